@@ -1,0 +1,76 @@
+//! Where and when work runs: executors, one-shot completions, the clock, randomness and locks.
+//!
+//! Rules of the road:
+//! 1. a *job* runs to completion and never waits;
+//! 2. only *operations* (threads of users, the txg sync) wait, through [`Completion::wait`] or [`WaitQueue::wait_until`];
+//! 3. no engine lock is held across a wait, except those named in the header of the crate that does so;
+//! 4. time, randomness, threads and locks come from here, so that [`Inline`] replays a seed exactly.
+#![forbid(unsafe_code)]
+
+mod completion;
+mod inline;
+mod pool;
+
+pub use completion::{Completer, Completion, WaitQueue, completion};
+pub use inline::Inline;
+pub use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+pub use pool::Pool;
+
+use std::sync::Arc;
+
+/// A unit of work that runs to completion and never waits.
+pub type Job = Box<dyn FnOnce() + Send + 'static>;
+
+/// What a job is for; executors may give each class its own queue and priority.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum TaskClass {
+    /// Completion of a device I/O, and anything an interactive operation waits for.
+    Interrupt,
+    /// Reads issued on behalf of users.
+    Read,
+    /// Writes: compress, checksum, parity, allocate, issue.
+    Write,
+    /// Frees and other deferred work.
+    Free,
+    /// Scrub, resilver, trim: yields to everything else.
+    Background,
+}
+
+/// The seam between the engine and the threads that run it.
+pub trait Executor: Send + Sync {
+    /// Queues `job`; it runs later on any thread of the executor.
+    fn spawn(&self, class: TaskClass, job: Job);
+    /// Runs queued jobs on this thread until `ready` is true, or parks in `park` when other threads do the work.
+    /// `park` returns when the state behind `ready` may have changed.
+    fn wait(&self, ready: &dyn Fn() -> bool, park: &dyn Fn());
+    /// Starts a long-running operation (one that may wait). Under [`Inline`] it panics: drivers call such work themselves.
+    fn spawn_operation(&self, name: &str, operation: Job) -> OperationHandle;
+    /// True when nothing runs except on the thread that waits (so loops that need a background thread must be driven).
+    fn is_inline(&self) -> bool;
+    /// Monotonic time in nanoseconds: real under [`Pool`], virtual otherwise.
+    fn now_ns(&self) -> u64;
+    /// Wall-clock seconds and nanoseconds since the epoch.
+    fn wall_clock(&self) -> (i64, u32);
+    /// Advances the virtual clock, or sleeps.
+    fn sleep_ns(&self, duration_ns: u64);
+    /// A random number: seeded under [`Inline`].
+    fn random_u64(&self) -> u64;
+    /// Number of jobs that can run at the same time.
+    fn parallelism(&self) -> usize;
+}
+
+/// A started operation; dropping it detaches.
+#[derive(Debug)]
+pub struct OperationHandle(pub(crate) Option<std::thread::JoinHandle<()>>);
+
+impl OperationHandle {
+    /// Waits for the operation to end.
+    pub fn join(mut self) {
+        if let Some(handle) = self.0.take() {
+            let _ = handle.join();
+        }
+    }
+}
+
+/// A shared executor.
+pub type Exec = Arc<dyn Executor>;

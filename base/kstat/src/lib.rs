@@ -1,0 +1,1 @@
+//! The kstat layer; see ARCHITECTURE.md for its place and invariants.

@@ -1,0 +1,2 @@
+//! The `zbench` program.
+fn main() {}

@@ -1,0 +1,2 @@
+//! The `zdb` program.
+fn main() {}

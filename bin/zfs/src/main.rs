@@ -1,0 +1,2 @@
+//! The `zfs` program.
+fn main() {}

@@ -1,0 +1,2 @@
+//! The `zirconia` program.
+fn main() {}

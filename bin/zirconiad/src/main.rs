@@ -1,0 +1,2 @@
+//! The `zirconiad` program.
+fn main() {}

@@ -1,0 +1,2 @@
+//! The `zpool` program.
+fn main() {}

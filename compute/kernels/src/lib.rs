@@ -1,0 +1,1 @@
+//! The kernels layer; see ARCHITECTURE.md for its place and invariants.

@@ -1,0 +1,1 @@
+//! The nvlist layer; see ARCHITECTURE.md for its place and invariants.

@@ -1,0 +1,1 @@
+//! The control layer; see ARCHITECTURE.md for its place and invariants.

@@ -1,0 +1,1 @@
+//! The fuse layer; see ARCHITECTURE.md for its place and invariants.

@@ -1,0 +1,1 @@
+//! The zpl layer; see ARCHITECTURE.md for its place and invariants.

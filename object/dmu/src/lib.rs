@@ -1,0 +1,1 @@
+//! The dmu layer; see ARCHITECTURE.md for its place and invariants.

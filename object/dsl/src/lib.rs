@@ -1,0 +1,1 @@
+//! The dsl layer; see ARCHITECTURE.md for its place and invariants.

@@ -1,0 +1,1 @@
+//! The pool layer; see ARCHITECTURE.md for its place and invariants.

@@ -1,0 +1,1 @@
+//! The scan layer; see ARCHITECTURE.md for its place and invariants.

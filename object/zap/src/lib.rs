@@ -1,0 +1,1 @@
+//! The zap layer; see ARCHITECTURE.md for its place and invariants.

@@ -1,0 +1,1 @@
+//! The arc layer; see ARCHITECTURE.md for its place and invariants.

@@ -1,0 +1,1 @@
+//! The device layer; see ARCHITECTURE.md for its place and invariants.

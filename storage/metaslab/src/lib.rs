@@ -1,0 +1,1 @@
+//! The metaslab layer; see ARCHITECTURE.md for its place and invariants.

@@ -1,0 +1,1 @@
+//! The vdev layer; see ARCHITECTURE.md for its place and invariants.

@@ -1,0 +1,1 @@
+//! The zio layer; see ARCHITECTURE.md for its place and invariants.
