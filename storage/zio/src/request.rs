@@ -1,0 +1,117 @@
+//! What a caller asks of the pipeline: read and write requests with their options.
+
+use crate::ZioError;
+use abd::Abd;
+use ondisk::{BlockPtr, Bookmark, Checksum, Compression, ObjectType, Txg};
+
+/// Urgency of an I/O (OpenZFS: `zio_priority_t`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Priority {
+    /// Somebody waits for the data.
+    #[default]
+    SyncRead,
+    /// Somebody waits for the write (intent log).
+    SyncWrite,
+    /// Read ahead.
+    AsyncRead,
+    /// Writes of a transaction group.
+    AsyncWrite,
+    /// Scrub and resilver.
+    Scrub,
+}
+
+/// Options of a read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReadFlags {
+    /// Deliver the physical bytes (still compressed) after they were verified (OpenZFS: `ZIO_FLAG_RAW_COMPRESS`).
+    pub raw: bool,
+    /// Read and verify every copy and all parity, and repair what is wrong (OpenZFS: `ZIO_FLAG_SCRUB`).
+    pub scrub: bool,
+    /// Also rewrite copies on leaves whose DTL lacks this txg (OpenZFS: `ZIO_FLAG_RESILVER`).
+    pub resilver: bool,
+    /// A failure is expected: count no error, post no event, never suspend (OpenZFS: `ZIO_FLAG_SPECULATIVE`).
+    pub speculative: bool,
+}
+
+/// Receives the bytes of a block, or why there are none. Runs once, on any thread, and must not wait.
+pub type ReadThen = Box<dyn FnOnce(Result<Abd, ZioError>) + Send>;
+
+/// Receives the block pointer of what was written. Runs once, on any thread, and must not wait.
+pub type WriteThen = Box<dyn FnOnce(Result<BlockPtr, ZioError>) + Send>;
+
+/// A read of one block.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadRequest {
+    /// Where the block is, and what it must hash to.
+    pub bp: BlockPtr,
+    /// Which block it is, for errors and events.
+    pub bookmark: Bookmark,
+    /// Urgency.
+    pub priority: Priority,
+    /// Options.
+    pub flags: ReadFlags,
+}
+
+impl ReadRequest {
+    /// A plain read that somebody waits for.
+    pub fn new(bp: BlockPtr, bookmark: Bookmark) -> ReadRequest {
+        ReadRequest { bp, bookmark, priority: Priority::SyncRead, flags: ReadFlags::default() }
+    }
+}
+
+/// A write of one logical block (OpenZFS: `zio_write` with its `zio_prop_t`).
+///
+/// Policy is the caller's: which checksum, compression and how many copies (`dmu_write_policy`). Mechanism is here: holes,
+/// embedding, rounding, allocation, gangs, rewriting in place.
+#[derive(Clone, Debug)]
+pub struct WriteRequest {
+    /// The transaction group that the block is born in.
+    pub txg: Txg,
+    /// The logical bytes, little-endian where they have an order; a multiple of 512 bytes, at most 16 MiB.
+    pub data: Abd,
+    /// Which block it is.
+    pub bookmark: Bookmark,
+    /// Type stored in the pointer.
+    pub object_type: ObjectType,
+    /// Level stored in the pointer.
+    pub level: u8,
+    /// Fill count stored in the pointer: non-hole blocks below, 1 for a data block, allocated dnodes for a block of dnodes.
+    pub fill: u64,
+    /// Checksum algorithm; never `on` or `inherit`.
+    pub checksum: Checksum,
+    /// Compression algorithm; `off` also turns hole detection off; never `on` or `inherit`.
+    pub compression: Compression,
+    /// Level for zstd as stored on disk (0 = the algorithm's default).
+    pub zstd_level: u8,
+    /// Copies wanted, 1–3.
+    pub copies: u8,
+    /// What the parent points at now. Used to rewrite in place what was born in this same txg (see `pass`) and to decide
+    /// whether a new hole gets a birth. The caller frees it when the result differs.
+    pub previous: BlockPtr,
+    /// Pass of the sync loop, from 1: from pass 2 on a block of this txg is rewritten in place when its size stays
+    /// (OpenZFS: `zfs_sync_pass_rewrite`), from pass 8 on it is not compressed any more (`zfs_sync_pass_dont_compress`).
+    pub pass: u32,
+    /// Urgency.
+    pub priority: Priority,
+}
+
+impl WriteRequest {
+    /// A write of file data with fletcher4 and no compression, one copy; change what differs.
+    pub fn new(txg: Txg, data: Abd, bookmark: Bookmark, object_type: ObjectType) -> WriteRequest {
+        WriteRequest {
+            txg,
+            data,
+            bookmark,
+            object_type,
+            level: bookmark.level.0,
+            fill: 1,
+            checksum: Checksum::FLETCHER_4,
+            compression: Compression::OFF,
+            zstd_level: 0,
+            copies: 1,
+            previous: BlockPtr::HOLE,
+            pass: 1,
+            priority: Priority::AsyncWrite,
+        }
+    }
+}
