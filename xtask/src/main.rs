@@ -1,2 +1,72 @@
-//! The `xtask` program.
-fn main() {}
+//! The project's chores: `cargo xtask ci | layers | tidy | interop | torture`. One command (`ci`) is the whole gate.
+#![forbid(unsafe_code)]
+
+mod layers;
+mod source;
+mod tidy;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    let root = root();
+    let done = match words.as_slice() {
+        ["ci"] => ci(&root),
+        ["layers"] => layers::check(&root),
+        ["tidy"] => tidy::check(&root),
+        ["tidy", "--bless"] => tidy::bless(&root),
+        ["interop", rest @ ..] => interop(&root, rest),
+        ["torture", rest @ ..] => run(&root, "cargo", &[&["run", "--release", "--locked", "-p", "zirconia-torture", "--"], rest].concat()),
+        _ => Err("usage: cargo xtask ci | layers | tidy [--bless] | interop write|read [--all] | torture [SEED]".to_string()),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("xtask: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().map_or_else(|| PathBuf::from("."), Path::to_path_buf)
+}
+
+/// Runs a command in the workspace root; its failure is ours.
+fn run(root: &Path, program: &str, args: &[&str]) -> Result<(), String> {
+    println!("── {program} {}", args.join(" "));
+    let status =
+        Command::new(program).args(args).current_dir(root).status().map_err(|error| format!("{program} cannot be started: {error}"))?;
+    if status.success() { Ok(()) } else { Err(format!("{program} {} failed ({status})", args.join(" "))) }
+}
+
+fn has(root: &Path, args: &[&str]) -> bool {
+    Command::new("cargo").args(args).current_dir(root).output().is_ok_and(|output| output.status.success())
+}
+
+/// The whole gate, cheapest checks first.
+fn ci(root: &Path) -> Result<(), String> {
+    if has(root, &["fmt", "--version"]) {
+        run(root, "cargo", &["fmt", "--all", "--check"])?;
+    } else {
+        println!("── cargo fmt is not installed here: formatting is not checked");
+    }
+    layers::check(root)?;
+    tidy::check(root)?;
+    if has(root, &["clippy", "--version"]) {
+        run(root, "cargo", &["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"])?;
+    } else {
+        println!("── cargo clippy is not installed here: lints are not checked");
+    }
+    run(root, "cargo", &["test", "--workspace", "--locked"])?;
+    run(root, "cargo", &["build", "--release", "--locked", "--bins"])?;
+    interop(root, &["write"])?;
+    interop(root, &["read"])
+}
+
+/// Both directions of the exchange with the real OpenZFS; a quick subset unless `--all` is given.
+fn interop(root: &Path, args: &[&str]) -> Result<(), String> {
+    run(root, "cargo", &[&["run", "--release", "--locked", "--quiet", "-p", "zirconia-interop", "--"], args].concat())
+}

@@ -1,0 +1,36 @@
+# Zirconia. On a bare Debian 12 machine with git, make and network: `make demo`, `make test`.
+SHELL := /bin/bash
+CARGO ?= cargo
+export CARGO_TERM_COLOR ?= auto
+
+.PHONY: all build test demo deps interop torture bench clean help
+
+all: build
+
+help: ## this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+deps: ## install what is missing (Debian packages, a Rust toolchain, the OpenZFS oracle)
+	@tools/deps.sh
+
+build: deps ## release programs in target/release
+	$(CARGO) build --release --locked --bins
+
+test: deps ## every test, lint and check (the whole gate)
+	$(CARGO) run --quiet --locked --package xtask -- ci
+
+demo: build ## from nothing to a mounted, scrubbed, exported and verified raidz2 pool
+	@tools/demo.sh
+
+interop: build ## the whole interoperability matrix against OpenZFS (slow)
+	$(CARGO) xtask interop write --all
+	$(CARGO) xtask interop read --all
+
+bench: build ## speed against the peer, in one run (slow)
+	tools/bench.sh
+
+torture: build ## random programs with faults and kills (slow)
+	$(CARGO) xtask torture
+
+clean: ## remove build output
+	$(CARGO) clean
