@@ -1,62 +1,99 @@
 //! Buffers of the engine: page-aligned, reference-counted, sliceable, copied only when shared *and* written.
 //!
 //! [`Abd`] is one run or a gang of runs over page-aligned allocations (OpenZFS: `abd.c`). Cloning and slicing are O(runs)
-//! and copy no data; [`Abd::make_mut`] copies when somebody else still looks at the bytes.
+//! and copy no data; [`Abd::make_mut`] copies when somebody else still looks at the bytes. [`AbdPart`] is the writable
+//! counterpart: disjoint parts of one allocation, filled independently and joined without a copy.
 
 mod aligned;
+mod parts;
 
-use aligned::AlignedBuf;
+use aligned::SharedRange;
+pub use parts::{AbdPart, fill_parts, io_slices_mut};
+use std::io::IoSlice;
 use std::ops::Range;
-use std::sync::Arc;
 
 /// Alignment of every allocation, in bytes: one page, as O_DIRECT and DMA need.
 pub const PAGE_BYTES: usize = 4096;
 
+/// One run without an allocation for the list, or any number of them.
 #[derive(Clone, Debug)]
-struct Run {
-    buf: Arc<AlignedBuf>,
-    offset: usize,
-    length: usize,
+enum Runs {
+    One(SharedRange),
+    Many(Vec<SharedRange>),
 }
 
-impl Run {
-    fn bytes(&self) -> &[u8] {
-        &self.buf.as_slice()[self.offset..self.offset + self.length]
+impl Default for Runs {
+    fn default() -> Self {
+        Runs::Many(Vec::new())
+    }
+}
+
+impl Runs {
+    fn as_slice(&self) -> &[SharedRange] {
+        match self {
+            Runs::One(run) => std::slice::from_ref(run),
+            Runs::Many(runs) => runs,
+        }
     }
 }
 
 /// A buffer of immutable-when-shared bytes.
 #[derive(Clone, Debug, Default)]
 pub struct Abd {
-    runs: Vec<Run>,
+    runs: Runs,
     length: usize,
 }
 
 impl Abd {
     /// A contiguous buffer of zeros.
     pub fn zeroed(length: usize) -> Abd {
-        let mut abd = Abd::scratch(length);
-        abd.make_mut().fill(0);
-        abd
+        let mut part = AbdPart::scratch(length);
+        part.fill(0);
+        part.freeze()
     }
 
     /// A contiguous buffer whose contents are unspecified (old bytes of the process, never uninitialized memory).
     pub fn scratch(length: usize) -> Abd {
-        Abd { runs: vec![Run { buf: Arc::new(AlignedBuf::new(length)), offset: 0, length }], length }
+        AbdPart::scratch(length).freeze()
     }
 
     /// A copy of `bytes`.
     pub fn from_slice(bytes: &[u8]) -> Abd {
-        let mut abd = Abd::scratch(bytes.len());
-        abd.make_mut().copy_from_slice(bytes);
+        let mut part = AbdPart::scratch(bytes.len());
+        part.copy_from_slice(bytes);
+        part.freeze()
+    }
+
+    /// A gang of `parts` in order, without a copy; neighbours of one allocation become one run.
+    pub fn gang(parts: &[Abd]) -> Abd {
+        let mut abd = Abd::default();
+        for run in parts.iter().flat_map(|part| part.runs.as_slice()) {
+            abd.push_run(run.clone());
+        }
         abd
     }
 
-    /// A gang of `parts` in order, without a copy.
-    pub fn gang(parts: &[Abd]) -> Abd {
-        let runs: Vec<Run> = parts.iter().flat_map(|part| part.runs.iter().filter(|run| run.length > 0).cloned()).collect();
-        let length = runs.iter().map(|run| run.length).sum();
-        Abd { runs, length }
+    /// Appends a run; empty ones are dropped, adjacent ones merged.
+    fn push_run(&mut self, run: SharedRange) {
+        if run.len() == 0 {
+            return;
+        }
+        self.length += run.len();
+        self.runs = match std::mem::take(&mut self.runs) {
+            Runs::One(mut last) if last.is_followed_by(&run) => {
+                last.append(run);
+                Runs::One(last)
+            }
+            Runs::One(last) => Runs::Many(vec![last, run]),
+            Runs::Many(runs) if runs.is_empty() => Runs::One(run),
+            Runs::Many(mut runs) => {
+                match runs.last_mut() {
+                    Some(last) if last.is_followed_by(&run) => last.append(run),
+                    _ => runs.push(run),
+                }
+                Runs::Many(runs)
+            }
+        };
     }
 
     /// Length in bytes.
@@ -69,20 +106,23 @@ impl Abd {
         self.length == 0
     }
 
-    /// The part `range`, sharing the bytes.
+    /// The part `range`, sharing the bytes. Panics when it is not inside the buffer.
     pub fn slice(&self, range: Range<usize>) -> Abd {
         assert!(range.start <= range.end && range.end <= self.length, "slice {range:?} of {} bytes", self.length);
-        let mut runs = Vec::with_capacity(1);
-        let mut position = 0;
-        for run in &self.runs {
-            let start = range.start.max(position);
-            let end = range.end.min(position + run.length);
-            if start < end {
-                runs.push(Run { buf: run.buf.clone(), offset: run.offset + start - position, length: end - start });
-            }
-            position += run.length;
+        if let Runs::One(run) = &self.runs {
+            return Abd { runs: Runs::One(run.slice(range.start, range.end)), length: range.end - range.start };
         }
-        Abd { runs, length: range.end - range.start }
+        let mut abd = Abd::default();
+        let mut position = 0;
+        for run in self.runs.as_slice() {
+            let start = range.start.max(position);
+            let end = range.end.min(position + run.len());
+            if start < end {
+                abd.push_run(run.slice(start - position, end - position));
+            }
+            position += run.len();
+        }
+        abd
     }
 
     /// The bytes, when they are one run.
@@ -96,17 +136,22 @@ impl Abd {
 
     /// The bytes run by run.
     pub fn chunks(&self) -> impl Iterator<Item = &[u8]> {
-        self.runs.iter().map(Run::bytes)
+        self.runs.as_slice().iter().map(SharedRange::bytes)
+    }
+
+    /// The runs as a gather list for a vectored write.
+    pub fn io_slices(&self) -> Vec<IoSlice<'_>> {
+        self.chunks().map(IoSlice::new).collect()
     }
 
     /// The same bytes as one run; copies only a gang.
     pub fn to_contiguous(&self) -> Abd {
-        if self.runs.len() <= 1 {
+        if self.as_contiguous().is_some() {
             return self.clone();
         }
-        let mut abd = Abd::scratch(self.length);
-        self.copy_to(0, abd.make_mut());
-        abd
+        let mut part = AbdPart::scratch(self.length);
+        self.copy_to(0, &mut part);
+        part.freeze()
     }
 
     /// Copies `out.len()` bytes starting at `offset` into `out`.
@@ -129,34 +174,53 @@ impl Abd {
         }
     }
 
+    /// Overwrites the bytes from `offset` on with `source`; copies the buffer first when it is shared or a gang.
+    pub fn copy_from(&mut self, offset: usize, source: &[u8]) {
+        assert!(offset + source.len() <= self.length, "copy of {}+{} into {} bytes", offset, source.len(), self.length);
+        self.make_mut()[offset..offset + source.len()].copy_from_slice(source);
+    }
+
+    /// True when every byte is zero.
+    pub fn is_zero(&self) -> bool {
+        self.chunks().all(slice_is_zero)
+    }
+
     /// A copy of the bytes.
     pub fn to_vec(&self) -> Vec<u8> {
-        let mut out = vec![0; self.length];
-        self.copy_to(0, &mut out);
+        let mut out = Vec::with_capacity(self.length);
+        self.chunks().for_each(|chunk| out.extend_from_slice(chunk));
         out
     }
 
     /// The bytes for writing, when nobody else holds them and they are one run.
     pub fn get_mut(&mut self) -> Option<&mut [u8]> {
-        match self.runs.as_mut_slice() {
-            [] => Some(&mut []),
-            [run] => {
-                let range = run.offset..run.offset + run.length;
-                Arc::get_mut(&mut run.buf).map(|buf| &mut buf.as_mut_slice()[range])
-            }
-            _ => None,
+        match &mut self.runs {
+            Runs::One(run) => run.get_mut(),
+            Runs::Many(runs) => match runs.as_mut_slice() {
+                [] => Some(&mut []),
+                [run] => run.get_mut(),
+                _ => None,
+            },
         }
     }
 
     /// The bytes for writing; copies first when they are shared or a gang.
     pub fn make_mut(&mut self) -> &mut [u8] {
         if self.get_mut().is_none() {
-            let mut own = Abd::scratch(self.length);
-            self.copy_to(0, own.get_mut().expect("a fresh buffer is not shared"));
-            *self = own;
+            let mut own = AbdPart::scratch(self.length);
+            self.copy_to(0, &mut own);
+            *self = own.freeze();
         }
         self.get_mut().expect("the buffer was made unique above")
     }
+}
+
+/// True when every byte of `bytes` is zero; looks at wide blocks and stops at the first that is not.
+pub fn slice_is_zero(bytes: &[u8]) -> bool {
+    let (blocks, rest) = bytes.as_chunks::<256>();
+    let zero = |block: &[u8]| block.iter().fold(0u8, |acc, byte| acc | byte) == 0;
+    // The first bytes decide nearly always.
+    bytes.first().is_none_or(|byte| *byte == 0) && blocks.iter().all(|block| zero(block)) && zero(rest)
 }
 
 impl PartialEq for Abd {

@@ -1,0 +1,113 @@
+//! The synchronous engine: `preadv`/`pwritev` on the thread that submits. No queue, no wake-up, no second thread.
+//!
+//! It costs the least CPU where an I/O is a memory copy (tmpfs, page cache). On a device with latency it holds the
+//! submitting worker for the duration; use the ring engine there.
+
+use crate::{BlockDevice, DeviceError, DeviceFacts, DeviceIo, DeviceOp, DeviceReply};
+use abd::{Abd, AbdPart, io_slices_mut};
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::{Errno, preadv, pwritev};
+use std::fs::File;
+use std::io::{IoSlice, IoSliceMut};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Most runs one system call takes (Linux: `UIO_MAXIOV`).
+const RUNS_PER_CALL_MAX: usize = 1024;
+
+/// A file, or anything that can be opened as one, behind the device trait.
+#[derive(Debug)]
+pub struct FileDevice {
+    facts: DeviceFacts,
+    file: File,
+    size_bytes: AtomicU64,
+}
+
+impl FileDevice {
+    /// Opens an existing regular file for reading and, unless `read_only`, writing.
+    pub fn open(path: &Path, read_only: bool) -> Result<FileDevice, DeviceError> {
+        let file = File::options().read(true).write(!read_only).open(path)?;
+        let metadata = file.metadata()?;
+        if !metadata.is_file() {
+            return Err(DeviceError::NotADevice);
+        }
+        Ok(FileDevice::from_file(file, metadata.len(), DeviceFacts { read_only, ..DeviceFacts::solid(path, "psync") }))
+    }
+
+    /// A device over the first `size_bytes` of an open file.
+    pub fn from_file(file: File, size_bytes: u64, facts: DeviceFacts) -> FileDevice {
+        FileDevice { facts, file, size_bytes: AtomicU64::new(size_bytes) }
+    }
+
+    fn read(&self, parts: &mut [AbdPart], offset: u64) -> Result<(), DeviceError> {
+        let mut slices = io_slices_mut(parts);
+        let mut rest: &mut [IoSliceMut<'_>] = &mut slices;
+        let mut position = offset;
+        while !rest.is_empty() {
+            let calls = rest.len().min(RUNS_PER_CALL_MAX);
+            match preadv(&self.file, &mut rest[..calls], position) {
+                Ok(0) => return Err(DeviceError::Short),
+                Ok(count) => {
+                    position += count as u64;
+                    IoSliceMut::advance_slices(&mut rest, count);
+                }
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&self, data: &Abd, offset: u64) -> Result<(), DeviceError> {
+        let mut slices = data.io_slices();
+        let mut rest: &mut [IoSlice<'_>] = &mut slices;
+        let mut position = offset;
+        while !rest.is_empty() {
+            let calls = rest.len().min(RUNS_PER_CALL_MAX);
+            match pwritev(&self.file, &rest[..calls], position) {
+                Ok(0) => return Err(DeviceError::Short),
+                Ok(count) => {
+                    position += count as u64;
+                    IoSlice::advance_slices(&mut rest, count);
+                }
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn trim_file(&self, offset: u64, length_bytes: u64) -> Result<(), DeviceError> {
+        Ok(fallocate(&self.file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, length_bytes)?)
+    }
+}
+
+impl BlockDevice for FileDevice {
+    fn submit(&self, io: DeviceIo) {
+        if let Err(error) = io.check(&self.facts, self.size_bytes()) {
+            return io.fail(error);
+        }
+        let DeviceIo { op, offset, then } = io;
+        then(match op {
+            DeviceOp::Read(mut parts) => DeviceReply { outcome: self.read(&mut parts, offset), parts },
+            DeviceOp::Write(data) => DeviceReply::of(self.write(&data, offset)),
+            DeviceOp::Flush => DeviceReply::of(self.file.sync_data().map_err(DeviceError::from)),
+            DeviceOp::Trim { length_bytes } => DeviceReply::of(self.trim_file(offset, length_bytes)),
+        });
+    }
+
+    fn facts(&self) -> &DeviceFacts {
+        &self.facts
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.size_bytes.load(Ordering::Relaxed)
+    }
+
+    fn refresh_size(&self) -> u64 {
+        if let Ok(metadata) = self.file.metadata() {
+            self.size_bytes.store(metadata.len(), Ordering::Relaxed);
+        }
+        self.size_bytes()
+    }
+}

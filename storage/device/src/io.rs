@@ -1,0 +1,209 @@
+//! The trait of devices, and the requests and replies that cross it.
+
+use crate::DeviceError;
+use abd::{Abd, AbdPart};
+use exec::Exec;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// What to do at an offset of a device.
+#[derive(Debug)]
+pub enum DeviceOp {
+    /// Read into the destinations, in order, as one extent of the sum of their lengths.
+    ///
+    /// Destinations may be parts of one logical buffer ([`Abd::scratch_parts`]): a RAID-Z column lands where it belongs.
+    Read(Vec<AbdPart>),
+    /// Write the bytes (a gang is written as one extent).
+    Write(Abd),
+    /// Make every write that completed before this was submitted durable. The offset is ignored.
+    Flush,
+    /// Tell the device that these bytes are not needed; what a read of them returns is unspecified.
+    Trim {
+        /// How many bytes.
+        length_bytes: u64,
+    },
+}
+
+impl DeviceOp {
+    /// A read of `length` bytes into a fresh buffer.
+    pub fn read(length: usize) -> DeviceOp {
+        DeviceOp::Read(vec![AbdPart::scratch(length)])
+    }
+
+    /// How many bytes of the device the operation covers.
+    pub fn length_bytes(&self) -> u64 {
+        match self {
+            DeviceOp::Read(parts) => parts.iter().map(|part| part.len() as u64).sum(),
+            DeviceOp::Write(data) => data.len() as u64,
+            DeviceOp::Flush => 0,
+            DeviceOp::Trim { length_bytes } => *length_bytes,
+        }
+    }
+}
+
+/// How an I/O ended.
+#[derive(Debug)]
+pub struct DeviceReply {
+    /// Success, or why not. Nothing may be concluded about the bytes of a failed I/O.
+    pub outcome: Result<(), DeviceError>,
+    /// The destinations of a read, handed back also after a failure; empty for other operations.
+    pub parts: Vec<AbdPart>,
+}
+
+impl DeviceReply {
+    /// A reply without data.
+    pub fn of(outcome: Result<(), DeviceError>) -> DeviceReply {
+        DeviceReply { outcome, parts: Vec::new() }
+    }
+
+    /// The bytes read, as one buffer, or the error.
+    pub fn into_abd(self) -> Result<Abd, DeviceError> {
+        self.outcome.map(|()| Abd::join(self.parts))
+    }
+}
+
+/// Called exactly once with the reply: on the submitting thread (perhaps before `submit` returns), on a thread of the
+/// device, or as a job. It must not wait, and should `spawn` what takes long.
+pub type DeviceThen = Box<dyn FnOnce(DeviceReply) + Send>;
+
+/// One I/O to a device.
+pub struct DeviceIo {
+    /// What to do.
+    pub op: DeviceOp,
+    /// First byte on the device.
+    pub offset: u64,
+    /// Told when it is done.
+    pub then: DeviceThen,
+}
+
+impl DeviceIo {
+    /// An I/O with its continuation.
+    pub fn new(op: DeviceOp, offset: u64, then: impl FnOnce(DeviceReply) + Send + 'static) -> DeviceIo {
+        DeviceIo { op, offset, then: Box::new(then) }
+    }
+
+    /// Ends the I/O without having done it.
+    pub fn fail(self, error: DeviceError) {
+        let parts = if let DeviceOp::Read(parts) = self.op { parts } else { Vec::new() };
+        (self.then)(DeviceReply { outcome: Err(error), parts });
+    }
+
+    /// Checks the range against a device of `size_bytes` and its mode.
+    pub fn check(&self, facts: &DeviceFacts, size_bytes: u64) -> Result<(), DeviceError> {
+        let changes = matches!(self.op, DeviceOp::Write(_) | DeviceOp::Trim { .. });
+        if changes && facts.read_only {
+            return Err(DeviceError::ReadOnly);
+        }
+        let length = self.op.length_bytes();
+        if length > 0 && self.offset.checked_add(length).is_none_or(|end| end > size_bytes) {
+            return Err(DeviceError::OutOfRange);
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for DeviceIo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeviceIo").field("op", &self.op).field("offset", &self.offset).finish_non_exhaustive()
+    }
+}
+
+/// What is known about a device from opening it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceFacts {
+    /// Where it was opened.
+    pub path: PathBuf,
+    /// Smallest addressable unit in bytes.
+    pub logical_sector_bytes: u32,
+    /// Unit in bytes the device writes without reading; at least the logical sector.
+    pub physical_sector_bytes: u32,
+    /// True for spinning disks.
+    pub rotational: bool,
+    /// True for a block device, false for a file or memory.
+    pub whole_disk: bool,
+    /// True when [`DeviceOp::Trim`] does something.
+    pub can_trim: bool,
+    /// True when writes are refused.
+    pub read_only: bool,
+    /// Name of the engine behind it (`psync`, `uring`, `mem`, `sim`).
+    pub engine: &'static str,
+}
+
+impl DeviceFacts {
+    /// Facts of a solid-state device with 512-byte sectors that can be written.
+    pub fn solid(path: impl Into<PathBuf>, engine: &'static str) -> DeviceFacts {
+        DeviceFacts {
+            path: path.into(),
+            logical_sector_bytes: 512,
+            physical_sector_bytes: 512,
+            rotational: false,
+            whole_disk: false,
+            can_trim: true,
+            read_only: false,
+            engine,
+        }
+    }
+}
+
+/// A device: asynchronous reads, writes, flushes and trims of byte extents.
+pub trait BlockDevice: Send + Sync + fmt::Debug {
+    /// Starts the I/O. Requests in flight at the same time may happen in any order.
+    fn submit(&self, io: DeviceIo);
+
+    /// Starts several I/Os; engines that can, hand them over in one go.
+    fn submit_batch(&self, ios: Vec<DeviceIo>) {
+        ios.into_iter().for_each(|io| self.submit(io));
+    }
+
+    /// What opening it told.
+    fn facts(&self) -> &DeviceFacts;
+
+    /// Size in bytes when it was opened or last refreshed.
+    fn size_bytes(&self) -> u64;
+
+    /// Looks whether the device grew, and returns its size.
+    fn refresh_size(&self) -> u64 {
+        self.size_bytes()
+    }
+
+    /// Where it was opened.
+    fn path(&self) -> &Path {
+        &self.facts().path
+    }
+
+    /// True for spinning disks.
+    fn is_rotational(&self) -> bool {
+        self.facts().rotational
+    }
+
+    /// Smallest power-of-two shift that an allocation on this device should be aligned to, at least 9.
+    fn ashift(&self) -> u32 {
+        self.facts().physical_sector_bytes.max(512).next_power_of_two().trailing_zeros()
+    }
+
+    /// Reads `length` bytes at `offset`. Waits: for operations, never for jobs.
+    fn read_at(&self, exec: &Exec, offset: u64, length: usize) -> Result<Abd, DeviceError> {
+        wait_for(self, exec, DeviceOp::read(length), offset).into_abd()
+    }
+
+    /// Writes `data` at `offset`. Waits.
+    fn write_at(&self, exec: &Exec, offset: u64, data: &Abd) -> Result<(), DeviceError> {
+        wait_for(self, exec, DeviceOp::Write(data.clone()), offset).outcome
+    }
+
+    /// Makes completed writes durable. Waits.
+    fn flush(&self, exec: &Exec) -> Result<(), DeviceError> {
+        wait_for(self, exec, DeviceOp::Flush, 0).outcome
+    }
+
+    /// Gives bytes back to the device. Waits.
+    fn trim(&self, exec: &Exec, offset: u64, length_bytes: u64) -> Result<(), DeviceError> {
+        wait_for(self, exec, DeviceOp::Trim { length_bytes }, offset).outcome
+    }
+}
+
+fn wait_for<D: BlockDevice + ?Sized>(device: &D, exec: &Exec, op: DeviceOp, offset: u64) -> DeviceReply {
+    let (completer, completion) = exec::completion();
+    device.submit(DeviceIo::new(op, offset, move |reply| completer.complete(reply)));
+    completion.wait(exec)
+}
