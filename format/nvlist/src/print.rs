@@ -1,0 +1,62 @@
+//! Lists as text in the shape of `zdb -l` and `zdb -C` (OpenZFS: `dump_nvlist` in `libnvpair.c`).
+
+use crate::{Byte, Bytes, HrTime, NvList, Value};
+use std::fmt::{Display, Write};
+
+/// Appends `list` with every line indented by `indent` spaces.
+pub fn dump(list: &NvList, indent: usize, out: &mut String) {
+    for (name, value) in list.iter() {
+        let name: &dyn Display = name;
+        match value {
+            Value::Boolean => line(out, indent, format_args!("{name}")),
+            Value::BooleanValue(v) => line(out, indent, format_args!("{name}: {v}")),
+            Value::Byte(Byte(v)) => line(out, indent, format_args!("{name}: {v}")),
+            Value::Int8(v) => line(out, indent, format_args!("{name}: {v}")),
+            Value::Uint8(v) => line(out, indent, format_args!("{name}: {v}")),
+            Value::Int16(v) => line(out, indent, format_args!("{name}: {v}")),
+            Value::Uint16(v) => line(out, indent, format_args!("{name}: {v}")),
+            Value::Int32(v) => line(out, indent, format_args!("{name}: {v}")),
+            Value::Uint32(v) => line(out, indent, format_args!("{name}: {v}")),
+            Value::Int64(v) => line(out, indent, format_args!("{name}: {v}")),
+            Value::Uint64(v) => line(out, indent, format_args!("{name}: {v}")),
+            Value::HrTime(HrTime(v)) => line(out, indent, format_args!("{name}: {v}")),
+            Value::Double(v) => line(out, indent, format_args!("{name}: {v}")),
+            Value::String(v) => line(out, indent, format_args!("{name}: '{v}'")),
+            Value::ByteArray(Bytes(v)) | Value::Uint8Array(v) => array(out, indent, name, v),
+            Value::Int8Array(v) => array(out, indent, name, v),
+            Value::Int16Array(v) => array(out, indent, name, v),
+            Value::Uint16Array(v) => array(out, indent, name, v),
+            Value::Int32Array(v) => array(out, indent, name, v),
+            Value::Uint32Array(v) => array(out, indent, name, v),
+            Value::Int64Array(v) => array(out, indent, name, v),
+            Value::Uint64Array(v) => array(out, indent, name, v),
+            Value::BooleanArray(v) => array(out, indent, name, v),
+            Value::StringArray(v) => {
+                for (index, item) in v.iter().enumerate() {
+                    line(out, indent, format_args!("{name}[{index}]: '{item}'"));
+                }
+            }
+            Value::NvList(v) => {
+                line(out, indent, format_args!("{name}:"));
+                dump(v, indent + 4, out);
+            }
+            Value::NvListArray(v) => {
+                for (index, item) in v.iter().enumerate() {
+                    line(out, indent, format_args!("{name}[{index}]:"));
+                    dump(item, indent + 4, out);
+                }
+            }
+        }
+    }
+}
+
+fn line(out: &mut String, indent: usize, text: std::fmt::Arguments<'_>) {
+    // Writing to a String cannot fail.
+    let _ = writeln!(out, "{:indent$}{text}", "");
+}
+
+fn array<T: Display>(out: &mut String, indent: usize, name: &dyn Display, values: &[T]) {
+    for (index, item) in values.iter().enumerate() {
+        line(out, indent, format_args!("{name}[{index}]: {item}"));
+    }
+}
