@@ -1,1 +1,23 @@
-//! The vdev layer; see ARCHITECTURE.md for its place and invariants.
+//! Vdevs as pure geometry (OpenZFS: `vdev.c`, `vdev_mirror.c`, `vdev_raidz.c`): nothing here performs I/O, waits or locks.
+//!
+//! * [`VdevTree`] is an immutable snapshot of the pool's configuration, shared as `Arc` and replaced as a whole;
+//! * [`WritePlan`] says which leaf writes make up one block, and what their results amount to;
+//! * [`ReadJob`] is the state machine of one block's read: it names the leaf reads, takes their results and answers
+//!   "issue these", "done, and repair those" or "lost". The caller's closure is the only judge of correct bytes.
+#![forbid(unsafe_code)]
+
+mod build;
+mod math;
+mod raidz;
+mod read;
+mod size;
+mod tree;
+mod write;
+
+pub use raidz::{RaidzColumn, RaidzMap};
+pub use read::{ReadFailure, ReadJob, ReadMode, ReadOutcome, ReadStep, Repair};
+pub use size::{
+    ASHIFT_MAX, ASHIFT_MIN, DEVICE_BYTES_MIN, LABEL_BYTES, LABEL_END_BYTES, LABEL_START_BYTES, label_offset, leaf_asize, metaslab_shift,
+};
+pub use tree::{Leaf, LeafId, LeafKind, LeafState, Node, NodeKind, TopKind, TopVdev, TreeError, VdevTree};
+pub use write::{LeafIo, Part, WriteOutcome, WritePlan};

@@ -1,0 +1,78 @@
+//! The RAID-Z map: which bytes of a block lie on which column of the vdev (OpenZFS: `vdev_raidz_map_alloc`).
+//!
+//! A block's sectors are dealt column by column: the first `parity` columns of the map hold parity, the others consecutive
+//! slices of the data. The first `big` columns are one sector longer than the rest. The allocation is rounded up to a
+//! multiple of `parity + 1` sectors; the rounding sectors are never read.
+
+use crate::TopVdev;
+use std::ops::Range;
+
+/// One column of a map.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RaidzColumn {
+    /// Slot of the vdev that holds it.
+    pub slot: usize,
+    /// Offset in the leaf's allocatable space, in bytes.
+    pub offset: u64,
+    /// Length in bytes; shorter columns count as padded with zeros for parity.
+    pub length: usize,
+    /// Its place in the data buffer, in bytes; empty for parity.
+    pub data: Range<usize>,
+}
+
+/// The columns of one block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RaidzMap {
+    /// The first this many columns are parity.
+    pub parity: usize,
+    /// Parity columns, then data columns.
+    pub columns: Vec<RaidzColumn>,
+    /// Allocated bytes, including the rounding sectors.
+    pub asize: u64,
+}
+
+impl RaidzMap {
+    /// The map of `length` bytes (a whole number of sectors) at `offset` of the RAID-Z vdev `top`.
+    pub fn new(top: &TopVdev, offset: u64, length: usize) -> RaidzMap {
+        let (parity, width, ashift) = (top.parity(), top.columns(), top.ashift);
+        let sector = offset >> ashift;
+        let sectors = (length >> ashift).max(1);
+        let first_slot = (sector % width as u64) as usize;
+        let row_offset = (sector / width as u64) << ashift;
+        let full_rows = sectors / (width - parity);
+        let remainder = sectors % (width - parity);
+        let big = if remainder == 0 { 0 } else { remainder + parity };
+        let total = sectors + parity * (full_rows + usize::from(remainder != 0));
+        let count = if full_rows == 0 { big } else { width };
+
+        let mut position = 0;
+        let mut columns = Vec::with_capacity(count);
+        for column in 0..count {
+            let wraps = first_slot + column >= width;
+            let slot = if wraps { first_slot + column - width } else { first_slot + column };
+            let column_offset = row_offset + if wraps { 1 << ashift } else { 0 };
+            let column_length = (full_rows + usize::from(column < big)) << ashift;
+            let data = if column < parity { 0..0 } else { position..position + column_length };
+            position += data.len();
+            columns.push(RaidzColumn { slot, offset: column_offset, length: column_length, data });
+        }
+        // Single parity would always land on the same device for power-of-two sized blocks, so OpenZFS swaps the first
+        // two columns in every other mebibyte.
+        if parity == 1 && offset & (1 << 20) != 0 {
+            let (head, tail) = columns.split_at_mut(1);
+            std::mem::swap(&mut head[0].slot, &mut tail[0].slot);
+            std::mem::swap(&mut head[0].offset, &mut tail[0].offset);
+        }
+        RaidzMap { parity, columns, asize: (total.next_multiple_of(parity + 1) as u64) << ashift }
+    }
+
+    /// The parity columns' length: the longest column's.
+    pub fn parity_length(&self) -> usize {
+        self.columns.first().map_or(0, |column| column.length)
+    }
+
+    /// The data columns.
+    pub fn data_columns(&self) -> &[RaidzColumn] {
+        &self.columns[self.parity..]
+    }
+}

@@ -1,0 +1,278 @@
+//! The vdev tree as an immutable snapshot: top-level vdevs, their interior nodes and the numbered leaves.
+//!
+//! Geometry sees a top-level vdev as *slots*: a mirror has one slot with every leaf in it, RAID-Z one slot a column.
+//! A replacing or spare node inside RAID-Z is a slot with several leaves, all of which hold the column.
+
+use ondisk::{Guid, ObjectId, Txg, VdevId};
+use std::fmt;
+
+/// The number of a leaf within one [`VdevTree`] (depth-first order).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LeafId(pub u32);
+
+/// Why a leaf can or can't be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum LeafState {
+    /// Reads and writes work.
+    #[default]
+    Online,
+    /// Works, with errors.
+    Degraded,
+    /// Taken offline by the administrator.
+    Offline,
+    /// Taken out of use because of errors.
+    Faulted,
+    /// The device can't be opened.
+    Missing,
+    /// Physically removed.
+    Removed,
+}
+
+impl LeafState {
+    /// True when I/O may be sent to the leaf.
+    pub fn is_usable(self) -> bool {
+        matches!(self, LeafState::Online | LeafState::Degraded)
+    }
+}
+
+/// What backs a leaf (OpenZFS: the vdev types `file`, `disk`, `missing`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum LeafKind {
+    /// A regular file.
+    #[default]
+    File,
+    /// A block device.
+    Disk,
+    /// A placeholder for a device whose label was not found.
+    Missing,
+}
+
+/// A leaf: one device.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Leaf {
+    /// What backs it.
+    pub kind: LeafKind,
+    /// Its guid.
+    pub guid: Guid,
+    /// Path as the configuration has it.
+    pub path: String,
+    /// Usable or not, and why.
+    pub state: LeafState,
+    /// Device id, physical path and enclosure path, as the configuration has them.
+    pub identity: [Option<String>; 3],
+    /// `whole_disk`, when the configuration has it.
+    pub whole_disk: Option<bool>,
+    /// The leaf's ZAP (`com.delphix:vdev_zap_leaf`), 0 for none.
+    pub zap: ObjectId,
+    /// The space map of the leaf's dirty time log, 0 for none.
+    pub dtl: ObjectId,
+    /// Txgs whose blocks the leaf lacks: sorted, disjoint, inclusive ranges.
+    pub missing_txgs: Vec<(Txg, Txg)>,
+    /// Not 0 while a resilver of this leaf is under way.
+    pub resilver_txg: Txg,
+    /// The top-level vdev that it belongs to.
+    pub top: VdevId,
+}
+
+impl Leaf {
+    /// True when the leaf lacks blocks born in `txg`.
+    pub fn lacks(&self, txg: Txg) -> bool {
+        self.missing_txgs.iter().any(|&(first, last)| first <= txg && txg <= last)
+    }
+}
+
+/// The type of an interior node, or a leaf.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeKind {
+    /// A leaf.
+    Leaf(LeafId),
+    /// A mirror.
+    Mirror,
+    /// RAID-Z with this many parity columns.
+    Raidz(u8),
+    /// A device and its replacement.
+    Replacing,
+    /// A device and the hot spare in its place.
+    Spare,
+}
+
+/// A node of the tree as the configuration shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// Type.
+    pub kind: NodeKind,
+    /// Index within the parent.
+    pub id: u64,
+    /// Guid.
+    pub guid: Guid,
+    /// Txg that added it, 0 when unknown.
+    pub create_txg: Txg,
+    /// Children, empty for a leaf.
+    pub children: Vec<Node>,
+}
+
+/// The type of a top-level vdev.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum TopKind {
+    /// One device (or a replacing pair).
+    #[default]
+    Leaf,
+    /// A mirror.
+    Mirror,
+    /// RAID-Z with this many parity columns.
+    Raidz(u8),
+    /// Nothing is known about it.
+    Missing,
+    /// It was removed and its place is empty.
+    Hole,
+}
+
+/// A top-level vdev.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TopVdev {
+    /// Index in the tree.
+    pub id: VdevId,
+    /// Guid.
+    pub guid: Guid,
+    /// Type.
+    pub kind: TopKind,
+    /// log2 of the sector size.
+    pub ashift: u32,
+    /// Allocatable bytes (of all columns).
+    pub asize: u64,
+    /// The MOS object with the space map objects of the metaslabs.
+    pub ms_array: ObjectId,
+    /// log2 of the metaslab size.
+    pub ms_shift: u32,
+    /// The vdev's ZAP (`com.delphix:vdev_zap_top`), 0 for none.
+    pub zap: ObjectId,
+    /// A separate intent log device.
+    pub is_log: bool,
+    /// Nothing new is allocated here.
+    pub nonallocating: bool,
+    /// The tree below, None for a missing vdev or a hole.
+    pub node: Option<Node>,
+    /// The leaves of each slot (see the file's header).
+    pub slots: Vec<Vec<LeafId>>,
+    /// 512-byte sectors of data in a 128 KiB block per allocated sector, × 2⁹ (OpenZFS: `vdev_deflate_ratio`).
+    pub deflate_ratio: u64,
+}
+
+impl TopVdev {
+    /// Parity columns: 0 unless RAID-Z.
+    pub fn parity(&self) -> usize {
+        if let TopKind::Raidz(parity) = self.kind { usize::from(parity) } else { 0 }
+    }
+    /// Columns that one row of RAID-Z has; 1 otherwise.
+    pub fn columns(&self) -> usize {
+        self.slots.len()
+    }
+    /// Bytes that an I/O of `psize` bytes takes on a leaf: a whole number of sectors.
+    pub fn padded_psize(&self, psize: usize) -> usize {
+        psize.next_multiple_of(1 << self.ashift)
+    }
+    /// Bytes allocated for `psize` bytes, parity and padding included (OpenZFS: `vdev_psize_to_asize`).
+    pub fn asize_for_psize(&self, psize: u64) -> u64 {
+        let sectors = psize.div_ceil(1 << self.ashift).max(1);
+        let TopKind::Raidz(parity) = self.kind else { return sectors << self.ashift };
+        let parity = u64::from(parity);
+        let data_columns = self.columns() as u64 - parity;
+        let total = sectors + parity * sectors.div_ceil(data_columns);
+        total.next_multiple_of(parity + 1) << self.ashift
+    }
+    /// Bytes of user data that `asize` allocated bytes stand for (OpenZFS: `dva_get_dsize_sync`).
+    pub fn dsize(&self, asize: u64) -> u64 {
+        (asize >> 9) * self.deflate_ratio
+    }
+    /// Number of metaslabs.
+    pub fn metaslab_count(&self) -> u64 {
+        if self.ms_shift == 0 { 0 } else { self.asize >> self.ms_shift }
+    }
+    /// True when blocks can be read and written here: a real vdev, not a hole and not missing.
+    pub fn is_concrete(&self) -> bool {
+        !matches!(self.kind, TopKind::Hole | TopKind::Missing)
+    }
+    /// Every leaf below.
+    pub fn leaves(&self) -> impl Iterator<Item = LeafId> + '_ {
+        self.slots.iter().flatten().copied()
+    }
+}
+
+/// The pool's vdevs: an immutable snapshot.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VdevTree {
+    /// Guid of the root vdev: the pool's guid.
+    pub guid: Guid,
+    /// Top-level vdevs by [`VdevId`].
+    pub tops: Vec<TopVdev>,
+    /// Leaves by [`LeafId`].
+    pub leaves: Vec<Leaf>,
+    /// Txg that created the root vdev.
+    pub create_txg: Txg,
+    /// The root vdev's ZAP (feature `com.klarasystems:vdev_zaps_v2`), 0 for none.
+    pub root_zap: ObjectId,
+}
+
+impl VdevTree {
+    /// The top-level vdev `id`, or None when a block pointer names one that does not exist or has no storage.
+    pub fn top(&self, id: VdevId) -> Option<&TopVdev> {
+        self.tops.get(id.0 as usize).filter(|top| top.is_concrete())
+    }
+    /// The leaf `id`. Panics on an id of another tree.
+    pub fn leaf(&self, id: LeafId) -> &Leaf {
+        &self.leaves[id.0 as usize]
+    }
+    /// Bytes of user data that a block pointer's copies stand for (OpenZFS: `bp_get_dsize`).
+    pub fn dsize(&self, bp: &ondisk::BlockPtr) -> u64 {
+        bp.dvas().map(|dva| self.top(dva.vdev).map_or(0, |top| top.dsize(dva.asize))).sum()
+    }
+    /// Smallest sector size of the data vdevs, as log2 (OpenZFS: `spa_min_ashift`).
+    pub fn min_ashift(&self) -> u32 {
+        self.tops.iter().filter(|top| top.is_concrete() && !top.is_log).map(|top| top.ashift).min().unwrap_or(9)
+    }
+    /// Largest sector size, as log2 (OpenZFS: `spa_max_ashift`).
+    pub fn max_ashift(&self) -> u32 {
+        self.tops.iter().filter(|top| top.is_concrete()).map(|top| top.ashift).max().unwrap_or(9)
+    }
+    /// True when every block of the pool can be read: no top-level vdev has lost more than its redundancy.
+    pub fn is_readable(&self) -> bool {
+        self.tops.iter().all(|top| match top.kind {
+            TopKind::Hole => true,
+            TopKind::Missing => top.is_log,
+            _ => self.lost_slots(top) <= top.parity(),
+        })
+    }
+    /// Slots of `top` without a usable leaf.
+    pub fn lost_slots(&self, top: &TopVdev) -> usize {
+        top.slots.iter().filter(|slot| !slot.iter().any(|&leaf| self.leaf(leaf).state.is_usable())).count()
+    }
+    /// The same tree with the state of one leaf changed.
+    #[must_use]
+    pub fn with_leaf_state(&self, id: LeafId, state: LeafState) -> VdevTree {
+        let mut tree = self.clone();
+        tree.leaves[id.0 as usize].state = state;
+        tree
+    }
+}
+
+/// Why a configuration can't be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TreeError {
+    /// A required entry is missing or has another type.
+    Entry(&'static str),
+    /// A vdev of a type that this release doesn't support.
+    Unsupported(&'static str),
+    /// Numbers that contradict each other.
+    Geometry(&'static str),
+}
+
+impl fmt::Display for TreeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TreeError::Entry(name) => write!(f, "the vdev configuration has no valid entry '{name}'"),
+            TreeError::Unsupported(kind) => write!(f, "a vdev is of type '{kind}', which is not supported"),
+            TreeError::Geometry(what) => write!(f, "the vdev configuration contradicts itself: {what}"),
+        }
+    }
+}
+impl std::error::Error for TreeError {}
