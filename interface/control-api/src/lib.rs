@@ -1,1 +1,124 @@
-//! The control_api layer; see ARCHITECTURE.md for its place and invariants.
+//! What the daemon can be asked, and what it answers: plain data that travels as JSON over HTTP on its unix socket.
+//!
+//! Every request is `POST /v1/request` with a [`Request`] as its body; the reply is a [`Response`]. Numbers are raw (bytes, counts,
+//! seconds since the epoch); turning them into text for people is the commands' business.
+#![forbid(unsafe_code)]
+
+mod dataset;
+mod error;
+mod pool;
+mod property;
+mod state_dir;
+
+pub use dataset::*;
+pub use error::{ErrorKind, Failure};
+pub use pool::*;
+pub use property::{Property, Source, Value};
+pub use state_dir::{StateDir, StateDirError};
+
+use serde::{Deserialize, Serialize};
+
+/// Everything the daemon does on request.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "op", content = "args", rename_all = "kebab-case")]
+pub enum Request {
+    /// Is somebody there? Answers [`Response::Info`].
+    Info,
+    /// Exports nothing, unmounts everything, syncs every pool and ends the daemon.
+    Stop,
+    /// `zpool create`.
+    PoolCreate(PoolCreate),
+    /// `zpool destroy`.
+    PoolDestroy(PoolTarget),
+    /// `zpool export`.
+    PoolExport(PoolTarget),
+    /// What could be imported; answers [`Response::Importable`].
+    PoolImportScan(ImportSearch),
+    /// `zpool import`.
+    PoolImport(PoolImport),
+    /// Properties, configuration, errors and scan state of pools; answers [`Response::Pools`].
+    PoolQuery(PoolQuery),
+    /// `zpool set`.
+    PoolSet(PoolSet),
+    /// `zpool scrub`.
+    PoolScrub(PoolScrub),
+    /// `zpool clear`.
+    PoolClear(PoolClear),
+    /// `zpool sync`: waits until everything written so far is on stable storage.
+    PoolSync(PoolNames),
+    /// `zpool history`; answers [`Response::History`].
+    PoolHistory(PoolHistory),
+    /// Counters for `zpool iostat`; answers [`Response::Iostat`].
+    PoolIostat(PoolNames),
+    /// Waits for background activities; answers [`Response::Busy`] with those that still run at the deadline.
+    PoolWait(PoolWait),
+    /// `zpool labelclear`.
+    LabelClear(LabelClear),
+    /// `zfs create`.
+    DatasetCreate(DatasetCreate),
+    /// `zfs destroy`; answers [`Response::Destroyed`] (also for a dry run).
+    DatasetDestroy(DatasetDestroy),
+    /// Properties of datasets; answers [`Response::Datasets`].
+    DatasetQuery(DatasetQuery),
+    /// `zfs set`.
+    DatasetSet(DatasetSet),
+    /// `zfs inherit`.
+    DatasetInherit(DatasetInherit),
+    /// `zfs snapshot`.
+    Snapshot(SnapshotCreate),
+    /// `zfs rename`.
+    DatasetRename(DatasetRename),
+    /// `zfs mount`; answers [`Response::Mounts`] when nothing is named.
+    Mount(MountRequest),
+    /// `zfs unmount`.
+    Unmount(UnmountRequest),
+}
+
+/// The daemon's answer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", content = "data", rename_all = "kebab-case")]
+pub enum Response {
+    /// It was done; there may be remarks for the user (one line each).
+    Done {
+        /// Remarks.
+        remarks: Vec<String>,
+    },
+    /// It failed.
+    Failed(Failure),
+    /// The daemon.
+    Info(DaemonInfo),
+    /// Pools.
+    Pools(Vec<PoolReport>),
+    /// Pools that could be imported.
+    Importable(Vec<ImportCandidate>),
+    /// History records, oldest first.
+    History(Vec<PoolHistoryReport>),
+    /// Counters.
+    Iostat(IostatReport),
+    /// Activities that still run.
+    Busy(Vec<String>),
+    /// Datasets.
+    Datasets(Vec<DatasetReport>),
+    /// What was (or would be) destroyed, and the bytes that frees.
+    Destroyed {
+        /// Full names.
+        names: Vec<String>,
+        /// Bytes that would be reclaimed.
+        reclaim_bytes: u64,
+    },
+    /// Mounted file systems.
+    Mounts(Vec<MountReport>),
+}
+
+/// The running daemon.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DaemonInfo {
+    /// Version of the program.
+    pub version: String,
+    /// Process id.
+    pub pid: u32,
+    /// Seconds since it started.
+    pub uptime_seconds: u64,
+    /// Names of the pools it owns.
+    pub pools: Vec<String>,
+}

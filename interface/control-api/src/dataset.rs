@@ -1,0 +1,138 @@
+//! Requests and reports about datasets, snapshots and mounts.
+
+use crate::Property;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// `zfs create`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct DatasetCreate {
+    /// Full name.
+    pub name: String,
+    /// `-o`.
+    pub properties: BTreeMap<String, String>,
+    /// `-p`: create missing parents, and do not mind if it exists.
+    pub parents: bool,
+    /// `-u`: do not mount.
+    pub no_mount: bool,
+    /// `-n`.
+    pub dry_run: bool,
+}
+
+/// `zfs destroy`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct DatasetDestroy {
+    /// Dataset, or `fs@a`, `fs@a,b`, `fs@a%c`.
+    pub name: String,
+    /// `-r`.
+    pub recursive: bool,
+    /// `-f`: unmount by force.
+    pub force: bool,
+    /// `-n`.
+    pub dry_run: bool,
+}
+
+/// Which datasets.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct DatasetQuery {
+    /// Names; empty means every pool's.
+    pub names: Vec<String>,
+    /// `-r`/`-d`: how deep to go below each name; None is without limit.
+    pub depth: Option<u32>,
+    /// `filesystem`, `snapshot`, `volume`, `bookmark`.
+    pub types: Vec<String>,
+}
+
+/// One dataset.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DatasetReport {
+    /// Full name.
+    pub name: String,
+    /// `filesystem`, `snapshot`, `volume`.
+    pub kind: String,
+    /// Pool.
+    pub pool: String,
+    /// Txg in which it was created.
+    pub create_txg: u64,
+    /// Every property, in `zfs get all` order; user properties last.
+    pub properties: Vec<Property>,
+}
+
+/// `zfs set`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DatasetSet {
+    /// Dataset.
+    pub name: String,
+    /// New values.
+    pub properties: BTreeMap<String, String>,
+}
+
+/// `zfs inherit`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DatasetInherit {
+    /// Dataset.
+    pub name: String,
+    /// Property.
+    pub property: String,
+    /// `-r`.
+    pub recursive: bool,
+}
+
+/// `zfs snapshot`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SnapshotCreate {
+    /// Full names `fs@snap`.
+    pub names: Vec<String>,
+    /// `-r`.
+    pub recursive: bool,
+    /// `-o`: user properties.
+    pub properties: BTreeMap<String, String>,
+}
+
+/// `zfs rename`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DatasetRename {
+    /// Old name.
+    pub from: String,
+    /// New name.
+    pub to: String,
+    /// `-p`.
+    pub parents: bool,
+    /// `-r` (snapshots).
+    pub recursive: bool,
+    /// `-f`.
+    pub force: bool,
+}
+
+/// `zfs mount`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct MountRequest {
+    /// Dataset; None with `all` mounts everything, without lists.
+    pub name: Option<String>,
+    /// `-a`.
+    pub all: bool,
+    /// `-o`.
+    pub options: Vec<String>,
+    /// `-O`: mount over a directory that is not empty.
+    pub overlay: bool,
+}
+
+/// `zfs unmount`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct UnmountRequest {
+    /// Dataset or mountpoint; None with `all`.
+    pub target: Option<String>,
+    /// `-a`.
+    pub all: bool,
+    /// `-f`.
+    pub force: bool,
+}
+
+/// A mounted file system.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MountReport {
+    /// Dataset.
+    pub name: String,
+    /// Where.
+    pub mountpoint: String,
+}

@@ -1,0 +1,344 @@
+//! Requests and reports about pools.
+
+use crate::Property;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// A vdev as a command line names it: a device, or a group of them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "kebab-case")]
+pub enum VdevSpec {
+    /// A file or block device.
+    Leaf {
+        /// Absolute path.
+        path: String,
+    },
+    /// A mirror.
+    Mirror {
+        /// Leaves.
+        children: Vec<VdevSpec>,
+    },
+    /// RAID-Z.
+    Raidz {
+        /// 1, 2 or 3.
+        parity: u8,
+        /// Leaves.
+        children: Vec<VdevSpec>,
+    },
+}
+
+/// `zpool create`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PoolCreate {
+    /// Name of the pool.
+    pub pool: String,
+    /// Top-level vdevs.
+    pub vdevs: Vec<VdevSpec>,
+    /// `-o`: pool properties, `feature@…` included.
+    pub properties: BTreeMap<String, String>,
+    /// `-O`: properties of the root dataset.
+    pub fs_properties: BTreeMap<String, String>,
+    /// `-m`.
+    pub mountpoint: Option<String>,
+    /// `-R`.
+    pub altroot: Option<String>,
+    /// `-f`.
+    pub force: bool,
+    /// `-n`: only check and report the layout.
+    pub dry_run: bool,
+    /// `-d`: enable no feature that is not asked for.
+    pub no_features: bool,
+}
+
+/// One pool and whether to force.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PoolTarget {
+    /// Name.
+    pub pool: String,
+    /// `-f`.
+    pub force: bool,
+}
+
+/// Some pools; none named means all.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PoolNames {
+    /// Names.
+    pub pools: Vec<String>,
+}
+
+/// Where to look for pools.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ImportSearch {
+    /// `-d`: directories or devices; empty means the default directories.
+    pub paths: Vec<String>,
+    /// `-D`: destroyed pools instead.
+    pub destroyed: bool,
+}
+
+/// `zpool import POOL`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PoolImport {
+    /// Where to look.
+    pub search: ImportSearch,
+    /// Name or guid; None with `all`.
+    pub pool: Option<String>,
+    /// New name.
+    pub new_name: Option<String>,
+    /// `-a`.
+    pub all: bool,
+    /// `-N`: mount nothing.
+    pub no_mount: bool,
+    /// `-f`.
+    pub force: bool,
+    /// `-R`.
+    pub altroot: Option<String>,
+    /// `-o`: temporary properties (`readonly=on`, …).
+    pub properties: BTreeMap<String, String>,
+    /// `-F`: go back to an older txg when the newest is damaged.
+    pub rewind: bool,
+    /// `-n` with `-F`: only say whether that would work.
+    pub dry_run: bool,
+}
+
+/// A pool found on devices.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ImportCandidate {
+    /// Name.
+    pub name: String,
+    /// Guid.
+    pub guid: u64,
+    /// ONLINE, DEGRADED, UNAVAIL or FAULTED.
+    pub state: String,
+    /// Why it cannot be imported as it is, or what to know before.
+    pub status: Option<String>,
+    /// What to do.
+    pub action: Option<String>,
+    /// Root of its tree.
+    pub vdevs: VdevReport,
+    /// Features that this program lacks.
+    pub unsupported_features: Vec<String>,
+}
+
+/// Which pools, and how much of them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PoolQuery {
+    /// Names; empty means all.
+    pub pools: Vec<String>,
+    /// List damaged files.
+    pub errors: bool,
+}
+
+/// State of a pool.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PoolReport {
+    /// Name.
+    pub name: String,
+    /// Guid.
+    pub guid: u64,
+    /// Last synced txg.
+    pub txg: u64,
+    /// Health: ONLINE, DEGRADED, FAULTED, UNAVAIL, SUSPENDED.
+    pub state: String,
+    /// `status:` paragraph.
+    pub status: Option<String>,
+    /// `action:` paragraph.
+    pub action: Option<String>,
+    /// Message id (`ZFS-8000-…`).
+    pub message_id: Option<String>,
+    /// Scrub or resilver.
+    pub scan: Option<ScanReport>,
+    /// Root of the tree.
+    pub vdevs: VdevReport,
+    /// Number of damaged blocks or files known.
+    pub error_count: u64,
+    /// Damaged files, when asked for.
+    pub errors: Vec<String>,
+    /// Every pool property and feature.
+    pub properties: Vec<Property>,
+}
+
+/// A vdev with its counters.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct VdevReport {
+    /// As shown: pool name, `mirror-0`, path.
+    pub name: String,
+    /// root, mirror, raidz, file, disk, missing, hole …
+    pub kind: String,
+    /// Guid.
+    pub guid: u64,
+    /// ONLINE, DEGRADED, FAULTED, OFFLINE, UNAVAIL, REMOVED.
+    pub state: String,
+    /// Remark after the counters (`cannot open`, `was /dev/…`).
+    pub note: Option<String>,
+    /// Device path of a leaf.
+    pub path: Option<String>,
+    /// Bytes allocated (top-levels and root).
+    pub allocated_bytes: u64,
+    /// Size in bytes (top-levels and root).
+    pub size_bytes: u64,
+    /// Fragmentation in percent (top-levels and root).
+    pub fragmentation_percent: Option<u64>,
+    /// Read errors.
+    pub read_errors: u64,
+    /// Write errors.
+    pub write_errors: u64,
+    /// Checksum errors.
+    pub checksum_errors: u64,
+    /// Slow I/Os.
+    pub slow_ios: u64,
+    /// Children.
+    pub children: Vec<VdevReport>,
+}
+
+/// Progress of a scan.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ScanReport {
+    /// `scrub` or `resilver`.
+    pub function: String,
+    /// `scanning`, `finished`, `canceled`, `paused`.
+    pub state: String,
+    /// Seconds since the epoch.
+    pub start_time: i64,
+    /// Seconds since the epoch; 0 while it runs.
+    pub end_time: i64,
+    /// Seconds since the epoch of the pause; 0 when not paused.
+    pub pause_time: i64,
+    /// Bytes to examine.
+    pub to_examine_bytes: u64,
+    /// Bytes examined.
+    pub examined_bytes: u64,
+    /// Bytes read and verified.
+    pub issued_bytes: u64,
+    /// Bytes repaired.
+    pub repaired_bytes: u64,
+    /// Errors that could not be repaired.
+    pub errors: u64,
+    /// Bytes per second, recently.
+    pub rate_bytes_per_second: u64,
+}
+
+/// `zpool set`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PoolSet {
+    /// Pool.
+    pub pool: String,
+    /// Property.
+    pub property: String,
+    /// Value.
+    pub value: String,
+}
+
+/// What `zpool scrub` does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ScrubAction {
+    /// Start or resume.
+    Start,
+    /// `-p`.
+    Pause,
+    /// `-s`.
+    Stop,
+}
+
+/// `zpool scrub`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PoolScrub {
+    /// Pool.
+    pub pool: String,
+    /// Action.
+    pub action: ScrubAction,
+}
+
+/// `zpool clear`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PoolClear {
+    /// Pool.
+    pub pool: String,
+    /// One device, or all.
+    pub device: Option<String>,
+}
+
+/// `zpool history`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PoolHistory {
+    /// Names; empty means all.
+    pub pools: Vec<String>,
+    /// `-i`: internal events too.
+    pub internal: bool,
+}
+
+/// History of a pool.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PoolHistoryReport {
+    /// Pool.
+    pub pool: String,
+    /// Records, oldest first.
+    pub records: Vec<HistoryRecord>,
+}
+
+/// One history record.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HistoryRecord {
+    /// Seconds since the epoch.
+    pub time: i64,
+    /// The command line or internal event, as shown.
+    pub text: String,
+    /// An internal event.
+    pub internal: bool,
+    /// `-l`: user, host.
+    pub who: Option<String>,
+}
+
+/// Counters since the pool was opened.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct IostatReport {
+    /// Monotonic nanoseconds at the snapshot.
+    pub time_ns: u64,
+    /// One root per pool.
+    pub pools: Vec<IostatVdev>,
+}
+
+/// Counters of a vdev.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct IostatVdev {
+    /// As shown.
+    pub name: String,
+    /// Bytes allocated; only for root and top-levels.
+    pub allocated_bytes: Option<u64>,
+    /// Bytes free; only for root and top-levels.
+    pub free_bytes: Option<u64>,
+    /// Reads.
+    pub read_operations: u64,
+    /// Writes.
+    pub write_operations: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// Nanoseconds spent in reads.
+    pub read_ns: u64,
+    /// Nanoseconds spent in writes.
+    pub write_ns: u64,
+    /// Children.
+    pub children: Vec<IostatVdev>,
+}
+
+/// `zpool wait`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PoolWait {
+    /// Pool.
+    pub pool: String,
+    /// Activities (`scrub`, `resilver`, `free`, …); empty means all.
+    pub activities: Vec<String>,
+    /// Longest time to wait in this call, in milliseconds; ask again until nothing is busy.
+    pub deadline_ms: u64,
+}
+
+/// `zpool labelclear`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LabelClear {
+    /// Device.
+    pub device: String,
+    /// `-f`: also when it belongs to an exported or foreign pool.
+    pub force: bool,
+}

@@ -1,0 +1,67 @@
+//! The state directory: where a daemon keeps its socket, lock, cache file and proc-like tree.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// Why there is no state directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StateDirError {
+    /// Not root, and neither `ZIRCONIA_STATE` nor `XDG_RUNTIME_DIR` is set.
+    NoPlace,
+}
+
+impl fmt::Display for StateDirError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no state directory: set ZIRCONIA_STATE or XDG_RUNTIME_DIR")
+    }
+}
+
+impl std::error::Error for StateDirError {}
+
+/// `$ZIRCONIA_STATE`, else `/run/zirconia` as root, else `$XDG_RUNTIME_DIR/zirconia`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StateDir(PathBuf);
+
+impl StateDir {
+    /// From the environment.
+    pub fn from_environment(is_root: bool) -> Result<StateDir, StateDirError> {
+        let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        if let Some(path) = set("ZIRCONIA_STATE") {
+            return Ok(StateDir(path));
+        }
+        if is_root {
+            return Ok(StateDir(PathBuf::from("/run/zirconia")));
+        }
+        set("XDG_RUNTIME_DIR").map(|path| StateDir(path.join("zirconia"))).ok_or(StateDirError::NoPlace)
+    }
+
+    /// At a given place.
+    pub fn at(path: &Path) -> StateDir {
+        StateDir(path.to_path_buf())
+    }
+
+    /// The directory.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// The daemon's socket.
+    pub fn socket(&self) -> PathBuf {
+        self.0.join("zirconiad.sock")
+    }
+
+    /// The lock that the daemon holds while it lives.
+    pub fn lock(&self) -> PathBuf {
+        self.0.join("zirconiad.lock")
+    }
+
+    /// What an auto-started daemon says.
+    pub fn log(&self) -> PathBuf {
+        self.0.join("zirconiad.log")
+    }
+
+    /// The pools to open again at start.
+    pub fn cache_file(&self) -> PathBuf {
+        self.0.join("pools.json")
+    }
+}
