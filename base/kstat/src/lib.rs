@@ -1,1 +1,15 @@
-//! The kstat layer; see ARCHITECTURE.md for its place and invariants.
+//! Statistics and events: sharded counters, power-of-two histograms, OpenZFS's kstat text, and the event port.
+//!
+//! Invariants: bumping a counter never takes a lock; nothing here knows what is counted; names are OpenZFS's, given by
+//! the crate that counts.
+#![forbid(unsafe_code)]
+
+mod counter;
+mod event;
+mod registry;
+#[cfg(test)]
+mod tests;
+
+pub use counter::{Counter, Gauge, Histogram};
+pub use event::{Event, EventLog, EventSink, FieldValue, Listener, LoggedEvent, NoEvents, WallClock};
+pub use registry::{Kstat, Registered, Registry, Value};
