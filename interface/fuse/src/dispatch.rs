@@ -1,0 +1,344 @@
+//! From request bytes to a [`Handler`] call to reply bytes.
+//!
+//! Invariants: a malformed request gets EINVAL (never a panic); FORGET, BATCH_FORGET and INTERRUPT get no reply; read data is
+//! passed on as an `Abd`, never copied; the payload of WRITE is a slice of the receive buffer.
+
+use crate::abi::{self, op};
+use crate::encode::{self, Listing, attr_out, entry_out, open_out};
+use crate::handler::{Caller, FallocateRequest, FileHandle, Handler, NewNode, NodeId, ReadRequest, RenameRequest, SeekRequest, SetAttr};
+use crate::handler::{SetTime, Timestamp, WriteRequest};
+use crate::{Errno, Reply};
+use abd::Abd;
+use zerocopy::{FromBytes, IntoBytes};
+
+/// Where in a receive buffer a request starts, so that the payload of a WRITE (80 bytes later) is page-aligned.
+pub(crate) const REQUEST_START: usize = abd::PAGE_BYTES - size_of::<abi::InHeader>() - size_of::<abi::WriteIn>();
+
+/// What to send back.
+#[derive(Debug)]
+pub(crate) enum Output {
+    /// No reply at all.
+    Nothing,
+    /// The bytes in the reply vector.
+    Small,
+    /// These bytes.
+    Data(Abd),
+}
+
+/// One received request.
+pub(crate) struct Request<'a> {
+    /// Its head.
+    pub header: abi::InHeader,
+    /// The receive buffer.
+    pub buffer: &'a Abd,
+    /// What follows the head.
+    pub body: &'a [u8],
+}
+
+/// Splits a fixed record off the front of `bytes`.
+fn take<T: FromBytes>(bytes: &mut &[u8]) -> Reply<T> {
+    let input: &[u8] = bytes;
+    let head = input.get(..size_of::<T>()).ok_or(Errno::EINVAL)?;
+    *bytes = &input[size_of::<T>()..];
+    T::read_from_bytes(head).map_err(|_| Errno::EINVAL)
+}
+
+/// Splits a zero-terminated string off the front of `bytes`.
+fn take_name<'a>(bytes: &mut &'a [u8]) -> Reply<&'a [u8]> {
+    let end = bytes.iter().position(|&byte| byte == 0).ok_or(Errno::EINVAL)?;
+    let (name, rest) = bytes.split_at(end);
+    *bytes = &rest[1..];
+    Ok(name)
+}
+
+fn put<T: IntoBytes + zerocopy::Immutable>(out: &mut Vec<u8>, record: &T) -> Reply<Output> {
+    out.extend_from_slice(record.as_bytes());
+    Ok(Output::Small)
+}
+
+fn done(result: Reply<()>) -> Reply<Output> {
+    result.map(|()| Output::Small)
+}
+
+/// Serves one request. The reply's bytes after the head are appended to `out` when [`Output::Small`] is returned.
+pub(crate) fn dispatch(handler: &dyn Handler, request: &Request<'_>, out: &mut Vec<u8>) -> Reply<Output> {
+    let header = &request.header;
+    let caller = Caller { uid: header.uid, gid: header.gid, pid: header.pid };
+    let node = NodeId(header.nodeid);
+    match header.opcode {
+        op::READ | op::WRITE | op::FLUSH | op::FSYNC | op::FALLOCATE | op::LSEEK | op::OPEN | op::RELEASE => {
+            file_io(handler, request, &caller, node, out)
+        }
+        op::READDIR | op::READDIRPLUS | op::OPENDIR | op::RELEASEDIR | op::FSYNCDIR => directory_io(handler, request, &caller, node, out),
+        op::SETXATTR | op::GETXATTR | op::LISTXATTR | op::REMOVEXATTR => xattr(handler, request, &caller, node, out),
+        op::MKNOD | op::MKDIR | op::CREATE | op::TMPFILE | op::SYMLINK | op::LINK => make(handler, request, &caller, node, out),
+        op::FORGET | op::BATCH_FORGET => forget(handler, request, node),
+        _ => rest(handler, request, &caller, node, out),
+    }
+}
+
+fn rest(handler: &dyn Handler, request: &Request<'_>, caller: &Caller, node: NodeId, out: &mut Vec<u8>) -> Reply<Output> {
+    let mut body = request.body;
+    match request.header.opcode {
+        op::LOOKUP => {
+            let entry = handler.lookup(caller, node, take_name(&mut body)?)?;
+            put(out, &entry_out(&entry))
+        }
+        op::GETATTR => {
+            let input: abi::GetattrIn = take(&mut body)?;
+            let handle = (input.getattr_flags & abi::GETATTR_FH != 0).then_some(FileHandle(input.fh));
+            let (attr, ttl) = handler.getattr(caller, node, handle)?;
+            put(out, &attr_out(&attr, ttl))
+        }
+        op::STATX => {
+            let input: abi::StatxIn = take(&mut body)?;
+            let handle = (input.getattr_flags & abi::GETATTR_FH != 0).then_some(FileHandle(input.fh));
+            let (attr, ttl) = handler.getattr(caller, node, handle)?;
+            put(out, &encode::statx_out(&attr, ttl))
+        }
+        op::SETATTR => {
+            let input: abi::SetattrIn = take(&mut body)?;
+            let (attr, ttl) = handler.setattr(caller, node, &set_attr(&input))?;
+            put(out, &attr_out(&attr, ttl))
+        }
+        op::READLINK => {
+            out.extend_from_slice(&handler.readlink(caller, node)?);
+            Ok(Output::Small)
+        }
+        op::UNLINK => done(handler.unlink(caller, node, take_name(&mut body)?)),
+        op::RMDIR => done(handler.rmdir(caller, node, take_name(&mut body)?)),
+        op::RENAME => {
+            let input: abi::RenameIn = take(&mut body)?;
+            rename(handler, caller, node, input.newdir, 0, body)
+        }
+        op::RENAME2 => {
+            let input: abi::Rename2In = take(&mut body)?;
+            rename(handler, caller, node, input.newdir, input.flags, body)
+        }
+        op::STATFS => {
+            let stats = handler.statfs(caller, node)?;
+            put(out, &encode::statfs_out(&stats))
+        }
+        op::ACCESS => {
+            let input: abi::AccessIn = take(&mut body)?;
+            done(handler.access(caller, node, input.mask))
+        }
+        op::SYNCFS => done(handler.syncfs(caller)),
+        op::POLL => {
+            let input: abi::PollIn = take(&mut body)?;
+            // Regular files are always ready for what was asked.
+            let ready = (libc::POLLIN | libc::POLLOUT | libc::POLLRDNORM | libc::POLLWRNORM) as u32;
+            put(out, &abi::PollOut { revents: input.events & ready, padding: 0 })
+        }
+        op::IOCTL => Err(Errno::ENOTTY),
+        op::DESTROY => {
+            handler.destroy();
+            Ok(Output::Small)
+        }
+        // An interrupted request still completes; the kernel accepts its reply. Notify replies answer nothing we sent.
+        op::INTERRUPT | op::NOTIFY_REPLY => Ok(Output::Nothing),
+        _ => Err(Errno::ENOSYS),
+    }
+}
+
+fn rename(handler: &dyn Handler, caller: &Caller, parent: NodeId, new_parent: u64, flags: u32, mut body: &[u8]) -> Reply<Output> {
+    let name = take_name(&mut body)?;
+    let new_name = take_name(&mut body)?;
+    done(handler.rename(caller, &RenameRequest { parent, name, new_parent: NodeId(new_parent), new_name, flags }))
+}
+
+fn set_attr(input: &abi::SetattrIn) -> SetAttr {
+    let valid = input.valid;
+    let has = |bit: u32| valid & bit != 0;
+    let time = |bit: u32, now: u32, seconds: u64, nanoseconds: u32| match (has(bit), has(now)) {
+        (_, true) => Some(SetTime::Now),
+        (true, false) => Some(SetTime::At(Timestamp { seconds: seconds as i64, nanoseconds })),
+        (false, false) => None,
+    };
+    SetAttr {
+        mode: has(abi::fattr::MODE).then_some(input.mode),
+        uid: has(abi::fattr::UID).then_some(input.uid),
+        gid: has(abi::fattr::GID).then_some(input.gid),
+        size: has(abi::fattr::SIZE).then_some(input.size),
+        atime: time(abi::fattr::ATIME, abi::fattr::ATIME_NOW, input.atime, input.atimensec),
+        mtime: time(abi::fattr::MTIME, abi::fattr::MTIME_NOW, input.mtime, input.mtimensec),
+        ctime: has(abi::fattr::CTIME).then_some(Timestamp { seconds: input.ctime as i64, nanoseconds: input.ctimensec }),
+        handle: has(abi::fattr::FH).then_some(FileHandle(input.fh)),
+        kill_suid: has(abi::fattr::KILL_SUIDGID),
+    }
+}
+
+fn make(handler: &dyn Handler, request: &Request<'_>, caller: &Caller, node: NodeId, out: &mut Vec<u8>) -> Reply<Output> {
+    let mut body = request.body;
+    let entry = match request.header.opcode {
+        op::MKNOD => {
+            let input: abi::MknodIn = take(&mut body)?;
+            handler.mknod(caller, node, take_name(&mut body)?, &NewNode { mode: input.mode, rdev: input.rdev })?
+        }
+        op::MKDIR => {
+            let input: abi::MkdirIn = take(&mut body)?;
+            handler.mkdir(caller, node, take_name(&mut body)?, &NewNode { mode: libc::S_IFDIR | input.mode, rdev: 0 })?
+        }
+        op::SYMLINK => {
+            let name = take_name(&mut body)?;
+            handler.symlink(caller, node, name, take_name(&mut body)?)?
+        }
+        op::LINK => {
+            let input: abi::LinkIn = take(&mut body)?;
+            handler.link(caller, NodeId(input.oldnodeid), node, take_name(&mut body)?)?
+        }
+        opcode => {
+            let input: abi::CreateIn = take(&mut body)?;
+            let new = NewNode { mode: libc::S_IFREG | (input.mode & !libc::S_IFMT), rdev: 0 };
+            let (entry, opened) = if opcode == op::TMPFILE {
+                handler.tmpfile(caller, node, &new, input.flags)?
+            } else {
+                handler.create(caller, node, take_name(&mut body)?, &new, input.flags)?
+            };
+            out.extend_from_slice(entry_out(&entry).as_bytes());
+            return put(out, &open_out(&opened));
+        }
+    };
+    put(out, &entry_out(&entry))
+}
+
+fn forget(handler: &dyn Handler, request: &Request<'_>, node: NodeId) -> Reply<Output> {
+    let mut body = request.body;
+    if request.header.opcode == op::FORGET {
+        if let Ok(input) = take::<abi::ForgetIn>(&mut body) {
+            handler.forget(node, input.nlookup);
+        }
+    } else if let Ok(input) = take::<abi::BatchForgetIn>(&mut body) {
+        for _ in 0..input.count {
+            let Ok(one) = take::<abi::ForgetOne>(&mut body) else { break };
+            handler.forget(NodeId(one.nodeid), one.nlookup);
+        }
+    }
+    Ok(Output::Nothing)
+}
+
+fn file_io(handler: &dyn Handler, request: &Request<'_>, caller: &Caller, node: NodeId, out: &mut Vec<u8>) -> Reply<Output> {
+    let mut body = request.body;
+    match request.header.opcode {
+        op::READ => {
+            let input: abi::ReadIn = take(&mut body)?;
+            let read = ReadRequest { node, handle: FileHandle(input.fh), offset: input.offset, size: input.size, open_flags: input.flags };
+            handler.read(caller, &read).map(Output::Data)
+        }
+        op::WRITE => write(handler, request, caller, node, out),
+        op::OPEN => {
+            let input: abi::OpenIn = take(&mut body)?;
+            put(out, &open_out(&handler.open(caller, node, input.flags, input.open_flags & abi::OPEN_KILL_SUIDGID != 0)?))
+        }
+        op::RELEASE => {
+            let input: abi::ReleaseIn = take(&mut body)?;
+            handler.release(node, FileHandle(input.fh), input.flags);
+            Ok(Output::Small)
+        }
+        op::FLUSH => {
+            let input: abi::FlushIn = take(&mut body)?;
+            done(handler.flush(caller, node, FileHandle(input.fh)))
+        }
+        op::FSYNC => {
+            let input: abi::FsyncIn = take(&mut body)?;
+            done(handler.fsync(caller, node, FileHandle(input.fh), input.fsync_flags & abi::FSYNC_FDATASYNC != 0))
+        }
+        op::FALLOCATE => {
+            let input: abi::FallocateIn = take(&mut body)?;
+            let wanted =
+                FallocateRequest { node, handle: FileHandle(input.fh), offset: input.offset, length: input.length, mode: input.mode };
+            done(handler.fallocate(caller, &wanted))
+        }
+        _ => {
+            let input: abi::LseekIn = take(&mut body)?;
+            let hole = match input.whence as i32 {
+                libc::SEEK_HOLE => true,
+                libc::SEEK_DATA => false,
+                _ => return Err(Errno::EINVAL),
+            };
+            let offset = handler.lseek(caller, &SeekRequest { node, handle: FileHandle(input.fh), offset: input.offset, hole })?;
+            put(out, &abi::LseekOut { offset })
+        }
+    }
+}
+
+fn write(handler: &dyn Handler, request: &Request<'_>, caller: &Caller, node: NodeId, out: &mut Vec<u8>) -> Reply<Output> {
+    let mut body = request.body;
+    let input: abi::WriteIn = take(&mut body)?;
+    let size = input.size as usize;
+    if body.len() < size {
+        return Err(Errno::EINVAL);
+    }
+    let wanted = WriteRequest {
+        node,
+        handle: FileHandle(input.fh),
+        offset: input.offset,
+        data: request.buffer.slice(abd::PAGE_BYTES..abd::PAGE_BYTES + size),
+        pinned_bytes: request.buffer.len(),
+        open_flags: input.flags,
+        kill_suid: input.write_flags & abi::WRITE_KILL_SUIDGID != 0,
+        from_cache: input.write_flags & abi::WRITE_CACHE != 0,
+    };
+    let size = handler.write(caller, wanted)?;
+    put(out, &abi::WriteOut { size, padding: 0 })
+}
+
+fn directory_io(handler: &dyn Handler, request: &Request<'_>, caller: &Caller, node: NodeId, out: &mut Vec<u8>) -> Reply<Output> {
+    let mut body = request.body;
+    match request.header.opcode {
+        op::OPENDIR => {
+            let input: abi::OpenIn = take(&mut body)?;
+            put(out, &open_out(&handler.opendir(caller, node, input.flags)?))
+        }
+        op::RELEASEDIR => {
+            let input: abi::ReleaseIn = take(&mut body)?;
+            handler.releasedir(node, FileHandle(input.fh));
+            Ok(Output::Small)
+        }
+        op::FSYNCDIR => {
+            let input: abi::FsyncIn = take(&mut body)?;
+            done(handler.fsyncdir(caller, node, FileHandle(input.fh), input.fsync_flags & abi::FSYNC_FDATASYNC != 0))
+        }
+        opcode => {
+            let input: abi::ReadIn = take(&mut body)?;
+            let mut listing = Listing::new(out, input.size as usize, opcode == op::READDIRPLUS);
+            let handle = FileHandle(input.fh);
+            if opcode == op::READDIRPLUS {
+                handler.readdirplus(caller, node, handle, input.offset, &mut listing)?;
+            } else {
+                handler.readdir(caller, node, handle, input.offset, &mut listing)?;
+            }
+            Ok(Output::Small)
+        }
+    }
+}
+
+fn xattr(handler: &dyn Handler, request: &Request<'_>, caller: &Caller, node: NodeId, out: &mut Vec<u8>) -> Reply<Output> {
+    let mut body = request.body;
+    let value = match request.header.opcode {
+        op::SETXATTR => {
+            let input: abi::SetxattrIn = take(&mut body)?;
+            take::<abi::SetxattrExt>(&mut body)?;
+            let name = take_name(&mut body)?;
+            let value = body.get(..input.size as usize).ok_or(Errno::EINVAL)?;
+            return done(handler.setxattr(caller, node, name, value, input.flags));
+        }
+        op::REMOVEXATTR => return done(handler.removexattr(caller, node, take_name(&mut body)?)),
+        op::GETXATTR => {
+            let input: abi::GetxattrIn = take(&mut body)?;
+            (input.size, handler.getxattr(caller, node, take_name(&mut body)?)?)
+        }
+        _ => {
+            let input: abi::GetxattrIn = take(&mut body)?;
+            (input.size, handler.listxattr(caller, node)?)
+        }
+    };
+    match value {
+        (0, bytes) => put(out, &abi::GetxattrOut { size: bytes.len() as u32, padding: 0 }),
+        (room, bytes) if bytes.len() > room as usize => Err(Errno::ERANGE),
+        (_, bytes) => {
+            out.extend_from_slice(&bytes);
+            Ok(Output::Small)
+        }
+    }
+}

@@ -1,0 +1,393 @@
+//! The port: [`Handler`] has one method per request; requests and replies are typed, errors are [`Errno`].
+//!
+//! Methods run on the thread that read the request and may wait. Defaults answer ENOSYS, which makes the kernel stop asking.
+
+use crate::Errno;
+use abd::Abd;
+use std::time::Duration;
+
+/// Who asks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Caller {
+    /// Effective (file system) user.
+    pub uid: u32,
+    /// Effective (file system) group.
+    pub gid: u32,
+    /// Process, 0 when the kernel asks for itself.
+    pub pid: u32,
+}
+
+/// A node number of the protocol; 1 is the root.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeId(pub u64);
+
+impl NodeId {
+    /// The root directory.
+    pub const ROOT: NodeId = NodeId(1);
+}
+
+/// A file handle chosen by the handler at open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct FileHandle(pub u64);
+
+/// Seconds and nanoseconds since the epoch; seconds may be negative.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Timestamp {
+    /// Whole seconds.
+    pub seconds: i64,
+    /// 0..1_000_000_000.
+    pub nanoseconds: u32,
+}
+
+/// What stat(2) shows.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FileAttr {
+    /// Inode number.
+    pub ino: u64,
+    /// Bytes.
+    pub size: u64,
+    /// Allocated units of 512 bytes.
+    pub blocks: u64,
+    /// Last access.
+    pub atime: Timestamp,
+    /// Last data change.
+    pub mtime: Timestamp,
+    /// Last attribute change.
+    pub ctime: Timestamp,
+    /// Birth (STATX only).
+    pub btime: Timestamp,
+    /// Type and permission bits.
+    pub mode: u32,
+    /// Hard links.
+    pub nlink: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Device number of a device node, in the kernel's 32-bit encoding (`new_encode_dev`).
+    pub rdev: u32,
+    /// Preferred I/O size.
+    pub blksize: u32,
+}
+
+/// A named node: reply to lookup and to everything that creates.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// Node number; 0 in a negative entry.
+    pub node: NodeId,
+    /// Distinguishes uses of the same number over time (NFS handles).
+    pub generation: u64,
+    /// Its attributes.
+    pub attr: FileAttr,
+    /// How long the kernel may keep the attributes.
+    pub attr_ttl: Duration,
+    /// How long the kernel may keep the name.
+    pub entry_ttl: Duration,
+}
+
+/// New value of a time in setattr.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetTime {
+    /// The server's clock.
+    Now,
+    /// This time.
+    At(Timestamp),
+}
+
+/// What setattr changes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SetAttr {
+    /// Permission bits (the type bits are ignored).
+    pub mode: Option<u32>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Size.
+    pub size: Option<u64>,
+    /// Access time.
+    pub atime: Option<SetTime>,
+    /// Modification time.
+    pub mtime: Option<SetTime>,
+    /// Change time (write-back caches only).
+    pub ctime: Option<Timestamp>,
+    /// Handle through which it was asked for.
+    pub handle: Option<FileHandle>,
+    /// Clear setuid (and setgid of a group-executable file).
+    pub kill_suid: bool,
+}
+
+/// Answer to open.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Opened {
+    /// Handle that later requests carry.
+    pub handle: FileHandle,
+    /// Bypass the page cache.
+    pub direct_io: bool,
+    /// Keep cached pages of earlier opens.
+    pub keep_cache: bool,
+    /// Cache directory entries.
+    pub cache_dir: bool,
+}
+
+/// A read.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadRequest {
+    /// Node.
+    pub node: NodeId,
+    /// Handle.
+    pub handle: FileHandle,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes wanted.
+    pub size: u32,
+    /// open(2) flags of the file.
+    pub open_flags: u32,
+}
+
+/// A write.
+#[derive(Clone, Debug)]
+pub struct WriteRequest {
+    /// Node.
+    pub node: NodeId,
+    /// Handle.
+    pub handle: FileHandle,
+    /// First byte.
+    pub offset: u64,
+    /// The bytes, page-aligned, owned: may be kept without a copy.
+    pub data: Abd,
+    /// Memory that keeping `data` pins (the whole receive buffer): copy instead when `data` is a small part of it.
+    pub pinned_bytes: usize,
+    /// open(2) flags of the file.
+    pub open_flags: u32,
+    /// Clear setuid and setgid.
+    pub kill_suid: bool,
+    /// From the page cache (mmap write-back): the caller is not the writer.
+    pub from_cache: bool,
+}
+
+/// Names of a rename.
+#[derive(Clone, Copy, Debug)]
+pub struct RenameRequest<'a> {
+    /// Old directory.
+    pub parent: NodeId,
+    /// Old name.
+    pub name: &'a [u8],
+    /// New directory.
+    pub new_parent: NodeId,
+    /// New name.
+    pub new_name: &'a [u8],
+    /// RENAME_NOREPLACE (1), RENAME_EXCHANGE (2), RENAME_WHITEOUT (4).
+    pub flags: u32,
+}
+
+/// What a new node is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NewNode {
+    /// Type and permissions, umask applied.
+    pub mode: u32,
+    /// Device number for device nodes.
+    pub rdev: u32,
+}
+
+/// A fallocate.
+#[derive(Clone, Copy, Debug)]
+pub struct FallocateRequest {
+    /// Node.
+    pub node: NodeId,
+    /// Handle.
+    pub handle: FileHandle,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes.
+    pub length: u64,
+    /// FALLOC_FL_* bits.
+    pub mode: u32,
+}
+
+/// Where SEEK_HOLE and SEEK_DATA start.
+#[derive(Clone, Copy, Debug)]
+pub struct SeekRequest {
+    /// Node.
+    pub node: NodeId,
+    /// Handle.
+    pub handle: FileHandle,
+    /// Start.
+    pub offset: u64,
+    /// True for SEEK_HOLE, false for SEEK_DATA.
+    pub hole: bool,
+}
+
+/// Answer to statfs, in units of `frsize`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Statfs {
+    /// Total.
+    pub blocks: u64,
+    /// Free.
+    pub bfree: u64,
+    /// Free for users.
+    pub bavail: u64,
+    /// Inodes.
+    pub files: u64,
+    /// Free inodes.
+    pub ffree: u64,
+    /// Preferred I/O size.
+    pub bsize: u32,
+    /// Unit.
+    pub frsize: u32,
+    /// Longest name.
+    pub namelen: u32,
+}
+
+/// One name of a directory listing.
+#[derive(Clone, Copy, Debug)]
+pub struct DirEntry<'a> {
+    /// Inode number.
+    pub ino: u64,
+    /// Cookie from which the listing continues after this name.
+    pub next: u64,
+    /// DT_* type.
+    pub kind: u32,
+    /// Name.
+    pub name: &'a [u8],
+}
+
+/// Receives a listing; both return false when the entry did not fit (and was not taken).
+pub trait DirSink {
+    /// A plain entry.
+    fn add(&mut self, entry: DirEntry<'_>) -> bool;
+    /// True when this entry would fit; ask before a lookup is counted for `add_plus`.
+    fn fits(&self, name: &[u8]) -> bool;
+    /// An entry with its attributes; counts as a lookup unless the node is 0.
+    fn add_plus(&mut self, entry: DirEntry<'_>, found: &Entry) -> bool;
+}
+
+/// Result of a request.
+pub type Reply<T> = Result<T, Errno>;
+
+/// A file system behind the protocol.
+#[expect(unused_variables, reason = "the defaults answer ENOSYS and keep the parameter names as documentation")]
+pub trait Handler: Send + Sync + 'static {
+    /// The mount ends: no request follows.
+    fn destroy(&self) {}
+    /// Finds `name`; ENOENT, or an entry with node 0 that the kernel may remember.
+    fn lookup(&self, caller: &Caller, parent: NodeId, name: &[u8]) -> Reply<Entry>;
+    /// The kernel drops `count` references that lookups gave it.
+    fn forget(&self, node: NodeId, count: u64) {}
+    /// Attributes and how long they hold.
+    fn getattr(&self, caller: &Caller, node: NodeId, handle: Option<FileHandle>) -> Reply<(FileAttr, Duration)>;
+    /// Changes attributes.
+    fn setattr(&self, caller: &Caller, node: NodeId, set: &SetAttr) -> Reply<(FileAttr, Duration)> {
+        Err(Errno::ENOSYS)
+    }
+    /// Target of a symbolic link.
+    fn readlink(&self, caller: &Caller, node: NodeId) -> Reply<Vec<u8>> {
+        Err(Errno::ENOSYS)
+    }
+    /// Makes a symbolic link.
+    fn symlink(&self, caller: &Caller, parent: NodeId, name: &[u8], target: &[u8]) -> Reply<Entry> {
+        Err(Errno::EPERM)
+    }
+    /// Makes a file, fifo, socket or device node.
+    fn mknod(&self, caller: &Caller, parent: NodeId, name: &[u8], new: &NewNode) -> Reply<Entry> {
+        Err(Errno::ENOSYS)
+    }
+    /// Makes a directory.
+    fn mkdir(&self, caller: &Caller, parent: NodeId, name: &[u8], new: &NewNode) -> Reply<Entry> {
+        Err(Errno::ENOSYS)
+    }
+    /// Removes a name that is not a directory.
+    fn unlink(&self, caller: &Caller, parent: NodeId, name: &[u8]) -> Reply<()> {
+        Err(Errno::ENOSYS)
+    }
+    /// Removes an empty directory.
+    fn rmdir(&self, caller: &Caller, parent: NodeId, name: &[u8]) -> Reply<()> {
+        Err(Errno::ENOSYS)
+    }
+    /// Moves a name.
+    fn rename(&self, caller: &Caller, request: &RenameRequest<'_>) -> Reply<()> {
+        Err(Errno::ENOSYS)
+    }
+    /// Gives `node` another name.
+    fn link(&self, caller: &Caller, node: NodeId, new_parent: NodeId, new_name: &[u8]) -> Reply<Entry> {
+        Err(Errno::ENOSYS)
+    }
+    /// Opens a file. `truncate` is in `flags` as O_TRUNC; `kill_suid` asks to clear setuid with it.
+    fn open(&self, caller: &Caller, node: NodeId, flags: u32, kill_suid: bool) -> Reply<Opened>;
+    /// Makes and opens a file.
+    fn create(&self, caller: &Caller, parent: NodeId, name: &[u8], new: &NewNode, flags: u32) -> Reply<(Entry, Opened)> {
+        Err(Errno::ENOSYS)
+    }
+    /// Makes and opens a file without a name.
+    fn tmpfile(&self, caller: &Caller, parent: NodeId, new: &NewNode, flags: u32) -> Reply<(Entry, Opened)> {
+        Err(Errno::EOPNOTSUPP)
+    }
+    /// Reads; the reply may be short only at the end of the file.
+    fn read(&self, caller: &Caller, request: &ReadRequest) -> Reply<Abd>;
+    /// Writes; returns the bytes taken.
+    fn write(&self, caller: &Caller, request: WriteRequest) -> Reply<u32> {
+        Err(Errno::ENOSYS)
+    }
+    /// A descriptor is closed (there may be others).
+    fn flush(&self, caller: &Caller, node: NodeId, handle: FileHandle) -> Reply<()> {
+        Err(Errno::ENOSYS)
+    }
+    /// The last descriptor of the open file is gone.
+    fn release(&self, node: NodeId, handle: FileHandle, flags: u32) {}
+    /// Makes the file durable.
+    fn fsync(&self, caller: &Caller, node: NodeId, handle: FileHandle, data_only: bool) -> Reply<()> {
+        Err(Errno::ENOSYS)
+    }
+    /// Opens a directory.
+    fn opendir(&self, caller: &Caller, node: NodeId, flags: u32) -> Reply<Opened> {
+        Ok(Opened::default())
+    }
+    /// Lists names from cookie `offset` (0 = start).
+    fn readdir(&self, caller: &Caller, node: NodeId, handle: FileHandle, offset: u64, sink: &mut dyn DirSink) -> Reply<()>;
+    /// Lists names with attributes.
+    fn readdirplus(&self, caller: &Caller, node: NodeId, handle: FileHandle, offset: u64, sink: &mut dyn DirSink) -> Reply<()> {
+        Err(Errno::ENOSYS)
+    }
+    /// The directory is closed.
+    fn releasedir(&self, node: NodeId, handle: FileHandle) {}
+    /// Makes the directory durable.
+    fn fsyncdir(&self, caller: &Caller, node: NodeId, handle: FileHandle, data_only: bool) -> Reply<()> {
+        Err(Errno::ENOSYS)
+    }
+    /// Space.
+    fn statfs(&self, caller: &Caller, node: NodeId) -> Reply<Statfs> {
+        Ok(Statfs { bsize: 4096, frsize: 4096, namelen: 255, ..Statfs::default() })
+    }
+    /// Sets an extended attribute; `flags` are XATTR_CREATE (1) and XATTR_REPLACE (2).
+    fn setxattr(&self, caller: &Caller, node: NodeId, name: &[u8], value: &[u8], flags: u32) -> Reply<()> {
+        Err(Errno::ENOSYS)
+    }
+    /// Value of an extended attribute; ENODATA when there is none.
+    fn getxattr(&self, caller: &Caller, node: NodeId, name: &[u8]) -> Reply<Vec<u8>> {
+        Err(Errno::ENOSYS)
+    }
+    /// Names, each ended by a zero byte.
+    fn listxattr(&self, caller: &Caller, node: NodeId) -> Reply<Vec<u8>> {
+        Err(Errno::ENOSYS)
+    }
+    /// Removes an extended attribute.
+    fn removexattr(&self, caller: &Caller, node: NodeId, name: &[u8]) -> Reply<()> {
+        Err(Errno::ENOSYS)
+    }
+    /// access(2); not asked when the kernel checks permissions.
+    fn access(&self, caller: &Caller, node: NodeId, mask: u32) -> Reply<()> {
+        Err(Errno::ENOSYS)
+    }
+    /// Allocates, punches, zeroes.
+    fn fallocate(&self, caller: &Caller, request: &FallocateRequest) -> Reply<()> {
+        Err(Errno::EOPNOTSUPP)
+    }
+    /// SEEK_HOLE, SEEK_DATA.
+    fn lseek(&self, caller: &Caller, request: &SeekRequest) -> Reply<u64> {
+        Err(Errno::ENOSYS)
+    }
+    /// Makes the whole file system durable.
+    fn syncfs(&self, caller: &Caller) -> Reply<()> {
+        Err(Errno::ENOSYS)
+    }
+}

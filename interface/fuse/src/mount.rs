@@ -1,0 +1,239 @@
+//! Attaching to and detaching from the directory tree: mount(2) as root, fusermount3 otherwise.
+//!
+//! Invariant: a descriptor returned by [`attach`] belongs to a mount that [`detach`] with the same `through_helper` removes.
+
+use crate::{Errno, Reply};
+use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::fs::{Mode, OFlags};
+use rustix::mount::{MountFlags, UnmountFlags};
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// How to mount.
+#[derive(Clone, Debug)]
+pub struct MountOptions {
+    /// Source shown by mount(8) and df(1), e.g. the dataset.
+    pub source: String,
+    /// Shown as `fuse.SUBTYPE`.
+    pub subtype: String,
+    /// Refuse writes.
+    pub read_only: bool,
+    /// Let other users in (always for root's mounts of a shared system).
+    pub allow_other: bool,
+    /// Let the kernel check mode bits (with the caller's supplementary groups).
+    pub default_permissions: bool,
+    /// Honour setuid bits.
+    pub suid: bool,
+    /// Honour device nodes.
+    pub devices: bool,
+    /// Allow execution.
+    pub exec: bool,
+    /// Update access times as asked by the VFS (relatime is the kernel's default).
+    pub atime: bool,
+    /// Reader threads.
+    pub threads: usize,
+    /// Largest request payload, bytes; the kernel's `fs.fuse.max_pages_limit` bounds it.
+    pub max_write: u32,
+    /// Let the kernel cache symbolic links.
+    pub cache_symlinks: bool,
+}
+
+impl Default for MountOptions {
+    fn default() -> Self {
+        MountOptions {
+            source: "zirconia".into(),
+            subtype: "zirconia".into(),
+            read_only: false,
+            allow_other: rustix::process::geteuid().is_root(),
+            default_permissions: true,
+            suid: true,
+            devices: true,
+            exec: true,
+            atime: true,
+            threads: 4,
+            max_write: 1 << 20,
+            cache_symlinks: true,
+        }
+    }
+}
+
+/// Why a mount failed.
+#[derive(Debug)]
+pub enum MountError {
+    /// `/dev/fuse` cannot be opened.
+    Device(Errno),
+    /// The mount point is not a directory that can be examined.
+    Mountpoint(Errno),
+    /// A name contains a zero byte or a comma.
+    BadName,
+    /// mount(2) refused.
+    Mount(Errno),
+    /// fusermount3 cannot be started (is the package fuse3 installed?).
+    HelperMissing(Errno),
+    /// fusermount3 refused; it told why on stderr.
+    HelperRefused(Vec<u8>),
+    /// INIT failed.
+    Handshake(Errno),
+}
+
+impl std::fmt::Display for MountError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            MountError::Device(errno) => write!(f, "cannot open /dev/fuse: {errno}"),
+            MountError::Mountpoint(errno) => write!(f, "cannot use the mount point: {errno}"),
+            MountError::BadName => f.write_str("the source or mount point contains a character that mount options cannot carry"),
+            MountError::Mount(errno) => write!(f, "mount(2) failed: {errno}"),
+            MountError::HelperMissing(errno) => write!(f, "cannot start fusermount3 ({errno}); install the package fuse3 or mount as root"),
+            MountError::HelperRefused(message) => write!(f, "{}", String::from_utf8_lossy(message).trim_end()),
+            MountError::Handshake(errno) => write!(f, "the kernel's FUSE handshake failed: {errno}"),
+        }
+    }
+}
+
+impl std::error::Error for MountError {}
+
+/// Mounts; returns the connection and whether the user helper did it.
+pub(crate) fn attach(mountpoint: &Path, options: &MountOptions) -> Result<(OwnedFd, bool), MountError> {
+    if options.source.contains([',', '\0']) || options.subtype.contains([',', '\0', '.']) {
+        return Err(MountError::BadName);
+    }
+    if rustix::process::geteuid().is_root() {
+        Ok((attach_as_root(mountpoint, options)?, false))
+    } else {
+        Ok((attach_through_helper(mountpoint, options)?, true))
+    }
+}
+
+fn attach_as_root(mountpoint: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    let device = rustix::fs::open("/dev/fuse", flags, Mode::empty()).map_err(|error| MountError::Device(error.into()))?;
+    let stat = rustix::fs::stat(mountpoint).map_err(|error| MountError::Mountpoint(error.into()))?;
+    if stat.st_mode & libc::S_IFMT != libc::S_IFDIR {
+        return Err(MountError::Mountpoint(Errno::ENOTDIR));
+    }
+    let mut data = format!("fd={},rootmode={:o},user_id=0,group_id=0", device.as_raw_fd(), stat.st_mode & libc::S_IFMT);
+    if options.allow_other {
+        data.push_str(",allow_other");
+    }
+    if options.default_permissions {
+        data.push_str(",default_permissions");
+    }
+    let mut flags = MountFlags::empty();
+    flags.set(MountFlags::RDONLY, options.read_only);
+    flags.set(MountFlags::NOSUID, !options.suid);
+    flags.set(MountFlags::NODEV, !options.devices);
+    flags.set(MountFlags::NOEXEC, !options.exec);
+    flags.set(MountFlags::NOATIME, !options.atime);
+    let data = CString::new(data).map_err(|_| MountError::BadName)?;
+    let kind = format!("fuse.{}", options.subtype);
+    rustix::mount::mount(options.source.as_str(), mountpoint, kind.as_str(), flags, data.as_c_str())
+        .map_err(|error| MountError::Mount(error.into()))?;
+    Ok(device)
+}
+
+fn attach_through_helper(mountpoint: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
+    let pair = rustix::net::socketpair(
+        rustix::net::AddressFamily::UNIX,
+        rustix::net::SocketType::STREAM,
+        rustix::net::SocketFlags::CLOEXEC,
+        None,
+    );
+    let (ours, theirs) = pair.map_err(|error| MountError::HelperMissing(error.into()))?;
+    let mut list = format!("nosuid,nodev,fsname={},subtype={}", options.source, options.subtype);
+    for (on, text) in [
+        (options.read_only, ",ro"),
+        (options.allow_other, ",allow_other"),
+        (options.default_permissions, ",default_permissions"),
+        (!options.exec, ",noexec"),
+        (!options.atime, ",noatime"),
+    ] {
+        if on {
+            list.push_str(text);
+        }
+    }
+    // The helper sends the descriptor over the socket it is given as descriptor 0.
+    let mut helper = Command::new("fusermount3");
+    helper.arg("-o").arg(&list).arg("--").arg(mountpoint).env("_FUSE_COMMFD", "0");
+    helper.stdin(Stdio::from(theirs)).stdout(Stdio::null()).stderr(Stdio::piped());
+    let child = helper.spawn().map_err(|error| MountError::HelperMissing(Errno(error.raw_os_error().unwrap_or(libc::ENOENT))))?;
+    drop(helper);
+    let device = receive_descriptor(&ours);
+    let output = child.wait_with_output().map_err(|error| MountError::HelperMissing(Errno(error.raw_os_error().unwrap_or(libc::ECHILD))))?;
+    device.ok_or(MountError::HelperRefused(output.stderr))
+}
+
+fn receive_descriptor(socket: &OwnedFd) -> Option<OwnedFd> {
+    use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0u8; 1];
+    let mut slices = [std::io::IoSliceMut::new(&mut byte)];
+    rustix::net::recvmsg(socket, &mut slices, &mut control, RecvFlags::CMSG_CLOEXEC).ok()?;
+    control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    })
+}
+
+/// Unmounts.
+pub(crate) fn detach(mountpoint: &Path, through_helper: bool, lazy: bool) -> Reply<()> {
+    if !through_helper {
+        let flags = if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+        return rustix::mount::unmount(mountpoint, flags | UnmountFlags::NOFOLLOW).map_err(Errno::from);
+    }
+    let mut helper = Command::new("fusermount3");
+    helper.arg("-u");
+    if lazy {
+        helper.arg("-z");
+    }
+    let status = helper.arg("--").arg(mountpoint).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    match status {
+        Ok(status) if status.success() => Ok(()),
+        Ok(_) => Err(Errno::EBUSY),
+        Err(_) => Err(Errno::EIO),
+    }
+}
+
+/// Pages that one request may carry (`fs.fuse.max_pages_limit`; 256 before Linux 6.13 had it).
+pub(crate) fn kernel_pages_limit() -> u32 {
+    let text = std::fs::read_to_string("/proc/sys/fs/fuse/max_pages_limit").unwrap_or_default();
+    text.trim().parse().unwrap_or(256)
+}
+
+/// Lets buffered reads use whole requests: the kernel's readahead window starts at 128 KiB whatever INIT says.
+/// Best effort; needs root.
+pub(crate) fn raise_readahead(mountpoint: &Path, max_write: u32) {
+    let Ok(table) = std::fs::read("/proc/self/mountinfo") else { return };
+    // Field 3 is major:minor, field 5 the mount point with octal escapes; the last match is the topmost mount.
+    let device = table.split(|&byte| byte == b'\n').rev().find_map(|line| {
+        let mut fields = line.split(|&byte| byte == b' ');
+        let device = fields.nth(2)?;
+        let place = unescape(fields.nth(1)?);
+        (place == mountpoint.as_os_str().as_bytes()).then(|| String::from_utf8_lossy(device).into_owned())
+    });
+    if let Some(device) = device {
+        let _ = std::fs::write(format!("/sys/class/bdi/{device}/read_ahead_kb"), (max_write / 1024).to_string());
+    }
+}
+
+/// Undoes the kernel's `\ooo` escapes.
+fn unescape(field: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&byte, tail)) = rest.split_first() {
+        let octal = tail.get(..3).and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok());
+        match octal {
+            Some(code) if byte == b'\\' => {
+                plain.push(code);
+                rest = &tail[3..];
+            }
+            _ => {
+                plain.push(byte);
+                rest = tail;
+            }
+        }
+    }
+    plain
+}

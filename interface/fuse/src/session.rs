@@ -1,0 +1,266 @@
+//! A mounted file system: INIT, reader threads, the end.
+//!
+//! Every thread reads a request, serves it and writes the reply itself, so nothing is handed between threads. A receive buffer
+//! whose payload the handler kept is left to it and replaced; otherwise it is used again.
+
+use crate::abi::{self, cap, op};
+use crate::dispatch::{Output, REQUEST_START, Request, dispatch};
+use crate::handler::Handler;
+use crate::mount::{self, MountError, MountOptions};
+use crate::{Errno, Reply};
+use abd::Abd;
+use exec::{Exec, Mutex, OperationHandle};
+use rustix::fd::OwnedFd;
+use std::io::IoSlice;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use zerocopy::{FromBytes, IntoBytes};
+
+const HEAD: usize = size_of::<abi::OutHeader>();
+/// More slices than this in one writev(2) are refused by the kernel (UIO_MAXIOV is 1024).
+const SLICES_MAX: usize = 1000;
+
+/// What INIT settled.
+#[derive(Clone, Copy, Debug)]
+pub struct Negotiated {
+    /// Minor version of the kernel's protocol.
+    pub minor: u32,
+    /// Capability bits that both sides have.
+    pub capabilities: u64,
+    /// Largest WRITE payload and READ reply, bytes.
+    pub max_write: u32,
+}
+
+/// A mount in use. Dropping it detaches the mount and waits for the threads.
+pub struct Session {
+    device: Arc<OwnedFd>,
+    mountpoint: PathBuf,
+    negotiated: Negotiated,
+    threads: Mutex<Vec<OperationHandle>>,
+    alive: Arc<AtomicUsize>,
+    through_helper: bool,
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session").field("mountpoint", &self.mountpoint).field("negotiated", &self.negotiated).finish_non_exhaustive()
+    }
+}
+
+impl Session {
+    /// Mounts `handler` at `mountpoint` and serves it on `options.threads` operations of `exec`.
+    ///
+    /// # Errors
+    /// [`MountError`] says which step failed; nothing stays mounted then.
+    pub fn mount(exec: &Exec, handler: Arc<dyn Handler>, mountpoint: &Path, options: &MountOptions) -> Result<Session, MountError> {
+        let mountpoint = &*std::fs::canonicalize(mountpoint)
+            .map_err(|error| MountError::Mountpoint(Errno(error.raw_os_error().unwrap_or(libc::ENOENT))))?;
+        let (device, through_helper) = mount::attach(mountpoint, options)?;
+        let device = Arc::new(device);
+        let negotiated = match handshake(&device, options) {
+            Ok(negotiated) => negotiated,
+            Err(error) => {
+                let _ = mount::detach(mountpoint, through_helper, true);
+                return Err(MountError::Handshake(error));
+            }
+        };
+        let count = options.threads.max(1);
+        let alive = Arc::new(AtomicUsize::new(count));
+        let threads = (0..count)
+            .map(|index| {
+                let (device, handler, alive) = (device.clone(), handler.clone(), alive.clone());
+                let operation = move || {
+                    serve(&device, &*handler, negotiated.max_write as usize);
+                    alive.fetch_sub(1, Ordering::AcqRel);
+                };
+                exec.spawn_operation(&format!("z-fuse-{index}"), Box::new(operation))
+            })
+            .collect();
+        mount::raise_readahead(mountpoint, negotiated.max_write);
+        let mountpoint = mountpoint.to_path_buf();
+        Ok(Session { device, mountpoint, negotiated, threads: Mutex::new(threads), alive, through_helper })
+    }
+
+    /// What INIT settled.
+    pub fn negotiated(&self) -> Negotiated {
+        self.negotiated
+    }
+
+    /// Where it is mounted.
+    pub fn mountpoint(&self) -> &Path {
+        &self.mountpoint
+    }
+
+    /// True while the kernel sends requests (false after an unmount, also one by somebody else).
+    pub fn is_alive(&self) -> bool {
+        self.alive.load(Ordering::Acquire) > 0
+    }
+
+    /// Unmounts; `lazy` detaches at once and lets open files finish. EBUSY otherwise while files are open.
+    ///
+    /// # Errors
+    /// The errno of umount2(2), or EIO when the user helper failed.
+    pub fn unmount(&self, lazy: bool) -> Reply<()> {
+        if !self.is_alive() {
+            return Ok(());
+        }
+        mount::detach(&self.mountpoint, self.through_helper, lazy)
+    }
+
+    /// Waits until the file system is unmounted and every request answered.
+    pub fn join(&self) {
+        let threads = std::mem::take(&mut *self.threads.lock());
+        threads.into_iter().for_each(OperationHandle::join);
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if self.is_alive() {
+            let _ = self.unmount(true);
+        }
+        self.join();
+        let _ = &self.device;
+    }
+}
+
+/// Reads INIT and answers it; on return the kernel may send requests.
+fn handshake(device: &OwnedFd, options: &MountOptions) -> Reply<Negotiated> {
+    let mut buffer = vec![0u8; 1 << 20];
+    let received = loop {
+        match rustix::io::read(device, &mut buffer) {
+            Ok(count) => break count,
+            Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => continue,
+            Err(error) => return Err(error.into()),
+        }
+    };
+    let body = buffer.get(size_of::<abi::InHeader>()..received).ok_or(Errno::EINVAL)?;
+    let (header, _) = abi::InHeader::read_from_prefix(&buffer).map_err(|_| Errno::EINVAL)?;
+    // Old kernels send a shorter record; what is missing is zero.
+    let mut padded = [0u8; size_of::<abi::InitIn>()];
+    let count = body.len().min(padded.len());
+    padded[..count].copy_from_slice(&body[..count]);
+    let init = abi::InitIn::read_from_bytes(&padded).map_err(|_| Errno::EINVAL)?;
+    if header.opcode != op::INIT || init.major != abi::KERNEL_MAJOR || init.minor < 31 {
+        return Err(Errno(libc::EPROTO));
+    }
+    let (reply, negotiated) = answer_init(&init, options);
+    let head = abi::OutHeader { len: (HEAD + size_of::<abi::InitOut>()) as u32, error: 0, unique: header.unique };
+    rustix::io::writev(device, &[IoSlice::new(head.as_bytes()), IoSlice::new(reply.as_bytes())])?;
+    Ok(negotiated)
+}
+
+fn answer_init(init: &abi::InitIn, options: &MountOptions) -> (abi::InitOut, Negotiated) {
+    let mut offered = u64::from(init.flags);
+    if offered & cap::INIT_EXT != 0 {
+        offered |= u64::from(init.flags2) << 32;
+    }
+    let mut wanted = cap::ASYNC_READ
+        | cap::ATOMIC_O_TRUNC
+        | cap::EXPORT_SUPPORT
+        | cap::BIG_WRITES
+        | cap::DO_READDIRPLUS
+        | cap::READDIRPLUS_AUTO
+        | cap::ASYNC_DIO
+        | cap::PARALLEL_DIROPS
+        | cap::MAX_PAGES
+        | cap::HANDLE_KILLPRIV_V2
+        | cap::SETXATTR_EXT
+        | cap::INIT_EXT
+        | cap::DIRECT_IO_ALLOW_MMAP;
+    if options.cache_symlinks {
+        wanted |= cap::CACHE_SYMLINKS;
+    }
+    let capabilities = offered & wanted;
+    let page = abd::PAGE_BYTES as u32;
+    let pages = if capabilities & cap::MAX_PAGES == 0 { 32 } else { (options.max_write / page).clamp(1, 65535) };
+    let max_write = pages.min(mount::kernel_pages_limit()) * page;
+    let reply = abi::InitOut {
+        major: abi::KERNEL_MAJOR,
+        minor: abi::KERNEL_MINOR.min(init.minor),
+        max_readahead: init.max_readahead.max(max_write),
+        flags: capabilities as u32,
+        max_background: 64,
+        congestion_threshold: 48,
+        max_write,
+        time_gran: 1,
+        max_pages: (max_write / page) as u16,
+        flags2: (capabilities >> 32) as u32,
+        ..abi::InitOut::default()
+    };
+    (reply, Negotiated { minor: reply.minor, capabilities, max_write })
+}
+
+/// The loop of one reader.
+fn serve(device: &OwnedFd, handler: &dyn Handler, max_write: usize) {
+    let capacity = abd::PAGE_BYTES + max_write.max(64 << 10) + abd::PAGE_BYTES;
+    let mut buffer = Abd::scratch(capacity);
+    let mut out = Vec::with_capacity(64 << 10);
+    loop {
+        if buffer.get_mut().is_none() {
+            buffer = Abd::scratch(capacity);
+        }
+        let Some(room) = buffer.get_mut() else { return };
+        let received = match rustix::io::read(device, &mut room[REQUEST_START..]) {
+            Ok(count) => count,
+            // ENOENT: the request was interrupted before we got it.
+            Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN | rustix::io::Errno::NOENT) => continue,
+            Err(_) => return,
+        };
+        if !serve_one(device, handler, &buffer, received, &mut out) {
+            return;
+        }
+    }
+}
+
+/// Serves the request in `buffer`; false when the connection is gone.
+fn serve_one(device: &OwnedFd, handler: &dyn Handler, buffer: &Abd, received: usize, out: &mut Vec<u8>) -> bool {
+    let Some(bytes) = buffer.as_contiguous().and_then(|bytes| bytes.get(REQUEST_START..REQUEST_START + received)) else { return true };
+    let Ok((header, body)) = abi::InHeader::read_from_prefix(bytes) else { return true };
+    out.clear();
+    out.resize(HEAD, 0);
+    let request = Request { header, buffer, body };
+    let result = dispatch(handler, &request, out);
+    let data = match result {
+        Ok(Output::Nothing) => return true,
+        Ok(Output::Small) => None,
+        Ok(Output::Data(data)) => Some(data),
+        Err(errno) => {
+            out.truncate(HEAD);
+            return send(device, out, None, header.unique, -errno.0);
+        }
+    };
+    send(device, out, data.as_ref(), header.unique, 0)
+}
+
+fn send(device: &OwnedFd, out: &mut [u8], data: Option<&Abd>, unique: u64, error: i32) -> bool {
+    let length = out.len() + data.map_or(0, Abd::len);
+    let head = abi::OutHeader { len: length as u32, error, unique };
+    out[..HEAD].copy_from_slice(head.as_bytes());
+    let sent = match data {
+        None => rustix::io::write(device, out),
+        Some(data) => {
+            let mut slices = Vec::with_capacity(4);
+            slices.push(IoSlice::new(out));
+            slices.extend(data.chunks().map(IoSlice::new));
+            if slices.len() > SLICES_MAX {
+                let flat = data.to_contiguous();
+                rustix::io::writev(device, &[IoSlice::new(out), IoSlice::new(flat.as_contiguous().unwrap_or_default())])
+            } else {
+                rustix::io::writev(device, &slices)
+            }
+        }
+    };
+    // ENOENT: the caller was killed and no longer waits for this reply. ENODEV: unmounted.
+    match sent {
+        Ok(_) | Err(rustix::io::Errno::NOENT) => true,
+        Err(rustix::io::Errno::NODEV) => false,
+        Err(_) if error == 0 => {
+            // The kernel refused the reply itself; an error reply frees the caller.
+            let head = abi::OutHeader { len: HEAD as u32, error: -libc::EIO, unique };
+            rustix::io::write(device, head.as_bytes()).is_ok()
+        }
+        Err(_) => true,
+    }
+}
