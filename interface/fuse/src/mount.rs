@@ -134,12 +134,8 @@ fn attach_as_root(mountpoint: &Path, options: &MountOptions) -> Result<OwnedFd, 
 }
 
 fn attach_through_helper(mountpoint: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
-    let pair = rustix::net::socketpair(
-        rustix::net::AddressFamily::UNIX,
-        rustix::net::SocketType::STREAM,
-        rustix::net::SocketFlags::CLOEXEC,
-        None,
-    );
+    let pair =
+        rustix::net::socketpair(rustix::net::AddressFamily::UNIX, rustix::net::SocketType::STREAM, rustix::net::SocketFlags::CLOEXEC, None);
     let (ours, theirs) = pair.map_err(|error| MountError::HelperMissing(error.into()))?;
     let mut list = format!("nosuid,nodev,fsname={},subtype={}", options.source, options.subtype);
     for (on, text) in [
@@ -160,7 +156,8 @@ fn attach_through_helper(mountpoint: &Path, options: &MountOptions) -> Result<Ow
     let child = helper.spawn().map_err(|error| MountError::HelperMissing(Errno(error.raw_os_error().unwrap_or(libc::ENOENT))))?;
     drop(helper);
     let device = receive_descriptor(&ours);
-    let output = child.wait_with_output().map_err(|error| MountError::HelperMissing(Errno(error.raw_os_error().unwrap_or(libc::ECHILD))))?;
+    let output =
+        child.wait_with_output().map_err(|error| MountError::HelperMissing(Errno(error.raw_os_error().unwrap_or(libc::ECHILD))))?;
     device.ok_or(MountError::HelperRefused(output.stderr))
 }
 
