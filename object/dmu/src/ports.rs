@@ -1,0 +1,110 @@
+//! What the crate consumes, as traits: blocks below, accounting and ownership above, and the pool's sync.
+//!
+//! Their implementations live in higher crates; nothing here names one.
+
+use crate::{BlockError, DmuError, Objset, SyncError, Tx};
+use abd::Abd;
+use exec::Exec;
+use ondisk::{BlockPtr, Bookmark, Checksum, Compression, ObjectType, Txg};
+
+/// The callback of [`BlockIo::write`]: the new pointer, or why there is none. Runs exactly once and never waits.
+pub type WriteDone = Box<dyn FnOnce(Result<BlockPtr, BlockError>) + Send>;
+
+/// One block to write.
+#[derive(Clone, Debug)]
+pub struct BlockWrite {
+    /// The txg being synced: the birth of the block.
+    pub txg: Txg,
+    /// Where the block belongs.
+    pub bookmark: Bookmark,
+    /// Logical bytes, little-endian.
+    pub data: Abd,
+    /// Type of the object (of the bonus for a spill block).
+    pub object_type: ObjectType,
+    /// Level in the object's tree: 0 is data.
+    pub level: u8,
+    /// Blocks (or dnodes) below; goes into the pointer.
+    pub fill: u64,
+    /// Checksum algorithm, already resolved.
+    pub checksum: Checksum,
+    /// Compression algorithm, already resolved.
+    pub compression: Compression,
+    /// Level of zstd as on disk (OpenZFS: `enum zio_zstd_levels`); 0 takes the default.
+    pub zstd_level: u8,
+    /// Copies (DVAs) wanted: 1–3.
+    pub copies: u8,
+    /// The pointer that the new one replaces (may be a hole). When it was born in this very txg the store may rewrite
+    /// the block in place and return a pointer with the same first DVA: the caller then frees and accounts nothing.
+    /// In every other case the caller frees it.
+    pub previous: BlockPtr,
+}
+
+/// The store of blocks: cache, pipeline and allocator behind one door.
+pub trait BlockIo: Send + Sync {
+    /// The executor that runs everything.
+    fn exec(&self) -> &Exec;
+    /// Reads a block's logical bytes in native byte order; waits.
+    fn read(&self, bp: &BlockPtr, bookmark: &Bookmark) -> Result<Abd, BlockError>;
+    /// The block's logical bytes when they are in memory.
+    fn cached(&self, _bp: &BlockPtr) -> Option<Abd> {
+        None
+    }
+    /// Starts to read a block that will be wanted soon.
+    fn prefetch(&self, bp: &BlockPtr, bookmark: &Bookmark);
+    /// Writes a block to a new place (or in place, see [`BlockWrite::previous`]); returns at once.
+    /// All-zero data with compression on gives [`BlockPtr::HOLE`].
+    fn write(&self, write: BlockWrite, done: WriteDone);
+    /// Gives up a block that no tree references any more. Called for blocks of a failed sync only: everything else goes
+    /// through [`BlockLedger::kill`].
+    fn free(&self, txg: Txg, bp: &BlockPtr);
+    /// Deflated allocated bytes (OpenZFS: `bp_get_dsize`); 0 for holes and embedded pointers.
+    fn dsize(&self, bp: &BlockPtr) -> u64;
+}
+
+/// The owner of an object set's blocks: accounts births and deaths, and frees now or remembers for a snapshot.
+/// Called in syncing context only, from any thread of the sync.
+pub trait BlockLedger: Send + Sync {
+    /// A block (never a hole) was written and is referenced now (OpenZFS: `dsl_dataset_block_born`).
+    fn born(&self, txg: Txg, bp: &BlockPtr);
+    /// A block (never a hole) is no longer referenced by the live object set (OpenZFS: `dsl_dataset_block_kill`).
+    fn kill(&self, txg: Txg, bp: &BlockPtr);
+    /// The object set was modified in `txg` for the first time: it wants to be synced.
+    fn dirtied(&self, _txg: Txg) {}
+}
+
+/// Whom an object's space is charged to (OpenZFS: `zfs_file_info_t`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectOwner {
+    /// User.
+    pub uid: u64,
+    /// Group.
+    pub gid: u64,
+    /// Project, when the object has one.
+    pub project: Option<u64>,
+}
+
+/// A change of what an owner uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwnerDelta {
+    /// Who.
+    pub owner: ObjectOwner,
+    /// Bytes, one slot of 512 B for each dnode included.
+    pub bytes: i64,
+    /// Objects.
+    pub objects: i64,
+}
+
+/// What the file system layer knows about objects that the DMU accounts for (OpenZFS: `zpl_get_file_info`,
+/// `dmu_objset_do_userquota_updates`).
+pub trait ObjsetHook: Send + Sync {
+    /// The owner that `bonus` (and the spill block, when there is one) tells; `None` when the object isn't charged.
+    fn owner(&self, bonus_type: ObjectType, bonus: &[u8], spill: Option<&Abd>) -> Option<ObjectOwner>;
+    /// Applies the txg's changes to the accounting objects (-1, -2, -3), in syncing context.
+    fn apply(&self, objset: &Objset, deltas: &[OwnerDelta], tx: &Tx) -> Result<(), DmuError>;
+}
+
+/// The pool's side of a txg: writes everything dirty and moves the uberblock.
+pub trait TxgSync: Send + Sync {
+    /// Syncs `txg`; called by one thread at a time, in txg order.
+    fn sync_txg(&self, txg: Txg) -> Result<(), SyncError>;
+}

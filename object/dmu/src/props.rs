@@ -1,0 +1,152 @@
+//! The properties of an object set that decide how its blocks are written, and the policy itself.
+//!
+//! OpenZFS: `dmu_write_policy` (`dmu.c`), `zio_checksum_select`, `zio_compress_select`.
+
+use ondisk::{Checksum, Compression, ObjectType};
+
+/// How much metadata gets an extra copy (OpenZFS: `zfs_redundant_metadata_type_t`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RedundantMetadata {
+    /// All of it.
+    #[default]
+    All,
+    /// All but the lowest indirect blocks.
+    Most,
+    /// Critical metadata only.
+    Some,
+    /// None.
+    None,
+}
+
+/// The `sync` property (OpenZFS: `zfs_sync_type_t`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SyncMode {
+    /// What the application asks for.
+    #[default]
+    Standard,
+    /// Every operation is synchronous.
+    Always,
+    /// No operation is.
+    Disabled,
+}
+
+/// The values of one object set; replaced as a whole with [`crate::Objset::set_props`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ObjsetProps {
+    /// Checksum of data.
+    pub checksum: Checksum,
+    /// Compression of data.
+    pub compression: Compression,
+    /// Level of zstd as on disk; 0 takes the default.
+    pub zstd_level: u8,
+    /// Copies of data: 1–3.
+    pub copies: u8,
+    /// Most copies of any block: 3, or 1 on pools that don't replicate metadata (OpenZFS: `spa_max_replication`).
+    pub copies_max: u8,
+    /// Extra copies of metadata.
+    pub redundant_metadata: RedundantMetadata,
+    /// Block size of new files in bytes.
+    pub record_size: usize,
+    /// Bytes of new dnodes, 0 for the legacy 512.
+    pub dnode_size: usize,
+    /// Whether the pool's `hole_birth` feature is active: freed blocks leave a hole with its birth.
+    pub hole_birth: bool,
+    /// Compression of metadata: lz4, or lzjb on pools without the feature.
+    pub metadata_compression: Compression,
+    /// The `sync` property.
+    pub sync: SyncMode,
+}
+
+impl Default for ObjsetProps {
+    /// A new file system's: fletcher4, lz4, one copy, 128 KiB records.
+    fn default() -> Self {
+        ObjsetProps {
+            checksum: Checksum::FLETCHER_4,
+            compression: Compression::LZ4,
+            zstd_level: 0,
+            copies: 1,
+            copies_max: 3,
+            redundant_metadata: RedundantMetadata::All,
+            record_size: 128 << 10,
+            dnode_size: 0,
+            hole_birth: true,
+            metadata_compression: Compression::LZ4,
+            sync: SyncMode::Standard,
+        }
+    }
+}
+
+impl ObjsetProps {
+    /// The meta object set's: three copies of everything (OpenZFS: `dmu_objset_open_impl` without a dataset).
+    pub fn mos() -> Self {
+        ObjsetProps { copies: 3, compression: Compression::LZ4, ..Self::default() }
+    }
+}
+
+/// What the policy looks at besides the properties.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BlockKind {
+    pub object_type: ObjectType,
+    pub level: u8,
+    pub spill: bool,
+    /// The dnode's own choices; `INHERIT` takes the object set's.
+    pub checksum: Checksum,
+    pub compression: Compression,
+}
+
+/// How to write one block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WritePolicy {
+    pub checksum: Checksum,
+    pub compression: Compression,
+    pub zstd_level: u8,
+    pub copies: u8,
+}
+
+/// Algorithms strong enough for metadata (OpenZFS: `ZCHECKSUM_FLAG_METADATA`, `zio_checksum_table`).
+fn suits_metadata(checksum: Checksum) -> bool {
+    matches!(checksum, Checksum::FLETCHER_4 | Checksum::SHA256 | Checksum::SHA512 | Checksum::SKEIN | Checksum::EDONR | Checksum::BLAKE3)
+}
+
+/// Metadata that `redundant_metadata=some` protects (OpenZFS: `DMU_OT_IS_CRITICAL`): what losing would lose the object set.
+fn is_critical(kind: ObjectType) -> bool {
+    kind.is_metadata() && kind != ObjectType::DNODE && kind != ObjectType::DIRECTORY_CONTENTS && kind != ObjectType::SA
+}
+
+fn select_compression(own: Compression, inherited: Compression, on: Compression) -> Compression {
+    let chosen = if own == Compression::INHERIT { inherited } else { own };
+    if chosen == Compression::ON { on } else { chosen }
+}
+
+fn select_checksum(own: Checksum, inherited: Checksum) -> Checksum {
+    let chosen = if own == Checksum::INHERIT { inherited } else { own };
+    if chosen == Checksum::ON { Checksum::FLETCHER_4 } else { chosen }
+}
+
+/// The policy of OpenZFS's `dmu_write_policy` without dedup and encryption.
+pub(crate) fn write_policy(props: &ObjsetProps, block: BlockKind) -> WritePolicy {
+    let is_metadata = block.level > 0 || block.object_type.is_metadata() || block.spill;
+    let mut copies = props.copies;
+    if !is_metadata {
+        return WritePolicy {
+            checksum: select_checksum(block.checksum, props.checksum),
+            compression: select_compression(block.compression, props.compression, props.metadata_compression),
+            zstd_level: props.zstd_level,
+            copies: copies.clamp(1, props.copies_max),
+        };
+    }
+    let inherited = select_checksum(Checksum::INHERIT, props.checksum);
+    let extra = match props.redundant_metadata {
+        RedundantMetadata::All => true,
+        RedundantMetadata::Most => block.level >= 2 || block.object_type.is_metadata() || block.spill,
+        RedundantMetadata::Some => is_critical(block.object_type),
+        RedundantMetadata::None => false,
+    };
+    copies += u8::from(extra);
+    WritePolicy {
+        checksum: if suits_metadata(inherited) { inherited } else { Checksum::FLETCHER_4 },
+        compression: props.metadata_compression,
+        zstd_level: 0,
+        copies: copies.clamp(1, props.copies_max),
+    }
+}

@@ -1,0 +1,269 @@
+//! An in-memory block store that checks its user: every block born once, freed at most once, none leaked, nothing
+//! referenced before it was written. For the tests of this crate and of those above it.
+
+use crate::{BlockError, BlockIo, BlockLedger, BlockWrite, DmuError, Objset, ObjsetEnv, ObjsetProps, SyncError, TxgConfig};
+use crate::{TxgManager, TxgSync, WriteDone};
+use abd::Abd;
+use exec::{Exec, Inline, Mutex, Pool, TaskClass};
+use ondisk::{BlockPtr, Bookmark, Checksum, Compression, Dva, ObjsetId, ObjsetType, Txg, VdevId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// A stored block.
+#[derive(Clone, Debug)]
+pub struct StoredBlock {
+    /// Logical bytes.
+    pub data: Abd,
+    /// The pointer that was returned for it.
+    pub bp: BlockPtr,
+    /// The ledger says it is referenced.
+    pub born: bool,
+}
+
+#[derive(Default)]
+struct Store {
+    blocks: BTreeMap<u64, StoredBlock>,
+    next_offset: u64,
+    violations: Vec<&'static str>,
+    dirtied: BTreeSet<u64>,
+}
+
+/// A block store in memory; also the [`BlockLedger`] of whoever uses it.
+pub struct MemBlockIo {
+    exec: Exec,
+    store: Mutex<Store>,
+    /// Bytes of a sector: every block occupies whole ones.
+    operations: AtomicU64,
+    fail_at: AtomicU64,
+    fail_for_good: AtomicBool,
+}
+
+impl std::fmt::Debug for MemBlockIo {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "MemBlockIo {{ blocks: {} }}", self.store.lock().blocks.len())
+    }
+}
+
+fn sum(data: &Abd) -> [u64; 4] {
+    let mut state = [0x9E37_79B9_7F4A_7C15u64, data.len() as u64, 3, 4];
+    for chunk in data.chunks() {
+        for raw in chunk.chunks(8) {
+            let mut word = [0; 8];
+            word[..raw.len()].copy_from_slice(raw);
+            state[0] = (state[0] ^ u64::from_le_bytes(word)).wrapping_mul(0xBF58_476D_1CE4_E5B9).rotate_left(23);
+            state[1] = state[1].wrapping_add(state[0]);
+        }
+    }
+    state
+}
+
+impl MemBlockIo {
+    /// An empty store whose jobs run on `exec`.
+    pub fn new(exec: Exec) -> Arc<MemBlockIo> {
+        Arc::new(MemBlockIo {
+            exec,
+            store: Mutex::new(Store { next_offset: 1 << 20, ..Store::default() }),
+            operations: AtomicU64::new(0),
+            fail_at: AtomicU64::new(u64::MAX),
+            fail_for_good: AtomicBool::new(false),
+        })
+    }
+
+    /// A store under a deterministic executor.
+    pub fn inline(seed: u64) -> Arc<MemBlockIo> {
+        Self::new(Arc::new(Inline::new(seed)))
+    }
+
+    /// A store under a pool of threads.
+    pub fn threaded(threads: usize) -> Arc<MemBlockIo> {
+        Self::new(Arc::new(Pool::new(threads)))
+    }
+
+    /// Reads and writes so far.
+    pub fn operations(&self) -> u64 {
+        self.operations.load(Ordering::Relaxed)
+    }
+
+    /// Lets the `count`-th operation from now fail (1 is the next one); with `for_good` all after it, too.
+    pub fn fail_after(&self, count: u64, for_good: bool) {
+        self.fail_for_good.store(for_good, Ordering::Relaxed);
+        self.fail_at.store(self.operations() + count, Ordering::Relaxed);
+    }
+
+    /// No more failures.
+    pub fn heal(&self) {
+        self.fail_at.store(u64::MAX, Ordering::Relaxed);
+    }
+
+    fn counts_as_failure(&self) -> bool {
+        let now = self.operations.fetch_add(1, Ordering::Relaxed) + 1;
+        let at = self.fail_at.load(Ordering::Relaxed);
+        now == at || (now > at && self.fail_for_good.load(Ordering::Relaxed))
+    }
+
+    /// What its users did wrong so far: double births, double frees, reads of unwritten blocks.
+    pub fn violations(&self) -> Vec<&'static str> {
+        self.store.lock().violations.clone()
+    }
+
+    /// Offsets of all blocks that were written and not freed.
+    pub fn live_blocks(&self) -> BTreeSet<u64> {
+        self.store.lock().blocks.keys().copied().collect()
+    }
+
+    /// The block at an offset, when it is live.
+    pub fn block(&self, offset: u64) -> Option<StoredBlock> {
+        self.store.lock().blocks.get(&offset).cloned()
+    }
+
+    /// Changes a stored block behind its user's back: the next read fails its checksum.
+    pub fn corrupt(&self, bp: &BlockPtr) {
+        if let Some(block) = self.store.lock().blocks.get_mut(&bp.dva(0).offset) {
+            block.data.make_mut()[0] ^= 1;
+        }
+    }
+
+    fn fetch(&self, bp: &BlockPtr) -> Result<Abd, BlockError> {
+        let mut store = self.store.lock();
+        let Some(block) = store.blocks.get(&bp.dva(0).offset) else {
+            store.violations.push("read of a block that is not live");
+            return Err(BlockError::Checksum);
+        };
+        let data = block.data.clone();
+        drop(store);
+        if sum(&data) != bp.checksum() { Err(BlockError::Checksum) } else { Ok(data) }
+    }
+
+    fn place(&self, write: &BlockWrite) -> BlockPtr {
+        let is_zero = write.data.chunks().all(|chunk| chunk.iter().all(|&byte| byte == 0));
+        if is_zero && write.compression != Compression::OFF {
+            return BlockPtr::HOLE;
+        }
+        let size = write.data.len();
+        let mut bp = BlockPtr::HOLE;
+        let asize = size.next_multiple_of(4096) as u64;
+        let mut store = self.store.lock();
+        let rewrites = write.previous.birth() == write.txg && !write.previous.is_hole() && write.previous.psize() == size;
+        for copy in 0..write.copies.max(1) as usize {
+            let offset = if rewrites { write.previous.dva(copy).offset } else { store.next_offset };
+            if !rewrites {
+                store.next_offset += asize;
+            }
+            bp.set_dva(copy, Dva { vdev: VdevId(0), offset, asize, gang: false });
+        }
+        bp.set_lsize(size);
+        bp.set_psize(size);
+        bp.set_compression(Compression::OFF);
+        bp.set_checksum_kind(if write.checksum == Checksum::OFF { Checksum::OFF } else { write.checksum });
+        bp.set_object_type(write.object_type);
+        bp.set_level(write.level);
+        bp.set_little_endian(true);
+        bp.set_birth(write.txg, write.txg);
+        bp.set_fill(write.fill);
+        bp.set_checksum(sum(&write.data));
+        let born = rewrites && store.blocks.get(&bp.dva(0).offset).is_some_and(|old| old.born);
+        store.blocks.insert(bp.dva(0).offset, StoredBlock { data: write.data.clone(), bp, born });
+        bp
+    }
+
+    fn remove(&self, bp: &BlockPtr, killed: bool) {
+        let mut store = self.store.lock();
+        match store.blocks.remove(&bp.dva(0).offset) {
+            None => store.violations.push("free of a block that is not live"),
+            Some(block) if block.born != killed => store.violations.push("killed without birth, or freed while referenced"),
+            Some(_) => {}
+        }
+    }
+}
+
+impl BlockIo for Arc<MemBlockIo> {
+    fn exec(&self) -> &Exec {
+        &self.exec
+    }
+    fn read(&self, bp: &BlockPtr, _bookmark: &Bookmark) -> Result<Abd, BlockError> {
+        if self.counts_as_failure() { Err(BlockError::Io) } else { self.fetch(bp) }
+    }
+    fn prefetch(&self, _bp: &BlockPtr, _bookmark: &Bookmark) {}
+    fn write(&self, write: BlockWrite, done: WriteDone) {
+        let store = self.clone();
+        let job = move || {
+            if store.counts_as_failure() {
+                done(Err(BlockError::Io));
+            } else {
+                done(Ok(store.place(&write)));
+            }
+        };
+        self.exec.spawn(TaskClass::Write, Box::new(job));
+    }
+    fn free(&self, _txg: Txg, bp: &BlockPtr) {
+        self.remove(bp, false);
+    }
+    fn dsize(&self, bp: &BlockPtr) -> u64 {
+        bp.asize()
+    }
+}
+
+impl BlockLedger for MemBlockIo {
+    fn born(&self, txg: Txg, bp: &BlockPtr) {
+        let mut store = self.store.lock();
+        match store.blocks.get_mut(&bp.dva(0).offset) {
+            Some(block) if !block.born && bp.birth() == txg => block.born = true,
+            _ => store.violations.push("birth of a block that was not written, or twice"),
+        }
+    }
+    fn kill(&self, _txg: Txg, bp: &BlockPtr) {
+        self.remove(bp, true);
+    }
+    fn dirtied(&self, txg: Txg) {
+        self.store.lock().dirtied.insert(txg.0);
+    }
+}
+
+/// One object set over a [`MemBlockIo`] with a [`TxgManager`] that syncs it: all that a test of an upper layer needs.
+pub struct TestPool {
+    /// The store.
+    pub io: Arc<MemBlockIo>,
+    /// The object set.
+    pub objset: Arc<Objset>,
+    /// The txgs.
+    pub txgs: Arc<TxgManager>,
+}
+
+struct SyncOne(Arc<Objset>);
+
+impl TxgSync for SyncOne {
+    fn sync_txg(&self, txg: Txg) -> Result<(), SyncError> {
+        self.0.sync(txg).map(|_| ()).map_err(SyncError::from)
+    }
+}
+
+impl TestPool {
+    /// An empty object set of `kind` over `io`.
+    pub fn create(io: Arc<MemBlockIo>, kind: ObjsetType, props: ObjsetProps) -> Result<TestPool, DmuError> {
+        let env = Self::env(&io);
+        let txgs = TxgManager::new(io.exec.clone(), Txg(3), TxgConfig::default());
+        let objset = Objset::create(env, kind, props, &txgs.assign(0)?)?;
+        txgs.start(Arc::new(SyncOne(objset.clone())));
+        Ok(TestPool { io, objset, txgs })
+    }
+
+    fn env(io: &Arc<MemBlockIo>) -> ObjsetEnv {
+        ObjsetEnv { io: Arc::new(io.clone()), ledger: Some(io.clone()), id: ObjsetId(54) }
+    }
+
+    /// Syncs what is open.
+    pub fn sync(&self) -> Result<(), SyncError> {
+        self.txgs.wait_synced(self.txgs.open_txg())
+    }
+
+    /// Syncs, forgets everything in memory and opens the object set from its root pointer.
+    pub fn reopen(self) -> Result<TestPool, SyncError> {
+        let synced = self.txgs.open_txg();
+        self.txgs.stop()?;
+        let objset = Objset::open(Self::env(&self.io), self.objset.root_bp(), self.objset.props())?;
+        let txgs = TxgManager::new(self.io.exec.clone(), synced, TxgConfig::default());
+        txgs.start(Arc::new(SyncOne(objset.clone())));
+        Ok(TestPool { io: self.io, objset, txgs })
+    }
+}

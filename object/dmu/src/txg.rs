@@ -1,0 +1,394 @@
+//! Transaction groups: handing out transactions, throttling them, and driving the sync.
+//!
+//! OpenZFS: `txg.c`, `dmu_tx_assign`, `dmu_tx_delay`, `dsl_pool_need_dirty_delay`. Simpler than there: a txg opens only
+//! after every hold on the previous one was released, so at most two are alive (one open, one syncing) and changes are
+//! strictly ordered.
+//!
+//! ```text
+//!            assign                     close: no more holds         sync_txg ok
+//!   (open) ─────────▶ holds > 0 … = 0 ──────────────▶ (syncing) ─────────────▶ (synced)
+//!                                      opens the next      │ error
+//!                                                          ▼
+//!                                          (stopped) waiters get the error
+//! ```
+//! Who drives: the sync thread under a threaded executor after [`TxgManager::start`]; whoever waits under `Inline`.
+
+use crate::budget::{DirtyBudget, TXG_SLOTS};
+use crate::{DmuError, SyncError, Tx, TxgSync};
+use exec::{Condvar, Exec, Mutex, OperationHandle, WaitQueue};
+use ondisk::Txg;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Tunables with OpenZFS's names and defaults.
+#[derive(Clone, Copy, Debug)]
+pub struct TxgConfig {
+    /// A txg is synced at least this often, in nanoseconds (`zfs_txg_timeout`).
+    pub timeout_ns: u64,
+    /// Dirty bytes at which writers stop (`zfs_dirty_data_max`).
+    pub dirty_data_max: u64,
+    /// Percent of the maximum at which writers are delayed (`zfs_delay_min_dirty_percent`).
+    pub delay_min_dirty_percent: u64,
+    /// Steepness of the delay in nanoseconds (`zfs_delay_scale`).
+    pub delay_scale_ns: u64,
+    /// Percent of the maximum at which a sync starts early (`zfs_dirty_data_sync_percent`).
+    pub dirty_data_sync_percent: u64,
+}
+
+impl Default for TxgConfig {
+    fn default() -> Self {
+        TxgConfig {
+            timeout_ns: 5_000_000_000,
+            dirty_data_max: 1 << 30,
+            delay_min_dirty_percent: 60,
+            delay_scale_ns: 500_000,
+            dirty_data_sync_percent: 20,
+        }
+    }
+}
+
+/// The longest that one transaction is delayed (OpenZFS: `zfs_delay_max_ns`).
+const DELAY_NS_MAX: u64 = 100_000_000;
+
+type Callback = Box<dyn FnOnce(bool) + Send>;
+
+struct State {
+    open: Txg,
+    synced: Txg,
+    /// Holds on the open txg.
+    holds: u64,
+    /// The open txg takes no more holds.
+    closing: bool,
+    /// A sync was asked for, up to and including this txg.
+    wanted: Txg,
+    /// The open txg was modified or asked for.
+    opened_ns: u64,
+    failed: Option<SyncError>,
+    stopping: bool,
+    /// Somebody is in the middle of closing and syncing.
+    driving: bool,
+    threaded: bool,
+    callbacks: [Vec<Callback>; TXG_SLOTS],
+}
+
+/// The txgs of one pool.
+pub struct TxgManager {
+    exec: Exec,
+    config: TxgConfig,
+    budget: Arc<DirtyBudget>,
+    state: Mutex<State>,
+    /// Something in `state` changed.
+    changed: WaitQueue,
+    /// Wakes the sync thread early.
+    kicked: Condvar,
+    sync: Mutex<Option<Arc<dyn TxgSync>>>,
+    thread: Mutex<Option<OperationHandle>>,
+}
+
+impl fmt::Debug for TxgManager {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.state.lock();
+        write!(f, "TxgManager {{ open: {}, synced: {}, dirty: {} }}", state.open, state.synced, self.budget.total())
+    }
+}
+
+impl TxgManager {
+    /// Txgs of a pool whose last synced txg is `synced`: the next one is open.
+    pub fn new(exec: Exec, synced: Txg, config: TxgConfig) -> Arc<TxgManager> {
+        let opened_ns = exec.now_ns();
+        Arc::new(TxgManager {
+            config,
+            budget: Arc::default(),
+            state: Mutex::new(State {
+                open: synced.next(),
+                synced,
+                holds: 0,
+                closing: false,
+                wanted: Txg::ZERO,
+                opened_ns,
+                failed: None,
+                stopping: false,
+                driving: false,
+                threaded: false,
+                callbacks: Default::default(),
+            }),
+            changed: WaitQueue::new(),
+            kicked: Condvar::new(),
+            sync: Mutex::new(None),
+            thread: Mutex::new(None),
+            exec,
+        })
+    }
+
+    /// Names the sync and, under a threaded executor, starts the thread that drives it.
+    pub fn start(self: &Arc<Self>, sync: Arc<dyn TxgSync>) {
+        *self.sync.lock() = Some(sync);
+        if self.exec.is_inline() {
+            return;
+        }
+        self.state.lock().threaded = true;
+        let manager = self.clone();
+        let handle = self.exec.spawn_operation("z-txg-sync", Box::new(move || manager.run()));
+        *self.thread.lock() = Some(handle);
+    }
+
+    /// Syncs what is open, stops the thread and lets go of the sync. No transaction can be assigned afterwards.
+    pub fn stop(&self) -> Result<(), SyncError> {
+        let last = self.state.lock().open;
+        let result = self.wait_synced(last);
+        {
+            let mut state = self.state.lock();
+            state.stopping = true;
+            self.kicked.notify_all();
+        }
+        self.changed.notify_all();
+        let handle = self.thread.lock().take();
+        if let Some(handle) = handle {
+            handle.join();
+        }
+        self.sync.lock().take();
+        result
+    }
+
+    /// Opens a transaction in the open txg. Waits while too much is dirty; `estimate` is what the caller will dirty, in
+    /// bytes.
+    pub fn assign(self: &Arc<Self>, estimate: u64) -> Result<Tx, DmuError> {
+        self.throttle(estimate)?;
+        loop {
+            {
+                let mut state = self.state.lock();
+                if state.failed.is_some() || state.stopping {
+                    return Err(DmuError::Stopped);
+                }
+                if !state.closing {
+                    state.holds += 1;
+                    return Ok(Tx::held(state.open, self.clone()));
+                }
+            }
+            self.changed.wait_until(&self.exec, &|| {
+                let state = self.state.lock();
+                !state.closing || state.failed.is_some() || state.stopping
+            });
+        }
+    }
+
+    /// The txg that new transactions get.
+    pub fn open_txg(&self) -> Txg {
+        self.state.lock().open
+    }
+
+    /// The last txg on disk.
+    pub fn synced_txg(&self) -> Txg {
+        self.state.lock().synced
+    }
+
+    /// Dirty bytes of all txgs.
+    pub fn dirty_bytes(&self) -> u64 {
+        self.budget.total()
+    }
+
+    /// Asks for a sync of the open txg without waiting.
+    pub fn kick(&self) {
+        let mut state = self.state.lock();
+        state.wanted = state.wanted.max(state.open);
+        self.kicked.notify_all();
+    }
+
+    /// Waits until `txg` is on disk; drives the sync itself when nobody else does.
+    pub fn wait_synced(&self, txg: Txg) -> Result<(), SyncError> {
+        loop {
+            {
+                let mut state = self.state.lock();
+                if state.synced >= txg {
+                    return Ok(());
+                }
+                if let Some(error) = state.failed {
+                    return Err(error);
+                }
+                if state.stopping {
+                    return Err(SyncError::Stopped);
+                }
+                state.wanted = state.wanted.max(txg.min(state.open));
+                self.kicked.notify_all();
+                if !state.threaded && !state.driving {
+                    drop(state);
+                    self.drive_once()?;
+                    continue;
+                }
+            }
+            self.changed.wait_until(&self.exec, &|| {
+                let state = self.state.lock();
+                state.synced >= txg || state.failed.is_some() || state.stopping || (!state.threaded && !state.driving)
+            });
+        }
+    }
+
+    /// Waits until `txg` is open or past.
+    pub fn wait_open(&self, txg: Txg) -> Result<(), SyncError> {
+        let open = self.state.lock().open;
+        if open >= txg {
+            return Ok(());
+        }
+        if !self.state.lock().threaded {
+            return self.wait_synced(Txg(txg.0 - 1));
+        }
+        self.state.lock().wanted = Txg(txg.0 - 1);
+        self.kicked.notify_all();
+        self.changed.wait_until(&self.exec, &|| {
+            let state = self.state.lock();
+            state.open >= txg || state.failed.is_some() || state.stopping
+        });
+        let state = self.state.lock();
+        match state.failed {
+            Some(error) if state.open < txg => Err(error),
+            None if state.open < txg => Err(SyncError::Stopped),
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn on_commit(&self, txg: Txg, callback: Callback) {
+        self.state.lock().callbacks[(txg.0 % TXG_SLOTS as u64) as usize].push(callback);
+    }
+
+    pub(crate) fn budget(&self) -> &Arc<DirtyBudget> {
+        &self.budget
+    }
+
+    pub(crate) fn release(&self, txg: Txg) {
+        let mut state = self.state.lock();
+        debug_assert_eq!(state.open, txg, "a hold keeps its txg open");
+        state.holds -= 1;
+        if state.holds == 0 && state.closing {
+            drop(state);
+            self.changed.notify_all();
+        }
+    }
+
+    /// Delays or stops a writer by how much is dirty.
+    fn throttle(self: &Arc<Self>, estimate: u64) -> Result<(), DmuError> {
+        let max = self.config.dirty_data_max;
+        let dirty = self.budget.total();
+        if dirty * 100 < max * self.config.dirty_data_sync_percent {
+            return Ok(());
+        }
+        if dirty + estimate >= max && dirty > 0 {
+            self.kick();
+            return self.wait_for_room(estimate);
+        }
+        self.kick_early();
+        let low = max / 100 * self.config.delay_min_dirty_percent;
+        if dirty > low {
+            let delay = self.config.delay_scale_ns.saturating_mul(dirty - low) / (max - dirty).max(1);
+            self.exec.sleep_ns(delay.min(DELAY_NS_MAX));
+        }
+        Ok(())
+    }
+
+    /// Asks for the open txg once, not on every transaction.
+    fn kick_early(&self) {
+        let mut state = self.state.lock();
+        if state.wanted < state.open {
+            state.wanted = state.open;
+            self.kicked.notify_all();
+        }
+    }
+
+    fn wait_for_room(self: &Arc<Self>, estimate: u64) -> Result<(), DmuError> {
+        let max = self.config.dirty_data_max;
+        let has_room = || {
+            let dirty = self.budget.total();
+            dirty == 0 || dirty + estimate < max
+        };
+        if !self.state.lock().threaded {
+            while !has_room() {
+                let open = self.open_txg();
+                self.wait_synced(open).map_err(|_| DmuError::Stopped)?;
+            }
+            return Ok(());
+        }
+        self.budget.wanted.fetch_add(1, Ordering::SeqCst);
+        self.budget.fell.wait_until(&self.exec, &|| {
+            // The open txg may hold all the dirt: keep asking for it.
+            self.kick_early();
+            has_room() || {
+                let state = self.state.lock();
+                state.failed.is_some() || state.stopping
+            }
+        });
+        self.budget.wanted.fetch_sub(1, Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// Closes the open txg, opens the next and syncs the closed one. One caller at a time.
+    fn drive_once(&self) -> Result<(), SyncError> {
+        {
+            let mut state = self.state.lock();
+            if state.driving {
+                return Ok(());
+            }
+            state.driving = true;
+            state.closing = true;
+        }
+        self.changed.wait_until(&self.exec, &|| self.state.lock().holds == 0);
+        let txg = {
+            let mut state = self.state.lock();
+            let txg = state.open;
+            state.open = txg.next();
+            state.opened_ns = self.exec.now_ns();
+            state.closing = false;
+            txg
+        };
+        self.changed.notify_all();
+        let sync = self.sync.lock().clone();
+        let result = match sync {
+            Some(sync) => sync.sync_txg(txg),
+            None => Err(SyncError::Stopped),
+        };
+        let callbacks = {
+            let mut state = self.state.lock();
+            state.driving = false;
+            match result {
+                Ok(()) => state.synced = txg,
+                Err(error) => state.failed = Some(error),
+            }
+            std::mem::take(&mut state.callbacks[(txg.0 % TXG_SLOTS as u64) as usize])
+        };
+        self.budget.end(txg);
+        if result.is_err() {
+            self.budget.fell.notify_all();
+        }
+        for callback in callbacks {
+            callback(result.is_ok());
+        }
+        self.changed.notify_all();
+        result
+    }
+
+    /// The sync thread: a txg when asked for or when its time is over.
+    fn run(&self) {
+        loop {
+            {
+                let mut state = self.state.lock();
+                loop {
+                    if state.stopping || state.failed.is_some() {
+                        break;
+                    }
+                    let elapsed = self.exec.now_ns().saturating_sub(state.opened_ns);
+                    if state.wanted >= state.open || elapsed >= self.config.timeout_ns {
+                        break;
+                    }
+                    let left = Duration::from_nanos(self.config.timeout_ns - elapsed);
+                    self.kicked.wait_for(&mut state, left);
+                }
+                if state.stopping {
+                    return;
+                }
+            }
+            if self.drive_once().is_err() {
+                return;
+            }
+        }
+    }
+}
