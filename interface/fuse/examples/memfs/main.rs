@@ -1,0 +1,22 @@
+//! Mounts the trivial in-memory file system: `memfs MOUNTPOINT [THREADS] [MAX_WRITE_BYTES]`; ends when it is unmounted.
+
+mod fs;
+
+use std::sync::Arc;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let arguments: Vec<String> = std::env::args().collect();
+    let mountpoint = arguments.get(1).ok_or("usage: memfs MOUNTPOINT [THREADS] [MAX_WRITE_BYTES]")?;
+    let mut options = fuse::MountOptions { source: "memfs".into(), ..Default::default() };
+    if let Some(threads) = arguments.get(2) {
+        options.threads = threads.parse()?;
+    }
+    if let Some(max_write) = arguments.get(3) {
+        options.max_write = max_write.parse()?;
+    }
+    let exec: exec::Exec = Arc::new(exec::Pool::new(1));
+    let session = fuse::Session::mount(&exec, Arc::new(fs::MemFs::new()), mountpoint.as_ref(), &options)?;
+    println!("mounted: {:?}", session.negotiated());
+    session.join();
+    Ok(())
+}

@@ -1,0 +1,144 @@
+//! Mounts the in-memory file system for real and uses it through the kernel. Where `/dev/fuse` cannot be used (a container
+//! without the device) the tests say so and check nothing.
+
+#[path = "../examples/memfs/fs.rs"]
+mod fs;
+
+use std::ffi::CString;
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+struct Mounted {
+    session: Option<fuse::Session>,
+    at: PathBuf,
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        drop(self.session.take());
+        let _ = std::fs::remove_dir(&self.at);
+    }
+}
+
+fn mount(name: &str) -> Option<Mounted> {
+    let at = std::env::temp_dir().join(format!("zirconia-fuse-{name}-{}", std::process::id()));
+    std::fs::create_dir_all(&at).expect("the temporary folder is writable");
+    let exec: exec::Exec = Arc::new(exec::Pool::new(1));
+    match fuse::Session::mount(&exec, Arc::new(fs::MemFs::new()), &at, &fuse::MountOptions::default()) {
+        Ok(session) => Some(Mounted { session: Some(session), at }),
+        Err(error) => {
+            eprintln!("SKIPPED: cannot mount here: {error}");
+            let _ = std::fs::remove_dir(&at);
+            None
+        }
+    }
+}
+
+fn pattern(length: usize, seed: u8) -> Vec<u8> {
+    (0..length).map(|index| (index as u8).wrapping_mul(31).wrapping_add((index >> 9) as u8) ^ seed).collect()
+}
+
+fn exercise_data(at: &Path) {
+    let path = at.join("data");
+    let bytes = pattern((5 << 20) + 777, 3);
+    File::create(&path).and_then(|mut file| file.write_all(&bytes)).expect("a file is written");
+    assert_eq!(std::fs::read(&path).expect("it is read back"), bytes, "what was written is lost or altered");
+    let file = OpenOptions::new().read(true).write(true).open(&path).expect("reopened");
+    file.write_all_at(b"overwritten", 1_048_570).expect("an unaligned write across a chunk");
+    let mut middle = [0; 11];
+    file.read_exact_at(&mut middle, 1_048_570).expect("read");
+    assert_eq!(&middle, b"overwritten");
+    file.set_len(100).expect("truncate");
+    assert_eq!(std::fs::read(&path).expect("read"), &bytes[..100]);
+    file.set_len(3 << 20).expect("extend");
+    let mut zeros = vec![1; 4096];
+    file.read_exact_at(&mut zeros, 2 << 20).expect("read");
+    assert!(zeros.iter().all(|byte| *byte == 0), "an extended file shows old bytes");
+    file.sync_all().expect("fsync");
+    let mut seeker = File::open(&path).expect("open");
+    assert_eq!(seeker.seek(SeekFrom::End(0)).expect("seek"), 3 << 20);
+}
+
+#[test]
+fn files_hold_what_was_written() {
+    let Some(mounted) = mount("data") else { return };
+    exercise_data(&mounted.at);
+    let direct = mounted.at.join("direct");
+    let bytes = pattern(3 << 20, 9);
+    // Program buffers of any alignment must work with O_DIRECT: databases and object stores refuse to start otherwise.
+    let mut file = OpenOptions::new().write(true).create_new(true).custom_flags(libc::O_DIRECT).open(&direct).expect("O_DIRECT open");
+    file.write_all(&bytes[..1000]).and_then(|()| file.write_all(&bytes[1000..])).expect("unaligned O_DIRECT writes");
+    let mut back = Vec::new();
+    OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_DIRECT)
+        .open(&direct)
+        .and_then(|mut file| file.read_to_end(&mut back))
+        .expect("unaligned O_DIRECT reads");
+    assert!(back == bytes, "direct I/O lost bytes");
+}
+
+#[test]
+fn names_links_and_listing_behave() {
+    let Some(mounted) = mount("names") else { return };
+    let at = &mounted.at;
+    std::fs::create_dir(at.join("d")).expect("mkdir");
+    for index in 0..3000 {
+        File::create(at.join(format!("d/file-with-a-longer-name-{index}"))).expect("create");
+    }
+    let mut listed: Vec<_> = std::fs::read_dir(at.join("d")).expect("opendir").map(|entry| entry.expect("entry").file_name()).collect();
+    listed.sort();
+    listed.dedup();
+    assert_eq!(listed.len(), 3000, "a listing over several replies lost or doubled names");
+    std::fs::hard_link(at.join("d/file-with-a-longer-name-1"), at.join("hard")).expect("link");
+    let (one, two) = (std::fs::metadata(at.join("hard")), std::fs::metadata(at.join("d/file-with-a-longer-name-1")));
+    assert_eq!(one.expect("stat").ino(), two.expect("stat").ino(), "hard links are one inode");
+    std::os::unix::fs::symlink("d/../hard", at.join("soft")).expect("symlink");
+    assert_eq!(std::fs::read_link(at.join("soft")).expect("readlink"), Path::new("d/../hard"));
+    std::fs::rename(at.join("hard"), at.join("moved")).expect("rename");
+    assert!(std::fs::metadata(at.join("soft")).is_err(), "the old name is still there after a rename");
+    assert_eq!(std::fs::remove_dir(at.join("d")).expect_err("not empty").raw_os_error(), Some(libc::ENOTEMPTY));
+    let path = CString::new(at.join("pipe").as_os_str().as_encoded_bytes()).expect("no zero byte");
+    rustix::fs::mknodat(rustix::fs::CWD, path.as_c_str(), rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).expect("mknod");
+    let statistics = rustix::fs::statvfs(at.as_path()).expect("statfs");
+    assert_eq!(statistics.f_namemax, 255);
+}
+
+#[test]
+fn attributes_travel_both_ways() {
+    let Some(mounted) = mount("attr") else { return };
+    let path = mounted.at.join("file");
+    std::fs::write(&path, b"x").expect("write");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).expect("chmod");
+    assert_eq!(std::fs::metadata(&path).expect("stat").mode() & 0o7777, 0o640);
+    let before_epoch = rustix::fs::Timestamps {
+        last_access: rustix::fs::Timespec { tv_sec: -5, tv_nsec: 7 },
+        last_modification: rustix::fs::Timespec { tv_sec: 1 << 33, tv_nsec: 9 },
+    };
+    rustix::fs::utimensat(rustix::fs::CWD, path.as_path(), &before_epoch, rustix::fs::AtFlags::empty()).expect("utimensat");
+    let stat = std::fs::metadata(&path).expect("stat");
+    assert_eq!((stat.atime(), stat.atime_nsec(), stat.mtime(), stat.mtime_nsec()), (-5, 7, 1 << 33, 9), "times outside 1970..2106 are lost");
+    let value = vec![7u8; 5000];
+    rustix::fs::setxattr(path.as_path(), c"user.note", &value, rustix::fs::XattrFlags::CREATE).expect("setxattr");
+    let mut room = vec![0u8; 8192];
+    let length = rustix::fs::getxattr(path.as_path(), c"user.note", &mut room).expect("getxattr");
+    assert_eq!(&room[..length], &value[..]);
+    let length = rustix::fs::listxattr(path.as_path(), &mut room).expect("listxattr");
+    assert_eq!(&room[..length], b"user.note\0");
+    assert_eq!(rustix::fs::getxattr(path.as_path(), c"user.none", &mut room).expect_err("absent"), rustix::io::Errno::NODATA);
+}
+
+#[test]
+fn an_unmount_waits_for_open_files_unless_lazy() {
+    let Some(mounted) = mount("unmount") else { return };
+    let file = File::create(mounted.at.join("open")).expect("create");
+    let session = mounted.session.as_ref().expect("mounted");
+    assert_eq!(session.unmount(false), Err(fuse::Errno::EBUSY), "an unmount pulled the rug from under an open file");
+    drop(file);
+    session.unmount(true).expect("a lazy unmount");
+    session.join();
+    assert!(!session.is_alive());
+}
