@@ -120,7 +120,11 @@ fn attributes_travel_both_ways() {
     };
     rustix::fs::utimensat(rustix::fs::CWD, path.as_path(), &before_epoch, rustix::fs::AtFlags::empty()).expect("utimensat");
     let stat = std::fs::metadata(&path).expect("stat");
-    assert_eq!((stat.atime(), stat.atime_nsec(), stat.mtime(), stat.mtime_nsec()), (-5, 7, 1 << 33, 9), "times outside 1970..2106 are lost");
+    assert_eq!(
+        (stat.atime(), stat.atime_nsec(), stat.mtime(), stat.mtime_nsec()),
+        (-5, 7, 1 << 33, 9),
+        "times outside 1970..2106 are lost"
+    );
     let value = vec![7u8; 5000];
     rustix::fs::setxattr(path.as_path(), c"user.note", &value, rustix::fs::XattrFlags::CREATE).expect("setxattr");
     let mut room = vec![0u8; 8192];

@@ -75,14 +75,8 @@ impl State {
             ..FileAttr::default()
         };
         self.next += 1;
-        let node = Node {
-            attr,
-            parent: parent.0,
-            names: BTreeMap::new(),
-            chunks: BTreeMap::new(),
-            target: Vec::new(),
-            xattrs: BTreeMap::new(),
-        };
+        let node =
+            Node { attr, parent: parent.0, names: BTreeMap::new(), chunks: BTreeMap::new(), target: Vec::new(), xattrs: BTreeMap::new() };
         self.nodes.insert(id, node);
         self.entry(id)
     }
@@ -129,14 +123,7 @@ impl MemFs {
         let mut state = State { nodes: HashMap::new(), next: 2 };
         let at = now();
         let attr = FileAttr { ino: 1, mode: 0o040_777, nlink: 2, blksize: 4096, atime: at, mtime: at, ctime: at, ..FileAttr::default() };
-        let root = Node {
-            attr,
-            parent: 1,
-            names: BTreeMap::new(),
-            chunks: BTreeMap::new(),
-            target: Vec::new(),
-            xattrs: BTreeMap::new(),
-        };
+        let root = Node { attr, parent: 1, names: BTreeMap::new(), chunks: BTreeMap::new(), target: Vec::new(), xattrs: BTreeMap::new() };
         state.nodes.insert(1, root);
         MemFs(Mutex::new(state))
     }
