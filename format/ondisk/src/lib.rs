@@ -5,9 +5,25 @@
 #![forbid(unsafe_code)]
 
 mod blkptr;
+mod dnode;
+mod dsl;
 mod enums;
 mod ids;
+pub mod label;
+mod objset;
+pub mod record;
+mod space_map;
+mod uberblock;
+pub mod zil;
 
 pub use blkptr::{BlockPtr, Dva, EMBEDDED_PAYLOAD_BYTES, EmbeddedKind};
+pub use dnode::*;
+pub use dsl::*;
 pub use enums::{Checksum, Compression, ObjectType, ObjsetType};
 pub use ids::*;
+pub use label::{BootBlock, GangHeader, ZioEck};
+pub use objset::*;
+pub use record::{ByteOrder, Field, FieldInfo, Record, ShortRecord};
+pub use space_map::*;
+pub use uberblock::Uberblock;
+pub use zil::{ZilChain, ZilHeader};
