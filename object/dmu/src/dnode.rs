@@ -48,6 +48,7 @@ pub type UserData = Option<Arc<dyn Any + Send + Sync>>;
 pub struct Dnode {
     object: ObjectId,
     user: Mutex<UserData>,
+    index: Mutex<UserData>,
 }
 
 impl Dnode {
@@ -59,6 +60,11 @@ impl Dnode {
     /// The slot for the layer above (a cached index, a znode).
     pub fn user(&self) -> MutexGuard<'_, UserData> {
         self.user.lock()
+    }
+
+    /// The ZAP's slot, apart from [`Dnode::user`]: a directory has both an index and a znode.
+    pub fn index(&self) -> MutexGuard<'_, UserData> {
+        self.index.lock()
     }
 
     /// Facts, dirty changes included.

@@ -62,6 +62,11 @@ impl Objset {
         Err(DmuError::NotSupported)
     }
 
+    /// The store of its blocks.
+    pub fn io(&self) -> &Arc<dyn BlockIo> {
+        &self.env.io
+    }
+
     /// Its number.
     pub fn id(&self) -> ObjsetId {
         self.env.id
