@@ -3,19 +3,96 @@
 //! Invariants (everything unsafe in this crate rests on them):
 //! 1. a byte of an allocation is covered by at most one [`OwnedRange`], and then by no [`SharedRange`];
 //! 2. slices are made for a range only, never for the whole allocation, so ranges of one allocation never alias;
-//! 3. memory is initialized (zeros) before the first range over it exists.
+//! 3. memory is initialized (zeros) before the first range over it exists;
+//! 4. `slab` hands a block to one holder at a time and unmaps a slab only when all its blocks are back.
 #![expect(unsafe_code, reason = "page-aligned allocation for O_DIRECT; disjoint exclusive parts of one allocation")]
 
-use crate::PAGE_BYTES;
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use crate::slab::{self, Place};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// Owned page-aligned memory; looked at only through ranges.
+/// Alignment of mappings: the size of a huge page.
+pub(crate) const HUGE_BYTES: usize = 2 << 20;
+
+/// Zeroed memory from the system, aligned to and asked for as huge pages; given back on drop.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    pointer: NonNull<u8>,
+    size: usize,
+}
+
+// SAFETY: a Mapping owns its memory exclusively, like a Box<[u8]>.
+unsafe impl Send for Mapping {}
+// SAFETY: a Mapping itself gives no access to its bytes.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    pub(crate) fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Maps `size` bytes, a multiple of the page size.
+    #[cfg(not(miri))]
+    pub(crate) fn new(size: usize) -> Mapping {
+        use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+        let room = size + HUGE_BYTES;
+        // SAFETY: a new private mapping at an address of the kernel's choice touches no memory of ours.
+        let raw = unsafe { mmap_anonymous(std::ptr::null_mut(), room, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) };
+        let Ok(raw) = raw else { std::alloc::handle_alloc_error(slab::layout(size)) };
+        let head = raw.cast::<u8>().align_offset(HUGE_BYTES);
+        let tail = room - head - size;
+        // SAFETY: `head`, `size` and `tail` cut the new mapping into three; the outer two are not used by anybody.
+        unsafe {
+            let start = raw.cast::<u8>().add(head);
+            if head > 0 {
+                let _ = munmap(raw, head);
+            }
+            if tail > 0 {
+                let _ = munmap(start.add(size).cast(), tail);
+            }
+            // Advice only: without huge pages the memory is as good, just slower to fault in.
+            let _ = madvise(start.cast(), size, Advice::LinuxHugepage);
+            Mapping { pointer: NonNull::new_unchecked(start), size }
+        }
+    }
+
+    /// Allocates `size` bytes (the interpreter knows no partial unmapping).
+    #[cfg(miri)]
+    pub(crate) fn new(size: usize) -> Mapping {
+        // SAFETY: the layout has a non-zero size.
+        let raw = unsafe { std::alloc::alloc_zeroed(slab::layout(size)) };
+        Mapping { pointer: NonNull::new(raw).expect("the interpreter has memory"), size }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `new` with this size; the owner of a mapping knows that no block of it is in use.
+        #[cfg(not(miri))]
+        unsafe {
+            let _ = rustix::mm::munmap(self.pointer.as_ptr().cast(), self.size);
+        }
+        // SAFETY: allocated in `new` with this layout.
+        #[cfg(miri)]
+        unsafe {
+            std::alloc::dealloc(self.pointer.as_ptr(), slab::layout(self.size));
+        }
+    }
+}
+
+/// One allocation: a block of a slab, or a mapping of its own; looked at only through ranges.
 #[derive(Debug)]
 struct AlignedBuf {
     pointer: NonNull<u8>,
-    layout: Layout,
+    home: Home,
+}
+
+#[derive(Debug)]
+enum Home {
+    /// A block of a slab; the slab stays mapped while the block is out.
+    Block(Place),
+    /// A mapping of its own.
+    Own(Option<Mapping>),
 }
 
 // SAFETY: AlignedBuf owns its memory exclusively, like a Box<[u8]>.
@@ -25,19 +102,25 @@ unsafe impl Sync for AlignedBuf {}
 
 impl AlignedBuf {
     fn new(length: usize) -> Self {
-        let size = length.max(1).next_multiple_of(PAGE_BYTES);
-        let layout = Layout::from_size_align(size, PAGE_BYTES).expect("the size is far below isize::MAX");
-        // SAFETY: the layout has a non-zero size.
-        let raw = unsafe { alloc_zeroed(layout) };
-        let Some(pointer) = NonNull::new(raw) else { handle_alloc_error(layout) };
-        AlignedBuf { pointer, layout }
+        if length > slab::BLOCK_BYTES_MAX {
+            let mapping = slab::take_mapping(length.next_multiple_of(HUGE_BYTES));
+            return AlignedBuf { pointer: mapping.pointer, home: Home::Own(Some(mapping)) };
+        }
+        slab::take_block(length, |mapping, offset, place| {
+            assert!(offset < mapping.size);
+            // SAFETY: the offset lies inside the mapping.
+            let pointer = unsafe { mapping.pointer.add(offset) };
+            AlignedBuf { pointer, home: Home::Block(place) }
+        })
     }
 }
 
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
-        // SAFETY: allocated in `new` with this layout.
-        unsafe { dealloc(self.pointer.as_ptr(), self.layout) }
+        match &mut self.home {
+            Home::Block(place) => slab::return_block(place),
+            Home::Own(mapping) => mapping.take().into_iter().for_each(slab::return_mapping),
+        }
     }
 }
 

@@ -6,9 +6,15 @@
 
 mod aligned;
 mod parts;
+mod slab;
+mod stats;
+#[cfg(test)]
+mod tests;
 
 use aligned::SharedRange;
 pub use parts::{AbdPart, fill_parts, io_slices_mut};
+pub use slab::{set_cache_bytes_max, trim_cache};
+pub use stats::{MemoryStats, memory_stats};
 use std::io::IoSlice;
 use std::ops::Range;
 
@@ -59,6 +65,7 @@ impl Abd {
 
     /// A copy of `bytes`.
     pub fn from_slice(bytes: &[u8]) -> Abd {
+        stats::copied(bytes.len());
         let mut part = AbdPart::scratch(bytes.len());
         part.copy_from_slice(bytes);
         part.freeze()
@@ -157,6 +164,7 @@ impl Abd {
     /// Copies `out.len()` bytes starting at `offset` into `out`.
     pub fn copy_to(&self, offset: usize, out: &mut [u8]) {
         assert!(offset + out.len() <= self.length, "copy of {}+{} of {} bytes", offset, out.len(), self.length);
+        stats::copied(out.len());
         let mut skip = offset;
         let mut done = 0;
         for chunk in self.chunks() {
@@ -177,6 +185,7 @@ impl Abd {
     /// Overwrites the bytes from `offset` on with `source`; copies the buffer first when it is shared or a gang.
     pub fn copy_from(&mut self, offset: usize, source: &[u8]) {
         assert!(offset + source.len() <= self.length, "copy of {}+{} into {} bytes", offset, source.len(), self.length);
+        stats::copied(source.len());
         self.make_mut()[offset..offset + source.len()].copy_from_slice(source);
     }
 
@@ -187,6 +196,7 @@ impl Abd {
 
     /// A copy of the bytes.
     pub fn to_vec(&self) -> Vec<u8> {
+        stats::copied(self.length);
         let mut out = Vec::with_capacity(self.length);
         self.chunks().for_each(|chunk| out.extend_from_slice(chunk));
         out

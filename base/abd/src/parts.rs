@@ -98,6 +98,7 @@ pub fn io_slices_mut(parts: &mut [AbdPart]) -> Vec<IoSliceMut<'_>> {
 
 /// Copies `source` into the parts in order, from the first byte of the first; returns how many bytes fitted.
 pub fn fill_parts(parts: &mut [AbdPart], source: &[u8]) -> usize {
+    crate::stats::copied(source.len());
     let mut done = 0;
     for part in parts {
         let count = part.len().min(source.len() - done);

@@ -1,0 +1,54 @@
+//! How much memory buffers use, and how many bytes were copied: the two figures the data path is judged by.
+
+use crate::slab;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// Memory of all buffers of the process, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryStats {
+    /// In buffers that somebody holds, rounded up to what they occupy.
+    pub live_bytes: u64,
+    /// Mapped from the system: live, free parts of slabs, and cached.
+    pub mapped_bytes: u64,
+    /// In slabs and mappings kept empty for the next allocation.
+    pub cached_bytes: u64,
+    /// Copied from buffer to buffer or between buffers and slices since the process started.
+    pub copied_bytes: u64,
+}
+
+/// Memory and copies so far.
+pub fn memory_stats() -> MemoryStats {
+    let (live_bytes, mapped_bytes, cached_bytes) = slab::usage();
+    let copied_bytes = lines().iter().map(|line| line.0.load(Ordering::Relaxed)).sum();
+    MemoryStats { live_bytes, mapped_bytes, cached_bytes, copied_bytes }
+}
+
+#[derive(Default)]
+#[repr(align(64))]
+struct Line(AtomicU64);
+
+/// How many ways shared state is split: the number of processors, as a power of two.
+pub(crate) fn shards() -> usize {
+    static SHARDS: OnceLock<usize> = OnceLock::new();
+    *SHARDS.get_or_init(|| std::thread::available_parallelism().map_or(1, |n| n.get()).next_power_of_two().min(16))
+}
+
+/// The shard of this thread; threads take turns.
+pub(crate) fn shard() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static MINE: usize = NEXT.fetch_add(1, Ordering::Relaxed);
+    }
+    // A thread that ends drops its buffers perhaps after its thread-locals.
+    MINE.try_with(|mine| mine & (shards() - 1)).unwrap_or(0)
+}
+
+fn lines() -> &'static [Line] {
+    static LINES: OnceLock<Box<[Line]>> = OnceLock::new();
+    LINES.get_or_init(|| (0..shards()).map(|_| Line::default()).collect())
+}
+
+pub(crate) fn copied(bytes: usize) {
+    lines()[shard()].0.fetch_add(bytes as u64, Ordering::Relaxed);
+}

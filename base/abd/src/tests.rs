@@ -1,0 +1,169 @@
+//! Buffers: what a reader would see wrongly, and what memory would be lost. All of it runs under the interpreter too.
+
+use crate::{Abd, AbdPart, PAGE_BYTES, fill_parts, io_slices_mut, memory_stats, slice_is_zero, trim_cache};
+
+fn pattern(length: usize, salt: u8) -> Vec<u8> {
+    (0..length).map(|i| (i as u8).wrapping_mul(31) ^ salt ^ (i >> 8) as u8).collect()
+}
+
+/// Two holders of one buffer: a write by one must never show to the other.
+#[test]
+fn a_shared_buffer_is_copied_on_write() {
+    let original = Abd::from_slice(&pattern(10_000, 1));
+    let mut copy = original.clone();
+    assert!(copy.get_mut().is_none());
+    copy.copy_from(5, &[9; 3]);
+    assert_eq!(original.to_vec(), pattern(10_000, 1));
+    assert_eq!(copy.slice(5..8).to_vec(), [9; 3]);
+    let before = memory_stats().copied_bytes;
+    let address = copy.as_contiguous().unwrap().as_ptr();
+    copy.make_mut()[0] = 1;
+    assert_eq!(copy.as_contiguous().unwrap().as_ptr(), address, "an unshared buffer is written in place");
+    assert!(memory_stats().copied_bytes >= before);
+}
+
+/// A slice that kept its parent's bytes writable would let a block change under a reader.
+#[test]
+fn slices_and_gangs_give_the_same_bytes() {
+    let whole = pattern(9_000, 2);
+    let abd = Abd::from_slice(&whole);
+    let gang = Abd::gang(&[abd.slice(4_000..9_000), abd.slice(0..0), abd.slice(0..4_000)]);
+    assert_eq!(gang.chunks().count(), 2);
+    assert!(gang.as_contiguous().is_none());
+    let expected: Vec<u8> = whole[4_000..].iter().chain(&whole[..4_000]).copied().collect();
+    assert_eq!(gang.to_vec(), expected);
+    assert_eq!(gang.to_contiguous().as_contiguous(), Some(expected.as_slice()));
+    for (start, end) in [(0, 9_000), (4_999, 5_001), (5_000, 5_000), (0, 5_000), (5_000, 9_000), (8_999, 9_000)] {
+        assert_eq!(gang.slice(start..end).to_vec(), &expected[start..end]);
+    }
+    let mut out = [0; 7];
+    gang.copy_to(4_997, &mut out);
+    assert_eq!(out, expected[4_997..5_004]);
+    assert_eq!(gang, Abd::from_slice(&expected));
+    assert_eq!(gang.io_slices().iter().map(|slice| slice.len()).sum::<usize>(), 9_000);
+    let rejoined = Abd::gang(&[abd.slice(0..100), abd.slice(100..9_000)]);
+    assert_eq!(rejoined.as_contiguous(), Some(whole.as_slice()), "neighbours of one buffer are one run");
+}
+
+/// The columns of a RAID-Z read, filled on their own threads, must be one block afterwards, without a copy.
+#[test]
+fn parts_filled_apart_join_to_one_buffer() {
+    let lengths = [4_096, 4_096, 512, 0, 3_000];
+    let source = pattern(lengths.iter().sum(), 3);
+    let parts = Abd::scratch_parts(&lengths);
+    let first = parts[0].as_ptr();
+    let mut at = 0;
+    let filled: Vec<AbdPart> = std::thread::scope(|scope| {
+        let fills: Vec<_> = parts
+            .into_iter()
+            .map(|mut part| {
+                let bytes = &source[at..at + part.len()];
+                at += part.len();
+                scope.spawn(move || {
+                    part.copy_from_slice(bytes);
+                    part
+                })
+            })
+            .collect();
+        fills.into_iter().map(|fill| fill.join().unwrap()).collect()
+    });
+    let mut joined = Abd::join(filled);
+    assert_eq!(joined.as_contiguous(), Some(source.as_slice()));
+    assert_eq!(joined.as_contiguous().unwrap().as_ptr(), first);
+    assert!(joined.get_mut().is_some(), "all parts are back, so the buffer is not shared");
+}
+
+/// While a column is still being written, readers of the others must be neither refused nor able to write.
+#[test]
+fn a_frozen_part_is_readable_while_its_neighbour_is_written() {
+    let mut parts = Abd::scratch_parts(&[100, 100]);
+    let mut tail = parts.pop().unwrap();
+    let mut head = parts.pop().unwrap();
+    head.fill(1);
+    let mut head = head.freeze();
+    assert!(head.get_mut().is_none());
+    tail.fill(2);
+    assert_eq!(head.to_vec(), [1; 100]);
+    head.make_mut().fill(3);
+    assert_eq!(tail[..], [2; 100]);
+    let joined = Abd::join([tail]);
+    assert_eq!(joined.to_vec(), [2; 100]);
+}
+
+/// Reading into a buffer that somebody still holds must not change what he sees.
+#[test]
+fn taking_a_buffer_for_writing_copies_only_when_shared() {
+    let abd = Abd::from_slice(&pattern(5_000, 4));
+    let address = abd.as_contiguous().unwrap().as_ptr();
+    let part = abd.into_part();
+    assert_eq!(part.as_ptr(), address);
+    let abd = part.freeze();
+    let mut own = abd.clone().into_part();
+    own.fill(0);
+    assert_eq!(abd.to_vec(), pattern(5_000, 4));
+    let gang = Abd::gang(&[abd.slice(10..20), abd.slice(0..10)]).into_part();
+    assert_eq!(gang[..10], pattern(5_000, 4)[10..20]);
+    let mut parts = [AbdPart::scratch(10), AbdPart::scratch(4)];
+    assert_eq!(fill_parts(&mut parts, &pattern(12, 5)), 12);
+    assert_eq!(parts[1][..2], pattern(12, 5)[10..]);
+    assert_eq!(io_slices_mut(&mut parts).len(), 2);
+}
+
+/// A hole is detected by this; one byte missed is user data dropped.
+#[test]
+fn zero_detection_sees_every_byte() {
+    for length in [0, 1, 255, 256, 257, 1_000] {
+        let mut bytes = vec![0; length];
+        assert!(slice_is_zero(&bytes));
+        for at in (0..length).step_by(if cfg!(miri) { 37 } else { 1 }) {
+            bytes[at] = 0x80;
+            assert!(!slice_is_zero(&bytes), "byte {at} of {length}");
+            bytes[at] = 0;
+        }
+    }
+    let half = Abd::gang(&[Abd::zeroed(300), Abd::from_slice(&[0, 0, 1])]);
+    assert!(!half.is_zero() && half.slice(0..302).is_zero());
+}
+
+/// Recycled memory must not overlap memory in use: every live buffer keeps its own bytes through a storm of others.
+#[test]
+fn recycled_buffers_never_overlap() {
+    let rounds = if cfg!(miri) { 60 } else { 4_000 };
+    let lengths = [1, 512, 4_096, 4_097, 20_000, 70_000, 131_072, 600_000, 1 << 20, (1 << 20) + 1];
+    std::thread::scope(|scope| {
+        for thread in 0..if cfg!(miri) { 2 } else { 4u64 } {
+            scope.spawn(move || {
+                let mut live: Vec<(u64, Abd)> = Vec::new();
+                let mut random = thread + 1;
+                for round in 0..rounds {
+                    random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                    let length = lengths[(random >> 33) as usize % if cfg!(miri) { 5 } else { lengths.len() }];
+                    let tag = thread << 32 | round;
+                    let mut abd = Abd::scratch(length);
+                    assert_eq!(abd.as_contiguous().unwrap().as_ptr() as usize % PAGE_BYTES, 0);
+                    stamp(abd.make_mut(), tag);
+                    live.push((tag, abd));
+                    if live.len() > 12 {
+                        let (tag, abd) = live.swap_remove((random >> 40) as usize % 12);
+                        check_stamp(abd.as_contiguous().unwrap(), tag);
+                    }
+                }
+                live.iter().for_each(|(tag, abd)| check_stamp(abd.as_contiguous().unwrap(), *tag));
+            });
+        }
+    });
+    let stats = memory_stats();
+    assert!(stats.mapped_bytes >= stats.live_bytes && stats.mapped_bytes >= stats.cached_bytes, "{stats:?}");
+    trim_cache();
+}
+
+fn stamp(bytes: &mut [u8], tag: u64) {
+    let end = bytes.len();
+    bytes[0] = tag as u8;
+    bytes[end / 2] = tag as u8;
+    bytes[end - 1] = tag as u8;
+}
+
+fn check_stamp(bytes: &[u8], tag: u64) {
+    assert_eq!([bytes[0], bytes[bytes.len() / 2], bytes[bytes.len() - 1]], [tag as u8; 3]);
+}
