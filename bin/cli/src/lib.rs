@@ -1,0 +1,82 @@
+//! What the commands share: talking to the daemon (and starting it), numbers for people, tables, JSON, errors.
+#![forbid(unsafe_code)]
+
+mod client;
+pub mod json;
+pub mod number;
+pub mod table;
+pub mod time;
+
+pub use client::{Client, Remark};
+
+use control_api::{Failure, Property, Response, Source, Value};
+use std::process::ExitCode;
+
+/// Exit code for a failed operation.
+pub const EXIT_FAILURE: u8 = 1;
+/// Exit code for a wrong command line.
+pub const EXIT_USAGE: u8 = 2;
+
+/// Runs a command's body: prints its failure and picks the exit code.
+pub fn finish(result: Result<u8, Failure>) -> ExitCode {
+    match result {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => {
+            eprintln!("{failure}");
+            ExitCode::from(EXIT_FAILURE)
+        }
+    }
+}
+
+/// Turns an unexpected answer into a failure.
+pub fn unexpected(what: &str, response: Response) -> Failure {
+    match response {
+        Response::Failed(failure) => failure,
+        other => Failure::new(control_api::ErrorKind::Internal, what, format!("the daemon gave an unexpected answer: {other:?}")),
+    }
+}
+
+/// A value as a command prints it.
+pub fn show(value: &Value, parsable: bool) -> String {
+    match value {
+        Value::Text(text) => text.clone(),
+        Value::Bytes(bytes) | Value::Count(bytes) if parsable => bytes.to_string(),
+        Value::Bytes(bytes) => number::nice_bytes(*bytes),
+        Value::Count(count) => number::nice_count(*count),
+        Value::Number(number) => number.to_string(),
+        Value::Ratio(hundredths) if parsable => format!("{}.{:02}", hundredths / 100, hundredths % 100),
+        Value::Ratio(hundredths) => format!("{}.{:02}x", hundredths / 100, hundredths % 100),
+        Value::Percent(percent) if parsable => percent.to_string(),
+        Value::Percent(percent) => format!("{percent}%"),
+        Value::Time(seconds) if parsable => seconds.to_string(),
+        Value::Time(seconds) => time::short(*seconds),
+        Value::None => "-".to_string(),
+    }
+}
+
+/// A source as the SOURCE column prints it.
+pub fn show_source(source: &Source) -> String {
+    match source {
+        Source::None => "-".to_string(),
+        Source::Default => "default".to_string(),
+        Source::Local => "local".to_string(),
+        Source::Inherited(from) => format!("inherited from {from}"),
+        Source::Received => "received".to_string(),
+        Source::Temporary => "temporary".to_string(),
+    }
+}
+
+/// The property of this name.
+pub fn find<'a>(properties: &'a [Property], name: &str) -> Option<&'a Property> {
+    properties.iter().find(|property| property.name == name)
+}
+
+/// A number by which values of one property sort; text sorts by itself.
+pub fn sort_key(value: &Value) -> (u8, i128, String) {
+    match value {
+        Value::Bytes(n) | Value::Count(n) | Value::Number(n) | Value::Ratio(n) | Value::Percent(n) => (1, i128::from(*n), String::new()),
+        Value::Time(seconds) => (1, i128::from(*seconds), String::new()),
+        Value::Text(text) => (0, 0, text.clone()),
+        Value::None => (2, 0, String::new()),
+    }
+}

@@ -1,0 +1,69 @@
+//! `zpool import`: the listing, and the import itself.
+
+use crate::{args, create, status};
+use cli::Client;
+use control_api::{Failure, ImportCandidate, ImportSearch, PoolImport, Request, Response};
+
+/// Runs the verb.
+pub fn run(client: &Client, arguments: args::Import) -> Result<u8, Failure> {
+    let paths = arguments
+        .search
+        .iter()
+        .map(|path| std::path::absolute(path).map_or_else(|_| path.clone(), |path| path.to_string_lossy().into_owned()))
+        .collect();
+    let search = ImportSearch { paths, destroyed: arguments.destroyed };
+    if arguments.pool.is_none() && !arguments.all {
+        return show(client, search);
+    }
+    let request = PoolImport {
+        search,
+        pool: arguments.pool,
+        new_name: arguments.new_name,
+        all: arguments.all,
+        no_mount: arguments.no_mount,
+        force: arguments.force,
+        altroot: arguments.altroot,
+        properties: create::assignments(&arguments.properties, "cannot import")?,
+        rewind: arguments.rewind,
+        dry_run: arguments.dry_run,
+    };
+    crate::done(client, &Request::PoolImport(request))
+}
+
+fn show(client: &Client, search: ImportSearch) -> Result<u8, Failure> {
+    let candidates = match client.call(&Request::PoolImportScan(search))? {
+        Response::Importable(candidates) => candidates,
+        other => return Err(cli::unexpected("cannot search for pools", other)),
+    };
+    if candidates.is_empty() {
+        eprintln!("no pools available to import");
+        return Ok(cli::EXIT_FAILURE);
+    }
+    let blocks: Vec<String> = candidates.iter().map(describe).collect();
+    print!("{}", blocks.join("\n"));
+    Ok(0)
+}
+
+fn describe(candidate: &ImportCandidate) -> String {
+    let mut text = format!("   pool: {}\n     id: {}\n  state: {}\n", candidate.name, candidate.guid, candidate.state);
+    if let Some(status) = &candidate.status {
+        text.push_str(&format!("status: {}\n", status::wrap(status)));
+    }
+    if !candidate.unsupported_features.is_empty() {
+        text.push_str("\tUnsupported features:\n");
+        for feature in &candidate.unsupported_features {
+            text.push_str(&format!("\t  {feature}\n"));
+        }
+    }
+    if let Some(action) = &candidate.action {
+        text.push_str(&format!(" action: {}\n", status::wrap(action)));
+    }
+    text.push_str(" config:\n\n");
+    let rows = status::tree(&candidate.vdevs, false);
+    let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+    for (name, vdev) in rows {
+        let note = vdev.note.as_deref().map_or(String::new(), |note| format!("  {note}"));
+        text.push_str(&format!("\t{name:width$}  {}{note}\n", vdev.state));
+    }
+    text
+}
