@@ -14,7 +14,7 @@ fn nice(value: u64, suffix: &str) -> String {
     }
     let unit = UNITS[index];
     let scale = 1u64 << (10 * index);
-    if value % scale == 0 {
+    if value.is_multiple_of(scale) {
         return format!("{rest}{unit}");
     }
     // As many decimals as fit: 1.23M, 12.3M, 123M.

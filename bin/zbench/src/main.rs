@@ -1,2 +1,2 @@
-//! The `zbench` program.
+//! The `zbench` program: see ARCHITECTURE.md for its place and limits.
 fn main() {}

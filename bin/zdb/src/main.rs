@@ -1,2 +1,2 @@
-//! The `zdb` program.
+//! The `zdb` program: see ARCHITECTURE.md for its place and limits.
 fn main() {}

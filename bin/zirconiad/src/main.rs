@@ -1,2 +1,2 @@
-//! The `zirconiad` program.
+//! The `zirconiad` program: see ARCHITECTURE.md for its place and limits.
 fn main() {}

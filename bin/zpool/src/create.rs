@@ -37,7 +37,8 @@ pub fn run(client: &Client, arguments: args::Create) -> Result<u8, Failure> {
 pub fn assignments(words: &[String], what: &str) -> Result<BTreeMap<String, String>, Failure> {
     let mut map = BTreeMap::new();
     for word in words {
-        let (name, value) = word.split_once('=').ok_or_else(|| usage(what, &format!("missing '=' for property=value argument '{word}'")))?;
+        let (name, value) =
+            word.split_once('=').ok_or_else(|| usage(what, &format!("missing '=' for property=value argument '{word}'")))?;
         if map.insert(name.to_string(), value.to_string()).is_some() {
             return Err(usage(what, &format!("property '{name}' specified multiple times")));
         }

@@ -9,8 +9,11 @@ use serde_json::{Map, json};
 /// Runs the verb.
 pub fn run(client: &Client, arguments: &args::Get) -> Result<u8, Failure> {
     let reports = list::reports(client, arguments.pools.clone(), false)?;
-    let fields: Vec<&str> =
-        if arguments.fields.is_empty() || arguments.fields == ["all"] { vec!["name", "property", "value", "source"] } else { arguments.fields.iter().map(String::as_str).collect() };
+    let fields: Vec<&str> = if arguments.fields.is_empty() || arguments.fields == ["all"] {
+        vec!["name", "property", "value", "source"]
+    } else {
+        arguments.fields.iter().map(String::as_str).collect()
+    };
     if let Some(unknown) = fields.iter().find(|field| !["name", "property", "value", "source"].contains(field)) {
         return Err(Failure::new(ErrorKind::Invalid, "bad -o list", format!("invalid column name '{unknown}'")));
     }
@@ -22,8 +25,10 @@ pub fn run(client: &Client, arguments: &args::Get) -> Result<u8, Failure> {
             table.row(fields.iter().map(|field| cell(field, &report.name, property, arguments.output.parsable)).collect());
         }
         let mut entry = list::head(report, arguments.output.json_int);
-        let properties: Map<String, serde_json::Value> =
-            wanted.iter().map(|property| (property.name.clone(), json::property(property, arguments.output.parsable, arguments.output.json_int))).collect();
+        let properties: Map<String, serde_json::Value> = wanted
+            .iter()
+            .map(|property| (property.name.clone(), json::property(property, arguments.output.parsable, arguments.output.json_int)))
+            .collect();
         entry.insert("properties".into(), json!(properties));
         pools.insert(report.name.clone(), json!(entry));
     }
@@ -41,7 +46,8 @@ fn select<'a>(properties: &'a [Property], list: &str) -> Result<Vec<&'a Property
     }
     list.split(',')
         .map(|name| {
-            find(properties, name).ok_or_else(|| Failure::new(ErrorKind::Invalid, "bad property list", format!("invalid property '{name}'")))
+            find(properties, name)
+                .ok_or_else(|| Failure::new(ErrorKind::Invalid, "bad property list", format!("invalid property '{name}'")))
         })
         .collect()
 }

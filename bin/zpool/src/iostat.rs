@@ -42,7 +42,10 @@ fn split(words: &[String]) -> Result<(Vec<String>, Option<f64>, Option<u64>), Fa
     let (pools, numbers) = words.split_at(names);
     let interval = numbers.first().and_then(|word| word.parse::<f64>().ok());
     let count = numbers.get(1).and_then(|word| word.parse::<u64>().ok());
-    if numbers.len() > 2 || (numbers.len() == 2 && count.is_none()) || interval.is_some_and(|seconds| !(seconds > 0.0 && seconds.is_finite())) {
+    if numbers.len() > 2
+        || (numbers.len() == 2 && count.is_none())
+        || interval.is_some_and(|seconds| !(seconds > 0.0 && seconds.is_finite()))
+    {
         return Err(usage("cannot show statistics", "give an interval above zero and a whole count after the pools"));
     }
     Ok((pools.to_vec(), interval, count))

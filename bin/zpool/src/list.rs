@@ -44,19 +44,8 @@ fn heading(name: &str) -> String {
 }
 
 fn align(name: &str) -> Align {
-    const NUMBERS: [&str; 11] = [
-        "size",
-        "allocated",
-        "free",
-        "checkpoint",
-        "expandsize",
-        "fragmentation",
-        "capacity",
-        "dedupratio",
-        "freeing",
-        "leaked",
-        "guid",
-    ];
+    const NUMBERS: [&str; 11] =
+        ["size", "allocated", "free", "checkpoint", "expandsize", "fragmentation", "capacity", "dedupratio", "freeing", "leaked", "guid"];
     if NUMBERS.contains(&name) { Align::Right } else { Align::Left }
 }
 

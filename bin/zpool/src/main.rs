@@ -77,7 +77,8 @@ fn export(client: &Client, all: bool, force: bool, pools: Vec<String>) -> Result
 }
 
 fn set(client: &Client, assignment: &str, pool: String) -> Result<u8, Failure> {
-    let (property, value) = assignment.split_once('=').ok_or_else(|| usage("cannot set property", "missing value in property=value argument"))?;
+    let (property, value) =
+        assignment.split_once('=').ok_or_else(|| usage("cannot set property", "missing value in property=value argument"))?;
     done(client, &Request::PoolSet(PoolSet { pool, property: property.to_string(), value: value.to_string() }))
 }
 

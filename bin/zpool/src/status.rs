@@ -197,7 +197,8 @@ fn vdev_json(vdev: &VdevReport, int: bool) -> Value {
         entry.insert("alloc_space".into(), if int { json!(vdev.allocated_bytes) } else { json!(nice_bytes(vdev.allocated_bytes)) });
         entry.insert("total_space".into(), if int { json!(vdev.size_bytes) } else { json!(nice_bytes(vdev.size_bytes)) });
     }
-    for (key, count) in [("read_errors", vdev.read_errors), ("write_errors", vdev.write_errors), ("checksum_errors", vdev.checksum_errors)] {
+    for (key, count) in [("read_errors", vdev.read_errors), ("write_errors", vdev.write_errors), ("checksum_errors", vdev.checksum_errors)]
+    {
         entry.insert(key.into(), json::number(count, int));
     }
     if !vdev.children.is_empty() {
