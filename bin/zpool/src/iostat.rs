@@ -35,8 +35,11 @@ fn snapshot(client: &Client, pools: &[String]) -> Result<IostatReport, Failure> 
     }
 }
 
+/// Pools, seconds between lines, number of lines.
+type Schedule = (Vec<String>, Option<f64>, Option<u64>);
+
 /// Trailing numbers are interval and count.
-fn split(words: &[String]) -> Result<(Vec<String>, Option<f64>, Option<u64>), Failure> {
+fn split(words: &[String]) -> Result<Schedule, Failure> {
     let is_number = |word: &String| word.parse::<f64>().is_ok();
     let names = words.iter().take_while(|word| !is_number(word)).count();
     let (pools, numbers) = words.split_at(names);
