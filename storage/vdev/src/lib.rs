@@ -10,6 +10,8 @@ mod build;
 mod math;
 mod raidz;
 mod read;
+mod read_copies;
+mod read_raidz;
 mod size;
 mod tree;
 mod write;

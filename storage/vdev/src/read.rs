@@ -6,12 +6,13 @@
 //!                    │  └── Issue: other leaves of a slot, parity, remaining columns
 //!                    └── nothing left to try ──► Lost
 //! ```
-//! A leaf or mirror is the case of one column without parity: its candidates are tried one by one (all at once for a scrub).
-//! For RAID-Z, failed columns are solved from parity; when the result does not verify, every column is read and every set of
-//! at most `parity` columns is suspected in turn (OpenZFS: `vdev_raidz_combrec`).
+//! A leaf or mirror is the case of one column without parity (`Copies`): its candidates are tried one by one, all at once for
+//! a scrub. For RAID-Z (`Raidz`), failed columns are solved from parity; when the result does not verify, every column is
+//! read and every set of at most `parity` columns is suspected in turn.
 
-use crate::size::LABEL_START_BYTES;
-use crate::{LeafId, LeafIo, Part, RaidzMap, TopVdev, VdevTree};
+use crate::read_copies::Copies;
+use crate::read_raidz::Raidz;
+use crate::{LeafId, LeafIo, TopVdev, VdevTree};
 use abd::Abd;
 use ondisk::Txg;
 use std::sync::Arc;
@@ -68,19 +69,36 @@ pub enum ReadStep {
     Lost(ReadFailure),
 }
 
+/// What the machines share: the snapshot, the sizes and how thorough to be.
+#[derive(Debug)]
+pub(crate) struct Common {
+    pub(crate) tree: Arc<VdevTree>,
+    pub(crate) psize: usize,
+    pub(crate) length: usize,
+    pub(crate) mode: ReadMode,
+    pub(crate) birth: Txg,
+}
+
+#[derive(Debug)]
+enum Machine {
+    Copies(Copies),
+    Raidz(Raidz),
+}
+
 /// The read of one block from one top-level vdev.
 #[derive(Debug)]
 pub struct ReadJob {
-    tree: Arc<VdevTree>,
-    psize: usize,
-    length: usize,
-    mode: ReadMode,
-    map: Option<RaidzMap>,
+    common: Common,
+    machine: Machine,
 }
 
+/// Judges the block's bytes.
+pub(crate) type Verify<'a> = &'a mut dyn FnMut(&Abd) -> bool;
+
 impl ReadJob {
-    /// Starts reading `psize` bytes born in `birth` at `offset` of `top` (one of `tree`'s). `load` orders the leaves of a
-    /// mirror: smaller is preferred; equal loads are spread by offset (OpenZFS: `vdev_mirror_preferred_child_randomize`).
+    /// Starts reading `extent` = (offset, psize) of `top` (one of `tree`'s), a block born in `birth`. `load` orders the
+    /// leaves of a mirror: smaller is preferred; equal loads are spread by offset (OpenZFS:
+    /// `vdev_mirror_preferred_child_randomize`).
     pub fn start(
         tree: &Arc<VdevTree>,
         top: &TopVdev,
@@ -90,16 +108,22 @@ impl ReadJob {
         load: &dyn Fn(LeafId) -> u64,
     ) -> (ReadJob, ReadStep) {
         let (offset, psize) = extent;
-        let _ = (birth, load, LABEL_START_BYTES + offset, Part::Parity(0));
-        let length = top.padded_psize(psize);
-        let map = (top.parity() > 0).then(|| RaidzMap::new(top, offset, length));
-        let job = ReadJob { tree: tree.clone(), psize, length, mode, map };
-        (job, ReadStep::Lost(ReadFailure { corrupt: false, suspects: Vec::new() }))
+        let common = Common { tree: tree.clone(), psize, length: top.padded_psize(psize), mode, birth };
+        let (machine, step) = if top.parity() == 0 {
+            let (copies, step) = Copies::start(&common, top, offset, load);
+            (Machine::Copies(copies), step)
+        } else {
+            let (raidz, step) = Raidz::start(&common, top, offset);
+            (Machine::Raidz(raidz), step)
+        };
+        (ReadJob { common, machine }, step)
     }
 
     /// Takes the results of the I/Os issued last (None = the device failed). `verify` judges the block's bytes.
     pub fn complete(&mut self, results: Vec<Option<Abd>>, verify: &mut dyn FnMut(&Abd) -> bool) -> ReadStep {
-        let _ = (results, verify, self.psize, self.length, self.mode, &self.map, &self.tree);
-        ReadStep::Lost(ReadFailure { corrupt: false, suspects: Vec::new() })
+        match &mut self.machine {
+            Machine::Copies(copies) => copies.complete(&self.common, results, verify),
+            Machine::Raidz(raidz) => raidz.complete(&self.common, results, verify),
+        }
     }
 }
