@@ -1,131 +1,187 @@
-//! The allocator of one class of top-level vdevs.
+//! The allocator of a pool: shards over the metaslabs of all top-level vdevs.
 
+use crate::shard::{Dirtied, Shard, Space};
+use crate::{AllocRequest, ClassSpace, Copies, Delta, LoadError, NoSpace, TXG_DEFER, TXG_SLOTS, VdevSpace};
+use exec::Mutex;
 use ondisk::{Dva, Txg, VdevId};
-use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use vdev::VdevTree;
-
-/// Txgs that freed space rests before it is reused (OpenZFS: `TXG_DEFER_SIZE`).
-pub const TXG_DEFER: usize = 2;
-
-/// What is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AllocRequest {
-    /// Bytes to store, before parity and padding.
-    pub psize: u64,
-    /// Copies wanted, 1–3.
-    pub copies: u8,
-    /// The txg that the block is born in.
-    pub txg: Txg,
-    /// Chooses the allocator (shard): requests with different hints don't contend. Use a hash of the bookmark, so that
-    /// neighbouring blocks of a file lie together.
-    pub hint: u64,
-}
-
-/// Up to three addresses.
-pub type Copies = [Dva; 3];
-
-/// No room for this many bytes in one piece; a smaller request may succeed (gang).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NoSpace;
-
-impl fmt::Display for NoSpace {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("no free segment is large enough")
-    }
-}
-impl std::error::Error for NoSpace {}
-
-/// Space maps that contradict each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LoadError {
-    /// The vdev.
-    pub vdev: VdevId,
-    /// The metaslab.
-    pub metaslab: u32,
-}
-
-impl fmt::Display for LoadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the free space of metaslab {} of vdev {} contradicts itself", self.metaslab, self.vdev)
-    }
-}
-impl std::error::Error for LoadError {}
-
-/// What a txg did to one metaslab since the last call of [`Allocator::take_deltas`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Delta {
-    /// The vdev.
-    pub vdev: VdevId,
-    /// The metaslab.
-    pub metaslab: u32,
-    /// Allocated segments: vdev offsets, sorted, disjoint.
-    pub allocs: Vec<Range<u64>>,
-    /// Freed segments: vdev offsets, sorted, disjoint.
-    pub frees: Vec<Range<u64>>,
-}
-
-/// Bytes of a class.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ClassSpace {
-    /// Allocated, counting deferred frees.
-    pub allocated: u64,
-    /// Capacity of the metaslabs.
-    pub capacity: u64,
-    /// Allocated bytes of user data: deflated (OpenZFS: `dalloc`, `dspace`).
-    pub deflated_allocated: u64,
-    /// Capacity for user data.
-    pub deflated_capacity: u64,
-    /// Freed, but not yet reusable.
-    pub deferred: u64,
-}
 
 /// The allocator.
 #[derive(Debug)]
 pub struct Allocator {
-    tree: Arc<VdevTree>,
+    spaces: Arc<Vec<Space>>,
+    shards: Vec<Mutex<Shard>>,
+    /// Metaslabs with something to take, by txg.
+    dirty: [Mutex<Vec<Dirtied>>; TXG_SLOTS],
+    /// Metaslabs with frees at rest, by the place where they rest.
+    resting: [Mutex<Vec<Dirtied>>; TXG_DEFER],
+    /// Metaslabs taken in the txg that is being synced.
+    taken: Mutex<Vec<Dirtied>>,
 }
 
 impl Allocator {
-    /// An allocator over the data vdevs of `tree` with `shards` parallel allocators; every metaslab counts as unloaded.
-    pub fn new(tree: Arc<VdevTree>, shards: usize) -> Allocator {
-        let _ = shards;
-        Allocator { tree }
+    /// An allocator over the vdevs of `tree` with `shards` parallel allocators; no metaslab is loaded yet.
+    pub fn new(tree: &VdevTree, shards: usize) -> Allocator {
+        let spaces: Arc<Vec<Space>> = Arc::new(tree.tops.iter().map(Space::new).collect());
+        let shards = (0..shards.max(1)).map(|number| Mutex::new(Shard::new(spaces.clone(), number))).collect();
+        Allocator { spaces, shards, dirty: Default::default(), resting: Default::default(), taken: Mutex::default() }
     }
+
+    fn space(&self, vdev: VdevId) -> Option<&Space> {
+        self.spaces.get(vdev.0 as usize)
+    }
+
     /// Number of metaslabs of `vdev`.
     pub fn metaslab_count(&self, vdev: VdevId) -> u32 {
-        self.tree.top(vdev).map_or(0, |top| top.metaslab_count() as u32)
+        self.space(vdev).map_or(0, |space| space.metaslabs.len() as u32)
     }
-    /// Makes a metaslab usable: `allocated` are its allocated segments as replayed from its space map.
+
+    /// Makes a metaslab usable: `allocated` are its allocated segments as replayed from its space map, in any order.
     pub fn load(&self, vdev: VdevId, metaslab: u32, allocated: &[Range<u64>]) -> Result<(), LoadError> {
-        let _ = allocated;
-        Err(LoadError { vdev, metaslab })
+        let error = LoadError { vdev, metaslab };
+        let space = self.space(vdev).ok_or(error)?;
+        let bytes = space.metaslabs.get(metaslab as usize).ok_or(error)?.load(allocated).ok_or(error)?;
+        space.allocated.fetch_add(bytes, Ordering::Relaxed);
+        Ok(())
     }
+
     /// Allocates [`AllocRequest::copies`] addresses; slots that are not asked for stay empty.
     pub fn alloc(&self, request: &AllocRequest) -> Result<Copies, NoSpace> {
-        let _ = request;
-        Err(NoSpace)
+        let mut dirtied = Vec::new();
+        let shard = &self.shards[(request.hint % self.shards.len() as u64) as usize];
+        let copies = shard.lock().alloc(request, &mut dirtied);
+        if !dirtied.is_empty() {
+            self.dirty[request.txg.0 as usize % TXG_SLOTS].lock().append(&mut dirtied);
+        }
+        copies.ok_or(NoSpace)
     }
-    /// Takes back an allocation of the open txg whose block was never written (OpenZFS: `metaslab_unalloc_dva`).
+
+    /// Takes back an allocation whose block was never written (OpenZFS: `metaslab_unalloc_dva`).
     pub fn unalloc(&self, txg: Txg, dva: &Dva) {
-        let _ = (txg, dva);
+        let Some(space) = self.space(dva.vdev) else { return };
+        let Some((_, metaslab)) = space.metaslab_at(dva.offset) else { return };
+        if metaslab.unalloc(dva.offset, dva.asize, txg) {
+            space.allocated.fetch_sub(dva.asize, Ordering::Relaxed);
+        } else {
+            self.free(txg, dva);
+        }
     }
-    /// Frees `dva` in `txg`; its space is reusable after two more txgs.
-    pub fn free(&self, txg: Txg, dva: &Dva) {
-        let _ = (txg, dva);
+
+    /// Takes the given address, for blocks that were written before a crash (OpenZFS: `metaslab_claim`).
+    pub fn claim(&self, txg: Txg, dva: &Dva) -> Result<(), NoSpace> {
+        let space = self.space(dva.vdev).ok_or(NoSpace)?;
+        let (index, metaslab) = space.metaslab_at(dva.offset).ok_or(NoSpace)?;
+        if metaslab.claim(dva.offset, dva.asize, txg).ok_or(NoSpace)? {
+            self.mark(txg, (dva.vdev, index));
+        }
+        space.allocated.fetch_add(dva.asize, Ordering::Relaxed);
+        Ok(())
     }
+
+    fn mark(&self, txg: Txg, dirtied: Dirtied) {
+        self.dirty[txg.0 as usize % TXG_SLOTS].lock().push(dirtied);
+    }
+
+    /// Frees `dva` in `txg`; its space is reusable after two more txgs. False when it is not allocated: the caller's block
+    /// pointer is wrong, and nothing was changed.
+    pub fn free(&self, txg: Txg, dva: &Dva) -> bool {
+        let Some(space) = self.space(dva.vdev) else { return false };
+        let Some((index, metaslab)) = space.metaslab_at(dva.offset) else { return false };
+        match metaslab.free(dva.offset, dva.asize, txg) {
+            None => false,
+            Some(clean) => {
+                if clean {
+                    self.mark(txg, (dva.vdev, index));
+                }
+                true
+            }
+        }
+    }
+
     /// What happened in `txg` and was not taken yet, by metaslab.
     pub fn take_deltas(&self, txg: Txg) -> Vec<Delta> {
-        let _ = txg;
-        Vec::new()
+        let mut dirty = std::mem::take(&mut *self.dirty[txg.0 as usize % TXG_SLOTS].lock());
+        dirty.sort_unstable();
+        dirty.dedup();
+        let mut deltas = Vec::with_capacity(dirty.len());
+        for &(vdev, metaslab) in &dirty {
+            let (allocs, frees) = self.spaces[vdev.0 as usize].metaslabs[metaslab as usize].take(txg);
+            if !allocs.is_empty() || !frees.is_empty() {
+                deltas.push(Delta { vdev, metaslab, allocs, frees });
+            }
+        }
+        self.taken.lock().append(&mut dirty);
+        deltas
     }
+
     /// `txg` is on disk: its frees begin their rest, those of `txg − 2` become reusable (OpenZFS: `metaslab_sync_done`).
+    /// Everything of `txg` must have been taken.
     pub fn sync_done(&self, txg: Txg) {
-        let _ = txg;
+        let place = txg.0 as usize % TXG_DEFER;
+        let mut visit = std::mem::take(&mut *self.resting[place].lock());
+        visit.append(&mut self.taken.lock());
+        visit.sort_unstable();
+        visit.dedup();
+        let mut resting = Vec::new();
+        for (vdev, metaslab) in visit {
+            let space = &self.spaces[vdev.0 as usize];
+            let rest = space.metaslabs[metaslab as usize].sync_done(txg);
+            space.allocated.fetch_sub(rest.released, Ordering::Relaxed);
+            space.deferred.fetch_sub(rest.released, Ordering::Relaxed);
+            space.deferred.fetch_add(rest.deferred, Ordering::Relaxed);
+            if rest.deferred > 0 {
+                resting.push((vdev, metaslab));
+            }
+        }
+        *self.resting[place].lock() = resting;
     }
-    /// Space of the class.
-    pub fn space(&self) -> ClassSpace {
-        ClassSpace::default()
+
+    /// True while frees rest that a further txg would make reusable.
+    pub fn has_deferred(&self) -> bool {
+        self.resting.iter().any(|place| !place.lock().is_empty())
+    }
+
+    /// The allocated segments that a space map rewritten from scratch must hold, once everything taken so far is in it
+    /// (OpenZFS: `metaslab_condense`).
+    pub fn synced_allocated(&self, vdev: VdevId, metaslab: u32) -> Vec<Range<u64>> {
+        let found = self.space(vdev).and_then(|space| space.metaslabs.get(metaslab as usize));
+        found.map_or_else(Vec::new, |metaslab| metaslab.synced_allocated())
+    }
+
+    /// Space of one top-level vdev.
+    pub fn vdev_space(&self, vdev: VdevId) -> VdevSpace {
+        self.space(vdev).map_or_else(VdevSpace::default, |space| VdevSpace {
+            allocated: space.allocated.load(Ordering::Relaxed),
+            capacity: (space.metaslabs.len() as u64) << space.top.ms_shift,
+            deferred: space.deferred.load(Ordering::Relaxed),
+        })
+    }
+
+    /// Free segments of a vdev by log2 of their length.
+    pub fn free_histogram(&self, vdev: VdevId) -> [u64; 64] {
+        let mut sum = [0; 64];
+        for metaslab in self.space(vdev).map_or(&[][..], |space| &space.metaslabs) {
+            for (total, count) in sum.iter_mut().zip(metaslab.histogram()) {
+                *total += count;
+            }
+        }
+        sum
+    }
+
+    /// Space of the class of data vdevs.
+    pub fn class_space(&self) -> ClassSpace {
+        let mut class = ClassSpace::default();
+        for space in self.spaces.iter().filter(|space| space.top.is_concrete() && !space.top.is_log) {
+            let vdev = self.vdev_space(space.top.id);
+            class.allocated += vdev.allocated;
+            class.capacity += vdev.capacity;
+            class.deferred += vdev.deferred;
+            class.deflated_allocated += space.top.dsize(vdev.allocated);
+            class.deflated_capacity += space.top.dsize(vdev.capacity);
+        }
+        class
     }
 }

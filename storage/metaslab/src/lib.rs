@@ -4,9 +4,19 @@
 //! Invariants:
 //! 1. an offset is handed out at most once until it was freed *and* two more txgs were synced ([`TXG_DEFER`]);
 //! 2. every allocation and free of a txg is reported exactly once by [`Allocator::take_deltas`];
-//! 3. it knows no DMU: the pool persists the deltas and loads metaslabs from replayed space maps.
+//! 3. it knows no DMU: the pool persists the deltas and loads metaslabs from replayed space maps;
+//! 4. locks: a shard's before a metaslab's before the dirty list's; none is held across a call out of this crate.
 #![forbid(unsafe_code)]
 
 mod allocator;
+mod metaslab;
+mod shard;
+mod types;
 
-pub use allocator::{AllocRequest, Allocator, ClassSpace, Copies, Delta, LoadError, NoSpace, TXG_DEFER};
+pub use allocator::Allocator;
+pub use types::{AllocRequest, ClassSpace, Copies, Delta, LoadError, NoSpace, VdevSpace};
+
+/// Txgs that freed space rests before it is reused (OpenZFS: `TXG_DEFER_SIZE`).
+pub const TXG_DEFER: usize = 2;
+/// Txgs that can be in memory at once (OpenZFS: `TXG_SIZE`).
+pub(crate) const TXG_SLOTS: usize = 4;

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod build;
+mod config;
 mod math;
 mod raidz;
 mod read;
@@ -16,6 +17,7 @@ mod size;
 mod tree;
 mod write;
 
+pub use config::ConfigScope;
 pub use raidz::{RaidzColumn, RaidzMap};
 pub use read::{ReadFailure, ReadJob, ReadMode, ReadOutcome, ReadStep, Repair};
 pub use size::{

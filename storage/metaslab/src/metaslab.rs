@@ -1,0 +1,206 @@
+//! One metaslab: its free segments and what each txg in flight did to it.
+
+use crate::{TXG_DEFER, TXG_SLOTS};
+use exec::Mutex;
+use ondisk::Txg;
+use range_tree::RangeTree;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Below this share of free space the smallest segment that fits is taken, as in OpenZFS (`metaslab_df_free_pct`).
+const BEST_FIT_PERCENT: u64 = 4;
+
+/// A metaslab.
+#[derive(Debug)]
+pub(crate) struct Metaslab {
+    /// Its part of the vdev, in bytes.
+    pub(crate) range: Range<u64>,
+    /// No free segment is longer than this; 0 while not loaded.
+    pub(crate) largest: AtomicU64,
+    /// Free bytes, as of the last change.
+    pub(crate) free_bytes: AtomicU64,
+    /// How many shards allocate from it now.
+    pub(crate) owners: AtomicU32,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    loaded: bool,
+    /// May be handed out.
+    free: RangeTree,
+    /// Allocated in the txg of the slot and not yet taken.
+    allocating: [RangeTree; TXG_SLOTS],
+    /// Freed in the txg of the slot and not yet taken.
+    freeing: [RangeTree; TXG_SLOTS],
+    /// Freed in the txg of the slot and taken: free on disk once that txg is synced.
+    freed: [RangeTree; TXG_SLOTS],
+    /// Free on disk, at rest.
+    defer: [RangeTree; TXG_DEFER],
+    /// Where the next search begins.
+    cursor: u64,
+}
+
+/// What changed by the end of a txg's sync.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Rest {
+    /// Bytes that became reusable.
+    pub(crate) released: u64,
+    /// Bytes that began their rest.
+    pub(crate) deferred: u64,
+}
+
+fn slot(txg: Txg) -> usize {
+    (txg.0 as usize) % TXG_SLOTS
+}
+
+/// `total` counts of the set in both directions are kept by the tree itself.
+fn ranges(tree: &mut RangeTree) -> Vec<Range<u64>> {
+    let taken = std::mem::take(tree);
+    taken.iter().collect()
+}
+
+impl Metaslab {
+    pub(crate) fn new(range: Range<u64>) -> Metaslab {
+        let cursor = range.start;
+        Metaslab {
+            range,
+            largest: AtomicU64::new(0),
+            free_bytes: AtomicU64::new(0),
+            owners: AtomicU32::new(0),
+            state: Mutex::new(State { cursor, ..State::default() }),
+        }
+    }
+
+    fn publish(&self, state: &State) {
+        self.largest.store(state.free.largest(), Ordering::Relaxed);
+        self.free_bytes.store(state.free.total(), Ordering::Relaxed);
+    }
+
+    /// Starts from `allocated`; false when a segment is outside or twice in it. Returns the allocated bytes.
+    pub(crate) fn load(&self, allocated: &[Range<u64>]) -> Option<u64> {
+        let mut free = RangeTree::new();
+        free.add(self.range.start, self.range.end - self.range.start).ok()?;
+        for segment in allocated {
+            free.remove(segment.start, segment.end.checked_sub(segment.start)?).ok()?;
+        }
+        let mut state = self.state.lock();
+        if state.loaded {
+            return None;
+        }
+        state.loaded = true;
+        let total = free.total();
+        state.free = free;
+        self.publish(&state);
+        Some(self.range.end - self.range.start - total)
+    }
+
+    /// Allocates `asize` bytes; the second value is true when the metaslab must be put on the txg's dirty list.
+    pub(crate) fn alloc(&self, asize: u64, txg: Txg) -> Option<(u64, bool)> {
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        let scarce = state.free.total() < (self.range.end - self.range.start) / 100 * BEST_FIT_PERCENT;
+        let found = if scarce {
+            state.free.best_fit(asize)
+        } else {
+            let ahead = state.free.first_fit_from(state.cursor, asize, 1);
+            ahead.or_else(|| state.free.first_fit_from(self.range.start, asize, 1))
+        };
+        let Some(offset) = found else {
+            self.publish(state);
+            return None;
+        };
+        let clean = state.allocating[slot(txg)].is_empty() && state.freeing[slot(txg)].is_empty();
+        // The search returned a segment of the set, so neither step can fail.
+        let _ = state.free.remove(offset, asize);
+        let _ = state.allocating[slot(txg)].add(offset, asize);
+        state.cursor = offset + asize;
+        self.free_bytes.store(state.free.total(), Ordering::Relaxed);
+        Some((offset, clean))
+    }
+
+    /// Takes a given segment; None when it is not free (OpenZFS: `metaslab_claim_concrete`).
+    pub(crate) fn claim(&self, offset: u64, asize: u64, txg: Txg) -> Option<bool> {
+        let mut state = self.state.lock();
+        state.free.remove(offset, asize).ok()?;
+        let clean = state.allocating[slot(txg)].is_empty() && state.freeing[slot(txg)].is_empty();
+        state.allocating[slot(txg)].add(offset, asize).ok()?;
+        self.free_bytes.store(state.free.total(), Ordering::Relaxed);
+        Some(clean)
+    }
+
+    /// Undoes an allocation that was not yet taken; false when there is none.
+    pub(crate) fn unalloc(&self, offset: u64, asize: u64, txg: Txg) -> bool {
+        let mut state = self.state.lock();
+        if state.allocating[slot(txg)].remove(offset, asize).is_err() {
+            return false;
+        }
+        let _ = state.free.add(offset, asize);
+        self.largest.fetch_max(asize, Ordering::Relaxed);
+        self.free_bytes.store(state.free.total(), Ordering::Relaxed);
+        true
+    }
+
+    /// Frees a segment in `txg`. None when it is free already or outside; else whether the metaslab must be put on the
+    /// txg's dirty list.
+    pub(crate) fn free(&self, offset: u64, asize: u64, txg: Txg) -> Option<bool> {
+        let end = offset.checked_add(asize)?;
+        if offset < self.range.start || end > self.range.end {
+            return None;
+        }
+        let mut state = self.state.lock();
+        let resting = state.defer.iter().chain(&state.freed).chain(&state.freeing).any(|tree| tree.overlaps(offset, asize));
+        if resting || state.free.overlaps(offset, asize) {
+            return None;
+        }
+        let clean = state.allocating[slot(txg)].is_empty() && state.freeing[slot(txg)].is_empty();
+        state.freeing[slot(txg)].add(offset, asize).ok()?;
+        Some(clean)
+    }
+
+    /// Allocations and frees of `txg` that were not yet taken.
+    pub(crate) fn take(&self, txg: Txg) -> (Vec<Range<u64>>, Vec<Range<u64>>) {
+        let mut state = self.state.lock();
+        let allocs = ranges(&mut state.allocating[slot(txg)]);
+        let frees = ranges(&mut state.freeing[slot(txg)]);
+        for segment in &frees {
+            let _ = state.freed[slot(txg)].add(segment.start, segment.end - segment.start);
+        }
+        (allocs, frees)
+    }
+
+    /// Ends the sync of `txg` (OpenZFS: `metaslab_sync_done`).
+    pub(crate) fn sync_done(&self, txg: Txg) -> Rest {
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        let place = (txg.0 as usize) % TXG_DEFER;
+        let freed = std::mem::take(&mut state.freed[slot(txg)]);
+        let released = std::mem::replace(&mut state.defer[place], freed);
+        for segment in released.iter() {
+            let _ = state.free.add(segment.start, segment.end - segment.start);
+        }
+        if !released.is_empty() {
+            self.publish(state);
+        }
+        Rest { released: released.total(), deferred: state.defer[place].total() }
+    }
+
+    /// What a space map that holds everything taken so far says is allocated (OpenZFS: `metaslab_condense`).
+    pub(crate) fn synced_allocated(&self) -> Vec<Range<u64>> {
+        let state = self.state.lock();
+        let mut allocated = RangeTree::new();
+        allocated.cover(self.range.clone());
+        let not_allocated = std::iter::once(&state.free).chain(&state.allocating).chain(&state.freed).chain(&state.defer);
+        for tree in not_allocated {
+            for segment in tree.iter() {
+                allocated.clear_range(segment);
+            }
+        }
+        allocated.iter().collect()
+    }
+
+    /// Number of free segments by log2 of their length.
+    pub(crate) fn histogram(&self) -> [u64; 64] {
+        *self.state.lock().free.histogram()
+    }
+}

@@ -1,0 +1,203 @@
+//! One allocator shard: which vdev and which metaslabs it uses now (OpenZFS: `metaslab_class_allocator_t`).
+
+use crate::metaslab::Metaslab;
+use crate::{AllocRequest, Copies};
+use ondisk::{Dva, Txg, VdevId};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use vdev::TopVdev;
+
+/// Bytes that a shard allocates from one leaf's worth of a vdev before it moves on (OpenZFS: `metaslab_aliquot`).
+const ALIQUOT_BYTES: u64 = 1 << 20;
+const COPIES_MAX: usize = 3;
+
+/// A top-level vdev with its metaslabs.
+#[derive(Debug)]
+pub(crate) struct Space {
+    pub(crate) top: TopVdev,
+    pub(crate) metaslabs: Vec<Metaslab>,
+    /// New blocks may lie here: a data vdev that is not being emptied.
+    pub(crate) allocatable: bool,
+    pub(crate) allocated: std::sync::atomic::AtomicU64,
+    pub(crate) deferred: std::sync::atomic::AtomicU64,
+}
+
+impl Space {
+    pub(crate) fn new(top: &TopVdev) -> Space {
+        let size = 1u64 << top.ms_shift;
+        let metaslabs = (0..top.metaslab_count()).map(|index| Metaslab::new(index * size..(index + 1) * size)).collect();
+        let allocatable = top.is_concrete() && !top.is_log && !top.nonallocating;
+        Space { top: top.clone(), metaslabs, allocatable, allocated: 0.into(), deferred: 0.into() }
+    }
+    /// The metaslab that holds `offset`.
+    pub(crate) fn metaslab_at(&self, offset: u64) -> Option<(u32, &Metaslab)> {
+        let index = offset >> self.top.ms_shift;
+        Some((u32::try_from(index).ok()?, self.metaslabs.get(usize::try_from(index).ok()?)?))
+    }
+}
+
+/// A metaslab that was dirtied for the first time since the last take.
+pub(crate) type Dirtied = (VdevId, u32);
+
+/// One shard.
+#[derive(Debug)]
+pub(crate) struct Shard {
+    pub(crate) spaces: Arc<Vec<Space>>,
+    /// The vdev that gets first copies now.
+    rotor: usize,
+    /// Bytes allocated there since the rotor moved.
+    used: u64,
+    /// The metaslab in use, by vdev and copy.
+    active: Vec<[Option<u32>; COPIES_MAX]>,
+}
+
+/// How far a further copy on the same vdev must be from the earlier ones.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Distance {
+    /// On another vdev.
+    OtherVdev,
+    /// At least an eighth of the vdev away.
+    Eighth,
+    /// In another metaslab.
+    Metaslab,
+    /// Anywhere.
+    Any,
+}
+
+impl Shard {
+    pub(crate) fn new(spaces: Arc<Vec<Space>>, number: usize) -> Shard {
+        let count = spaces.len();
+        Shard { spaces, rotor: number % count.max(1), used: 0, active: vec![[None; COPIES_MAX]; count] }
+    }
+
+    /// Allocates every copy or none. `dirtied` gets the metaslabs that must go on the txg's dirty list.
+    pub(crate) fn alloc(&mut self, request: &AllocRequest, dirtied: &mut Vec<Dirtied>) -> Option<Copies> {
+        let mut copies = Copies::default();
+        let spaces = self.spaces.clone();
+        for index in 0..usize::from(request.copies).clamp(1, COPIES_MAX) {
+            let (earlier, rest) = copies.split_at_mut(index);
+            let Some(dva) = self.alloc_copy(&spaces, request, earlier, dirtied) else {
+                for dva in earlier {
+                    undo(&spaces, request.txg, dva);
+                }
+                return None;
+            };
+            rest[0] = dva;
+        }
+        self.turn(&spaces, &copies[0]);
+        Some(copies)
+    }
+
+    /// Moves the rotor on after enough bytes.
+    fn turn(&mut self, spaces: &[Space], first: &Dva) {
+        let vdev = first.vdev.0 as usize;
+        if vdev != self.rotor {
+            (self.rotor, self.used) = (vdev, 0);
+        }
+        self.used += first.asize;
+        if self.used >= ALIQUOT_BYTES * spaces[vdev].top.columns().max(1) as u64 {
+            (self.rotor, self.used) = ((vdev + 1) % spaces.len(), 0);
+        }
+    }
+
+    fn alloc_copy(&mut self, spaces: &[Space], request: &AllocRequest, earlier: &[Dva], dirtied: &mut Vec<Dirtied>) -> Option<Dva> {
+        let first = earlier.last().map_or(self.rotor, |dva| dva.vdev.0 as usize + 1);
+        let rounds: &[Distance] = match earlier.len() {
+            0 => &[Distance::Any],
+            _ => &[Distance::OtherVdev, Distance::Eighth, Distance::Metaslab, Distance::Any],
+        };
+        for &distance in rounds {
+            for step in 0..spaces.len() {
+                let vdev = (first + step) % spaces.len();
+                let space = &spaces[vdev];
+                if !space.allocatable {
+                    continue;
+                }
+                let asize = space.top.asize_for_psize(request.psize);
+                if let Some(dva) = self.alloc_on(vdev, space, asize, request.txg, (earlier, distance), dirtied) {
+                    return Some(dva);
+                }
+            }
+        }
+        None
+    }
+
+    fn alloc_on(
+        &mut self,
+        vdev: usize,
+        space: &Space,
+        asize: u64,
+        txg: Txg,
+        (earlier, distance): (&[Dva], Distance),
+        dirtied: &mut Vec<Dirtied>,
+    ) -> Option<Dva> {
+        let allowed = |index: u32| is_far_enough(space, vdev, index, earlier, distance);
+        let copy = earlier.len();
+        let mut candidate = self.active[vdev][copy].filter(|&index| allowed(index));
+        loop {
+            let index = match candidate {
+                Some(index) => index,
+                None => choose(space, asize, &allowed)?,
+            };
+            let metaslab = &space.metaslabs[index as usize];
+            if let Some((offset, clean)) = metaslab.alloc(asize, txg) {
+                self.activate(vdev, space, copy, index);
+                let id = VdevId(vdev as u32);
+                if clean {
+                    dirtied.push((id, index));
+                }
+                space.allocated.fetch_add(asize, Ordering::Relaxed);
+                return Some(Dva { vdev: id, offset, asize, gang: false });
+            }
+            // Its bound on the largest segment is exact now, so it is not chosen again for this size.
+            candidate = None;
+        }
+    }
+
+    fn activate(&mut self, vdev: usize, space: &Space, copy: usize, index: u32) {
+        let active = &mut self.active[vdev][copy];
+        if *active != Some(index) {
+            if let Some(old) = active.replace(index) {
+                space.metaslabs[old as usize].owners.fetch_sub(1, Ordering::Relaxed);
+            }
+            space.metaslabs[index as usize].owners.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+fn undo(spaces: &[Space], txg: Txg, dva: &Dva) {
+    let Some(space) = spaces.get(dva.vdev.0 as usize) else { return };
+    if let Some((_, metaslab)) = space.metaslab_at(dva.offset)
+        && metaslab.unalloc(dva.offset, dva.asize, txg)
+    {
+        space.allocated.fetch_sub(dva.asize, Ordering::Relaxed);
+    }
+}
+
+fn is_far_enough(space: &Space, vdev: usize, index: u32, earlier: &[Dva], distance: Distance) -> bool {
+    let least = match distance {
+        Distance::Any => return true,
+        Distance::OtherVdev => u32::MAX,
+        Distance::Eighth => (space.metaslabs.len() as u32 / 8).max(1),
+        Distance::Metaslab => 1,
+    };
+    let same_vdev = earlier.iter().filter(|dva| dva.vdev.0 as usize == vdev);
+    same_vdev.map(|dva| (dva.offset >> space.top.ms_shift) as u32).all(|other| other.abs_diff(index) >= least)
+}
+
+/// The metaslab with the most free space that can hold `asize`, preferring those that no shard uses, then low offsets.
+fn choose(space: &Space, asize: u64, allowed: &dyn Fn(u32) -> bool) -> Option<u32> {
+    let mut best: Option<(bool, u64, u32)> = None;
+    for (index, metaslab) in space.metaslabs.iter().enumerate() {
+        let index = index as u32;
+        if metaslab.largest.load(Ordering::Relaxed) < asize || !allowed(index) {
+            continue;
+        }
+        let idle = metaslab.owners.load(Ordering::Relaxed) == 0;
+        let free = metaslab.free_bytes.load(Ordering::Relaxed);
+        if best.is_none_or(|(best_idle, best_free, _)| (idle, free) > (best_idle, best_free)) {
+            best = Some((idle, free, index));
+        }
+    }
+    best.map(|(_, _, index)| index)
+}

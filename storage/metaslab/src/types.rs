@@ -1,0 +1,89 @@
+//! What goes into the allocator and comes out of it.
+
+use ondisk::{Dva, Txg, VdevId};
+use std::fmt;
+use std::ops::Range;
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AllocRequest {
+    /// Bytes to store, before parity and padding.
+    pub psize: u64,
+    /// Copies wanted, 1–3.
+    pub copies: u8,
+    /// The txg that the block is born in.
+    pub txg: Txg,
+    /// Chooses the allocator (shard): requests with different hints don't contend. Use a hash of the bookmark in which
+    /// neighbouring blocks of a file are equal, so that they lie together.
+    pub hint: u64,
+}
+
+/// Up to three addresses.
+pub type Copies = [Dva; 3];
+
+/// No room for this many bytes in one piece; a smaller request may succeed (gang).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoSpace;
+
+impl fmt::Display for NoSpace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no free segment is large enough")
+    }
+}
+impl std::error::Error for NoSpace {}
+
+/// Space maps that contradict each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoadError {
+    /// The vdev.
+    pub vdev: VdevId,
+    /// The metaslab.
+    pub metaslab: u32,
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the free space of metaslab {} of vdev {} contradicts itself", self.metaslab, self.vdev)
+    }
+}
+impl std::error::Error for LoadError {}
+
+/// What a txg did to one metaslab since the last call of [`crate::Allocator::take_deltas`]. A space map gets the allocations
+/// first: a segment that was allocated and freed in one txg is in both lists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Delta {
+    /// The vdev.
+    pub vdev: VdevId,
+    /// The metaslab.
+    pub metaslab: u32,
+    /// Allocated segments: vdev offsets, sorted, disjoint.
+    pub allocs: Vec<Range<u64>>,
+    /// Freed segments: vdev offsets, sorted, disjoint.
+    pub frees: Vec<Range<u64>>,
+}
+
+/// Bytes of one top-level vdev.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VdevSpace {
+    /// Allocated, counting deferred frees.
+    pub allocated: u64,
+    /// Capacity of the metaslabs.
+    pub capacity: u64,
+    /// Freed, but not yet reusable.
+    pub deferred: u64,
+}
+
+/// Bytes of the class of data vdevs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClassSpace {
+    /// Allocated, counting deferred frees.
+    pub allocated: u64,
+    /// Capacity of the metaslabs.
+    pub capacity: u64,
+    /// Allocated bytes of user data: deflated.
+    pub deflated_allocated: u64,
+    /// Capacity for user data (OpenZFS: `metaslab_class_get_dspace`).
+    pub deflated_capacity: u64,
+    /// Freed, but not yet reusable.
+    pub deferred: u64,
+}

@@ -1,0 +1,172 @@
+//! The allocator against a map of every sector. What the user loses when these fail: two files in one place, or space that
+//! never comes back.
+use metaslab::{AllocRequest, Allocator};
+use ondisk::{Dva, Txg, VdevId};
+use std::collections::BTreeMap;
+use vdev::{TopKind, VdevTree};
+
+fn allocator(layout: &[(TopKind, usize)], shards: usize, leaf_bytes: u64) -> (VdevTree, Allocator) {
+    let tree = VdevTree::simple(layout, 12, leaf_bytes).expect("valid");
+    let allocator = Allocator::new(&tree, shards);
+    for top in &tree.tops {
+        for metaslab in 0..allocator.metaslab_count(top.id) {
+            allocator.load(top.id, metaslab, &[]).expect("empty");
+        }
+    }
+    (tree, allocator)
+}
+
+struct Random(u64);
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % limit
+    }
+}
+
+/// Segments that may not be handed out, by (vdev, offset).
+#[derive(Default)]
+struct Model(BTreeMap<(VdevId, u64), u64>);
+impl Model {
+    fn take(&mut self, dva: &Dva) {
+        let before = self.0.range(..(dva.vdev, dva.offset + dva.asize)).next_back();
+        if let Some((&(vdev, offset), &asize)) = before {
+            assert!(vdev != dva.vdev || offset + asize <= dva.offset, "{dva:?} was handed out twice");
+        }
+        self.0.insert((dva.vdev, dva.offset), dva.asize);
+    }
+    fn give(&mut self, dva: &Dva) {
+        assert_eq!(self.0.remove(&(dva.vdev, dva.offset)), Some(dva.asize));
+    }
+}
+
+/// A space map per metaslab, as the pool keeps it: sector → allocated.
+#[derive(Default)]
+struct SpaceMaps(BTreeMap<(VdevId, u32), range_tree::RangeTree>);
+impl SpaceMaps {
+    fn apply(&mut self, allocator: &Allocator, txg: Txg) {
+        for delta in allocator.take_deltas(txg) {
+            let map = self.0.entry((delta.vdev, delta.metaslab)).or_default();
+            for alloc in &delta.allocs {
+                map.add(alloc.start, alloc.end - alloc.start).expect("allocated twice");
+            }
+            for free in &delta.frees {
+                map.remove(free.start, free.end - free.start).expect("freed what was not allocated");
+            }
+            let whole: Vec<_> = map.iter().collect();
+            assert_eq!(whole, allocator.synced_allocated(delta.vdev, delta.metaslab), "a condensed map would differ");
+        }
+    }
+}
+
+#[test]
+fn random_work_never_hands_out_a_sector_twice_and_loses_none() {
+    for (seed, layout) in
+        [(1, vec![(TopKind::Leaf, 1)]), (2, vec![(TopKind::Raidz(1), 3), (TopKind::Mirror, 2)]), (3, vec![(TopKind::Leaf, 1); 3])]
+    {
+        let (tree, allocator) = allocator(&layout, 4, 300 << 20);
+        let (mut random, mut model, mut maps) = (Random(seed), Model::default(), SpaceMaps::default());
+        let mut live: Vec<Dva> = Vec::new();
+        let mut resting: Vec<(Txg, Vec<Dva>)> = Vec::new();
+        let mut failures = 0;
+        for txg in (10..90).map(Txg) {
+            for _ in 0..200 {
+                let psize = 512 << random.below(13);
+                let copies = 1 + random.below(3) as u8;
+                let Ok(found) = allocator.alloc(&AllocRequest { psize, copies, txg, hint: random.below(7) }) else {
+                    failures += 1;
+                    continue;
+                };
+                for dva in found.iter().filter(|dva| !dva.is_empty()) {
+                    assert_eq!(dva.asize, tree.tops[dva.vdev.0 as usize].asize_for_psize(psize));
+                    model.take(dva);
+                    live.push(*dva);
+                }
+                assert_eq!(found.iter().filter(|dva| !dva.is_empty()).count(), usize::from(copies));
+            }
+            let mut freed = Vec::new();
+            for _ in 0..random.below(500).min(live.len() as u64) {
+                let dva = live.swap_remove(random.below(live.len() as u64) as usize);
+                assert!(allocator.free(txg, &dva));
+                assert!(!allocator.free(txg, &dva), "a second free must be refused");
+                freed.push(dva);
+                if random.below(50) == 0 {
+                    maps.apply(&allocator, txg);
+                }
+            }
+            maps.apply(&allocator, txg);
+            allocator.sync_done(txg);
+            resting.push((txg, freed));
+            if resting.len() > 2 {
+                resting.remove(0).1.iter().for_each(|dva| model.give(dva));
+            }
+        }
+        assert!(failures > 0, "the test must reach a full pool");
+        let last = Txg(90);
+        live.iter().for_each(|dva| assert!(allocator.free(last, dva)));
+        for txg in [last, last.next(), last.next().next()] {
+            maps.apply(&allocator, txg);
+            allocator.sync_done(txg);
+        }
+        assert!(!allocator.has_deferred());
+        assert_eq!(allocator.class_space().allocated, 0);
+        assert!(maps.0.values().all(range_tree::RangeTree::is_empty));
+    }
+}
+
+#[test]
+fn copies_lie_apart() {
+    let (_, allocator) = allocator(&[(TopKind::Leaf, 1), (TopKind::Leaf, 1), (TopKind::Leaf, 1)], 2, 1 << 30);
+    for hint in 0..50 {
+        let found = allocator.alloc(&AllocRequest { psize: 4096, copies: 3, txg: Txg(5), hint }).expect("space");
+        let mut vdevs: Vec<u32> = found.iter().map(|dva| dva.vdev.0).collect();
+        vdevs.sort_unstable();
+        assert_eq!(vdevs, [0, 1, 2], "one lost device must not take two copies");
+    }
+    let (tree, allocator) = self::allocator(&[(TopKind::Leaf, 1)], 2, 1 << 30);
+    let found = allocator.alloc(&AllocRequest { psize: 4096, copies: 3, txg: Txg(5), hint: 0 }).expect("space");
+    let eighth = tree.tops[0].asize / 8 / (1 << tree.tops[0].ms_shift) * (1 << tree.tops[0].ms_shift) / 2;
+    for (a, b) in [(0, 1), (0, 2), (1, 2)] {
+        assert!(found[a].offset.abs_diff(found[b].offset) >= eighth, "copies side by side share the fate of a scratch");
+    }
+}
+
+#[test]
+fn a_failed_write_returns_its_space_at_once_and_loads_are_checked() {
+    let (tree, allocator) = allocator(&[(TopKind::Leaf, 1)], 1, 100 << 20);
+    let before = allocator.class_space().allocated;
+    let found = allocator.alloc(&AllocRequest { psize: 8192, copies: 1, txg: Txg(5), hint: 0 }).expect("space");
+    allocator.unalloc(Txg(5), &found[0]);
+    assert_eq!(allocator.class_space().allocated, before);
+    assert!(allocator.take_deltas(Txg(5)).is_empty());
+    let fresh = Allocator::new(&tree, 1);
+    assert!(fresh.load(VdevId(0), 0, &[0..4096, 0..4096]).is_err(), "overlapping segments");
+    assert!(fresh.load(VdevId(0), 0, std::slice::from_ref(&(0..1 << 40))).is_err(), "outside of the metaslab");
+    assert!(fresh.load(VdevId(0), 1 << 30, &[]).is_err(), "no such metaslab");
+    fresh.load(VdevId(0), 0, &[0..4096, 8192..12288]).expect("valid");
+    assert_eq!(fresh.class_space().allocated, 8192);
+    fresh.claim(Txg(5), &Dva { vdev: VdevId(0), offset: 4096, asize: 4096, gang: false }).expect("free");
+    assert!(fresh.claim(Txg(5), &Dva { vdev: VdevId(0), offset: 8192, asize: 4096, gang: false }).is_err());
+}
+
+#[test]
+fn a_large_request_fails_while_small_ones_still_fit() {
+    let (_, allocator) = allocator(&[(TopKind::Leaf, 1)], 1, 64 << 20);
+    let mut blocks = Vec::new();
+    while let Ok(found) = allocator.alloc(&AllocRequest { psize: 128 << 10, copies: 1, txg: Txg(5), hint: 0 }) {
+        blocks.push(found[0]);
+    }
+    allocator.take_deltas(Txg(5));
+    allocator.sync_done(Txg(5));
+    for pair in blocks.chunks(2) {
+        assert!(allocator.free(Txg(6), &pair[0]));
+    }
+    for txg in [6, 7, 8].map(Txg) {
+        allocator.take_deltas(txg);
+        allocator.sync_done(txg);
+    }
+    assert!(allocator.alloc(&AllocRequest { psize: 1 << 20, copies: 1, txg: Txg(9), hint: 0 }).is_err());
+    assert!(allocator.alloc(&AllocRequest { psize: 64 << 10, copies: 1, txg: Txg(9), hint: 0 }).is_ok(), "gang blocks depend on it");
+}

@@ -1,0 +1,294 @@
+//! The vdev tree as configuration lists, in OpenZFS's order of entries (`vdev_config_generate`, `vdev_alloc`).
+
+use crate::{Leaf, LeafId, LeafKind, LeafState, Node, NodeKind, TopKind, TopVdev, TreeError, VdevTree};
+use nvlist::{NvList, Value};
+use ondisk::{Guid, ObjectId, Txg};
+
+/// How deep interior nodes may nest: top-level, mirror or raidz, spare, replacing, leaf.
+const DEPTH_MAX: usize = 6;
+const IDENTITY: [&str; 3] = ["devid", "phys_path", "vdev_enc_sysfs_path"];
+
+/// Which of the optional entries a configuration has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConfigScope {
+    /// For the labels: without the ZAPs.
+    Label,
+    /// For the MOS config object: with the ZAPs (OpenZFS: `VDEV_CONFIG_MOS`).
+    Mos,
+}
+
+impl VdevTree {
+    /// The tree of a root vdev's list (`vdev_tree` of the MOS config).
+    pub fn from_config(root: &NvList) -> Result<VdevTree, TreeError> {
+        if root.get_str("type") != Some("root") {
+            return Err(TreeError::Entry("type"));
+        }
+        let guid = Guid(root.get_u64("guid").ok_or(TreeError::Entry("guid"))?);
+        let mut leaves = Vec::new();
+        let mut tops = Vec::new();
+        for child in root.get_nvlist_array("children").unwrap_or_default() {
+            tops.push(TopVdev::from_config(child, &mut leaves)?);
+        }
+        let mut tree = VdevTree::assemble(guid, tops, leaves)?;
+        tree.create_txg = Txg(root.get_u64("create_txg").unwrap_or(0));
+        tree.root_zap = ObjectId(root.get_u64("com.klarasystems:vdev_zap_root").unwrap_or(0));
+        Ok(tree)
+    }
+
+    /// The root vdev's list.
+    pub fn to_config(&self, scope: ConfigScope) -> NvList {
+        let mut list = NvList::new();
+        list.add("type", "root").add("id", 0u64).add("guid", self.guid.0);
+        if self.create_txg.0 != 0 {
+            list.add("create_txg", self.create_txg.0);
+        }
+        if scope == ConfigScope::Mos && self.root_zap.0 != 0 {
+            list.add("com.klarasystems:vdev_zap_root", self.root_zap.0);
+        }
+        let children: Vec<NvList> = self.tops.iter().map(|top| self.top_config(top, scope)).collect();
+        list.add("children", children);
+        list
+    }
+
+    /// One top-level vdev's list (`vdev_tree` of a label).
+    pub fn top_config(&self, top: &TopVdev, scope: ConfigScope) -> NvList {
+        match &top.node {
+            Some(node) if top.is_concrete() => self.node_config(node, Some(top), scope),
+            _ => {
+                let mut list = NvList::new();
+                let hole = top.kind == TopKind::Hole;
+                list.add("type", if hole { "hole" } else { "missing" }).add("id", u64::from(top.id.0)).add("guid", top.guid.0);
+                add_top(&mut list, top);
+                if hole {
+                    list.add("is_hole", 1u64);
+                }
+                list
+            }
+        }
+    }
+
+    fn node_config(&self, node: &Node, top: Option<&TopVdev>, scope: ConfigScope) -> NvList {
+        let mut list = NvList::new();
+        let leaf = if let NodeKind::Leaf(leaf) = node.kind { Some(self.leaf(leaf)) } else { None };
+        list.add("type", type_name(node.kind, leaf)).add("id", node.id).add("guid", node.guid.0);
+        if let Some(leaf) = leaf {
+            if !leaf.path.is_empty() {
+                list.add("path", leaf.path.as_str());
+            }
+            for (name, value) in IDENTITY.iter().zip(&leaf.identity) {
+                if let Some(value) = value {
+                    list.add(*name, value.as_str());
+                }
+            }
+            if let Some(whole) = leaf.whole_disk {
+                list.add("whole_disk", u64::from(whole));
+            }
+        } else if let NodeKind::Raidz(parity) = node.kind {
+            list.add("nparity", u64::from(parity));
+        }
+        if let Some(top) = top {
+            add_top(&mut list, top);
+        }
+        if let Some(leaf) = leaf.filter(|leaf| leaf.dtl.0 != 0) {
+            list.add("DTL", leaf.dtl.0);
+        }
+        if node.create_txg.0 != 0 {
+            list.add("create_txg", node.create_txg.0);
+        }
+        if scope == ConfigScope::Mos {
+            if let Some(leaf) = leaf.filter(|leaf| leaf.zap.0 != 0) {
+                list.add("com.delphix:vdev_zap_leaf", leaf.zap.0);
+            }
+            if let Some(top) = top.filter(|top| top.zap.0 != 0) {
+                list.add("com.delphix:vdev_zap_top", top.zap.0);
+            }
+        }
+        match leaf {
+            Some(leaf) => add_leaf_state(&mut list, leaf),
+            None => {
+                let children: Vec<NvList> = node.children.iter().map(|child| self.node_config(child, None, scope)).collect();
+                list.add("children", children);
+            }
+        }
+        list
+    }
+}
+
+fn add_top(list: &mut NvList, top: &TopVdev) {
+    list.add("metaslab_array", top.ms_array.0).add("metaslab_shift", u64::from(top.ms_shift));
+    list.add("ashift", u64::from(top.ashift)).add("asize", top.asize).add("is_log", u64::from(top.is_log));
+    if top.nonallocating {
+        list.add("non_allocating", 1u64);
+    }
+}
+
+fn add_leaf_state(list: &mut NvList, leaf: &Leaf) {
+    if leaf.state == LeafState::Offline {
+        list.add("offline", 1u64);
+    }
+    if leaf.resilver_txg.0 != 0 {
+        list.add("resilver_txg", leaf.resilver_txg.0);
+    }
+    match leaf.state {
+        LeafState::Faulted => list.add("faulted", 1u64),
+        LeafState::Degraded => list.add("degraded", 1u64),
+        LeafState::Removed => list.add("removed", 1u64),
+        _ => list,
+    };
+}
+
+fn type_name(kind: NodeKind, leaf: Option<&Leaf>) -> &'static str {
+    match kind {
+        NodeKind::Mirror => "mirror",
+        NodeKind::Raidz(_) => "raidz",
+        NodeKind::Replacing => "replacing",
+        NodeKind::Spare => "spare",
+        NodeKind::Leaf(_) => match leaf.map(|leaf| leaf.kind) {
+            Some(LeafKind::Disk) => "disk",
+            Some(LeafKind::Missing) => "missing",
+            _ => "file",
+        },
+    }
+}
+
+impl TopVdev {
+    /// A top-level vdev from its list; its leaves are appended to `leaves`. Unassembled: see [`VdevTree::assemble`].
+    pub fn from_config(list: &NvList, leaves: &mut Vec<Leaf>) -> Result<TopVdev, TreeError> {
+        let number = |name: &'static str| list.get_u64(name).unwrap_or(0);
+        let mut top = TopVdev {
+            guid: Guid(list.get_u64("guid").ok_or(TreeError::Entry("guid"))?),
+            ashift: u32::try_from(number("ashift")).map_err(|_| TreeError::Entry("ashift"))?,
+            asize: number("asize"),
+            ms_array: ObjectId(number("metaslab_array")),
+            ms_shift: u32::try_from(number("metaslab_shift")).map_err(|_| TreeError::Entry("metaslab_shift"))?,
+            zap: ObjectId(number("com.delphix:vdev_zap_top")),
+            is_log: number("is_log") != 0,
+            nonallocating: number("non_allocating") != 0,
+            ..TopVdev::default()
+        };
+        match list.get_str("type").ok_or(TreeError::Entry("type"))? {
+            "hole" => top.kind = TopKind::Hole,
+            "missing" => top.kind = TopKind::Missing,
+            _ => top.node = Some(node_from_config(list, leaves, DEPTH_MAX)?),
+        }
+        if number("removing") != 0 {
+            return Err(TreeError::Unsupported("removing"));
+        }
+        Ok(top)
+    }
+}
+
+fn node_from_config(list: &NvList, leaves: &mut Vec<Leaf>, depth: usize) -> Result<Node, TreeError> {
+    let depth = depth.checked_sub(1).ok_or(TreeError::Geometry("depth"))?;
+    let kind = match list.get_str("type").ok_or(TreeError::Entry("type"))? {
+        "mirror" => NodeKind::Mirror,
+        "raidz" => {
+            if list.contains("raidz_expanding") || list.contains("raidz_expand_txgs") {
+                return Err(TreeError::Unsupported("expanded raidz"));
+            }
+            let parity = list.get_u64("nparity").unwrap_or(1);
+            NodeKind::Raidz(u8::try_from(parity).map_err(|_| TreeError::Entry("nparity"))?)
+        }
+        "replacing" => NodeKind::Replacing,
+        "spare" => NodeKind::Spare,
+        "file" => leaf_from_config(list, LeafKind::File, leaves)?,
+        "disk" => leaf_from_config(list, LeafKind::Disk, leaves)?,
+        "missing" => leaf_from_config(list, LeafKind::Missing, leaves)?,
+        "draid" => return Err(TreeError::Unsupported("draid")),
+        "dspare" => return Err(TreeError::Unsupported("dspare")),
+        "indirect" => return Err(TreeError::Unsupported("indirect")),
+        _ => return Err(TreeError::Entry("type")),
+    };
+    let children = match kind {
+        NodeKind::Leaf(_) => &[],
+        _ => list.get_nvlist_array("children").ok_or(TreeError::Entry("children"))?,
+    };
+    Ok(Node {
+        kind,
+        id: list.get_u64("id").unwrap_or(0),
+        guid: Guid(list.get_u64("guid").ok_or(TreeError::Entry("guid"))?),
+        create_txg: Txg(list.get_u64("create_txg").unwrap_or(0)),
+        children: children.iter().map(|child| node_from_config(child, leaves, depth)).collect::<Result<_, _>>()?,
+    })
+}
+
+fn leaf_from_config(list: &NvList, kind: LeafKind, leaves: &mut Vec<Leaf>) -> Result<NodeKind, TreeError> {
+    let number = |name: &'static str| list.get_u64(name).unwrap_or(0);
+    let state = if number("offline") != 0 {
+        LeafState::Offline
+    } else if number("faulted") != 0 {
+        LeafState::Faulted
+    } else if number("removed") != 0 {
+        LeafState::Removed
+    } else if kind == LeafKind::Missing || number("not_present") != 0 {
+        LeafState::Missing
+    } else if number("degraded") != 0 {
+        LeafState::Degraded
+    } else {
+        LeafState::Online
+    };
+    let id = LeafId(u32::try_from(leaves.len()).map_err(|_| TreeError::Geometry("number of leaves"))?);
+    leaves.push(Leaf {
+        kind,
+        guid: Guid(list.get_u64("guid").ok_or(TreeError::Entry("guid"))?),
+        path: list.get_str("path").unwrap_or_default().to_string(),
+        state,
+        identity: IDENTITY.map(|name| list.get_str(name).map(str::to_string)),
+        whole_disk: match list.get("whole_disk") {
+            Some(Value::Uint64(value)) => Some(*value != 0),
+            _ => None,
+        },
+        zap: ObjectId(number("com.delphix:vdev_zap_leaf")),
+        dtl: ObjectId(number("DTL")),
+        resilver_txg: Txg(number("resilver_txg")),
+        ..Leaf::default()
+    });
+    Ok(NodeKind::Leaf(id))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> VdevTree {
+        let layout = [(TopKind::Raidz(2), 6), (TopKind::Mirror, 2), (TopKind::Leaf, 1)];
+        let mut tree = VdevTree::simple(&layout, 12, 1 << 30).expect("valid");
+        tree.leaves[3].state = LeafState::Offline;
+        tree.leaves[4].state = LeafState::Faulted;
+        tree.leaves[5].dtl = ObjectId(77);
+        tree.leaves[6].zap = ObjectId(130);
+        tree.tops[1].zap = ObjectId(131);
+        tree.root_zap = ObjectId(129);
+        tree
+    }
+
+    /// A configuration that changes on its way through labels loses devices or states.
+    #[test]
+    fn configurations_survive_the_round_trip() {
+        let tree = sample();
+        let list = tree.to_config(ConfigScope::Mos);
+        let packed = list.encode(nvlist::Encoding::Xdr);
+        let again = VdevTree::from_config(&NvList::decode(&packed).expect("decodes")).expect("valid");
+        assert_eq!(again, tree);
+        let label = tree.top_config(&tree.tops[1], ConfigScope::Label);
+        assert!(!label.contains("com.delphix:vdev_zap_top"));
+    }
+
+    /// A hostile label must end in an error, not in a panic or a wrong geometry.
+    #[test]
+    fn contradictions_are_refused() {
+        let good = sample().to_config(ConfigScope::Mos);
+        let spoil = |change: &dyn Fn(&mut NvList)| {
+            let mut list = good.clone();
+            change(&mut list.get_nvlist_array_mut("children").expect("children")[0]);
+            VdevTree::from_config(&list).err()
+        };
+        assert_eq!(spoil(&|_| ()), None);
+        assert_eq!(spoil(&|top| drop(top.set("ashift", 3u64))), Some(TreeError::Geometry("ashift")));
+        assert_eq!(spoil(&|top| drop(top.set("nparity", 6u64))), Some(TreeError::Geometry("columns of a raidz")));
+        assert_eq!(spoil(&|top| drop(top.set("type", "draid"))), Some(TreeError::Unsupported("draid")));
+        assert_eq!(spoil(&|top| drop(top.remove("guid"))), Some(TreeError::Entry("guid")));
+        assert_eq!(spoil(&|top| drop(top.set("metaslab_shift", 64u64))), Some(TreeError::Geometry("metaslab_shift")));
+        assert_eq!(spoil(&|top| drop(top.set("asize", 0u64))), Some(TreeError::Geometry("asize")));
+    }
+}
