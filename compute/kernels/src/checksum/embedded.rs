@@ -1,0 +1,162 @@
+//! Blocks that carry their own checksum: labels, gang headers, intent-log blocks (OpenZFS: `zio_checksum.c`).
+//!
+//! The trailer (`zio_eck_t`) is a magic number and the checksum. While the checksum is computed, the place of the checksum holds
+//! a *verifier* that says where the block belongs, so that a right block in the wrong place does not verify.
+
+use super::{ByteOrder, ChecksumError, checksum};
+use ondisk::Checksum;
+
+/// Size of the trailer: magic and four words, in bytes.
+pub const EMBEDDED_CHECKSUM_BYTES: usize = 40;
+/// First word of the trailer.
+pub const ZEC_MAGIC: u64 = 0x0210_da7a_b10c_7a11;
+
+/// Where the trailer of a `zilog2` block lies (`zil_chain_t`: padding, next block pointer, bytes used, trailer).
+const ZILOG2_TRAILER: usize = 144;
+const ZILOG2_USED: usize = 136;
+/// `ZIL_MIN_BLKSZ`.
+const ZILOG2_UNIT: u64 = 4096;
+
+/// The words that stand in for the checksum while it is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verifier(pub [u64; 4]);
+
+impl Verifier {
+    /// Of a label block at byte `offset` of the device.
+    pub fn label(offset: u64) -> Verifier {
+        Verifier([offset, 0, 0, 0])
+    }
+    /// Of a gang header whose block pointer has this first address and birth.
+    pub fn gang_header(dva: ondisk::Dva, birth: ondisk::Txg) -> Verifier {
+        Verifier([u64::from(dva.vdev.0), dva.offset, birth.0, 0])
+    }
+    /// Of an intent-log block: the checksum words of the block pointer that leads to it.
+    pub fn log_block(words: [u64; 4]) -> Verifier {
+        Verifier(words)
+    }
+
+    fn bytes(self, order: ByteOrder) -> [u8; 32] {
+        let mut out = [0; 32];
+        for (raw, word) in out.chunks_exact_mut(8).zip(self.0) {
+            raw.copy_from_slice(&order.bytes(word));
+        }
+        out
+    }
+}
+
+fn word_at(block: &[u8], at: usize, order: ByteOrder) -> Option<u64> {
+    let (raw, _) = block.get(at..)?.split_first_chunk::<8>()?;
+    Some(order.word(*raw))
+}
+
+/// Where the trailer starts and how many bytes of the block are covered.
+fn extent(kind: Checksum, block: &[u8], order: ByteOrder) -> Option<(usize, usize)> {
+    if kind != Checksum::ZILOG2 {
+        return Some((block.len().checked_sub(EMBEDDED_CHECKSUM_BYTES)?, block.len()));
+    }
+    let used = word_at(block, ZILOG2_USED, order)?.checked_next_multiple_of(ZILOG2_UNIT)?;
+    let used = usize::try_from(used).ok()?;
+    (used <= block.len() && used >= ZILOG2_TRAILER + EMBEDDED_CHECKSUM_BYTES).then_some((ZILOG2_TRAILER, used))
+}
+
+fn is_embedded(kind: Checksum) -> bool {
+    matches!(kind, Checksum::LABEL | Checksum::GANG_HEADER | Checksum::ZILOG | Checksum::ZILOG2)
+}
+
+fn sum(kind: Checksum, block: &[u8], at: usize, verifier: Verifier, order: ByteOrder) -> Result<[u64; 4], ChecksumError> {
+    let (head, tail) = (&block[..at + 8], &block[at + EMBEDDED_CHECKSUM_BYTES..]);
+    checksum(kind, &[head, &verifier.bytes(order), tail], order)
+}
+
+/// Writes the trailer of `block` (little-endian), last step before the block goes to a device.
+///
+/// # Errors
+/// `Unsupported` when the kind is not an embedded one, `Malformed` when the block is too short for its trailer.
+pub fn embed(kind: Checksum, block: &mut [u8], verifier: Verifier) -> Result<(), ChecksumError> {
+    if !is_embedded(kind) {
+        return Err(ChecksumError::Unsupported(kind));
+    }
+    let order = ByteOrder::Little;
+    let (at, covered) = extent(kind, block, order).ok_or(ChecksumError::Malformed)?;
+    block[at..at + 8].copy_from_slice(&order.bytes(ZEC_MAGIC));
+    let words = sum(kind, &block[..covered], at, verifier, order)?;
+    block[at + 8..at + EMBEDDED_CHECKSUM_BYTES].copy_from_slice(&Verifier(words).bytes(order));
+    Ok(())
+}
+
+/// Checks the trailer of `block`; returns the byte order of the machine that wrote it.
+///
+/// # Errors
+/// `Malformed` when there is no trailer, `Mismatch` when it does not verify, `Unsupported` when the kind is not an embedded one.
+pub fn verify_embedded(kind: Checksum, block: &[u8], verifier: Verifier) -> Result<ByteOrder, ChecksumError> {
+    if !is_embedded(kind) {
+        return Err(ChecksumError::Unsupported(kind));
+    }
+    let magic_at = if kind == Checksum::ZILOG2 {
+        ZILOG2_TRAILER
+    } else {
+        block.len().checked_sub(EMBEDDED_CHECKSUM_BYTES).ok_or(ChecksumError::Malformed)?
+    };
+    let order = match word_at(block, magic_at, ByteOrder::Little) {
+        Some(ZEC_MAGIC) => ByteOrder::Little,
+        Some(word) if word.swap_bytes() == ZEC_MAGIC => ByteOrder::Big,
+        _ => return Err(ChecksumError::Malformed),
+    };
+    let (at, covered) = extent(kind, block, order).ok_or(ChecksumError::Malformed)?;
+    let actual = sum(kind, &block[..covered], at, verifier, order)?;
+    let stored = &block[at + 8..at + EMBEDDED_CHECKSUM_BYTES];
+    if Verifier(actual).bytes(order) == stored { Ok(order) } else { Err(ChecksumError::Mismatch) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block(kind: Checksum, length: usize, used: u64) -> Vec<u8> {
+        let mut block: Vec<u8> = (0..length).map(|n| (n * 7 + n / 256) as u8).collect();
+        if kind == Checksum::ZILOG2 {
+            block[ZILOG2_USED..ZILOG2_USED + 8].copy_from_slice(&used.to_le_bytes());
+        }
+        block
+    }
+
+    /// A label or log block that verifies in the wrong place or with a flipped bit would be taken for the pool's.
+    #[test]
+    fn only_the_right_block_in_the_right_place_verifies() {
+        for (kind, length, covered) in [
+            (Checksum::LABEL, 8192, 8192),
+            (Checksum::GANG_HEADER, 512, 512),
+            (Checksum::ZILOG, 4096, 4096),
+            (Checksum::ZILOG2, 12288, 8192),
+        ] {
+            let verifier = Verifier([16384, 3, 9, 0]);
+            let mut good = block(kind, length, 5000);
+            embed(kind, &mut good, verifier).unwrap();
+            assert_eq!(verify_embedded(kind, &good, verifier), Ok(ByteOrder::Little), "{kind}");
+            assert_eq!(verify_embedded(kind, &good, Verifier([16385, 3, 9, 0])), Err(ChecksumError::Mismatch));
+            for at in (0..covered).step_by(61) {
+                good[at] ^= 4;
+                assert!(verify_embedded(kind, &good, verifier).is_err(), "{kind} byte {at}");
+                good[at] ^= 4;
+            }
+        }
+    }
+
+    /// Hostile lengths in a log block must not make the reader crash.
+    #[test]
+    fn short_and_hostile_blocks_are_errors() {
+        for kind in (0..=20).map(Checksum) {
+            for length in (0..300).chain([4096]) {
+                for used in [0, 1, 4096, 4097, u64::MAX, u64::MAX - 4095] {
+                    let mut short = vec![0xFF; length];
+                    for (at, word) in [(ZILOG2_USED, used), (ZILOG2_TRAILER, ZEC_MAGIC)] {
+                        if length >= at + 8 {
+                            short[at..at + 8].copy_from_slice(&word.to_le_bytes());
+                        }
+                    }
+                    assert!(verify_embedded(kind, &short, Verifier([0; 4])).is_err());
+                }
+            }
+        }
+    }
+}
