@@ -40,8 +40,8 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<(), Failure> {
     let is_root = rustix::process::geteuid().is_root();
-    let state =
-        StateDir::from_environment(is_root).map_err(|error| Failure::new(ErrorKind::Invalid, "cannot start the daemon", error.to_string()))?;
+    let state = StateDir::from_environment(is_root)
+        .map_err(|error| Failure::new(ErrorKind::Invalid, "cannot start the daemon", error.to_string()))?;
     if arguments.background {
         // Already a session leader is as good.
         let _ = rustix::process::setsid();
@@ -71,8 +71,12 @@ fn lock(state: &StateDir) -> Result<File, Failure> {
         .map_err(|error| failed(format!("{}: {error}", path.display())))?;
     if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
         let owner = std::fs::read_to_string(&path).unwrap_or_default();
-        return Err(Failure::new(ErrorKind::Busy, "cannot start the daemon", format!("process {} owns {}", owner.trim(), state.path().display()))
-            .advise("stop it with 'zirconia stop', or set ZIRCONIA_STATE to another directory"));
+        return Err(Failure::new(
+            ErrorKind::Busy,
+            "cannot start the daemon",
+            format!("process {} owns {}", owner.trim(), state.path().display()),
+        )
+        .advise("stop it with 'zirconia stop', or set ZIRCONIA_STATE to another directory"));
     }
     let _ = file.set_len(0);
     let _ = writeln!(file, "{}", std::process::id());
