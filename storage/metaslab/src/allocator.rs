@@ -151,6 +151,13 @@ impl Allocator {
         found.map_or_else(Vec::new, |metaslab| metaslab.synced_allocated())
     }
 
+    /// Number of segments of a metaslab that are free on disk, by log2 of their length in bytes: what the histogram of its
+    /// space map holds, once everything taken so far is in it.
+    pub fn synced_histogram(&self, vdev: VdevId, metaslab: u32) -> [u64; 64] {
+        let found = self.space(vdev).and_then(|space| space.metaslabs.get(metaslab as usize));
+        found.map_or([0; 64], |metaslab| metaslab.synced_histogram())
+    }
+
     /// Space of one top-level vdev.
     pub fn vdev_space(&self, vdev: VdevId) -> VdevSpace {
         self.space(vdev).map_or_else(VdevSpace::default, |space| VdevSpace {

@@ -203,4 +203,16 @@ impl Metaslab {
     pub(crate) fn histogram(&self) -> [u64; 64] {
         *self.state.lock().free.histogram()
     }
+
+    /// The same with the segments that rest or are about to: what is free on disk (OpenZFS: `metaslab_sync`).
+    pub(crate) fn synced_histogram(&self) -> [u64; 64] {
+        let state = self.state.lock();
+        let mut sum = *state.free.histogram();
+        for tree in state.freed.iter().chain(&state.defer) {
+            for (total, count) in sum.iter_mut().zip(tree.histogram()) {
+                *total += count;
+            }
+        }
+        sum
+    }
 }
