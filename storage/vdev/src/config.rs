@@ -284,11 +284,41 @@ mod tests {
             VdevTree::from_config(&list).err()
         };
         assert_eq!(spoil(&|_| ()), None);
-        assert_eq!(spoil(&|top| drop(top.set("ashift", 3u64))), Some(TreeError::Geometry("ashift")));
-        assert_eq!(spoil(&|top| drop(top.set("nparity", 6u64))), Some(TreeError::Geometry("columns of a raidz")));
-        assert_eq!(spoil(&|top| drop(top.set("type", "draid"))), Some(TreeError::Unsupported("draid")));
-        assert_eq!(spoil(&|top| drop(top.remove("guid"))), Some(TreeError::Entry("guid")));
-        assert_eq!(spoil(&|top| drop(top.set("metaslab_shift", 64u64))), Some(TreeError::Geometry("metaslab_shift")));
-        assert_eq!(spoil(&|top| drop(top.set("asize", 0u64))), Some(TreeError::Geometry("asize")));
+        assert_eq!(
+            spoil(&|top| {
+                top.set("ashift", 3u64);
+            }),
+            Some(TreeError::Geometry("ashift"))
+        );
+        assert_eq!(
+            spoil(&|top| {
+                top.set("nparity", 6u64);
+            }),
+            Some(TreeError::Geometry("columns of a raidz"))
+        );
+        assert_eq!(
+            spoil(&|top| {
+                top.set("type", "draid");
+            }),
+            Some(TreeError::Unsupported("draid"))
+        );
+        assert_eq!(
+            spoil(&|top| {
+                top.remove("guid");
+            }),
+            Some(TreeError::Entry("guid"))
+        );
+        assert_eq!(
+            spoil(&|top| {
+                top.set("metaslab_shift", 64u64);
+            }),
+            Some(TreeError::Geometry("metaslab_shift"))
+        );
+        assert_eq!(
+            spoil(&|top| {
+                top.set("asize", 0u64);
+            }),
+            Some(TreeError::Geometry("asize"))
+        );
     }
 }
