@@ -1,66 +1,214 @@
 //! The engine object: what all I/O of one pool shares, and the public operations.
 
-use crate::{ErrorKind, ReadRequest, ReadThen, WriteRequest, WriteThen, ZioError};
+use crate::batch::{self, BatchOptions, LeafOp, LeafResult};
+use crate::events;
+use crate::stats::{IoKind, LeafStats, LeafStatsByGuid, ZioStats};
+use crate::suspend::Suspension;
+use crate::view::{PoolView, ViewCell};
+use crate::{ErrorKind, ReadRequest, ReadThen, WriteRequest, WriteThen, ZioError, free, read, write};
 use abd::Abd;
-use exec::{Exec, completion};
-use ondisk::{BlockPtr, Bookmark, Txg};
+use device::{DeviceError, DeviceOp};
+use exec::{Exec, Mutex, TaskClass, WaitQueue, completion};
+use kstat::EventSink;
+use ondisk::{BlockPtr, Bookmark, Guid, Txg};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use vdev::LeafId;
+
+/// Receives the outcome of something without a value. Runs once, on any thread, and must not wait.
+pub type UnitThen = Box<dyn FnOnce(Result<(), ZioError>) + Send>;
+
+/// A view with what the pipeline hangs on it.
+#[derive(Clone, Debug)]
+pub(crate) struct Snapshot {
+    pub(crate) view: PoolView,
+    stats: Arc<[Arc<LeafStats>]>,
+}
+
+impl Snapshot {
+    /// Counters of a leaf of this view.
+    pub(crate) fn stats(&self, leaf: LeafId) -> &LeafStats {
+        &self.stats[leaf.0 as usize]
+    }
+    /// The leaf's guid.
+    pub(crate) fn guid(&self, leaf: LeafId) -> Guid {
+        self.view.tree.leaf(leaf).guid
+    }
+}
+
+/// Frees of gang blocks whose headers are still being read.
+#[derive(Debug, Default)]
+pub(crate) struct PendingFrees {
+    pub(crate) count: AtomicUsize,
+    pub(crate) changed: WaitQueue,
+}
+
+/// Everything shared by the I/Os of a pool.
+pub(crate) struct Core {
+    pub(crate) exec: Exec,
+    pub(crate) events: Arc<dyn EventSink>,
+    pub(crate) stats: ZioStats,
+    pub(crate) suspension: Suspension,
+    pub(crate) pending_frees: PendingFrees,
+    cell: ViewCell<Snapshot>,
+    leaf_stats: Mutex<LeafStatsByGuid>,
+    missing: Mutex<BTreeSet<(Guid, Txg)>>,
+}
+
+impl Core {
+    pub(crate) fn snapshot(&self) -> Arc<Snapshot> {
+        self.cell.get()
+    }
+    /// A leaf I/O failed for good: says so.
+    pub(crate) fn leaf_failed(&self, snapshot: &Snapshot, leaf: LeafId, kind: IoKind, error: DeviceError) {
+        if error != DeviceError::Gone && kind != IoKind::Flush {
+            self.events.event(events::leaf_io(snapshot, leaf, kind));
+        }
+    }
+    /// A leaf lacks what was born in `txg`.
+    pub(crate) fn note_missing(&self, snapshot: &Snapshot, leaf: LeafId, txg: Txg) {
+        self.missing.lock().insert((snapshot.guid(leaf), txg));
+    }
+}
+
+/// Builds a snapshot; counters of leaves seen before go on.
+fn snapshot_of(view: PoolView, known: &mut LeafStatsByGuid) -> Snapshot {
+    let stats = view.tree.leaves.iter().map(|leaf| known.entry(leaf.guid).or_default().clone()).collect();
+    Snapshot { view, stats }
+}
 
 /// The pipeline of one pool; a cheap handle.
 #[derive(Clone)]
 pub struct Zio {
-    exec: Exec,
+    pub(crate) core: Arc<Core>,
 }
 
 impl std::fmt::Debug for Zio {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Zio")
+        f.debug_struct("Zio").field("pool", &self.core.snapshot().view.facts.name).finish_non_exhaustive()
     }
 }
 
 impl Zio {
+    /// A pipeline over the devices of `view`, telling `events` what goes wrong.
+    pub fn new(exec: Exec, view: PoolView, events: Arc<dyn EventSink>) -> Zio {
+        let mut known = LeafStatsByGuid::new();
+        let snapshot = snapshot_of(view, &mut known);
+        let core = Core {
+            exec,
+            events,
+            stats: ZioStats::default(),
+            suspension: Suspension::default(),
+            pending_frees: PendingFrees::default(),
+            cell: ViewCell::new(&snapshot),
+            leaf_stats: Mutex::new(known),
+            missing: Mutex::default(),
+        };
+        Zio { core: Arc::new(core) }
+    }
+
     /// The executor that the pipeline runs on.
     pub fn exec(&self) -> &Exec {
-        &self.exec
+        &self.core.exec
+    }
+
+    /// The view that new I/Os use.
+    pub fn view(&self) -> PoolView {
+        self.core.snapshot().view.clone()
+    }
+
+    /// Replaces the view; I/Os in flight finish with the one they began with.
+    pub fn set_view(&self, view: PoolView) {
+        let mut known = self.core.leaf_stats.lock();
+        let snapshot = snapshot_of(view, &mut known);
+        self.core.cell.set(&snapshot);
+    }
+
+    /// Totals of the pool.
+    pub fn stats(&self) -> &ZioStats {
+        &self.core.stats
+    }
+
+    /// Counters of a leaf of the current view.
+    pub fn leaf_stats(&self, leaf: LeafId) -> Arc<LeafStats> {
+        self.core.snapshot().stats[leaf.0 as usize].clone()
+    }
+
+    /// Which leaves (by guid) missed writes of which txgs since the last call: the growth of their dirty time logs.
+    pub fn take_missing(&self) -> Vec<(Guid, Txg)> {
+        std::mem::take(&mut *self.core.missing.lock()).into_iter().collect()
     }
 
     /// Reads one block; `then` gets its logical bytes (or the physical ones with [`crate::ReadFlags::raw`]).
+    ///
+    /// Errors: `Checksum`, `Io` or `NoDevice` when no copy can be had, `Corrupt` and `Unsupported` for what cannot be decoded.
+    /// With [`crate::FailMode::Wait`] a read that failed because devices are gone is held until [`Zio::resume`].
     pub fn read(&self, request: ReadRequest, then: ReadThen) {
-        then(Err(ZioError::new(ErrorKind::Unsupported, request.bookmark)));
+        read::read(&self.core, request, then);
     }
 
     /// Reads one block and waits.
     pub fn read_wait(&self, request: ReadRequest) -> Result<Abd, ZioError> {
         let (done, wait) = completion();
         self.read(request, Box::new(move |result| done.complete(result)));
-        wait.wait(&self.exec)
+        wait.wait(self.exec())
     }
 
     /// Writes one block; `then` gets its pointer. Nothing is freed: that is up to the caller.
+    ///
+    /// Compression, checksum, parity and device I/O happen in a job. Errors: `NoSpace`, `ReadOnly`, `Unsupported`, and `Io` or
+    /// `NoDevice` when no copy could be written (with [`crate::FailMode::Wait`] such a write is held until [`Zio::resume`]).
     pub fn write(&self, request: WriteRequest, then: WriteThen) {
-        then(Err(ZioError::new(ErrorKind::Unsupported, request.bookmark)));
+        write::write(&self.core, request, then);
     }
 
     /// Writes one block and waits.
     pub fn write_wait(&self, request: WriteRequest) -> Result<BlockPtr, ZioError> {
         let (done, wait) = completion();
         self.write(request, Box::new(move |result| done.complete(result)));
-        wait.wait(&self.exec)
+        wait.wait(self.exec())
     }
 
     /// Gives the block's space back in `txg`; a gang's members too. Holes and embedded pointers cost nothing.
+    ///
+    /// A gang's headers are read first: [`Zio::wait_frees`] before the txg's space is counted.
     pub fn free(&self, txg: Txg, bp: &BlockPtr) {
-        let _ = (txg, bp);
+        free::free(&self.core, txg, bp);
     }
 
-    /// Makes everything written so far durable on every leaf; `then` gets the first error of a leaf that matters.
-    pub fn flush_all(&self, then: Box<dyn FnOnce(Result<(), ZioError>) + Send>) {
-        then(Err(ZioError::new(ErrorKind::Unsupported, Bookmark::default())));
+    /// Waits until the space of every block freed so far has reached the allocator.
+    pub fn wait_frees(&self) {
+        free::wait(&self.core);
+    }
+
+    /// Makes everything written so far durable on every leaf; `then` gets an error when a top-level vdev has more leaves
+    /// that did not flush than it can lose.
+    pub fn flush_all(&self, then: UnitThen) {
+        let snapshot = self.core.snapshot();
+        let leaves: Vec<LeafId> = (0..snapshot.view.tree.leaves.len() as u32)
+            .map(LeafId)
+            .filter(|&leaf| snapshot.view.tree.leaf(leaf).state.is_usable() && snapshot.view.device(leaf).is_some())
+            .collect();
+        let ops = leaves.iter().map(|&leaf| LeafOp { leaf, offset: 0, op: DeviceOp::Flush }).collect();
+        let options = BatchOptions { class: TaskClass::Interrupt, speculative: false };
+        let view = snapshot.clone();
+        batch::issue(&self.core, &snapshot, options, ops, move |results| {
+            let failed = |result: &LeafResult| matches!(result, Err(error) if *error != DeviceError::Unsupported);
+            let bad: BTreeSet<LeafId> =
+                leaves.into_iter().zip(results).filter(|(_, result)| failed(result)).map(|(leaf, _)| leaf).collect();
+            let lost = view.view.tree.tops.iter().any(|top| {
+                let dead = top.slots.iter().filter(|slot| !slot.is_empty() && slot.iter().all(|leaf| bad.contains(leaf))).count();
+                dead > top.parity()
+            });
+            then(if lost { Err(ZioError::new(ErrorKind::Io, Bookmark::default())) } else { Ok(()) });
+        });
     }
 
     /// Makes everything written so far durable, and waits.
     pub fn flush_wait(&self) -> Result<(), ZioError> {
         let (done, wait) = completion();
         self.flush_all(Box::new(move |result| done.complete(result)));
-        wait.wait(&self.exec)
+        wait.wait(self.exec())
     }
 }

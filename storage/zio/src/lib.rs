@@ -9,10 +9,35 @@
 //! Absent on purpose: caching (see `arc`), transaction groups (see `dmu`), persistence of space maps (see `pool`).
 #![forbid(unsafe_code)]
 
+mod batch;
 mod engine;
 mod error;
+mod events;
+mod free;
+mod gang;
+mod read;
 mod request;
+mod stats;
+mod store;
+mod suspend;
+mod transform;
+mod verify;
+mod view;
+mod write;
 
-pub use engine::Zio;
+pub use engine::{UnitThen, Zio};
 pub use error::{ErrorKind, ZioError};
 pub use request::{Priority, ReadFlags, ReadRequest, ReadThen, WriteRequest, WriteThen};
+pub use stats::{IoKind, LeafCounts, LeafStats, SLOW_IO_NS, ZioStats};
+pub use view::{Facts, FailMode, PoolView};
+
+use abd::Abd;
+use ondisk::BlockPtr;
+
+/// The logical bytes of a block from its verified physical bytes (what a raw read delivered).
+///
+/// Errors: `Corrupt` when the bytes are not what the algorithm wrote, `Unsupported` for an algorithm that this build lacks or
+/// an encrypted block.
+pub fn decompress(bp: &BlockPtr, physical: &Abd) -> Result<Abd, ErrorKind> {
+    if bp.is_encrypted() { Err(ErrorKind::Unsupported) } else { verify::decompress(bp, physical) }
+}

@@ -1,0 +1,119 @@
+//! A set of leaf I/Os that belong together: issued at once, continued when the last one is done.
+//!
+//! When every device completes before `submit` returns, the continuation runs on the submitting thread and costs no switch
+//! of threads; otherwise it becomes a job, so that no device's completion thread ever hashes or decompresses.
+
+use crate::engine::{Core, Snapshot};
+use crate::stats::IoKind;
+use abd::Abd;
+use device::{DeviceError, DeviceIo, DeviceOp, DeviceReply};
+use exec::{Mutex, TaskClass};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use vdev::LeafId;
+
+/// One I/O to one leaf.
+#[derive(Debug)]
+pub(crate) struct LeafOp {
+    pub(crate) leaf: LeafId,
+    pub(crate) offset: u64,
+    pub(crate) op: DeviceOp,
+}
+
+/// The bytes of a read (empty for other operations), or why not.
+pub(crate) type LeafResult = Result<Abd, DeviceError>;
+
+/// How the set is treated.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BatchOptions {
+    pub(crate) class: TaskClass,
+    /// Count no errors.
+    pub(crate) speculative: bool,
+}
+
+struct State<F> {
+    results: Vec<LeafResult>,
+    then: Option<F>,
+}
+
+struct Batch<F> {
+    core: Arc<Core>,
+    snapshot: Arc<Snapshot>,
+    options: BatchOptions,
+    started_ns: u64,
+    /// I/Os not done, plus one while they are being submitted.
+    remaining: AtomicUsize,
+    state: Mutex<State<F>>,
+}
+
+/// Issues `ops`; `then` gets their results in the same order.
+pub(crate) fn issue<F>(core: &Arc<Core>, snapshot: &Arc<Snapshot>, options: BatchOptions, ops: Vec<LeafOp>, then: F)
+where
+    F: FnOnce(Vec<LeafResult>) + Send + 'static,
+{
+    let results = vec![Err(DeviceError::Gone); ops.len()];
+    let batch = Arc::new(Batch {
+        core: core.clone(),
+        snapshot: snapshot.clone(),
+        options,
+        started_ns: core.exec.now_ns(),
+        remaining: AtomicUsize::new(ops.len() + 1),
+        state: Mutex::new(State { results, then: Some(then) }),
+    });
+    for (index, LeafOp { leaf, offset, op }) in ops.into_iter().enumerate() {
+        match snapshot.view.device(leaf) {
+            Some(device) => {
+                let (kind, bytes) = (kind_of(&op), op.length_bytes());
+                let batch = batch.clone();
+                device.submit(DeviceIo::new(op, offset, move |reply| batch.leaf_done(index, leaf, (kind, bytes), reply)));
+            }
+            None => {
+                batch.remaining.fetch_sub(1, Ordering::AcqRel);
+            }
+        }
+    }
+    if batch.remaining.fetch_sub(1, Ordering::AcqRel) == 1 {
+        batch.finish();
+    }
+}
+
+fn kind_of(op: &DeviceOp) -> IoKind {
+    match op {
+        DeviceOp::Read(_) => IoKind::Read,
+        DeviceOp::Write(_) => IoKind::Write,
+        DeviceOp::Flush => IoKind::Flush,
+        DeviceOp::Trim { .. } => IoKind::Trim,
+    }
+}
+
+impl<F: FnOnce(Vec<LeafResult>) + Send + 'static> Batch<F> {
+    fn leaf_done(self: Arc<Self>, index: usize, leaf: LeafId, what: (IoKind, u64), reply: DeviceReply) {
+        let stats = self.snapshot.stats(leaf);
+        let took_ns = self.core.exec.now_ns().saturating_sub(self.started_ns);
+        let result = reply.into_abd();
+        match &result {
+            Ok(_) => stats.done(what.0, what.1, took_ns),
+            Err(error) if !self.options.speculative => {
+                stats.failed(what.0, *error);
+                self.core.leaf_failed(&self.snapshot, leaf, what.0, *error);
+            }
+            Err(_) => {}
+        }
+        self.state.lock().results[index] = result;
+        if self.remaining.fetch_sub(1, Ordering::AcqRel) == 1 {
+            let class = self.options.class;
+            let exec = self.core.exec.clone();
+            exec.spawn(class, Box::new(move || self.finish()));
+        }
+    }
+
+    fn finish(&self) {
+        let (results, then) = {
+            let mut state = self.state.lock();
+            (std::mem::take(&mut state.results), state.then.take())
+        };
+        if let Some(then) = then {
+            then(results);
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! What the pipeline counts, per leaf and in total. Counters of every I/O are sharded; those of errors need not be.
+
+use device::DeviceError;
+use kstat::{Counter, Gauge, Histogram};
+use ondisk::Guid;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// An I/O that takes longer counts as slow (OpenZFS: `zio_slow_io_ms`, 30 s).
+pub const SLOW_IO_NS: u64 = 30_000_000_000;
+
+/// What a leaf I/O did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum IoKind {
+    /// A read.
+    Read = 0,
+    /// A write.
+    Write = 1,
+    /// A flush.
+    Flush = 2,
+    /// A trim.
+    Trim = 3,
+}
+
+/// Counters of one leaf (OpenZFS: `vdev_stat_t`); they live as long as the pool is imported, whatever the tree does.
+#[derive(Debug)]
+pub struct LeafStats {
+    ops: [Counter; 4],
+    bytes: [Counter; 4],
+    errors: [AtomicU64; 4],
+    checksum_errors: AtomicU64,
+    slow_ios: AtomicU64,
+    repaired_bytes: AtomicU64,
+    latency: [Histogram; 2],
+    /// Longest I/O so far, in nanoseconds.
+    pub longest_ns: Gauge,
+}
+
+impl Default for LeafStats {
+    fn default() -> LeafStats {
+        LeafStats {
+            ops: Default::default(),
+            bytes: Default::default(),
+            errors: Default::default(),
+            checksum_errors: AtomicU64::new(0),
+            slow_ios: AtomicU64::new(0),
+            repaired_bytes: AtomicU64::new(0),
+            latency: [Histogram::new(Histogram::LATENCY_BUCKETS), Histogram::new(Histogram::LATENCY_BUCKETS)],
+            longest_ns: Gauge::new(),
+        }
+    }
+}
+
+/// A reading of [`LeafStats`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LeafCounts {
+    /// I/Os by [`IoKind`].
+    pub ops: [u64; 4],
+    /// Bytes by [`IoKind`].
+    pub bytes: [u64; 4],
+    /// Failed I/Os by [`IoKind`].
+    pub errors: [u64; 4],
+    /// Reads that returned wrong bytes.
+    pub checksum_errors: u64,
+    /// I/Os that took longer than [`SLOW_IO_NS`].
+    pub slow_ios: u64,
+    /// Bytes rewritten because they were wrong or missing.
+    pub repaired_bytes: u64,
+}
+
+impl LeafStats {
+    /// One I/O done.
+    pub(crate) fn done(&self, kind: IoKind, bytes: u64, took_ns: u64) {
+        self.ops[kind as usize].bump();
+        self.bytes[kind as usize].add(bytes);
+        if let Some(histogram) = self.latency.get(kind as usize) {
+            histogram.add(took_ns);
+        }
+        if took_ns >= SLOW_IO_NS {
+            self.slow_ios.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    /// One I/O failed. A device that is gone is a state, not an error of the I/O.
+    pub(crate) fn failed(&self, kind: IoKind, error: DeviceError) {
+        if error != DeviceError::Gone {
+            self.errors[kind as usize].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    /// The leaf returned wrong bytes.
+    pub(crate) fn corrupt(&self) {
+        self.checksum_errors.fetch_add(1, Ordering::Relaxed);
+    }
+    /// `bytes` were made right again.
+    pub(crate) fn repaired(&self, bytes: u64) {
+        self.repaired_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+    /// The counters now.
+    pub fn counts(&self) -> LeafCounts {
+        let load = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
+        LeafCounts {
+            ops: std::array::from_fn(|kind| self.ops[kind].get()),
+            bytes: std::array::from_fn(|kind| self.bytes[kind].get()),
+            errors: std::array::from_fn(|kind| load(&self.errors[kind])),
+            checksum_errors: load(&self.checksum_errors),
+            slow_ios: load(&self.slow_ios),
+            repaired_bytes: load(&self.repaired_bytes),
+        }
+    }
+    /// Latency in nanoseconds of reads or writes, by powers of two.
+    pub fn latency(&self, kind: IoKind) -> Vec<u64> {
+        self.latency.get(kind as usize).map(Histogram::counts).unwrap_or_default()
+    }
+    /// Forgets errors (`zpool clear`).
+    pub fn clear_errors(&self) {
+        for cell in self.errors.iter().chain([&self.checksum_errors, &self.slow_ios]) {
+            cell.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Totals of one pool.
+#[derive(Debug, Default)]
+pub struct ZioStats {
+    /// Gang blocks written (OpenZFS: `ziostat_gang_writes`).
+    pub gang_writes: Counter,
+    /// Blocks stored in their pointers.
+    pub embedded_writes: Counter,
+    /// Blocks of zeros that became holes.
+    pub hole_writes: Counter,
+    /// Blocks rewritten in place.
+    pub rewrites: Counter,
+    /// Logical reads that failed.
+    pub read_failures: Counter,
+    /// Logical writes that failed.
+    pub write_failures: Counter,
+}
+
+/// The leaves' counters by guid, so that they survive a change of the tree.
+pub(crate) type LeafStatsByGuid = BTreeMap<Guid, Arc<LeafStats>>;

@@ -1,0 +1,88 @@
+//! Bytes that have addresses: planning their leaf writes, issuing them as one set, judging the results.
+
+use crate::ErrorKind;
+use crate::batch::{self, BatchOptions, LeafOp, LeafResult};
+use crate::engine::{Core, Snapshot};
+use crate::read::pad;
+use abd::Abd;
+use device::{DeviceError, DeviceOp};
+use exec::TaskClass;
+use ondisk::{Dva, Txg};
+use std::sync::Arc;
+use vdev::{WriteOutcome, WritePlan};
+
+/// Bytes to write at up to three addresses.
+#[derive(Clone, Debug)]
+pub(crate) struct Store {
+    pub(crate) data: Abd,
+    pub(crate) dvas: [Dva; 3],
+}
+
+impl Store {
+    fn copies(&self) -> impl Iterator<Item = &Dva> {
+        self.dvas.iter().filter(|dva| !dva.is_empty())
+    }
+}
+
+/// One copy's plan, which of the set's I/Os are its, and which store it belongs to.
+struct Copy {
+    store: usize,
+    first: usize,
+    plan: WritePlan,
+}
+
+/// Writes every copy of `stores`; `then` gets an error when a store has no copy on disk.
+pub(crate) fn write_all<F>(core: &Arc<Core>, snapshot: &Arc<Snapshot>, txg: Txg, stores: &[Store], then: F)
+where
+    F: FnOnce(Result<(), ErrorKind>) + Send + 'static,
+{
+    let mut copies = Vec::with_capacity(stores.len());
+    let mut ops = Vec::new();
+    for (index, store) in stores.iter().enumerate() {
+        let mut padded: Option<Abd> = None;
+        for dva in store.copies() {
+            let Some(top) = snapshot.view.tree.top(dva.vdev) else { continue };
+            let plan = WritePlan::new(&snapshot.view.tree, top, dva.offset, store.data.len());
+            let data = match padded.take() {
+                Some(data) if data.len() == plan.length => data,
+                _ => pad(&store.data, plan.length),
+            };
+            let parity = plan.parity(&data);
+            let first = ops.len();
+            ops.extend(plan.ios.iter().map(|io| {
+                let op = DeviceOp::Write(plan.payload(io, &data, &parity));
+                LeafOp { leaf: io.leaf, offset: io.offset, op }
+            }));
+            copies.push(Copy { store: index, first, plan });
+            padded = Some(data);
+        }
+    }
+    let count = stores.len();
+    let options = BatchOptions { class: TaskClass::Interrupt, speculative: false };
+    let (owner, view) = (core.clone(), snapshot.clone());
+    batch::issue(core, snapshot, options, ops, move |results| then(judge(&owner, &view, txg, count, &copies, &results)));
+}
+
+/// Success when every store has a copy that can be read back; leaves that lack something are noted.
+fn judge(core: &Core, snapshot: &Snapshot, txg: Txg, stores: usize, copies: &[Copy], results: &[LeafResult]) -> Result<(), ErrorKind> {
+    let mut alive = vec![false; stores];
+    for copy in copies {
+        let mine = &results[copy.first..copy.first + copy.plan.ios.len()];
+        let written: Vec<bool> = mine.iter().map(Result::is_ok).collect();
+        let outcome = copy.plan.assess(&written);
+        if outcome != WriteOutcome::Lost {
+            alive[copy.store] = true;
+        }
+        if outcome != WriteOutcome::Complete {
+            let failed = copy.plan.ios.iter().zip(&written).filter(|(_, ok)| !**ok).map(|(io, _)| io.leaf);
+            for leaf in failed.chain(copy.plan.skipped.iter().copied()) {
+                core.note_missing(snapshot, leaf, txg);
+            }
+        }
+    }
+    if alive.iter().all(|&alive| alive) {
+        return Ok(());
+    }
+    let device_error = results.iter().any(|result| matches!(result, Err(error) if *error != DeviceError::Gone));
+    Err(if device_error { ErrorKind::Io } else { ErrorKind::NoDevice })
+}

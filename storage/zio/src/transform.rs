@@ -1,0 +1,94 @@
+//! From logical to physical bytes: holes, compression, embedding, rounding (OpenZFS: `zio_write_compress`).
+
+use crate::engine::Snapshot;
+use crate::{ErrorKind, WriteRequest};
+use abd::{Abd, AbdPart};
+use ondisk::{BlockPtr, Compression, EMBEDDED_PAYLOAD_BYTES, ObjectType};
+
+/// From this pass on, blocks of the syncing txg are rewritten in place (OpenZFS: `zfs_sync_pass_rewrite`).
+const PASS_REWRITE: u32 = 2;
+/// From this pass on, they are not compressed (OpenZFS: `zfs_sync_pass_dont_compress`).
+const PASS_DONT_COMPRESS: u32 = 8;
+
+/// What became of the logical bytes.
+#[derive(Debug)]
+pub(crate) enum Prepared {
+    /// Nothing to store: a hole.
+    Hole(BlockPtr),
+    /// Nothing to store: the bytes are in the pointer.
+    Embedded(BlockPtr),
+    /// Bytes to store.
+    Physical(Abd, Compression),
+}
+
+/// True when `request` replaces a block of its own txg.
+fn replaces_own(request: &WriteRequest) -> bool {
+    !request.previous.is_hole() && request.previous.birth() == request.txg
+}
+
+/// True when the block is to be rewritten where it is.
+pub(crate) fn rewrites(request: &WriteRequest, psize: usize) -> bool {
+    let previous = &request.previous;
+    replaces_own(request) && !previous.is_embedded() && previous.psize() == psize && request.pass >= PASS_REWRITE
+}
+
+/// Turns the request's bytes into what goes to the devices.
+pub(crate) fn prepare(snapshot: &Snapshot, request: &WriteRequest) -> Result<Prepared, ErrorKind> {
+    let late = replaces_own(request) && request.pass >= PASS_DONT_COMPRESS;
+    let compression = if late { Compression::OFF } else { request.compression };
+    match compression {
+        Compression::OFF => return Ok(Prepared::Physical(request.data.clone(), Compression::OFF)),
+        Compression::ON | Compression::INHERIT => return Err(ErrorKind::Unsupported),
+        _ if request.data.is_zero() => return Ok(Prepared::Hole(hole(snapshot, request))),
+        Compression::EMPTY => return Ok(Prepared::Physical(request.data.clone(), Compression::OFF)),
+        _ => {}
+    }
+    let lsize = request.data.len();
+    let unit = 1usize << snapshot.view.tree.min_ashift();
+    let limit = compressed_max(compression, unit, lsize);
+    let mut target = AbdPart::scratch(limit.next_multiple_of(unit));
+    let source = request.data.to_contiguous();
+    let source = source.as_contiguous().ok_or(ErrorKind::Corrupt)?;
+    let Some(length) = kernels::compress(compression, request.zstd_level, source, &mut target[..limit]) else {
+        return Ok(Prepared::Physical(request.data.clone(), Compression::OFF));
+    };
+    if length <= EMBEDDED_PAYLOAD_BYTES && may_embed(snapshot, request) {
+        let (kind, level, txg) = (request.object_type, request.level, request.txg);
+        return Ok(Prepared::Embedded(BlockPtr::embedded(&target[..length], lsize, compression, kind, level, txg)));
+    }
+    let rounded = length.next_multiple_of(unit);
+    if rounded >= lsize {
+        return Ok(Prepared::Physical(request.data.clone(), Compression::OFF));
+    }
+    target[length..rounded].fill(0);
+    Ok(Prepared::Physical(target.freeze().slice(0..rounded), compression))
+}
+
+/// Longest useful result: an eighth must be saved, and whole sectors count; smaller blocks may still fit into the pointer
+/// (OpenZFS: `zio_get_compression_max_size`).
+fn compressed_max(compression: Compression, unit: usize, lsize: usize) -> usize {
+    let longest = lsize - (lsize >> 3);
+    if compression == Compression::ZLE {
+        return longest;
+    }
+    let whole = longest - longest % unit;
+    if whole < unit { EMBEDDED_PAYLOAD_BYTES } else { whole }
+}
+
+/// Level-0 blocks whose pointer need not carry a fill count may live in the pointer.
+fn may_embed(snapshot: &Snapshot, request: &WriteRequest) -> bool {
+    let has_fill = matches!(request.object_type, ObjectType::DNODE | ObjectType::OBJSET);
+    request.level == 0 && !has_fill && snapshot.view.facts.embedded_data
+}
+
+/// The pointer of a block of zeros: it has a birth only when something was there before.
+fn hole(snapshot: &Snapshot, request: &WriteRequest) -> BlockPtr {
+    let mut bp = BlockPtr::HOLE;
+    if request.previous.birth().0 != 0 && snapshot.view.facts.hole_birth {
+        bp.set_lsize(request.data.len());
+        bp.set_object_type(request.object_type);
+        bp.set_level(request.level);
+        bp.set_birth(request.txg, request.txg);
+    }
+    bp
+}

@@ -1,0 +1,89 @@
+//! What makes bytes right: checksums in block pointers and inside blocks, and whether a pointer makes sense at all.
+
+use crate::ErrorKind;
+use abd::Abd;
+use kernels::checksum::{Verifier, is_supported, verify_embedded};
+use kernels::{ByteOrder, checksum};
+use ondisk::{BLOCK_BYTES_MAX, BlockPtr, Checksum, Compression, ObjectType, SECTOR_BYTES};
+
+/// Bytes of a gang header (OpenZFS: `SPA_GANGBLOCKSIZE`).
+pub(crate) const GANG_HEADER_BYTES: usize = 512;
+
+/// Checks that a pointer read from disk can be followed (OpenZFS: `zfs_blkptr_verify`).
+pub(crate) fn check_pointer(bp: &BlockPtr) -> Result<(), ErrorKind> {
+    if bp.is_hole() {
+        return if bp.lsize() <= BLOCK_BYTES_MAX { Ok(()) } else { Err(ErrorKind::Corrupt) };
+    }
+    if bp.lsize() > BLOCK_BYTES_MAX {
+        return Err(ErrorKind::Corrupt);
+    }
+    if bp.is_embedded() {
+        let fits = bp.psize() <= ondisk::EMBEDDED_PAYLOAD_BYTES && bp.embedded_kind() == ondisk::EmbeddedKind::DATA;
+        return if fits { Ok(()) } else { Err(ErrorKind::Corrupt) };
+    }
+    if bp.psize() > BLOCK_BYTES_MAX || (bp.compression() == Compression::OFF && bp.lsize() != bp.psize()) {
+        return Err(ErrorKind::Corrupt);
+    }
+    if !is_supported(bp.checksum_kind()) {
+        return Err(ErrorKind::Unsupported);
+    }
+    Ok(())
+}
+
+/// True when a block of this kind holds its checksum in itself.
+fn is_embedded_kind(kind: Checksum) -> bool {
+    matches!(kind, Checksum::LABEL | Checksum::GANG_HEADER | Checksum::ZILOG | Checksum::ZILOG2)
+}
+
+/// True when `data` (exactly the physical bytes) is what `bp` points at.
+pub(crate) fn block_is_right(bp: &BlockPtr, data: &Abd) -> bool {
+    let kind = bp.checksum_kind();
+    if is_embedded_kind(kind) {
+        let data = data.to_contiguous();
+        let Some(bytes) = data.as_contiguous() else { return false };
+        return verify_embedded(kind, bytes, Verifier::log_block(bp.checksum())).is_ok();
+    }
+    let order = ByteOrder::from_little(bp.is_little_endian());
+    let sum = match data.as_contiguous() {
+        Some(bytes) => checksum(kind, &[bytes], order),
+        None => checksum(kind, &data.chunks().collect::<Vec<_>>(), order),
+    };
+    let Ok(sum) = sum else { return false };
+    if bp.uses_crypt() && bp.object_type() != ObjectType::OBJSET {
+        return truncated(kind, sum) == [bp.checksum()[0], bp.checksum()[1]];
+    }
+    sum == bp.checksum()
+}
+
+/// The half of a checksum that is stored beside a MAC (OpenZFS: `zio_checksum_handle_crypt`).
+fn truncated(kind: Checksum, sum: [u64; 4]) -> [u64; 2] {
+    let strong = matches!(kind, Checksum::SHA256 | Checksum::SHA512 | Checksum::SKEIN | Checksum::BLAKE3);
+    if strong { [sum[0], sum[1]] } else { [sum[0] ^ sum[2], sum[1] ^ sum[3]] }
+}
+
+/// True when `data` (exactly [`GANG_HEADER_BYTES`]) is the gang header that `bp` points at; gives its byte order.
+pub(crate) fn header_order(bp: &BlockPtr, data: &Abd) -> Option<ByteOrder> {
+    let data = data.to_contiguous();
+    let verifier = Verifier::gang_header(bp.dva(0), bp.physical_birth());
+    verify_embedded(Checksum::GANG_HEADER, data.as_contiguous()?, verifier).ok()
+}
+
+/// The logical bytes of a block whose physical bytes are `data`.
+pub(crate) fn decompress(bp: &BlockPtr, data: &Abd) -> Result<Abd, ErrorKind> {
+    if bp.compression() == Compression::OFF {
+        return if data.len() == bp.lsize() { Ok(data.clone()) } else { Err(ErrorKind::Corrupt) };
+    }
+    let source = data.to_contiguous();
+    let source = source.as_contiguous().ok_or(ErrorKind::Corrupt)?;
+    let mut target = abd::AbdPart::scratch(bp.lsize());
+    match kernels::decompress(bp.compression(), source, &mut target) {
+        Ok(()) => Ok(target.freeze()),
+        Err(kernels::DecompressError::Unsupported(_)) => Err(ErrorKind::Unsupported),
+        Err(_) => Err(ErrorKind::Corrupt),
+    }
+}
+
+/// `bytes` rounded up to whole 512-byte sectors.
+pub(crate) fn sectors(bytes: usize) -> usize {
+    bytes.next_multiple_of(SECTOR_BYTES)
+}

@@ -1,0 +1,93 @@
+//! What the pipeline knows about its pool: an immutable snapshot, replaced as a whole when the configuration changes.
+
+use device::BlockDevice;
+use exec::RwLock;
+use metaslab::Allocator;
+use ondisk::Guid;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use vdev::{LeafId, VdevTree};
+
+/// What to do when the pool cannot complete an I/O (OpenZFS: the `failmode` property).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FailMode {
+    /// Hold the I/O until [`crate::Zio::resume`].
+    #[default]
+    Wait,
+    /// Return the error.
+    Continue,
+    /// Return the error and post the event on which the owner of the pool gives up.
+    Panic,
+}
+
+/// Facts about the pool that decide how blocks are written (the pipeline has no back pointer to the pool).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// The pool's guid, for events.
+    pub guid: Guid,
+    /// The pool's name, for events.
+    pub name: String,
+    /// Writes, frees and repairs are allowed.
+    pub writeable: bool,
+    /// Feature `embedded_data` is enabled.
+    pub embedded_data: bool,
+    /// Feature `hole_birth` is active.
+    pub hole_birth: bool,
+    /// What to do when a device failure cannot be survived.
+    pub fail_mode: FailMode,
+}
+
+/// A consistent picture of the pool's devices.
+#[derive(Clone, Debug)]
+pub struct PoolView {
+    /// The vdevs.
+    pub tree: Arc<VdevTree>,
+    /// Open devices by leaf number; None for a leaf that could not be opened.
+    pub devices: Vec<Option<Arc<dyn BlockDevice>>>,
+    /// The allocator of the normal class.
+    pub allocator: Arc<Allocator>,
+    /// Facts about the pool.
+    pub facts: Facts,
+}
+
+impl PoolView {
+    /// The device behind a leaf.
+    pub fn device(&self, leaf: LeafId) -> Option<&Arc<dyn BlockDevice>> {
+        self.devices.get(leaf.0 as usize)?.as_ref()
+    }
+}
+
+const SHARDS: usize = 16;
+
+/// The current view, in copies per thread group so that taking it shares no cache line between threads.
+#[derive(Debug)]
+pub(crate) struct ViewCell<T>(Box<[Slot<T>]>);
+
+#[derive(Debug)]
+#[repr(align(128))]
+struct Slot<T>(RwLock<Arc<T>>);
+
+impl<T: Clone> ViewCell<T> {
+    pub(crate) fn new(value: &T) -> ViewCell<T> {
+        ViewCell((0..SHARDS).map(|_| Slot(RwLock::new(Arc::new(value.clone())))).collect())
+    }
+    /// The current value.
+    pub(crate) fn get(&self) -> Arc<T> {
+        self.0[thread_shard()].0.read().clone()
+    }
+    /// Replaces the value for everybody who asks from now on.
+    pub(crate) fn set(&self, value: &T) {
+        for slot in &self.0 {
+            *slot.0.write() = Arc::new(value.clone());
+        }
+    }
+}
+
+/// The shard of this thread: threads take turns.
+fn thread_shard() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static MINE: usize = NEXT.fetch_add(1, Ordering::Relaxed) % SHARDS;
+    }
+    MINE.with(|mine| *mine)
+}

@@ -1,0 +1,206 @@
+//! Writing: from logical bytes to a block pointer.
+//!
+//! ```text
+//! write() ─job─► prepare ─hole, embedded─► then
+//!                  └─► place (rewrite in place, allocate, or gang) ─► checksum, parity ─► devices ─► judge ─► then
+//!                                                                  ▲                              │ lost
+//!                                                                  └── once more, elsewhere ◄─────┤
+//!                                                                       held until resume ◄───────┘
+//! ```
+
+use crate::engine::{Core, Snapshot};
+use crate::store::{Store, write_all};
+use crate::suspend::{Held, may_recover};
+use crate::transform::{Prepared, prepare, rewrites};
+use crate::{ErrorKind, WriteRequest, WriteThen, ZioError, gang};
+use abd::Abd;
+use exec::TaskClass;
+use kernels::{ByteOrder, checksum};
+use metaslab::AllocRequest;
+use ondisk::{BLOCK_BYTES_MAX, BlockPtr, Bookmark, Checksum, Compression, Dva, SECTOR_BYTES};
+use std::sync::Arc;
+
+/// Copies that a pool can keep of one block (OpenZFS: `SPA_DVAS_PER_BP`).
+pub(crate) const COPIES_MAX: u8 = 3;
+
+/// Where a block goes.
+pub(crate) struct Placement {
+    /// The addresses in the block's pointer.
+    pub(crate) dvas: [Dva; 3],
+    /// What has to be written: the block itself, or the members and headers of a gang.
+    pub(crate) stores: Vec<Store>,
+    /// What was allocated for it, to be given back if the write fails.
+    pub(crate) allocated: Vec<Dva>,
+}
+
+/// A logical write.
+pub(crate) fn write(core: &Arc<Core>, request: WriteRequest, then: WriteThen) {
+    let owner = core.clone();
+    core.exec.spawn(TaskClass::Write, Box::new(move || run(&owner, request, then, false)));
+}
+
+fn refuse(snapshot: &Snapshot, request: &WriteRequest) -> Result<(), ErrorKind> {
+    let length = request.data.len();
+    if !snapshot.view.facts.writeable {
+        return Err(ErrorKind::ReadOnly);
+    }
+    if length == 0 || length > BLOCK_BYTES_MAX || !length.is_multiple_of(SECTOR_BYTES) || !(1..=COPIES_MAX).contains(&request.copies) {
+        return Err(ErrorKind::Corrupt);
+    }
+    let embedded = matches!(request.checksum, Checksum::LABEL | Checksum::GANG_HEADER | Checksum::ZILOG | Checksum::ZILOG2);
+    if embedded || !kernels::checksum::is_supported(request.checksum) {
+        return Err(ErrorKind::Unsupported);
+    }
+    Ok(())
+}
+
+fn run(core: &Arc<Core>, request: WriteRequest, then: WriteThen, again: bool) {
+    let snapshot = core.snapshot();
+    let prepared = refuse(&snapshot, &request).and_then(|()| prepare(&snapshot, &request));
+    match prepared {
+        Err(kind) => fail(core, &request, then, kind),
+        Ok(Prepared::Hole(bp)) => {
+            core.stats.hole_writes.bump();
+            then(Ok(bp));
+        }
+        Ok(Prepared::Embedded(bp)) => {
+            core.stats.embedded_writes.bump();
+            then(Ok(bp));
+        }
+        Ok(Prepared::Physical(data, compression)) => {
+            let job = Job { core: core.clone(), snapshot, request, then, again, data, compression };
+            if !rewrites(&job.request, job.data.len()) {
+                job.allocate();
+            } else if job.request.previous.is_gang() {
+                gang::rewrite(job);
+            } else {
+                job.rewrite();
+            }
+        }
+    }
+}
+
+fn fail(core: &Core, request: &WriteRequest, then: WriteThen, kind: ErrorKind) {
+    core.stats.write_failures.bump();
+    then(Err(ZioError::new(kind, request.bookmark)));
+}
+
+/// A write whose physical bytes are known.
+pub(crate) struct Job {
+    pub(crate) core: Arc<Core>,
+    pub(crate) snapshot: Arc<Snapshot>,
+    pub(crate) request: WriteRequest,
+    then: WriteThen,
+    again: bool,
+    pub(crate) data: Abd,
+    compression: Compression,
+}
+
+impl Job {
+    /// New space.
+    fn allocate(self) {
+        match place(&self) {
+            Ok(placement) => self.store(placement),
+            Err(kind) => fail(&self.core, &self.request, self.then, kind),
+        }
+    }
+
+    /// The space that the block has.
+    fn rewrite(self) {
+        let previous = &self.request.previous;
+        let dvas = [previous.dva(0), previous.dva(1), previous.dva(2)];
+        self.core.stats.rewrites.bump();
+        let stores = vec![Store { data: self.data.clone(), dvas }];
+        self.store(Placement { dvas, stores, allocated: Vec::new() });
+    }
+
+    /// Fails without having written.
+    pub(crate) fn fail(self, kind: ErrorKind) {
+        fail(&self.core, &self.request, self.then, kind);
+    }
+
+    /// The finished pointer.
+    fn pointer(&self, dvas: &[Dva; 3], sum: [u64; 4]) -> BlockPtr {
+        let request = &self.request;
+        let mut bp = BlockPtr::HOLE;
+        bp.set_lsize(request.data.len());
+        bp.set_psize(self.data.len());
+        bp.set_compression(self.compression);
+        bp.set_checksum_kind(request.checksum);
+        bp.set_object_type(request.object_type);
+        bp.set_level(request.level);
+        bp.set_little_endian(true);
+        bp.set_birth(request.txg, request.txg);
+        bp.set_fill(request.fill);
+        bp.set_checksum(sum);
+        for (index, dva) in dvas.iter().enumerate() {
+            bp.set_dva(index, *dva);
+        }
+        bp
+    }
+
+    /// Writes what `placement` lists and delivers the pointer.
+    pub(crate) fn store(self, placement: Placement) {
+        let Ok(sum) = sum_of(self.request.checksum, &self.data) else { return self.fail(ErrorKind::Unsupported) };
+        let bp = self.pointer(&placement.dvas, sum);
+        let (core, snapshot, txg) = (self.core.clone(), self.snapshot.clone(), self.request.txg);
+        let Placement { stores, allocated, .. } = placement;
+        write_all(&core, &snapshot, txg, &stores, move |result| match result {
+            Ok(()) => (self.then)(Ok(bp)),
+            Err(kind) => self.lost(&allocated, kind),
+        });
+    }
+
+    /// No copy of something reached a device: give the space back, try once more elsewhere, then wait for better times.
+    fn lost(self, allocated: &[Dva], kind: ErrorKind) {
+        for dva in allocated {
+            self.snapshot.view.allocator.unalloc(self.request.txg, dva);
+        }
+        let Job { core, snapshot, request, then, again, .. } = self;
+        if !again {
+            return run(&core, request, then, true);
+        }
+        if may_recover(kind) || kind == ErrorKind::Io {
+            if let Some(held) = core.hold(&snapshot, Held::Write(Box::new(request), then)) {
+                core.stats.write_failures.bump();
+                held.fail(kind);
+            }
+            return;
+        }
+        fail(&core, &request, then, kind);
+    }
+}
+
+/// The checksum of `data`, as little-endian blocks have it.
+pub(crate) fn sum_of(kind: Checksum, data: &Abd) -> Result<[u64; 4], ErrorKind> {
+    let sum = match data.as_contiguous() {
+        Some(bytes) => checksum(kind, &[bytes], ByteOrder::Little),
+        None => checksum(kind, &data.chunks().collect::<Vec<_>>(), ByteOrder::Little),
+    };
+    sum.map_err(|_| ErrorKind::Unsupported)
+}
+
+/// Which allocator shard a block goes to: neighbours of one object go together (OpenZFS: `spa_select_allocator`).
+pub(crate) fn hint(bookmark: &Bookmark) -> u64 {
+    let mut z = bookmark.objset.0.rotate_left(40) ^ bookmark.object.0 ^ (bookmark.block.0 >> 20).rotate_left(20);
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z ^ (z >> 31)
+}
+
+/// Finds room for the block: in one piece, or as a gang.
+fn place(job: &Job) -> Result<Placement, ErrorKind> {
+    let request = &job.request;
+    let psize = job.data.len() as u64;
+    let wanted = AllocRequest { psize, copies: request.copies, txg: request.txg, hint: hint(&request.bookmark) };
+    match job.snapshot.view.allocator.alloc(&wanted) {
+        Ok(dvas) => {
+            let allocated = dvas.iter().copied().filter(|dva| !dva.is_empty()).collect();
+            Ok(Placement { dvas, stores: vec![Store { data: job.data.clone(), dvas }], allocated })
+        }
+        Err(_) => {
+            let placement = gang::place(job)?;
+            job.core.stats.gang_writes.bump();
+            Ok(placement)
+        }
+    }
+}
