@@ -1,9 +1,17 @@
 //! The deterministic executor: one thread, seeded order, virtual clock. Same seed, same trace.
 
+use crate::random::SplitMix;
 use crate::{Executor, Job, Mutex, OperationHandle, TaskClass};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// Virtual time that one job takes, in nanoseconds.
+const JOB_NS: u64 = 1000;
+
 /// Runs jobs on the thread that waits, in an order chosen by the seed. Panics with the seed on deadlock.
+///
+/// When nothing is runnable, the clock jumps to the next timer ([`Executor::spawn_after`]); a timer that starts itself
+/// anew for ever therefore hides deadlocks.
 #[derive(Debug)]
 pub struct Inline {
     seed: u64,
@@ -12,52 +20,81 @@ pub struct Inline {
 }
 
 struct State {
-    random: u64,
+    random: SplitMix,
     jobs: Vec<Job>,
+    /// By due time, then by the order of their start.
+    timers: BTreeMap<(u64, u64), Job>,
+    timers_started: u64,
 }
 
 impl std::fmt::Debug for State {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "State {{ jobs: {} }}", self.jobs.len())
-    }
-}
-
-impl State {
-    /// One step of splitmix64.
-    fn next(&mut self) -> u64 {
-        self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.random;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
+        write!(f, "State {{ jobs: {}, timers: {} }}", self.jobs.len(), self.timers.len())
     }
 }
 
 impl Inline {
     /// An executor whose every choice follows from `seed`.
     pub fn new(seed: u64) -> Self {
-        Inline { seed, state: Mutex::new(State { random: seed, jobs: Vec::new() }), now_ns: AtomicU64::new(1) }
+        let state = State { random: SplitMix::new(seed), jobs: Vec::new(), timers: BTreeMap::new(), timers_started: 0 };
+        Inline { seed, state: Mutex::new(state), now_ns: AtomicU64::new(1) }
     }
 
-    /// Runs one queued job, chosen by the seed; false when there is none.
+    /// The seed.
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// Runs one job, chosen by the seed from those that are runnable; without any, waits (in virtual time) for the next
+    /// timer. False when there is neither.
     pub fn step(&self) -> bool {
-        let job = {
-            let mut state = self.state.lock();
-            if state.jobs.is_empty() {
-                return false;
-            }
-            let pick = (state.next() % state.jobs.len() as u64) as usize;
-            state.jobs.swap_remove(pick)
-        };
-        self.now_ns.fetch_add(1000, Ordering::Relaxed);
-        job();
+        let Some(job) = self.next_job(true) else { return false };
+        self.run(job);
         true
+    }
+
+    /// Runs everything that is runnable now; timers that are not due stay. For drivers that advance the clock themselves.
+    pub fn run_ready(&self) {
+        while let Some(job) = self.next_job(false) {
+            self.run(job);
+        }
+    }
+
+    fn run(&self, job: Job) {
+        self.now_ns.fetch_add(JOB_NS, Ordering::Relaxed);
+        job();
+    }
+
+    fn next_job(&self, may_wait: bool) -> Option<Job> {
+        let mut state = self.state.lock();
+        if may_wait && state.jobs.is_empty() {
+            let (due, _) = *state.timers.first_key_value()?.0;
+            self.now_ns.fetch_max(due, Ordering::Relaxed);
+        }
+        let now = self.now_ns();
+        while let Some(timer) = state.timers.first_entry().filter(|timer| timer.key().0 <= now) {
+            let job = timer.remove();
+            state.jobs.push(job);
+        }
+        let count = state.jobs.len();
+        if count == 0 {
+            return None;
+        }
+        let pick = state.random.below(count);
+        Some(state.jobs.swap_remove(pick))
     }
 }
 
 impl Executor for Inline {
     fn spawn(&self, _class: TaskClass, job: Job) {
         self.state.lock().jobs.push(job);
+    }
+
+    fn spawn_after(&self, delay_ns: u64, _class: TaskClass, job: Job) {
+        let mut state = self.state.lock();
+        state.timers_started += 1;
+        let key = (self.now_ns().saturating_add(delay_ns), state.timers_started);
+        state.timers.insert(key, job);
     }
 
     fn wait(&self, ready: &dyn Fn() -> bool, _park: &dyn Fn()) {
@@ -88,7 +125,7 @@ impl Executor for Inline {
     }
 
     fn random_u64(&self) -> u64 {
-        self.state.lock().next()
+        self.state.lock().random.next_u64()
     }
 
     fn parallelism(&self) -> usize {

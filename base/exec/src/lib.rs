@@ -10,11 +10,16 @@
 mod completion;
 mod inline;
 mod pool;
+mod random;
+#[cfg(test)]
+mod tests;
+mod timers;
 
 pub use completion::{Completer, Completion, WaitQueue, completion};
 pub use inline::Inline;
 pub use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use pool::Pool;
+pub use random::SplitMix;
 
 use std::sync::Arc;
 
@@ -40,6 +45,9 @@ pub enum TaskClass {
 pub trait Executor: Send + Sync {
     /// Queues `job`; it runs later on any thread of the executor.
     fn spawn(&self, class: TaskClass, job: Job);
+    /// Queues `job` once `delay_ns` nanoseconds have passed: virtual ones under [`Inline`], where the clock jumps to the
+    /// next timer when nothing else is runnable.
+    fn spawn_after(&self, delay_ns: u64, class: TaskClass, job: Job);
     /// Runs queued jobs on this thread until `ready` is true, or parks in `park` when other threads do the work.
     /// `park` returns when the state behind `ready` may have changed.
     fn wait(&self, ready: &dyn Fn() -> bool, park: &dyn Fn());
@@ -61,9 +69,13 @@ pub trait Executor: Send + Sync {
 
 /// A started operation; dropping it detaches.
 #[derive(Debug)]
-pub struct OperationHandle(pub(crate) Option<std::thread::JoinHandle<()>>);
+pub struct OperationHandle(Option<std::thread::JoinHandle<()>>);
 
 impl OperationHandle {
+    pub(crate) fn of_thread(handle: std::thread::JoinHandle<()>) -> OperationHandle {
+        OperationHandle(Some(handle))
+    }
+
     /// Waits for the operation to end.
     pub fn join(mut self) {
         if let Some(handle) = self.0.take() {

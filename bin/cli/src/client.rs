@@ -106,9 +106,8 @@ impl Client {
             if self.is_running() {
                 return Ok(());
             }
-            // `--background` forks: the parent ends at once with 0, and with something else when it cannot start.
+            // Another command may have won the race to start one; otherwise an early end is a failure.
             if let Ok(Some(status)) = child.try_wait()
-                && !status.success()
                 && !self.is_running()
             {
                 return Err(failed(format!("it ended at once ({status})")).advise(self.advice()));

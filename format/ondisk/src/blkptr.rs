@@ -129,7 +129,7 @@ impl BlockPtr {
     }
     /// True when the third DVA carries salt and IV.
     pub fn is_encrypted(&self) -> bool {
-        self.uses_crypt() && self.level() == 0 && (self.object_type().0 & 0x80 == 0 || self.object_type().0 & 0x20 != 0)
+        self.uses_crypt() && self.level() == 0 && self.object_type().is_encrypted()
     }
     /// Logical size in bytes.
     pub fn lsize(&self) -> usize {

@@ -84,15 +84,135 @@ kind!(
     ObjsetType(u64) { NONE = 0, "none"; META = 1, "mos"; ZFS = 2, "filesystem"; ZVOL = 3, "volume"; OTHER = 4, "other"; }
 );
 
+/// How the contents of an object are swapped (OpenZFS: `dmu_object_byteswap_t`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the standard's names")]
+pub enum Byteswap {
+    Uint8,
+    Uint16,
+    Uint32,
+    Uint64,
+    Zap,
+    Dnode,
+    Objset,
+    Znode,
+    OldAcl,
+    Acl,
+}
+impl Byteswap {
+    const ALL: [Byteswap; 10] = {
+        use Byteswap::{Acl, Dnode, Objset, OldAcl, Uint8, Uint16, Uint32, Uint64, Zap, Znode};
+        [Uint8, Uint16, Uint32, Uint64, Zap, Dnode, Objset, Znode, OldAcl, Acl]
+    };
+}
+
+/// Bit of a type that carries its class: the other bits are metadata, encrypted and the byteswap class.
+const NEWTYPE: u8 = 0x80;
+const NEWTYPE_METADATA: u8 = 0x40;
+const NEWTYPE_ENCRYPTED: u8 = 0x20;
+const NEWTYPE_BYTESWAP: u8 = 0x1F;
+
+/// Per old-style type: byteswap class, metadata, cached as pool metadata, encrypted (OpenZFS: `dmu_ot`).
+const OLD_TYPES: [(Byteswap, bool, bool, bool); 54] = {
+    use Byteswap::{Acl, Dnode, Objset, OldAcl, Uint8, Uint64, Zap, Znode};
+    const T: bool = true;
+    const F: bool = false;
+    [
+        (Uint8, T, F, F),
+        (Zap, T, T, F),
+        (Uint64, T, T, F),
+        (Uint8, T, F, F),
+        (Uint64, T, F, F),
+        (Uint64, T, F, F),
+        (Uint64, T, F, F),
+        (Uint64, T, F, F),
+        (Uint64, T, F, F),
+        (Uint64, T, F, T),
+        (Dnode, T, F, T),
+        (Objset, T, T, F),
+        (Uint64, T, T, F),
+        (Zap, T, T, F),
+        (Zap, T, T, F),
+        (Zap, T, T, F),
+        (Uint64, T, T, F),
+        (Znode, T, F, F),
+        (OldAcl, T, F, T),
+        (Uint8, F, F, T),
+        (Zap, T, F, T),
+        (Zap, T, F, F),
+        (Zap, T, F, T),
+        (Uint8, F, F, T),
+        (Zap, T, F, F),
+        (Uint8, F, F, T),
+        (Uint64, F, F, T),
+        (Zap, T, F, F),
+        (Zap, T, F, F),
+        (Uint8, T, F, F),
+        (Uint64, T, F, F),
+        (Zap, T, T, F),
+        (Zap, T, T, F),
+        (Acl, T, F, T),
+        (Uint8, T, F, T),
+        (Uint8, T, F, T),
+        (Uint64, T, F, F),
+        (Zap, T, T, F),
+        (Zap, T, F, F),
+        (Zap, T, F, T),
+        (Zap, T, F, T),
+        (Zap, T, T, F),
+        (Zap, T, F, F),
+        (Zap, T, F, F),
+        (Uint8, T, F, T),
+        (Zap, T, F, T),
+        (Zap, T, F, T),
+        (Zap, T, F, T),
+        (Zap, T, F, F),
+        (Uint8, F, F, T),
+        (Zap, T, T, F),
+        (Uint64, T, T, F),
+        (Zap, T, T, F),
+        (Uint64, T, F, F),
+    ]
+};
+
 impl ObjectType {
+    fn old(self) -> Option<&'static (Byteswap, bool, bool, bool)> {
+        OLD_TYPES.get(usize::from(self.0))
+    }
+    /// True for a type of the standard: an old-style number below 54, or a new-style one with a known byteswap class.
+    pub fn is_valid(self) -> bool {
+        if self.0 & NEWTYPE != 0 { usize::from(self.0 & NEWTYPE_BYTESWAP) < Byteswap::ALL.len() } else { self.old().is_some() }
+    }
+    /// How the contents are swapped; unknown types are bytes.
+    pub fn byteswap(self) -> Byteswap {
+        if self.0 & NEWTYPE != 0 {
+            Byteswap::ALL.get(usize::from(self.0 & NEWTYPE_BYTESWAP)).copied().unwrap_or(Byteswap::Uint8)
+        } else {
+            self.old().map_or(Byteswap::Uint8, |row| row.0)
+        }
+    }
     /// True for blocks that count as metadata (three copies for the pool, ARC balance, `redundant_metadata`).
     pub fn is_metadata(self) -> bool {
-        if self.0 & 0x80 != 0 {
-            return self.0 & 0x40 != 0;
-        }
-        !matches!(
-            self,
-            ObjectType::NONE | ObjectType::PLAIN_FILE_CONTENTS | ObjectType::ZVOL | ObjectType::PLAIN_OTHER | ObjectType::UINT64_OTHER
-        )
+        if self.0 & NEWTYPE != 0 { self.0 & NEWTYPE_METADATA != 0 } else { self.old().is_some_and(|row| row.1) }
+    }
+    /// True for pool metadata worth keeping in memory (OpenZFS: `DMU_OT_IS_METADATA_CACHED`).
+    pub fn is_metadata_cached(self) -> bool {
+        self.0 & NEWTYPE != 0 || self.old().is_some_and(|row| row.2)
+    }
+    /// True for types whose blocks are encrypted in an encrypted dataset; the others are only authenticated.
+    pub fn is_encrypted(self) -> bool {
+        if self.0 & NEWTYPE != 0 { self.0 & NEWTYPE_ENCRYPTED != 0 } else { self.old().is_some_and(|row| row.3) }
+    }
+    /// True for metadata that `redundant_metadata=some` keeps redundant (OpenZFS: `DMU_OT_IS_CRITICAL`).
+    pub fn is_critical(self) -> bool {
+        self.is_metadata() && !matches!(self, ObjectType::DNODE | ObjectType::DIRECTORY_CONTENTS | ObjectType::SA)
+    }
+    /// True when `fill` of a level-0 pointer is not 1, so that it can't be embedded (OpenZFS: `DMU_OT_HAS_FILL`).
+    pub fn has_fill(self) -> bool {
+        matches!(self, ObjectType::DNODE | ObjectType::OBJSET)
+    }
+    /// True for contents of files and the ztest stand-in for them (OpenZFS: `DMU_OT_IS_FILE`).
+    pub fn is_file(self) -> bool {
+        matches!(self, ObjectType::PLAIN_FILE_CONTENTS | ObjectType::UINT64_OTHER)
     }
 }

@@ -5,25 +5,37 @@
 #![forbid(unsafe_code)]
 
 mod blkptr;
+mod byteswap;
+pub mod ddt;
 mod dnode;
 mod dsl;
 mod enums;
+mod errlog;
+mod feature;
 mod ids;
 pub mod label;
+pub mod names;
 mod objset;
 pub mod record;
+pub mod sa;
 mod space_map;
 mod uberblock;
+mod validate;
+pub mod zap;
 pub mod zil;
 
 pub use blkptr::{BlockPtr, Dva, EMBEDDED_PAYLOAD_BYTES, EmbeddedKind};
+pub use byteswap::{byteswap_block, byteswap_contents};
 pub use dnode::*;
 pub use dsl::*;
-pub use enums::{Checksum, Compression, ObjectType, ObjsetType};
+pub use enums::{Byteswap, Checksum, Compression, ObjectType, ObjsetType};
+pub use errlog::{BadErrorName, ErrorBlock, bookmark_from_name, bookmark_name};
+pub use feature::{Feature, FeatureInfo, FeatureSet};
 pub use ids::*;
 pub use label::{BootBlock, GangHeader, ZioEck};
 pub use objset::*;
 pub use record::{ByteOrder, Field, FieldInfo, Record, ShortRecord};
 pub use space_map::*;
 pub use uberblock::Uberblock;
+pub use validate::{BlockPtrError, VdevExtent};
 pub use zil::{ZilChain, ZilHeader};

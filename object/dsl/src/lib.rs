@@ -1,1 +1,33 @@
-//! The dsl layer; see ARCHITECTURE.md for its place and invariants.
+//! DSL: the datasets of a pool — directories, file systems, volumes, snapshots, their space, properties and history.
+//!
+//! Everything here lives in the meta object set (MOS) exactly as OpenZFS keeps it (`dsl_pool.c`, `dsl_dir.c`,
+//! `dsl_dataset.c`, `dsl_deadlist.c`, `bpobj.c`, `dsl_destroy.c`, `dsl_prop.c`).
+//!
+//! # How it works
+//! * A [`DslPool`] keeps a directory (`dsl_dir`) and a dataset object in memory for everything that was looked at; their
+//!   records are written through to the MOS, in syncing context only.
+//! * Changes are *sync tasks*: queued in open context, checked and run by the sync of their txg after the datasets' own
+//!   data was written, so a snapshot holds exactly what was dirty before it.
+//! * Blocks that a dataset's sync writes and gives up are summed without locks and settled once per txg: space goes up the
+//!   directories, dead blocks that a snapshot still holds go to the deadlist, others are freed.
+//!
+//! # Invariants
+//! 1. The MOS is changed in syncing context only.
+//! 2. A dataset's blocks are freed when no snapshot can reach them: born after the previous snapshot, or on a deadlist
+//!    that merged into nothing.
+//! 3. The configuration lock is taken for writing by sync tasks only; who holds it for reading never waits for a txg.
+//! 4. Nothing here knows labels, vdevs or allocation; the pool lends its features and space through [`PoolServices`].
+#![forbid(unsafe_code)]
+
+mod error;
+pub mod features;
+mod handle;
+mod pool;
+mod ports;
+mod prop;
+
+pub use error::DslError;
+pub use handle::{DatasetHandle, DatasetSpace, TxSpace};
+pub use pool::{CreateDataset, DatasetInit, DslPool, Mos, SnapshotEntry};
+pub use ports::{HistoryEvent, PoolServices, PoolSpace};
+pub use prop::{PropEntry, PropSource, PropValue};

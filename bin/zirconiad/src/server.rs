@@ -1,0 +1,105 @@
+//! HTTP with JSON bodies on the unix socket: `POST /v1/request`, `GET /v1/openapi.json`. The engine works on its own threads.
+
+use control::Control;
+use control_api::{ErrorKind, Failure, Request, Response, StateDir};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper::service::service_fn;
+use hyper::{Method, StatusCode};
+use hyper_util::rt::TokioIo;
+use std::convert::Infallible;
+use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
+use tokio::net::UnixListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Notify;
+
+/// Largest request body; a request is a few properties and paths.
+const BODY_BYTES_MAX: usize = 4 << 20;
+const OPENAPI: &str = include_str!("../../../docs/openapi.json");
+
+/// Serves until a signal or a stop request.
+pub fn serve(state: &StateDir, control: Arc<Control>) -> Result<(), Failure> {
+    let failed = |why: String| Failure::new(ErrorKind::Io, "cannot serve requests", why);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_name("z-control")
+        .enable_all()
+        .build()
+        .map_err(|error| failed(error.to_string()))?;
+    let socket = state.socket();
+    let result = runtime.block_on(async {
+        let listener = UnixListener::bind(&socket).map_err(|error| failed(format!("{}: {error}", socket.display())))?;
+        std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o600)).map_err(|error| failed(error.to_string()))?;
+        let mut terminate = signal(SignalKind::terminate()).map_err(|error| failed(error.to_string()))?;
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| failed(error.to_string()))?;
+        let stop = Arc::new(Notify::new());
+        loop {
+            tokio::select! {
+                accepted = listener.accept() => {
+                    let (stream, _) = accepted.map_err(|error| failed(error.to_string()))?;
+                    let (control, stop) = (control.clone(), stop.clone());
+                    tokio::spawn(async move {
+                        let service = service_fn(move |request| answer(request, control.clone(), stop.clone()));
+                        // A client that goes away in the middle is its own business.
+                        let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+                    });
+                }
+                () = stop.notified() => break,
+                _ = terminate.recv() => break,
+                _ = interrupt.recv() => break,
+            }
+        }
+        Ok(())
+    });
+    // Requests that still run get to the end of what they do; the pools are closed after them.
+    runtime.shutdown_timeout(std::time::Duration::from_secs(5));
+    result
+}
+
+async fn answer(
+    request: hyper::Request<Incoming>,
+    control: Arc<Control>,
+    stop: Arc<Notify>,
+) -> Result<hyper::Response<Full<Bytes>>, Infallible> {
+    let reply = match (request.method(), request.uri().path()) {
+        (&Method::POST, "/v1/request") => {
+            let response = perform(request, control, stop).await;
+            let status = if matches!(response, Response::Failed(_)) { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK };
+            json(status, serde_json::to_vec(&response).unwrap_or_default())
+        }
+        (&Method::GET, "/v1/openapi.json") => json(StatusCode::OK, OPENAPI.as_bytes().to_vec()),
+        _ => json(StatusCode::NOT_FOUND, b"{}".to_vec()),
+    };
+    Ok(reply)
+}
+
+fn json(status: StatusCode, body: Vec<u8>) -> hyper::Response<Full<Bytes>> {
+    let mut response = hyper::Response::new(Full::new(Bytes::from(body)));
+    *response.status_mut() = status;
+    response.headers_mut().insert("content-type", hyper::header::HeaderValue::from_static("application/json"));
+    response
+}
+
+async fn perform(request: hyper::Request<Incoming>, control: Arc<Control>, stop: Arc<Notify>) -> Response {
+    let invalid = |why: String| Response::Failed(Failure::new(ErrorKind::Invalid, "cannot read the request", why));
+    let body = match Limited::new(request.into_body(), BODY_BYTES_MAX).collect().await {
+        Ok(body) => body.to_bytes(),
+        Err(error) => return invalid(error.to_string()),
+    };
+    let request: Request = match serde_json::from_slice(&body) {
+        Ok(request) => request,
+        Err(error) => return invalid(error.to_string()),
+    };
+    if request == Request::Stop {
+        stop.notify_one();
+        return Response::Done { remarks: Vec::new() };
+    }
+    let work = tokio::task::spawn_blocking(move || control.execute(request));
+    work.await.unwrap_or_else(|error| {
+        Response::Failed(
+            Failure::new(ErrorKind::Internal, "the request failed", format!("a defect in the daemon: {error}"))
+                .advise("the daemon goes on; please report this with its log"),
+        )
+    })
+}

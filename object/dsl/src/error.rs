@@ -1,0 +1,119 @@
+//! Errors of the crate: what the caller asked for and why it cannot be, or what failed underneath.
+
+use dmu::{DmuError, SyncError};
+use ondisk::ObjectId;
+use std::fmt;
+use zap::ZapError;
+
+/// Why an operation on datasets failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DslError {
+    /// There is no such dataset, snapshot or property.
+    NotFound,
+    /// The name is taken.
+    Exists,
+    /// The name is not a valid dataset or snapshot name.
+    BadName,
+    /// The name, with its parents, is longer than 255 bytes (OpenZFS: `ZFS_MAX_DATASET_NAME_LEN`).
+    NameTooLong,
+    /// Somebody uses the dataset.
+    Busy,
+    /// The dataset has children.
+    HasChildren,
+    /// The file system has snapshots.
+    HasSnapshots,
+    /// The snapshot has clones or holds.
+    HasClones,
+    /// A snapshot was given where a file system or volume is wanted.
+    IsSnapshot,
+    /// A file system was given where a snapshot is wanted.
+    NotSnapshot,
+    /// The two names are in different pools.
+    CrossPool,
+    /// The dataset or pool cannot be modified.
+    ReadOnly,
+    /// A quota of the dataset or of a parent is exceeded.
+    Quota,
+    /// The pool has no space left.
+    NoSpace,
+    /// There is no property of this name.
+    BadProperty,
+    /// The value is not possible for the property.
+    BadValue,
+    /// The property cannot be set (any more).
+    ReadOnlyProperty,
+    /// The pool lacks a feature that this needs, or this build does.
+    Unsupported,
+    /// A record of the MOS is damaged.
+    Corrupt {
+        /// The object.
+        object: ObjectId,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// The object layer failed.
+    Dmu(DmuError),
+    /// A name table failed.
+    Zap(ZapError),
+    /// The transaction group failed.
+    Sync(SyncError),
+}
+
+impl fmt::Display for DslError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            DslError::NotFound => "dataset does not exist",
+            DslError::Exists => "dataset already exists",
+            DslError::BadName => "invalid dataset name",
+            DslError::NameTooLong => "dataset name is too long",
+            DslError::Busy => "dataset is busy",
+            DslError::HasChildren => "filesystem has children",
+            DslError::HasSnapshots => "filesystem has snapshots",
+            DslError::HasClones => "snapshot has dependent clones or holds",
+            DslError::IsSnapshot => "operation not applicable to snapshots",
+            DslError::NotSnapshot => "operation applicable to snapshots only",
+            DslError::CrossPool => "datasets are in different pools",
+            DslError::ReadOnly => "dataset is read-only",
+            DslError::Quota => "quota exceeded",
+            DslError::NoSpace => "out of space",
+            DslError::BadProperty => "invalid property",
+            DslError::BadValue => "invalid value for the property",
+            DslError::ReadOnlyProperty => "property is readonly",
+            DslError::Unsupported => "not supported by the pool's features or by this version",
+            DslError::Corrupt { object, what } => return write!(f, "MOS object {object} is damaged: {what}"),
+            DslError::Dmu(error) => return fmt::Display::fmt(error, f),
+            DslError::Zap(error) => return fmt::Display::fmt(error, f),
+            DslError::Sync(error) => return fmt::Display::fmt(error, f),
+        })
+    }
+}
+
+impl std::error::Error for DslError {}
+
+impl From<DmuError> for DslError {
+    fn from(error: DmuError) -> Self {
+        DslError::Dmu(error)
+    }
+}
+impl From<SyncError> for DslError {
+    fn from(error: SyncError) -> Self {
+        DslError::Sync(error)
+    }
+}
+impl From<ZapError> for DslError {
+    fn from(error: ZapError) -> Self {
+        match error {
+            ZapError::Dmu(error) => DslError::Dmu(error),
+            error => DslError::Zap(error),
+        }
+    }
+}
+
+/// The sync of a txg cannot go on after this error.
+pub(crate) fn fatal(error: DslError) -> SyncError {
+    match error {
+        DslError::Dmu(error) => SyncError::Dmu(error),
+        DslError::Sync(error) => error,
+        _ => SyncError::Pool,
+    }
+}

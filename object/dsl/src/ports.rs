@@ -1,0 +1,50 @@
+//! What the crate consumes: the pool's features, space and history. Implemented by the pool.
+
+use crate::DslError;
+use dmu::{ObjsetProps, Tx};
+
+/// The pool's space as datasets see it, in deflated bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolSpace {
+    /// What datasets can use in total (OpenZFS: `spa_get_dspace`).
+    pub usable_bytes: u64,
+    /// Kept back so that removing files always works (OpenZFS: `spa_get_slop_space`).
+    pub slop_bytes: u64,
+    /// Freed in the last txgs, allocatable soon (OpenZFS: `metaslab_class_get_deferred`).
+    pub deferred_bytes: u64,
+}
+
+/// A line of the pool's history made by the engine itself (OpenZFS: `spa_history_log_internal_ds`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HistoryEvent {
+    /// What was done: `create`, `destroy`, `snapshot`, `set`, `inherit`, `rename`, `clone` …
+    pub name: &'static str,
+    /// The dataset's name.
+    pub dataset: String,
+    /// Its object.
+    pub dataset_object: u64,
+    /// Details as OpenZFS words them.
+    pub text: String,
+}
+
+/// The pool, as far as datasets need it. Methods with a [`Tx`] are called in syncing context only.
+pub trait PoolServices: Send + Sync {
+    /// The pool's name: the first component of every dataset's name.
+    fn pool_name(&self) -> String;
+    /// True when the feature with this guid (see [`crate::features`]) is enabled.
+    fn feature_enabled(&self, guid: &str) -> bool;
+    /// The feature's reference count; it is active when this is not 0.
+    fn feature_refs(&self, guid: &str) -> u64;
+    /// Changes the reference count (OpenZFS: `spa_feature_incr`, `spa_feature_decr`).
+    fn feature_add(&self, guid: &'static str, delta: i64, tx: &Tx) -> Result<(), DslError>;
+    /// Space in the pool now.
+    fn space(&self) -> PoolSpace;
+    /// Writes a line of history.
+    fn history(&self, event: HistoryEvent, tx: &Tx);
+    /// What every object set of the pool starts from: copies of metadata, hole births, compression of metadata.
+    fn objset_props(&self) -> ObjsetProps;
+    /// False when the pool was imported read-only.
+    fn is_writeable(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,46 @@
+//! Properties: values with their source, as `zfs get` shows them.
+
+/// Where a value comes from (OpenZFS: `zprop_source_t`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PropSource {
+    /// Computed, or not applicable.
+    None,
+    /// The property's default.
+    Default,
+    /// Set here.
+    Local,
+    /// Set on this dataset above.
+    Inherited(String),
+    /// Came with a receive.
+    Received,
+}
+
+/// What a value is, so that commands print it right.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PropValue {
+    /// Text or the word of an index property.
+    Text(String),
+    /// Bytes.
+    Bytes(u64),
+    /// A count.
+    Count(u64),
+    /// A number that is never abbreviated.
+    Number(u64),
+    /// Hundredths.
+    Ratio(u64),
+    /// Seconds since the epoch.
+    Time(u64),
+    /// No value.
+    None,
+}
+
+/// One property.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PropEntry {
+    /// Name as in `zfs get`.
+    pub name: String,
+    /// Value.
+    pub value: PropValue,
+    /// Source.
+    pub source: PropSource,
+}
