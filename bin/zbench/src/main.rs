@@ -1,2 +1,24 @@
-//! The `zbench` program: see ARCHITECTURE.md for its place and limits.
-fn main() {}
+//! The `zbench` program: measurements of Zirconia beside OpenZFS's own tools, each in one run on one machine.
+
+mod kernels;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "zbench", version, about = "Measures Zirconia beside OpenZFS")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Checksums and RAID-Z parity, beside `raidz_test -B`
+    Kernels(kernels::Args),
+}
+
+fn main() -> std::process::ExitCode {
+    match Cli::parse().command {
+        Command::Kernels(args) => kernels::run(&args),
+    }
+}
