@@ -1,0 +1,109 @@
+//! Contents of a device as shared pages: a copy costs a pointer per page, a write copies only the pages it touches.
+
+use abd::Abd;
+use std::sync::Arc;
+
+const PAGE_BYTES: usize = 16 << 10;
+type Page = [u8; PAGE_BYTES];
+
+/// Bytes of a device at some moment. Pages never written are zeros and take no memory.
+#[derive(Clone, Debug, Default)]
+pub struct Image {
+    pages: Vec<Option<Arc<Page>>>,
+    size_bytes: usize,
+}
+
+impl Image {
+    /// An image of `size_bytes` zeros.
+    pub fn new(size_bytes: usize) -> Image {
+        Image { pages: vec![None; size_bytes.div_ceil(PAGE_BYTES)], size_bytes }
+    }
+
+    /// An image of `bytes`.
+    pub fn from_bytes(bytes: &[u8]) -> Image {
+        let mut image = Image::new(bytes.len());
+        for (index, chunk) in bytes.chunks(PAGE_BYTES).enumerate() {
+            if !abd::slice_is_zero(chunk) {
+                image.write(index * PAGE_BYTES, chunk);
+            }
+        }
+        image
+    }
+
+    /// Size in bytes.
+    pub fn size_bytes(&self) -> usize {
+        self.size_bytes
+    }
+
+    /// Copies the bytes from `offset` on into `out`. Panics when they are not inside the image.
+    pub fn read(&self, offset: usize, out: &mut [u8]) {
+        assert!(offset + out.len() <= self.size_bytes, "read beyond the image");
+        let mut done = 0;
+        while done < out.len() {
+            let at = offset + done;
+            let (page, start) = (at / PAGE_BYTES, at % PAGE_BYTES);
+            let count = (PAGE_BYTES - start).min(out.len() - done);
+            match &self.pages[page] {
+                Some(page) => out[done..done + count].copy_from_slice(&page[start..start + count]),
+                None => out[done..done + count].fill(0),
+            }
+            done += count;
+        }
+    }
+
+    /// Overwrites the bytes from `offset` on. Panics when they are not inside the image.
+    pub fn write(&mut self, offset: usize, bytes: &[u8]) {
+        assert!(offset + bytes.len() <= self.size_bytes, "write beyond the image");
+        let mut done = 0;
+        while done < bytes.len() {
+            let at = offset + done;
+            let (page, start) = (at / PAGE_BYTES, at % PAGE_BYTES);
+            let count = (PAGE_BYTES - start).min(bytes.len() - done);
+            let page = self.pages[page].get_or_insert_with(|| Arc::new([0; PAGE_BYTES]));
+            Arc::make_mut(page)[start..start + count].copy_from_slice(&bytes[done..done + count]);
+            done += count;
+        }
+    }
+
+    /// Overwrites the bytes from `offset` on with those of a buffer.
+    pub fn write_abd(&mut self, offset: usize, data: &Abd) {
+        let mut at = offset;
+        for chunk in data.chunks() {
+            self.write(at, chunk);
+            at += chunk.len();
+        }
+    }
+
+    /// All bytes.
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.size_bytes];
+        for (page, chunk) in self.pages.iter().zip(bytes.chunks_mut(PAGE_BYTES)) {
+            if let Some(page) = page {
+                chunk.copy_from_slice(&page[..chunk.len()]);
+            }
+        }
+        bytes
+    }
+
+    /// The parts that were ever written, with their offsets; enough to write the image into a sparse file.
+    pub fn written(&self) -> impl Iterator<Item = (usize, &[u8])> {
+        self.pages.iter().enumerate().filter_map(|(index, page)| {
+            let offset = index * PAGE_BYTES;
+            let length = PAGE_BYTES.min(self.size_bytes - offset);
+            page.as_ref().map(|page| (offset, &page[..length]))
+        })
+    }
+}
+
+impl PartialEq for Image {
+    fn eq(&self, other: &Image) -> bool {
+        let zero = |page: &Option<Arc<Page>>| page.as_ref().is_none_or(|page| abd::slice_is_zero(&page[..]));
+        let same = |(a, b): (&Option<Arc<Page>>, &Option<Arc<Page>>)| match (a, b) {
+            (Some(a), Some(b)) => Arc::ptr_eq(a, b) || a == b,
+            (a, b) => zero(a) && zero(b),
+        };
+        self.size_bytes == other.size_bytes && self.pages.iter().zip(&other.pages).all(same)
+    }
+}
+
+impl Eq for Image {}

@@ -1,0 +1,82 @@
+//! The recording: every write and flush of all devices in the order they happened, for building crash images later.
+
+use crate::crash::CrashWalker;
+use crate::pages::Image;
+use abd::Abd;
+
+/// Number of a device of a simulation, in order of their creation.
+pub type DeviceIndex = usize;
+/// Number of a write, in order of their submission.
+pub type WriteId = usize;
+
+/// Something that changes what a power cut would leave, or what it may leave.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// A write was submitted: from here on it may have reached the medium, wholly or in part.
+    Write {
+        /// Its number.
+        id: WriteId,
+        /// Where.
+        device: DeviceIndex,
+        /// First byte.
+        offset: u64,
+        /// The bytes, shared with the writer.
+        data: Abd,
+    },
+    /// A write completed: a flush submitted from here on makes it durable.
+    Done {
+        /// Its number.
+        id: WriteId,
+    },
+    /// A flush completed.
+    Flushed {
+        /// Of which device.
+        device: DeviceIndex,
+        /// Writes whose `Done` event has a lower index than this are durable.
+        covers: usize,
+    },
+    /// The program said something, such as "fsync number n returned".
+    Mark(u64),
+}
+
+/// All events of a simulation, and what the devices held before the first.
+#[derive(Clone, Debug, Default)]
+pub struct Recording {
+    pub(crate) initial: Vec<Image>,
+    pub(crate) events: Vec<Event>,
+    pub(crate) writes: usize,
+}
+
+impl Recording {
+    /// The events in order.
+    pub fn events(&self) -> &[Event] {
+        &self.events
+    }
+
+    /// Number of devices.
+    pub fn devices(&self) -> usize {
+        self.initial.len()
+    }
+
+    /// Number of writes.
+    pub fn writes(&self) -> usize {
+        self.writes
+    }
+
+    /// The moments worth cutting at, as numbers of events that happened: before everything, and after each write and each
+    /// flush (marks change no image).
+    pub fn cuts(&self) -> Vec<usize> {
+        let changes = |event: &Event| matches!(event, Event::Write { .. } | Event::Flushed { .. });
+        std::iter::once(0).chain(self.events.iter().enumerate().filter(|(_, event)| changes(event)).map(|(index, _)| index + 1)).collect()
+    }
+
+    /// The last mark among the first `cut` events.
+    pub fn mark_at(&self, cut: usize) -> Option<u64> {
+        self.events[..cut].iter().rev().find_map(|event| if let Event::Mark(mark) = event { Some(*mark) } else { None })
+    }
+
+    /// A walker over the moments of this recording, at its beginning.
+    pub fn walk(&self) -> CrashWalker<'_> {
+        CrashWalker::new(self)
+    }
+}
