@@ -1,1 +1,33 @@
-//! The zpl layer; see ARCHITECTURE.md for its place and invariants.
+//! The ZFS POSIX layer: files, directories, links and attributes of an object set, on disk as OpenZFS's version 5 has them.
+//!
+//! [`Zfs`] is a file system, [`Node`] a counted reference to one of its nodes. Operations are straight-line code that may
+//! wait; they take locks, then a transaction, then change memory and objects; see `fs.rs` for the lock order.
+//! [`ZplFuse`] puts a file system and its snapshots behind the FUSE server.
+//!
+//! Invariants: nothing here knows pools or datasets (they come as an `Objset`, a `TxgManager` and small ports); errno
+//! appears only as [`ZplError`]'s mapping; who may do what is checked by the kernel (`default_permissions`), its consequences
+//! (setuid, group inheritance, access control entries) are drawn here.
+#![forbid(unsafe_code)]
+
+mod acl;
+mod error;
+mod fs;
+mod io;
+mod make;
+mod names;
+mod range_lock;
+mod rename;
+mod sa;
+mod setattr;
+mod znode;
+
+pub use error::ZplError;
+pub use fs::{CaseSensitivity, CreateOptions, Settings, Space, SpaceSource, Zfs};
+pub use io::{Allocate, FILE_BYTES_MAX, WriteData};
+pub use make::NewNode;
+pub use names::{Dirent, Listed, NAME_BYTES_MAX};
+pub use rename::{Place, RenameMode};
+pub use sa::Attr;
+pub use setattr::{SetAttrs, Stat};
+pub use zap::NormFlags;
+pub use znode::{Fields, Node, Time, Znode};

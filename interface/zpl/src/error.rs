@@ -1,0 +1,114 @@
+//! What can go wrong in the file system, and the errno that says it.
+
+use dmu::{BlockError, DmuError, SyncError};
+use std::fmt;
+use zap::ZapError;
+
+macro_rules! errors {
+    ($($(#[$doc:meta])* $name:ident = $errno:ident, $text:literal;)*) => {
+        /// An error of a file-system operation.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum ZplError { $($(#[$doc])* $name,)* }
+        impl fmt::Display for ZplError {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self { $(ZplError::$name => $text,)* })
+            }
+        }
+        impl From<ZplError> for fuse::Errno {
+            fn from(error: ZplError) -> fuse::Errno {
+                match error { $(ZplError::$name => fuse::Errno::$errno,)* }
+            }
+        }
+    };
+}
+
+errors! {
+    /// No such name or object.
+    NotFound = ENOENT, "no such file or directory";
+    /// The node was freed or belongs to another generation.
+    Stale = ESTALE, "the file no longer exists";
+    /// The name is taken.
+    Exists = EEXIST, "the name exists";
+    /// A directory was needed.
+    NotDirectory = ENOTDIR, "not a directory";
+    /// Anything but a directory was needed.
+    IsDirectory = EISDIR, "is a directory";
+    /// The directory has entries.
+    NotEmpty = ENOTEMPTY, "the directory is not empty";
+    /// An argument makes no sense.
+    Invalid = EINVAL, "invalid argument";
+    /// The name has more than 255 bytes.
+    NameTooLong = ENAMETOOLONG, "the name is too long";
+    /// `utf8only` is on and the name is not UTF-8.
+    NotUtf8 = EILSEQ, "the name is not valid UTF-8";
+    /// Beyond the largest file or value.
+    TooBig = EFBIG, "too large";
+    /// An extended attribute is larger than one can be.
+    ValueTooBig = E2BIG, "the value is too large";
+    /// No space left in the pool or quota.
+    NoSpace = ENOSPC, "no space left";
+    /// A quota is exceeded.
+    OverQuota = EDQUOT, "quota exceeded";
+    /// A snapshot, or a file system mounted read-only.
+    ReadOnly = EROFS, "read-only file system";
+    /// The node's flags forbid it (immutable, append-only).
+    NotPermitted = EPERM, "operation not permitted";
+    /// The most links are there already.
+    TooManyLinks = EMLINK, "too many links";
+    /// No such extended attribute.
+    NoAttribute = ENODATA, "no such attribute";
+    /// SEEK_DATA or SEEK_HOLE beyond the end.
+    PastEnd = ENXIO, "offset past the end of the file";
+    /// Not possible on this kind of node or this version of the file system.
+    NotSupported = EOPNOTSUPP, "operation not supported";
+    /// A namespace of extended attributes that nobody handles.
+    CrossDevice = EXDEV, "not within one file system";
+    /// What was read does not decode.
+    Corrupt = EIO, "damaged metadata";
+    /// The devices failed or a checksum did not match.
+    Io = EIO, "input/output error";
+    /// The pool is suspended or being closed.
+    Stopped = EIO, "the pool no longer takes changes";
+}
+
+impl std::error::Error for ZplError {}
+
+impl From<DmuError> for ZplError {
+    fn from(error: DmuError) -> Self {
+        match error {
+            DmuError::NoSuchObject => ZplError::NotFound,
+            DmuError::ObjectExists => ZplError::Exists,
+            DmuError::Invalid => ZplError::Invalid,
+            DmuError::NotSupported => ZplError::NotSupported,
+            DmuError::Corrupt => ZplError::Corrupt,
+            DmuError::ReadOnly => ZplError::ReadOnly,
+            DmuError::TxgOrder | DmuError::Stopped => ZplError::Stopped,
+            DmuError::Block(BlockError::NoSpace) => ZplError::NoSpace,
+            DmuError::Block(_) => ZplError::Io,
+        }
+    }
+}
+
+impl From<ZapError> for ZplError {
+    fn from(error: ZapError) -> Self {
+        match error {
+            ZapError::NotFound => ZplError::NotFound,
+            ZapError::Exists => ZplError::Exists,
+            ZapError::NameTooLong => ZplError::NameTooLong,
+            ZapError::BadName => ZplError::Invalid,
+            ZapError::ValueTooBig => ZplError::ValueTooBig,
+            ZapError::Full => ZplError::NoSpace,
+            ZapError::WrongType | ZapError::NotSupported | ZapError::Corrupt { .. } => ZplError::Corrupt,
+            ZapError::Dmu(error) => error.into(),
+        }
+    }
+}
+
+impl From<SyncError> for ZplError {
+    fn from(error: SyncError) -> Self {
+        match error {
+            SyncError::Dmu(error) => error.into(),
+            SyncError::Pool | SyncError::Stopped => ZplError::Stopped,
+        }
+    }
+}

@@ -1,0 +1,453 @@
+//! A mounted file system: opening, making a new one, the table of nodes, the unlinked set, waiting for disk.
+//!
+//! Lock order: the rename lock, then `names` of directories by object number, then byte ranges, then a transaction, then one
+//! node's state. A transaction is never asked for while a node's state is locked or another transaction is open, because
+//! that wait ends only when every open transaction has.
+
+use crate::sa::{Attr, Sa};
+use crate::znode::{Node, S_IFDIR, Time, Znode, decode_fields, flag};
+use crate::{NewNode, ZplError};
+use dmu::{Objset, Tx, TxgManager};
+use exec::{Exec, Mutex, RwLock};
+use ondisk::{ObjectId, ObjectType, Txg};
+use std::collections::HashMap;
+use std::sync::Arc;
+use zap::{NormFlags, Zap};
+
+/// The master node of every file system (OpenZFS: `MASTER_NODE_OBJ`).
+const MASTER_NODE: ObjectId = ObjectId(1);
+/// The version we write (OpenZFS: `ZPL_VERSION_SA`).
+const VERSION: u64 = 5;
+/// From this version on directory entries carry the type (OpenZFS: `ZPL_VERSION_DIRENT_TYPE`).
+const VERSION_DIRENT_TYPE: u64 = 2;
+/// Bytes that one transaction of names and attributes dirties, at most.
+pub(crate) const TX_NAMES: u64 = 256 << 10;
+/// A file is freed in pieces of this size when it goes.
+const FREE_CHUNK: u64 = 1 << 30;
+const SHARDS: usize = 16;
+
+/// The `casesensitivity` property.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CaseSensitivity {
+    /// Names differ by case.
+    #[default]
+    Sensitive,
+    /// Names don't differ by case.
+    Insensitive,
+    /// Lookups match case here; other protocols may ask otherwise.
+    Mixed,
+}
+
+/// Properties fixed when a file system is made, kept in its master node.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CreateOptions {
+    /// `casesensitivity`.
+    pub case: CaseSensitivity,
+    /// `normalization`.
+    pub normalization: NormFlags,
+    /// `utf8only`.
+    pub utf8_only: bool,
+    /// Owner of the root directory.
+    pub uid: u32,
+    /// Group of the root directory.
+    pub gid: u32,
+    /// The pool counts projects: nodes get a project number.
+    pub project_quota: bool,
+}
+
+/// Properties that may change while mounted.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// `xattr=sa`.
+    pub xattr_sa: bool,
+    /// `atime`.
+    pub atime: bool,
+    /// `relatime`.
+    pub relatime: bool,
+    /// The pool counts projects: new nodes get a project number.
+    pub project_quota: bool,
+    /// `snapdir=visible`.
+    pub snapdir_visible: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings { xattr_sa: true, atime: true, relatime: true, project_quota: false, snapdir_visible: false }
+    }
+}
+
+/// What statfs shows (OpenZFS: `dmu_objset_space`).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Space {
+    /// Bytes referenced.
+    pub referenced: u64,
+    /// Bytes available.
+    pub available: u64,
+    /// Objects in use.
+    pub objects_used: u64,
+    /// Objects that could be made.
+    pub objects_available: u64,
+}
+
+/// Where the space of a file system is known (the dataset).
+pub trait SpaceSource: Send + Sync {
+    /// Space now.
+    fn space(&self) -> Space;
+}
+
+struct Entry {
+    znode: Arc<Znode>,
+    references: u64,
+    /// It is being deleted or written back; it cannot be had.
+    leaving: bool,
+}
+
+/// A file system.
+pub struct Zfs {
+    pub(crate) objset: Arc<Objset>,
+    txgs: Option<Arc<TxgManager>>,
+    pub(crate) exec: Exec,
+    pub(crate) sa: Sa,
+    root: ObjectId,
+    unlinked: Option<Zap>,
+    version: u64,
+    pub(crate) norm: NormFlags,
+    pub(crate) case: CaseSensitivity,
+    pub(crate) utf8_only: bool,
+    settings: RwLock<Settings>,
+    space: RwLock<Option<Arc<dyn SpaceSource>>>,
+    nodes: Vec<Mutex<HashMap<u64, Entry>>>,
+    left: exec::WaitQueue,
+    pub(crate) rename_lock: Mutex<()>,
+}
+
+impl std::fmt::Debug for Zfs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Zfs {{ objset: {}, root: {} }}", self.objset.id(), self.root)
+    }
+}
+
+impl Zfs {
+    /// Makes the objects of a new file system in an empty object set (OpenZFS: `zfs_create_fs`).
+    pub fn create(objset: &Arc<Objset>, options: &CreateOptions, tx: &Tx) -> Result<(), ZplError> {
+        let master = zap::CreateOptions { claim: Some(MASTER_NODE), ..zap::CreateOptions::new(ObjectType::MASTER_NODE) };
+        zap::create_with(objset, master, tx)?;
+        let master = Zap::hold(objset, MASTER_NODE)?;
+        let case = match options.case {
+            CaseSensitivity::Sensitive => 0,
+            CaseSensitivity::Insensitive => 1,
+            CaseSensitivity::Mixed => 2,
+        };
+        master.update_u64("normalization", options.normalization.0, tx)?;
+        master.update_u64("utf8only", u64::from(options.utf8_only), tx)?;
+        master.update_u64("casesensitivity", case, tx)?;
+        master.update_u64("VERSION", VERSION, tx)?;
+        let sa = zap::create(objset, ObjectType::SA_MASTER_NODE, tx)?;
+        master.add_u64("SA_ATTRS", sa.0, tx)?;
+        let unlinked = zap::create(objset, ObjectType::UNLINKED_SET, tx)?;
+        master.add_u64("DELETE_QUEUE", unlinked.0, tx)?;
+        let settings = Settings { project_quota: options.project_quota, ..Settings::default() };
+        let zfs = Arc::new(Self::assemble(objset, None, settings, ObjectId(0))?);
+        let new = NewNode { mode: S_IFDIR | 0o755, uid: options.uid, gid: options.gid, ..NewNode::default() };
+        let root = zfs.make_node(None, &new, tx)?;
+        master.add_u64("ROOT", root.object().0, tx)?;
+        Ok(())
+    }
+
+    /// Opens a file system; without `txgs` it is read-only (a snapshot). Objects whose deletion was cut short are deleted
+    /// by [`Zfs::drain_unlinked`].
+    pub fn open(objset: &Arc<Objset>, txgs: Option<Arc<TxgManager>>, settings: Settings) -> Result<Arc<Zfs>, ZplError> {
+        let root = Zap::hold(objset, MASTER_NODE)?.lookup_u64("ROOT")?;
+        Ok(Arc::new(Self::assemble(objset, txgs, settings, ObjectId(root))?))
+    }
+
+    fn assemble(objset: &Arc<Objset>, txgs: Option<Arc<TxgManager>>, settings: Settings, root: ObjectId) -> Result<Zfs, ZplError> {
+        let master = Zap::hold(objset, MASTER_NODE)?;
+        let version = master.lookup_u64("VERSION")?;
+        if version == 0 || version > VERSION {
+            return Err(ZplError::NotSupported);
+        }
+        let property = |name: &str| master.try_lookup_u64(name).map(Option::unwrap_or_default);
+        let case = match property("casesensitivity")? {
+            0 => CaseSensitivity::Sensitive,
+            1 => CaseSensitivity::Insensitive,
+            2 => CaseSensitivity::Mixed,
+            _ => return Err(ZplError::Corrupt),
+        };
+        let mut norm = NormFlags(property("normalization")?);
+        if case != CaseSensitivity::Sensitive {
+            norm = norm.with(NormFlags::TOUPPER);
+        }
+        let sa = Sa::open(objset, master.try_lookup_u64("SA_ATTRS")?.map(ObjectId))?;
+        let unlinked = match master.try_lookup_u64("DELETE_QUEUE")? {
+            Some(object) => Some(Zap::hold(objset, ObjectId(object))?),
+            None => None,
+        };
+        // Old file systems keep attributes in a record that we read but don't make.
+        let txgs = txgs.filter(|_| sa.is_modern());
+        Ok(Zfs {
+            objset: objset.clone(),
+            txgs,
+            exec: objset.io().exec().clone(),
+            sa,
+            root,
+            unlinked,
+            version,
+            norm,
+            case,
+            utf8_only: property("utf8only")? != 0,
+            settings: RwLock::new(settings),
+            space: RwLock::new(None),
+            nodes: (0..SHARDS).map(|_| Mutex::new(HashMap::new())).collect(),
+            left: exec::WaitQueue::new(),
+            rename_lock: Mutex::new(()),
+        })
+    }
+
+    /// The root directory's object.
+    pub fn root(&self) -> ObjectId {
+        self.root
+    }
+
+    /// The object set.
+    pub fn objset(&self) -> &Arc<Objset> {
+        &self.objset
+    }
+
+    /// True when nothing can be changed.
+    pub fn is_read_only(&self) -> bool {
+        self.txgs.is_none()
+    }
+
+    /// The properties in effect.
+    pub fn settings(&self) -> Settings {
+        *self.settings.read()
+    }
+
+    /// Replaces the properties.
+    pub fn set_settings(&self, settings: Settings) {
+        *self.settings.write() = settings;
+    }
+
+    /// Names where space is known.
+    pub fn set_space_source(&self, source: Arc<dyn SpaceSource>) {
+        *self.space.write() = Some(source);
+    }
+
+    /// Space, zeros when nobody knows.
+    pub fn space(&self) -> Space {
+        self.space.read().as_ref().map(|source| source.space()).unwrap_or_default()
+    }
+
+    pub(crate) fn has_dirent_types(&self) -> bool {
+        self.version >= VERSION_DIRENT_TYPE
+    }
+
+    pub(crate) fn now(&self) -> Time {
+        self.exec.wall_clock()
+    }
+
+    /// Opens a transaction; may wait.
+    pub(crate) fn assign(&self, bytes: u64) -> Result<Tx, ZplError> {
+        Ok(self.txgs.as_ref().ok_or(ZplError::ReadOnly)?.assign(bytes)?)
+    }
+
+    pub(crate) fn check_writable(&self) -> Result<(), ZplError> {
+        if self.is_read_only() { Err(ZplError::ReadOnly) } else { Ok(()) }
+    }
+
+    fn shard(&self, object: ObjectId) -> &Mutex<HashMap<u64, Entry>> {
+        &self.nodes[(object.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 60) as usize % SHARDS]
+    }
+
+    /// The node of an object (OpenZFS: `zfs_zget`).
+    pub fn node(self: &Arc<Self>, object: ObjectId) -> Result<Node, ZplError> {
+        loop {
+            if let Some(found) = self.cached(object) {
+                return found;
+            }
+            let dnode = self.objset.hold(object)?;
+            let attrs = self.sa.load(&dnode)?;
+            let fields = decode_fields(&self.sa, &attrs)?;
+            let znode = Arc::new(Znode::new(object, dnode, attrs, fields));
+            let mut shard = self.shard(object).lock();
+            if !shard.contains_key(&object.0) {
+                shard.insert(object.0, Entry { znode: znode.clone(), references: 1, leaving: false });
+                return Ok(Node { zfs: self.clone(), znode });
+            }
+        }
+    }
+
+    /// The node when it is in the table. Waits for one that is leaving.
+    fn cached(self: &Arc<Self>, object: ObjectId) -> Option<Result<Node, ZplError>> {
+        loop {
+            let mut shard = self.shard(object).lock();
+            let entry = shard.get_mut(&object.0)?;
+            if !entry.leaving {
+                entry.references += 1;
+                return Some(Ok(Node { zfs: self.clone(), znode: entry.znode.clone() }));
+            }
+            if entry.znode.state.lock().unlinked {
+                return Some(Err(ZplError::NotFound));
+            }
+            drop(shard);
+            self.left.wait_until(&self.exec, &|| !self.shard(object).lock().get(&object.0).is_some_and(|entry| entry.leaving));
+        }
+    }
+
+    /// Puts a new node into the table.
+    pub(crate) fn adopt(self: &Arc<Self>, znode: Znode) -> Node {
+        let znode = Arc::new(znode);
+        let entry = Entry { znode: znode.clone(), references: 1, leaving: false };
+        self.shard(znode.object).lock().insert(znode.object.0, entry);
+        Node { zfs: self.clone(), znode }
+    }
+
+    pub(crate) fn add_reference(&self, object: ObjectId) {
+        if let Some(entry) = self.shard(object).lock().get_mut(&object.0) {
+            entry.references += 1;
+        }
+    }
+
+    /// Turns a reference into one that [`Zfs::release`] gives back: how a protocol counts what its client remembers.
+    pub fn keep(node: &Node) {
+        node.zfs.add_reference(node.object);
+    }
+
+    /// Gives back `count` references; the last one deletes the object when it has no links.
+    pub fn release(self: &Arc<Self>, object: ObjectId, count: u64) {
+        let znode = {
+            let mut shard = self.shard(object).lock();
+            let Some(entry) = shard.get_mut(&object.0) else { return };
+            entry.references = entry.references.saturating_sub(count);
+            if entry.references > 0 {
+                return;
+            }
+            let state = entry.znode.state.lock();
+            if !(state.unlinked || state.atime_dirty) || self.is_read_only() {
+                drop(state);
+                shard.remove(&object.0);
+                return;
+            }
+            drop(state);
+            entry.leaving = true;
+            entry.znode.clone()
+        };
+        // A failure leaves the object in the unlinked set: the next mount tries again. A lost access time is only that.
+        let _ = self.retire(&znode);
+        self.shard(object).lock().remove(&object.0);
+        self.left.notify_all();
+    }
+
+    fn retire(self: &Arc<Self>, znode: &Arc<Znode>) -> Result<(), ZplError> {
+        if znode.state.lock().unlinked {
+            return self.delete_object(znode);
+        }
+        let tx = self.assign(TX_NAMES)?;
+        znode.update(&self.sa, &tx, |_| ())
+    }
+
+    /// Frees the object of a node without links (OpenZFS: `zfs_rmnode`).
+    fn delete_object(self: &Arc<Self>, znode: &Arc<Znode>) -> Result<(), ZplError> {
+        let fields = znode.fields();
+        if fields.is_directory() && fields.flags & flag::XATTR != 0 {
+            self.purge_directory(znode)?;
+        }
+        if fields.is_regular() {
+            self.free_in_pieces(znode, fields.size)?;
+        }
+        let xattr = match fields.xattr {
+            0 => None,
+            object => self.node(ObjectId(object)).ok(),
+        };
+        let tx = self.assign(TX_NAMES)?;
+        if let Some(directory) = &xattr {
+            self.mark_unlinked(directory, &tx)?;
+        }
+        if let Some(unlinked) = &self.unlinked {
+            match unlinked.remove_int(znode.object.0, &tx) {
+                Ok(()) | Err(zap::ZapError::NotFound) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.objset.free_object(znode.object, &tx)?;
+        drop(tx);
+        Ok(())
+    }
+
+    fn free_in_pieces(&self, znode: &Znode, size: u64) -> Result<(), ZplError> {
+        let mut end = size;
+        while end > FREE_CHUNK {
+            let start = (end - 1) / FREE_CHUNK * FREE_CHUNK;
+            let tx = self.assign(TX_NAMES)?;
+            znode.dnode.free_range(start, u64::MAX, &tx)?;
+            end = start;
+        }
+        Ok(())
+    }
+
+    /// Takes the links away and puts the node into the unlinked set (OpenZFS: `zfs_unlinked_add`).
+    pub(crate) fn mark_unlinked(&self, node: &Znode, tx: &Tx) -> Result<(), ZplError> {
+        node.state.lock().unlinked = true;
+        node.update(&self.sa, tx, |fields| fields.links = 0)?;
+        let set = self.unlinked.as_ref().ok_or(ZplError::Corrupt)?;
+        Ok(set.add_int(node.object.0, tx)?)
+    }
+
+    /// Removes a node made linked again from the unlinked set (OpenZFS: `zfs_link_create` of an O_TMPFILE).
+    pub(crate) fn unmark_unlinked(&self, node: &Znode, tx: &Tx) -> Result<(), ZplError> {
+        let set = self.unlinked.as_ref().ok_or(ZplError::Corrupt)?;
+        set.remove_int(node.object.0, tx)?;
+        node.state.lock().unlinked = false;
+        Ok(())
+    }
+
+    /// Deletes what a crash left in the unlinked set; returns how many (OpenZFS: `zfs_unlinked_drain`).
+    pub fn drain_unlinked(self: &Arc<Self>) -> Result<u64, ZplError> {
+        let Some(set) = self.unlinked.as_ref().filter(|_| !self.is_read_only()) else { return Ok(0) };
+        let mut objects = Vec::new();
+        set.for_each(|entry| {
+            objects.push(ObjectId(entry.first_integer));
+            Ok(())
+        })?;
+        let mut count = 0;
+        for object in objects {
+            match self.node(object) {
+                Ok(node) => {
+                    node.state.lock().unlinked = true;
+                    count += 1;
+                }
+                // Freed already, its entry stayed: nothing to delete but the entry.
+                Err(ZplError::NotFound) => set.remove_int(object.0, &self.assign(TX_NAMES)?)?,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(count)
+    }
+
+    /// Waits until what changed the node is on disk; returns at once when it is.
+    pub fn fsync(&self, node: &Znode) -> Result<(), ZplError> {
+        self.wait_txg(Txg(node.last_txg()))
+    }
+
+    /// Waits until a txg is on disk.
+    pub(crate) fn wait_txg(&self, txg: Txg) -> Result<(), ZplError> {
+        match &self.txgs {
+            Some(txgs) if txg > txgs.synced_txg() => Ok(txgs.wait_synced(txg)?),
+            _ => Ok(()),
+        }
+    }
+
+    /// Waits until every change so far is on disk.
+    pub fn sync(&self) -> Result<(), ZplError> {
+        match &self.txgs {
+            Some(txgs) => Ok(txgs.wait_synced(txgs.open_txg())?),
+            None => Ok(()),
+        }
+    }
+
+    /// Value of a 64-bit attribute straight from the object, for checks.
+    pub fn attribute(&self, node: &Znode, attr: Attr) -> Option<u64> {
+        self.sa.get_u64(&node.state.lock().attrs, attr)
+    }
+}

@@ -1,0 +1,262 @@
+//! Data of files: reading, writing, truncating, punching, seeking (OpenZFS: `zfs_vnops.c`, `zfs_extend`, `zfs_trunc`,
+//! `zfs_free_range`, `zfs_grow_blocksize`).
+//!
+//! A small file is one block as large as its data (in sectors); the block grows with the file up to the record size, then
+//! further blocks of that size follow. Growth and truncation lock the whole file, other operations their range.
+
+use crate::fs::TX_NAMES;
+use crate::znode::{ATIME, CTIME, MTIME, Node, S_ISGID, S_ISUID, Znode, flag};
+use crate::{Zfs, ZplError};
+use abd::Abd;
+use dmu::Tx;
+use ondisk::Txg;
+
+/// Largest file in bytes (OpenZFS: `MAXOFFSET_T`).
+pub const FILE_BYTES_MAX: u64 = i64::MAX as u64;
+/// With `relatime` an access time older than this is renewed, in seconds.
+const RELATIME_SECONDS: i64 = 24 * 60 * 60;
+/// More zeros than this are not written but freed.
+const SECTOR: u64 = 512;
+
+/// A write.
+#[derive(Clone, Debug)]
+pub struct WriteData {
+    /// First byte.
+    pub offset: u64,
+    /// The bytes.
+    pub data: Abd,
+    /// The buffer may be kept: whole blocks are taken over without a copy.
+    pub may_keep: bool,
+    /// Clear setuid and setgid.
+    pub kill_suid: bool,
+    /// Return only when the data is on disk.
+    pub synchronous: bool,
+}
+
+/// What fallocate(2) does to a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Allocate {
+    /// Makes the file at least so long; space is not reserved, as copy-on-write cannot.
+    Extend,
+    /// Promises space without changing the size: nothing to do.
+    KeepSize,
+    /// Frees the range: it reads as zeros.
+    Punch,
+    /// Zeroes the range and makes the file at least so long.
+    Zero,
+    /// Zeroes the range within the size.
+    ZeroKeepSize,
+}
+
+fn check_regular(node: &Znode) -> Result<(), ZplError> {
+    let fields = node.fields();
+    match (fields.is_regular(), fields.is_directory()) {
+        (true, _) => Ok(()),
+        (_, true) => Err(ZplError::IsDirectory),
+        _ => Err(ZplError::Invalid),
+    }
+}
+
+impl Zfs {
+    /// Reads up to `length` bytes; short only at the end of the file.
+    pub fn read(&self, node: &Node, offset: u64, length: u64) -> Result<Abd, ZplError> {
+        check_regular(node)?;
+        let guard = node.ranges.lock(&self.exec, offset..offset.saturating_add(length), false);
+        let size = node.fields().size;
+        let end = offset.saturating_add(length).min(size);
+        if offset >= end {
+            return Ok(Abd::default());
+        }
+        let data = node.dnode.read_abd(offset, (end - offset) as usize)?;
+        drop(guard);
+        self.note_access(node);
+        Ok(data)
+    }
+
+    /// Renews the access time in memory; it reaches the object with the next change or when the node leaves memory.
+    pub(crate) fn note_access(&self, node: &Znode) {
+        let settings = self.settings();
+        if !settings.atime || self.is_read_only() {
+            return;
+        }
+        let now = self.now();
+        let mut state = node.state.lock();
+        let times = state.fields.times;
+        let stale = times[ATIME] <= times[MTIME] || times[ATIME] <= times[CTIME] || now.0 - times[ATIME].0 >= RELATIME_SECONDS;
+        if stale || !settings.relatime {
+            state.fields.times[ATIME] = now;
+            state.atime_dirty = true;
+        }
+    }
+
+    fn check_changeable(&self, node: &Znode) -> Result<(), ZplError> {
+        self.check_writable()?;
+        check_regular(node)?;
+        if node.fields().flags & (flag::IMMUTABLE | flag::READONLY) != 0 {
+            return Err(ZplError::NotPermitted);
+        }
+        Ok(())
+    }
+
+    /// Writes; the file grows as needed.
+    pub fn write(&self, node: &Node, write: WriteData) -> Result<u64, ZplError> {
+        self.check_changeable(node)?;
+        let length = write.data.len() as u64;
+        let end = write.offset.checked_add(length).filter(|end| *end <= FILE_BYTES_MAX).ok_or(ZplError::TooBig)?;
+        if length == 0 {
+            return Ok(0);
+        }
+        let (fields, record) = (node.fields(), self.objset.props().record_size as u64);
+        if fields.flags & flag::APPENDONLY != 0 && write.offset < fields.size {
+            return Err(ZplError::NotPermitted);
+        }
+        let block = node.dnode.info()?.block_size as u64;
+        let grows = end > block && (block < record || !block.is_power_of_two()) && fields.size <= block;
+        let range = if grows { 0..u64::MAX } else { write.offset..end };
+        let guard = node.ranges.lock(&self.exec, range, true);
+        let tx = self.assign(length + TX_NAMES)?;
+        if grows {
+            self.grow_block(node, end, record, &tx)?;
+        }
+        self.put(node, &write, &tx)?;
+        let now = self.now();
+        node.update(&self.sa, &tx, |fields| {
+            fields.size = fields.size.max(end);
+            fields.times[MTIME] = now;
+            fields.times[CTIME] = now;
+            fields.flags |= flag::ARCHIVE | flag::AV_MODIFIED;
+            if write.kill_suid {
+                clear_suid(&mut fields.mode);
+            }
+        })?;
+        let txg = tx.txg();
+        drop((tx, guard));
+        if write.synchronous {
+            self.wait_for_stable(txg)?;
+        }
+        Ok(length)
+    }
+
+    fn put(&self, node: &Znode, write: &WriteData, tx: &Tx) -> Result<(), ZplError> {
+        if write.may_keep {
+            return Ok(node.dnode.write_abd(write.offset, write.data.clone(), tx)?);
+        }
+        let mut at = write.offset;
+        for chunk in write.data.chunks() {
+            node.dnode.write(at, chunk, tx)?;
+            at += chunk.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Makes the only block larger before the file outgrows it.
+    fn grow_block(&self, node: &Znode, end: u64, record: u64, tx: &Tx) -> Result<(), ZplError> {
+        let (info, size) = (node.dnode.info()?, node.fields().size);
+        let block = info.block_size as u64;
+        if size > block || end <= block {
+            return Ok(());
+        }
+        // A block larger than the record size (which was lowered since) ends up as the next power of two.
+        let wanted = if block > record { end.min(block.next_power_of_two()) } else { end.min(record) };
+        let wanted = wanted.next_multiple_of(SECTOR);
+        if wanted > block {
+            node.dnode.set_block_size(wanted as usize, tx)?;
+        }
+        Ok(())
+    }
+
+    fn wait_for_stable(&self, txg: Txg) -> Result<(), ZplError> {
+        if self.objset.props().sync == dmu::SyncMode::Disabled {
+            return Ok(());
+        }
+        self.wait_txg(txg)
+    }
+
+    /// Changes the size (OpenZFS: `zfs_freesp`).
+    pub fn truncate(&self, node: &Node, size: u64) -> Result<(), ZplError> {
+        self.check_changeable(node)?;
+        if size > FILE_BYTES_MAX {
+            return Err(ZplError::TooBig);
+        }
+        if node.fields().flags & flag::APPENDONLY != 0 {
+            return Err(ZplError::NotPermitted);
+        }
+        let _guard = node.ranges.lock(&self.exec, 0..u64::MAX, true);
+        let tx = self.assign(self.objset.props().record_size as u64 + TX_NAMES)?;
+        let old = node.fields().size;
+        if size < old {
+            node.dnode.free_range(size, u64::MAX, &tx)?;
+        } else {
+            self.grow_block(node, size, self.objset.props().record_size as u64, &tx)?;
+        }
+        let now = self.now();
+        node.update(&self.sa, &tx, |fields| {
+            fields.size = size;
+            fields.times[MTIME] = now;
+            fields.times[CTIME] = now;
+            fields.flags |= flag::ARCHIVE | flag::AV_MODIFIED;
+        })
+    }
+
+    /// fallocate(2) (OpenZFS: `zpl_fallocate_common`).
+    pub fn allocate(&self, node: &Node, offset: u64, length: u64, how: Allocate) -> Result<(), ZplError> {
+        self.check_changeable(node)?;
+        let end = offset.checked_add(length).filter(|end| *end <= FILE_BYTES_MAX).ok_or(ZplError::TooBig)?;
+        if length == 0 {
+            return Err(ZplError::Invalid);
+        }
+        if how == Allocate::KeepSize {
+            return Ok(());
+        }
+        let _guard = node.ranges.lock(&self.exec, 0..u64::MAX, true);
+        let tx = self.assign(2 * self.objset.props().record_size as u64 + TX_NAMES)?;
+        let old = node.fields().size;
+        let extends = matches!(how, Allocate::Extend | Allocate::Zero) && end > old;
+        if how != Allocate::Extend && offset < old {
+            node.dnode.free_range(offset, end.min(old) - offset, &tx)?;
+        }
+        if extends {
+            self.grow_block(node, end, self.objset.props().record_size as u64, &tx)?;
+        }
+        let now = self.now();
+        node.update(&self.sa, &tx, |fields| {
+            if extends {
+                fields.size = end;
+            }
+            if extends || how != Allocate::Extend {
+                fields.times[MTIME] = now;
+            }
+            fields.times[CTIME] = now;
+            fields.flags |= flag::ARCHIVE | flag::AV_MODIFIED;
+        })
+    }
+
+    /// The next byte of data at or after `offset` (OpenZFS: `zfs_holey`).
+    pub fn seek_data(&self, node: &Node, offset: u64) -> Result<u64, ZplError> {
+        let size = self.seek_bounds(node, offset)?;
+        match node.dnode.next_data(offset)? {
+            Some(found) if found < size => Ok(found.max(offset)),
+            _ => Err(ZplError::PastEnd),
+        }
+    }
+
+    /// The next byte of a hole at or after `offset`; the end of the file counts as one.
+    pub fn seek_hole(&self, node: &Node, offset: u64) -> Result<u64, ZplError> {
+        let size = self.seek_bounds(node, offset)?;
+        Ok(node.dnode.next_hole(offset)?.clamp(offset, size))
+    }
+
+    fn seek_bounds(&self, node: &Node, offset: u64) -> Result<u64, ZplError> {
+        check_regular(node)?;
+        let size = node.fields().size;
+        if offset >= size { Err(ZplError::PastEnd) } else { Ok(size) }
+    }
+}
+
+/// Clears setuid, and setgid where it means set-group-id on execution.
+pub(crate) fn clear_suid(mode: &mut u64) {
+    *mode &= !S_ISUID;
+    if *mode & 0o010 != 0 {
+        *mode &= !S_ISGID;
+    }
+}

@@ -1,0 +1,171 @@
+//! Making nodes: files, directories, links, device nodes, nameless files (OpenZFS: `zfs_mknode`, `zfs_create`, `zfs_symlink`).
+
+use crate::fs::TX_NAMES;
+use crate::sa::Attr;
+use crate::znode::{Node, S_IFBLK, S_IFCHR, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG, S_ISGID, Znode, decode_fields, encode_time, flag};
+use crate::{Zfs, ZplError, acl};
+use dmu::{NewObject, Tx};
+use ondisk::ObjectType;
+use std::sync::Arc;
+
+/// What a new node is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NewNode<'a> {
+    /// Type and permissions.
+    pub mode: u64,
+    /// Owner.
+    pub uid: u32,
+    /// Group; a set-group-id directory overrides it.
+    pub gid: u32,
+    /// Device number as stored: major above 20 bits of minor.
+    pub rdev: u64,
+    /// Target of a symbolic link.
+    pub target: &'a [u8],
+    /// A directory of extended attributes, or something in one.
+    pub(crate) xattr: bool,
+    /// Without a name: no links.
+    pub(crate) nameless: bool,
+}
+
+/// Longest target of a symbolic link, in bytes (PATH_MAX with its zero byte).
+const TARGET_BYTES_MAX: usize = 4095;
+const SLOT_BYTES: usize = 512;
+
+impl Zfs {
+    /// Makes the object of a node. `parent` is `None` for the root, which is its own parent.
+    pub(crate) fn make_node(self: &Arc<Self>, parent: Option<&Znode>, new: &NewNode<'_>, tx: &Tx) -> Result<Node, ZplError> {
+        let mut mode = new.mode;
+        let mut gid = u64::from(new.gid);
+        let directory = mode & S_IFMT == S_IFDIR;
+        let above = parent.map(Znode::fields).unwrap_or_default();
+        if above.mode & S_ISGID != 0 && !new.xattr {
+            gid = above.gid;
+            mode |= if directory { S_ISGID } else { 0 };
+        }
+        let slots = (self.objset.props().dnode_size / SLOT_BYTES).clamp(1, 32) as u8;
+        let bonus_len = usize::from(slots) * SLOT_BYTES - 192;
+        let object = if directory {
+            let options = zap::CreateOptions {
+                norm: self.norm,
+                bonus_type: ObjectType::SA,
+                bonus_len,
+                slots,
+                ..zap::CreateOptions::new(ObjectType::DIRECTORY_CONTENTS)
+            };
+            zap::create_with(&self.objset, options, tx)?
+        } else {
+            let kind = NewObject { bonus_type: ObjectType::SA, bonus_len, slots, ..NewObject::new(ObjectType::PLAIN_FILE_CONTENTS) };
+            self.objset.allocate_object(kind, tx)?.object()
+        };
+        let dnode = self.objset.hold(object)?;
+        let mut flags = flag::ARCHIVE | flag::AV_MODIFIED | flag::ACL_TRIVIAL;
+        flags |= if directory { flag::ACL_AUTO_INHERIT } else { 0 };
+        flags |= if acl::no_execs_denied(mode) { flag::NO_EXECS_DENIED } else { 0 };
+        flags |= if new.xattr || above.flags & flag::XATTR != 0 { flag::XATTR } else { 0 };
+        let regular = mode & S_IFMT == S_IFREG;
+        let with_project = self.settings().project_quota && (regular || directory);
+        let mut project = 0;
+        if with_project {
+            flags |= flag::PROJID | (above.flags & flag::PROJINHERIT);
+            project = if above.flags & flag::PROJINHERIT != 0 { above.project } else { 0 };
+        }
+        let parent_object = parent.map_or(object, |parent| parent.object);
+        let (size, links) = match (directory, new.nameless) {
+            (true, _) => (2, 2),
+            (false, true) => (0, 0),
+            (false, false) => (if mode & S_IFMT == S_IFLNK { new.target.len() as u64 } else { 0 }, 1u64),
+        };
+        let now = encode_time(self.now());
+        let aces = acl::trivial(mode, directory);
+        let word = |value: u64| value.to_le_bytes();
+        let (mode_word, size, generation, uid) = (word(mode), word(size), word(tx.txg().0), word(u64::from(new.uid)));
+        let (gid, parent_word, flags, links) = (word(gid), word(parent_object.0), word(flags), word(links));
+        let (project, rdev, ace_count) = (word(project), word(new.rdev), word(aces.len() as u64 / 8));
+        let mut values: Vec<(Attr, &[u8])> = vec![
+            (Attr::Mode, &mode_word),
+            (Attr::Size, &size),
+            (Attr::Gen, &generation),
+            (Attr::Uid, &uid),
+            (Attr::Gid, &gid),
+            (Attr::Parent, &parent_word),
+            (Attr::Flags, &flags),
+            (Attr::Atime, &now),
+            (Attr::Mtime, &now),
+            (Attr::Ctime, &now),
+            (Attr::Crtime, &now),
+            (Attr::Links, &links),
+        ];
+        if with_project {
+            values.push((Attr::Projid, &project));
+        }
+        if matches!(mode & S_IFMT, S_IFBLK | S_IFCHR) {
+            values.push((Attr::Rdev, &rdev));
+        }
+        values.push((Attr::DaclCount, &ace_count));
+        values.push((Attr::DaclAces, &aces));
+        if mode & S_IFMT == S_IFLNK {
+            values.push((Attr::Symlink, new.target));
+        }
+        let attrs = self.sa.build(&dnode, &values, tx)?;
+        let fields = decode_fields(&self.sa, &attrs)?;
+        let znode = Znode::new(object, dnode, attrs, fields);
+        znode.touch(tx);
+        Ok(self.adopt(znode))
+    }
+
+    /// Makes a node with a name (OpenZFS: `zfs_create`, `zfs_mkdir`, `zfs_symlink`).
+    pub fn create_node(self: &Arc<Self>, directory: &Node, name: &[u8], new: &NewNode<'_>) -> Result<Node, ZplError> {
+        self.check_writable()?;
+        self.check_name(name)?;
+        if new.target.len() > TARGET_BYTES_MAX {
+            return Err(ZplError::NameTooLong);
+        }
+        let _names = directory.names.write();
+        self.check_live_directory(directory)?;
+        if self.find(directory, name)?.is_some() {
+            return Err(ZplError::Exists);
+        }
+        let tx = self.assign(TX_NAMES)?;
+        let node = self.make_node(Some(directory), new, &tx)?;
+        if let Err(error) = self.add_name(directory, &node, name, &tx) {
+            // Nothing names the object: it must not stay.
+            let _ = self.objset.free_object(node.object, &tx);
+            drop(tx);
+            return Err(error);
+        }
+        drop(tx);
+        Ok(node)
+    }
+
+    /// Makes a file without a name, as O_TMPFILE does; it goes with its last reference unless it gets one
+    /// (OpenZFS: `zfs_tmpfile`).
+    pub fn create_nameless(self: &Arc<Self>, directory: &Node, new: &NewNode<'_>) -> Result<Node, ZplError> {
+        self.check_writable()?;
+        self.check_live_directory(directory)?;
+        let tx = self.assign(TX_NAMES)?;
+        let node = self.make_node(Some(directory), &NewNode { nameless: true, ..*new }, &tx)?;
+        let marked = self.mark_unlinked(&node, &tx);
+        drop(tx);
+        marked.map(|()| node)
+    }
+
+    /// Target of a symbolic link (OpenZFS: `zfs_readlink`).
+    pub fn read_link(&self, node: &Znode) -> Result<Vec<u8>, ZplError> {
+        let state = node.state.lock();
+        if !state.fields.is_symlink() {
+            return Err(ZplError::Invalid);
+        }
+        if let Some(target) = self.sa.get(&state.attrs, Attr::Symlink) {
+            return Ok(target.to_vec());
+        }
+        // Old file systems: behind the record when it fits, else in the data.
+        let size = usize::try_from(state.fields.size).map_err(|_| ZplError::Corrupt)?;
+        if let Some(target) = state.attrs.legacy_tail().get(..size).filter(|_| state.attrs.is_legacy()) {
+            return Ok(target.to_vec());
+        }
+        drop(state);
+        let mut target = vec![0; size.min(TARGET_BYTES_MAX + 1)];
+        node.dnode.read(0, &mut target)?;
+        Ok(target)
+    }
+}

@@ -1,0 +1,153 @@
+//! Renaming: within and across directories, replacing, exchanging (OpenZFS: `zfs_rename`, `zfs_rename_lock`).
+//!
+//! Moves across directories hold the rename lock, so that the tree stands still while it is checked that a directory does
+//! not become its own descendant.
+
+use crate::fs::TX_NAMES;
+use crate::names::lock_names;
+use crate::znode::{CTIME, Node, Znode, flag};
+use crate::{Zfs, ZplError};
+use dmu::Tx;
+use ondisk::ObjectId;
+use std::sync::Arc;
+
+/// How to treat a target that exists.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RenameMode {
+    /// Replace it.
+    #[default]
+    Replace,
+    /// Fail (RENAME_NOREPLACE).
+    NoReplace,
+    /// Give it the source's place (RENAME_EXCHANGE).
+    Exchange,
+}
+
+/// A directory and a name in it.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'a> {
+    /// The directory.
+    pub directory: &'a Node,
+    /// The name.
+    pub name: &'a [u8],
+}
+
+impl Zfs {
+    /// Moves `from` to `to`.
+    pub fn rename(self: &Arc<Self>, from: Place<'_>, to: Place<'_>, mode: RenameMode) -> Result<(), ZplError> {
+        self.check_writable()?;
+        if [from.name, to.name].iter().any(|name| *name == b"." || *name == b"..") {
+            return Err(ZplError::Invalid);
+        }
+        self.check_name(to.name)?;
+        let across = from.directory.object != to.directory.object;
+        if from.directory.fields().flags & flag::XATTR != to.directory.fields().flags & flag::XATTR {
+            return Err(ZplError::Invalid);
+        }
+        let source = self.lookup_child(from.directory, from.name)?;
+        let target = match self.lookup_child(to.directory, to.name) {
+            Ok(target) => Some(target),
+            Err(ZplError::NotFound) => None,
+            Err(error) => return Err(error),
+        };
+        // Declared after the nodes: released before they are let go of.
+        let _tree = across.then(|| self.rename_lock.lock());
+        let mut involved: Vec<&Znode> = vec![from.directory, to.directory];
+        involved.extend(target.as_deref());
+        let _names = lock_names(&involved);
+        self.check_live_directory(from.directory)?;
+        self.check_live_directory(to.directory)?;
+        // What was found before the locks must still be there.
+        let still = |directory: &Znode, name: &[u8]| self.find(directory, name).map(|found| found.map(|entry| entry.object));
+        if still(from.directory, from.name)? != Some(source.object) {
+            return Err(ZplError::NotFound);
+        }
+        if still(to.directory, to.name)? != target.as_ref().map(|target| target.object) {
+            return Err(if target.is_some() { ZplError::NotFound } else { ZplError::Exists });
+        }
+        self.move_name(from, to, &source, target.as_ref(), mode)
+    }
+
+    fn move_name(self: &Arc<Self>, from: Place<'_>, to: Place<'_>, source: &Node, target: Option<&Node>, mode: RenameMode) -> Result<(), ZplError> {
+        let across = from.directory.object != to.directory.object;
+        Self::check_removable(&source.fields(), &from.directory.fields())?;
+        if across && source.fields().is_directory() {
+            self.check_no_cycle(source, to.directory)?;
+        }
+        let Some(target) = target else {
+            if mode == RenameMode::Exchange {
+                return Err(ZplError::NotFound);
+            }
+            let tx = self.assign(2 * TX_NAMES)?;
+            return self.carry(from, to, source, &tx);
+        };
+        if mode == RenameMode::NoReplace {
+            return Err(ZplError::Exists);
+        }
+        Self::check_removable(&target.fields(), &to.directory.fields())?;
+        if source.object == target.object {
+            return self.rename_to_itself(from, to, source);
+        }
+        if mode == RenameMode::Exchange {
+            if across && target.fields().is_directory() {
+                self.check_no_cycle(target, from.directory)?;
+            }
+            let tx = self.assign(2 * TX_NAMES)?;
+            self.drop_name(to.directory, target, to.name, &tx)?;
+            self.carry(from, to, source, &tx)?;
+            self.add_name(from.directory, target, from.name, &tx)?;
+            return self.stamp(target, &tx);
+        }
+        match (source.fields().is_directory(), target.fields().is_directory()) {
+            (true, false) => return Err(ZplError::NotDirectory),
+            (false, true) => return Err(ZplError::IsDirectory),
+            (true, true) if !Self::is_empty(target) => return Err(ZplError::NotEmpty),
+            _ => {}
+        }
+        let tx = self.assign(2 * TX_NAMES)?;
+        self.drop_name(to.directory, target, to.name, &tx)?;
+        self.drop_link(target, &tx)?;
+        self.carry(from, to, source, &tx)
+    }
+
+    /// Both names are the same node: links of one file stay as they are, but another spelling of one name is taken on.
+    fn rename_to_itself(&self, from: Place<'_>, to: Place<'_>, source: &Node) -> Result<(), ZplError> {
+        let one_entry = from.directory.object == to.directory.object && from.name != to.name && source.fields().links == 1;
+        if !one_entry || self.norm.is_none() || source.fields().is_directory() && self.norm.is_none() {
+            return Ok(());
+        }
+        let tx = self.assign(TX_NAMES)?;
+        self.carry(from, to, source, &tx)
+    }
+
+    /// Takes the old name away and gives the new one.
+    fn carry(&self, from: Place<'_>, to: Place<'_>, node: &Node, tx: &Tx) -> Result<(), ZplError> {
+        self.drop_name(from.directory, node, from.name, tx)?;
+        self.add_name(to.directory, node, to.name, tx)?;
+        self.stamp(node, tx)
+    }
+
+    fn stamp(&self, node: &Node, tx: &Tx) -> Result<(), ZplError> {
+        let now = self.now();
+        node.update(&self.sa, tx, |fields| {
+            fields.times[CTIME] = now;
+            fields.flags |= flag::ARCHIVE | flag::AV_MODIFIED;
+        })
+    }
+
+    /// Fails when `directory` lies in the tree under `moved`.
+    fn check_no_cycle(self: &Arc<Self>, moved: &Node, directory: &Node) -> Result<(), ZplError> {
+        let mut at = directory.object;
+        let mut parent = ObjectId(directory.fields().parent);
+        loop {
+            if at == moved.object {
+                return Err(ZplError::Invalid);
+            }
+            if at == self.root() || parent == at {
+                return Ok(());
+            }
+            at = parent;
+            parent = if at == moved.object { parent } else { ObjectId(self.node(at)?.fields().parent) };
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Changing attributes (OpenZFS: `zfs_setattr`), and what stat(2) shows.
+//!
+//! Who may change what is decided by the kernel's checks of a mount with `default_permissions`; here are the consequences:
+//! the access control list follows the mode, setuid goes with a change of owner, times follow.
+
+use crate::fs::TX_NAMES;
+use crate::io::clear_suid;
+use crate::sa::Attr;
+use crate::znode::{ATIME, CTIME, MTIME, Node, S_IFMT, Time, Znode, flag};
+use crate::{Zfs, ZplError, acl};
+
+/// What to change.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SetAttrs {
+    /// Permission bits.
+    pub mode: Option<u64>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Access time.
+    pub atime: Option<Time>,
+    /// Modification time.
+    pub mtime: Option<Time>,
+    /// Clear setuid and setgid.
+    pub kill_suid: bool,
+}
+
+/// What stat(2) shows.
+#[derive(Clone, Copy, Debug)]
+pub struct Stat {
+    /// Attributes.
+    pub fields: crate::Fields,
+    /// Allocated units of 512 bytes, as of the last sync.
+    pub blocks: u64,
+    /// Preferred I/O size.
+    pub block_size: u64,
+}
+
+impl Zfs {
+    /// Attributes and allocation.
+    pub fn stat(&self, node: &Znode) -> Result<Stat, ZplError> {
+        let info = node.dnode.info()?;
+        let fields = node.fields();
+        let record = self.objset.props().record_size as u64;
+        let block = if fields.is_regular() { (info.block_size as u64).max(record.min(128 << 10)) } else { info.block_size as u64 };
+        Ok(Stat { fields, blocks: info.used_bytes.div_ceil(512), block_size: block })
+    }
+
+    /// Changes attributes; the size is [`Zfs::truncate`]'s.
+    pub fn set_attrs(&self, node: &Node, set: &SetAttrs) -> Result<(), ZplError> {
+        self.check_writable()?;
+        let flags = node.fields().flags;
+        if flags & (flag::IMMUTABLE | flag::APPENDONLY) != 0 {
+            return Err(ZplError::NotPermitted);
+        }
+        let tx = self.assign(TX_NAMES)?;
+        let now = self.now();
+        let mut state = node.state.lock();
+        let directory = state.fields.is_directory();
+        let old_mode = state.fields.mode;
+        if let Some(mode) = set.mode {
+            state.fields.mode = (old_mode & S_IFMT) | (mode & 0o7777);
+        }
+        let owner_changes = set.uid.is_some_and(|uid| u64::from(uid) != state.fields.uid)
+            || set.gid.is_some_and(|gid| u64::from(gid) != state.fields.gid);
+        if (owner_changes && set.mode.is_none() && !directory) || set.kill_suid {
+            clear_suid(&mut state.fields.mode);
+        }
+        state.fields.uid = set.uid.map_or(state.fields.uid, u64::from);
+        state.fields.gid = set.gid.map_or(state.fields.gid, u64::from);
+        state.fields.times[ATIME] = set.atime.unwrap_or(state.fields.times[ATIME]);
+        state.fields.times[MTIME] = set.mtime.unwrap_or(state.fields.times[MTIME]);
+        state.fields.times[CTIME] = now;
+        state.fields.flags |= flag::ARCHIVE;
+        if state.fields.mode != old_mode && !state.fields.is_symlink() && !state.attrs.is_legacy() {
+            let mode = state.fields.mode;
+            let aces = acl::trivial(mode, directory);
+            let count = aces.len() as u64 / 8;
+            self.sa.set(&node.dnode, &mut state.attrs, Attr::DaclAces, &aces, &tx)?;
+            self.sa.set(&node.dnode, &mut state.attrs, Attr::DaclCount, &count.to_le_bytes(), &tx)?;
+            state.fields.flags |= flag::ACL_TRIVIAL;
+            if acl::no_execs_denied(mode) {
+                state.fields.flags |= flag::NO_EXECS_DENIED;
+            } else {
+                state.fields.flags &= !flag::NO_EXECS_DENIED;
+            }
+        }
+        node.write_back(&self.sa, &mut state, &tx)?;
+        // Released in this order: the transaction may not outlive the state's lock the other way round.
+        drop(state);
+        drop(tx);
+        Ok(())
+    }
+}

@@ -1,0 +1,253 @@
+//! A node in memory: its attributes, its locks, and the guard that keeps it there.
+//!
+//! A [`Node`] is a counted reference. While any exists the node stays in the table of its [`Zfs`]; the last one to go deletes
+//! the object when it has no links left, and otherwise writes an access time that is only in memory (OpenZFS:
+//! `zfs_zget`, `zfs_inactive`, `zfs_zinactive`). So a `Node` must not be dropped while a transaction is open.
+
+use crate::range_lock::RangeLock;
+use crate::sa::{Attr, Attrs, Sa};
+use crate::{Zfs, ZplError};
+use dmu::{Dnode, Tx};
+use exec::{Mutex, RwLock};
+use nvlist::NvList;
+use ondisk::ObjectId;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Seconds and nanoseconds since the epoch.
+pub type Time = (i64, u32);
+
+pub(crate) const S_IFMT: u64 = 0o170_000;
+pub(crate) const S_IFDIR: u64 = 0o040_000;
+pub(crate) const S_IFREG: u64 = 0o100_000;
+pub(crate) const S_IFLNK: u64 = 0o120_000;
+pub(crate) const S_IFCHR: u64 = 0o020_000;
+pub(crate) const S_IFBLK: u64 = 0o060_000;
+pub(crate) const S_ISUID: u64 = 0o4000;
+pub(crate) const S_ISGID: u64 = 0o2000;
+
+/// Bits of ZPL_FLAGS (OpenZFS: `zfs_znode.h`).
+pub(crate) mod flag {
+    pub const XATTR: u64 = 0x1;
+    pub const ACL_TRIVIAL: u64 = 0x4;
+    pub const ACL_AUTO_INHERIT: u64 = 0x40;
+    pub const NO_EXECS_DENIED: u64 = 0x100;
+    pub const READONLY: u64 = 0x1_0000_0000;
+    pub const ARCHIVE: u64 = 0x8_0000_0000;
+    pub const IMMUTABLE: u64 = 0x10_0000_0000;
+    pub const NOUNLINK: u64 = 0x20_0000_0000;
+    pub const APPENDONLY: u64 = 0x40_0000_0000;
+    pub const AV_MODIFIED: u64 = 0x400_0000_0000;
+    pub const PROJINHERIT: u64 = 0x4000_0000_0000;
+    pub const PROJID: u64 = 0x8000_0000_0000;
+}
+
+/// The attributes that operations look at, decoded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fields {
+    /// Type and permissions.
+    pub mode: u64,
+    /// Bytes; of a directory its entries with `.` and `..`.
+    pub size: u64,
+    /// Txg of creation: the generation.
+    pub generation: u64,
+    /// Owner.
+    pub uid: u64,
+    /// Group.
+    pub gid: u64,
+    /// Directory that holds it (one of them).
+    pub parent: u64,
+    /// ZPL_FLAGS.
+    pub flags: u64,
+    /// Hard links.
+    pub links: u64,
+    /// Access, modification, change and birth times.
+    pub times: [Time; 4],
+    /// Directory of extended attributes, 0 for none.
+    pub xattr: u64,
+    /// Device number as stored.
+    pub rdev: u64,
+    /// Project.
+    pub project: u64,
+}
+
+/// Index of a time in [`Fields::times`].
+pub(crate) const ATIME: usize = 0;
+/// See [`ATIME`].
+pub(crate) const MTIME: usize = 1;
+/// See [`ATIME`].
+pub(crate) const CTIME: usize = 2;
+/// See [`ATIME`].
+pub(crate) const CRTIME: usize = 3;
+
+pub(crate) struct State {
+    pub(crate) attrs: Attrs,
+    pub(crate) fields: Fields,
+    pub(crate) unlinked: bool,
+    /// `times[ATIME]` is newer than what the object says.
+    pub(crate) atime_dirty: bool,
+    /// Decoded ZPL_DXATTR.
+    pub(crate) xattrs: Option<Arc<NvList>>,
+}
+
+/// A node; use it through [`Node`].
+pub struct Znode {
+    pub(crate) object: ObjectId,
+    pub(crate) dnode: Arc<Dnode>,
+    pub(crate) state: Mutex<State>,
+    /// Guards the names of a directory, and the extended attributes of any node. Held across reads of directory blocks
+    /// and while a transaction is waited for; never asked for while a transaction is open.
+    pub(crate) names: RwLock<()>,
+    pub(crate) ranges: RangeLock,
+    last_txg: AtomicU64,
+}
+
+impl std::fmt::Debug for Znode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Znode({})", self.object)
+    }
+}
+
+/// A counted reference to a node.
+#[derive(Debug)]
+pub struct Node {
+    pub(crate) zfs: Arc<Zfs>,
+    pub(crate) znode: Arc<Znode>,
+}
+
+impl std::ops::Deref for Node {
+    type Target = Znode;
+    fn deref(&self) -> &Znode {
+        &self.znode
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.zfs.release(self.znode.object, 1);
+    }
+}
+
+impl Clone for Node {
+    fn clone(&self) -> Self {
+        self.zfs.add_reference(self.znode.object);
+        Node { zfs: self.zfs.clone(), znode: self.znode.clone() }
+    }
+}
+
+pub(crate) fn encode_time(time: Time) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&time.0.to_le_bytes());
+    bytes[8..].copy_from_slice(&u64::from(time.1).to_le_bytes());
+    bytes
+}
+
+fn decode_time(bytes: &[u8]) -> Option<Time> {
+    let seconds = i64::from_le_bytes(bytes.get(..8)?.try_into().ok()?);
+    let nanoseconds = u64::from_le_bytes(bytes.get(8..16)?.try_into().ok()?);
+    Some((seconds, (nanoseconds % 1_000_000_000) as u32))
+}
+
+pub(crate) fn decode_fields(sa: &Sa, attrs: &Attrs) -> Result<Fields, ZplError> {
+    let must = |attr| sa.get_u64(attrs, attr).ok_or(ZplError::Corrupt);
+    let may = |attr| sa.get_u64(attrs, attr).unwrap_or(0);
+    let mut times = [(0, 0); 4];
+    for (time, attr) in times.iter_mut().zip([Attr::Atime, Attr::Mtime, Attr::Ctime, Attr::Crtime]) {
+        *time = sa.get(attrs, attr).and_then(decode_time).ok_or(ZplError::Corrupt)?;
+    }
+    Ok(Fields {
+        mode: must(Attr::Mode)?,
+        size: must(Attr::Size)?,
+        generation: must(Attr::Gen)?,
+        uid: must(Attr::Uid)?,
+        gid: must(Attr::Gid)?,
+        parent: must(Attr::Parent)?,
+        flags: must(Attr::Flags)?,
+        links: must(Attr::Links)?,
+        times,
+        xattr: may(Attr::Xattr),
+        rdev: may(Attr::Rdev),
+        project: may(Attr::Projid),
+    })
+}
+
+impl Fields {
+    /// True for a directory.
+    pub fn is_directory(&self) -> bool {
+        self.mode & S_IFMT == S_IFDIR
+    }
+    /// True for a regular file.
+    pub fn is_regular(&self) -> bool {
+        self.mode & S_IFMT == S_IFREG
+    }
+    /// True for a symbolic link.
+    pub fn is_symlink(&self) -> bool {
+        self.mode & S_IFMT == S_IFLNK
+    }
+}
+
+impl Znode {
+    pub(crate) fn new(object: ObjectId, dnode: Arc<Dnode>, attrs: Attrs, fields: Fields) -> Znode {
+        let unlinked = fields.links == 0;
+        let state = State { attrs, fields, unlinked, atime_dirty: false, xattrs: None };
+        Znode {
+            object,
+            dnode,
+            state: Mutex::new(state),
+            names: RwLock::new(()),
+            ranges: RangeLock::default(),
+            last_txg: AtomicU64::new(0),
+        }
+    }
+
+    /// Its object number, which is the inode number.
+    pub fn object(&self) -> ObjectId {
+        self.object
+    }
+
+    /// Its attributes now.
+    pub fn fields(&self) -> Fields {
+        self.state.lock().fields
+    }
+
+    /// The last txg that changed it.
+    pub(crate) fn last_txg(&self) -> u64 {
+        self.last_txg.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn touch(&self, tx: &Tx) {
+        self.last_txg.fetch_max(tx.txg().0, Ordering::AcqRel);
+    }
+
+    /// Changes attributes in the transaction: `change` edits the decoded fields and what differs is written.
+    pub(crate) fn update<R>(&self, sa: &Sa, tx: &Tx, change: impl FnOnce(&mut Fields) -> R) -> Result<R, ZplError> {
+        let mut state = self.state.lock();
+        let result = change(&mut state.fields);
+        self.write_back(sa, &mut state, tx)?;
+        Ok(result)
+    }
+
+    /// Writes the decoded fields into the attributes and those to the object.
+    pub(crate) fn write_back(&self, sa: &Sa, state: &mut State, tx: &Tx) -> Result<(), ZplError> {
+        let fields = state.fields;
+        let attrs = &mut state.attrs;
+        let mut put = |attr, value: u64| sa.set(&self.dnode, attrs, attr, &value.to_le_bytes(), tx);
+        put(Attr::Mode, fields.mode)?;
+        put(Attr::Size, fields.size)?;
+        put(Attr::Uid, fields.uid)?;
+        put(Attr::Gid, fields.gid)?;
+        put(Attr::Parent, fields.parent)?;
+        put(Attr::Flags, fields.flags)?;
+        put(Attr::Links, fields.links)?;
+        for (attr, time) in [(Attr::Atime, ATIME), (Attr::Mtime, MTIME), (Attr::Ctime, CTIME), (Attr::Crtime, CRTIME)] {
+            sa.set(&self.dnode, &mut state.attrs, attr, &encode_time(fields.times[time]), tx)?;
+        }
+        if fields.xattr != 0 {
+            sa.set(&self.dnode, &mut state.attrs, Attr::Xattr, &fields.xattr.to_le_bytes(), tx)?;
+        }
+        state.atime_dirty = false;
+        sa.store(&self.dnode, &mut state.attrs, tx)?;
+        self.touch(tx);
+        Ok(())
+    }
+}
