@@ -9,7 +9,7 @@
 use crate::ZplError;
 use abd::Abd;
 use dmu::{Dnode, Objset, Tx};
-use exec::{RwLock, RwLockUpgradableReadGuard};
+use exec::RwLock;
 use ondisk::{ObjectId, ObjectType};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -201,12 +201,14 @@ impl Sa {
 
     /// The number of the layout `attrs`, added when it is new (OpenZFS: `sa_find_layout`).
     fn layout_number(&self, attrs: &[u16], tx: &Tx) -> Result<u16, ZplError> {
-        let state = self.state.upgradable_read();
-        if let Some(number) = state.numbers.get(attrs) {
+        if let Some(number) = self.state.read().numbers.get(attrs) {
             return Ok(*number);
         }
         let master = self.master.ok_or(ZplError::NotSupported)?;
-        let mut state = RwLockUpgradableReadGuard::upgrade(state);
+        let mut state = self.state.write();
+        if let Some(number) = state.numbers.get(attrs) {
+            return Ok(*number);
+        }
         let object = match state.layouts_object {
             Some(object) => object,
             None => create_link(&self.objset, ObjectType::SA_ATTR_LAYOUTS, master, "LAYOUTS", tx)?,
