@@ -68,7 +68,14 @@ impl Zfs {
         self.move_name(from, to, &source, target.as_ref(), mode)
     }
 
-    fn move_name(self: &Arc<Self>, from: Place<'_>, to: Place<'_>, source: &Node, target: Option<&Node>, mode: RenameMode) -> Result<(), ZplError> {
+    fn move_name(
+        self: &Arc<Self>,
+        from: Place<'_>,
+        to: Place<'_>,
+        source: &Node,
+        target: Option<&Node>,
+        mode: RenameMode,
+    ) -> Result<(), ZplError> {
         let across = from.directory.object != to.directory.object;
         Self::check_removable(&source.fields(), &from.directory.fields())?;
         if across && source.fields().is_directory() {

@@ -175,15 +175,8 @@ impl Sa {
             }) as u16;
         }
         let wants_registration = attrs.iter().any(|attr| !attr.registered);
-        let mut state = State {
-            attrs,
-            registry,
-            layouts_object,
-            layouts: HashMap::new(),
-            numbers: HashMap::new(),
-            next_layout: 2,
-            wants_registration,
-        };
+        let mut state =
+            State { attrs, registry, layouts_object, layouts: HashMap::new(), numbers: HashMap::new(), next_layout: 2, wants_registration };
         if let Some(object) = layouts_object {
             read_layouts(objset, object, &mut state)?;
         }
@@ -533,9 +526,8 @@ impl Attrs {
     }
 
     fn list(&self) -> Vec<(u16, Vec<u8>)> {
-        let all = |buffer: &Buffer| -> Vec<(u16, Vec<u8>)> {
-            buffer.slots.iter().map(|slot| (slot.attr, buffer.value(slot).to_vec())).collect()
-        };
+        let all =
+            |buffer: &Buffer| -> Vec<(u16, Vec<u8>)> { buffer.slots.iter().map(|slot| (slot.attr, buffer.value(slot).to_vec())).collect() };
         let mut list = all(&self.bonus);
         list.extend(self.spill.as_ref().map(all).unwrap_or_default());
         list

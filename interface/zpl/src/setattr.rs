@@ -62,8 +62,8 @@ impl Zfs {
         if let Some(mode) = set.mode {
             state.fields.mode = (old_mode & S_IFMT) | (mode & 0o7777);
         }
-        let owner_changes = set.uid.is_some_and(|uid| u64::from(uid) != state.fields.uid)
-            || set.gid.is_some_and(|gid| u64::from(gid) != state.fields.gid);
+        let owner_changes =
+            set.uid.is_some_and(|uid| u64::from(uid) != state.fields.uid) || set.gid.is_some_and(|gid| u64::from(gid) != state.fields.gid);
         if (owner_changes && set.mode.is_none() && !directory) || set.kill_suid {
             clear_suid(&mut state.fields.mode);
         }

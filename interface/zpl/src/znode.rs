@@ -190,14 +190,7 @@ impl Znode {
     pub(crate) fn new(object: ObjectId, dnode: Arc<Dnode>, attrs: Attrs, fields: Fields) -> Znode {
         let unlinked = fields.links == 0;
         let state = State { attrs, fields, unlinked, atime_dirty: false, xattrs: None };
-        Znode {
-            object,
-            dnode,
-            state: Mutex::new(state),
-            names: RwLock::new(()),
-            ranges: RangeLock::default(),
-            last_txg: AtomicU64::new(0),
-        }
+        Znode { object, dnode, state: Mutex::new(state), names: RwLock::new(()), ranges: RangeLock::default(), last_txg: AtomicU64::new(0) }
     }
 
     /// Its object number, which is the inode number.
