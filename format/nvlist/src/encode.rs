@@ -200,7 +200,8 @@ fn xdr_value(value: &Value, out: &mut Vec<u8>) {
             out.extend(v);
             pad(out, start, 4);
         }
-        // OpenZFS packs an array without elements as nothing at all, not even its count.
+        // An array without elements is packed as nothing at all, not even its count (OpenZFS: `nvs_xdr_nvp_op`, which yet
+        // counts four bytes for it in the pair's packed size; nobody reads that).
         _ if count(value) == 0 => {}
         Value::Uint8Array(v) => xdr_array(v.iter().map(|v| u32::from(*v).to_be_bytes()), out),
         Value::Int8Array(v) => xdr_array(v.iter().map(|v| u32::from(*v as u8).to_be_bytes()), out),

@@ -6,6 +6,7 @@
 
 mod blkptr;
 mod byteswap;
+mod catalog;
 pub mod ddt;
 mod dnode;
 mod dsl;
@@ -18,7 +19,10 @@ pub mod names;
 mod objset;
 pub mod record;
 pub mod sa;
+mod show;
 mod space_map;
+#[cfg(test)]
+mod tests;
 mod uberblock;
 mod validate;
 pub mod zap;
@@ -26,6 +30,7 @@ pub mod zil;
 
 pub use blkptr::{BlockPtr, Dva, EMBEDDED_PAYLOAD_BYTES, EmbeddedKind};
 pub use byteswap::{byteswap_block, byteswap_contents};
+pub use catalog::{RECORDS, RecordInfo};
 pub use dnode::*;
 pub use dsl::*;
 pub use enums::{Byteswap, Checksum, Compression, ObjectType, ObjsetType};
