@@ -78,6 +78,9 @@ impl FileDevice {
     }
 
     fn trim_file(&self, offset: u64, length_bytes: u64) -> Result<(), DeviceError> {
+        if self.facts.whole_disk {
+            return crate::sys::discard(&self.file, offset, length_bytes);
+        }
         Ok(fallocate(&self.file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, length_bytes)?)
     }
 }
@@ -105,8 +108,13 @@ impl BlockDevice for FileDevice {
     }
 
     fn refresh_size(&self) -> u64 {
-        if let Ok(metadata) = self.file.metadata() {
-            self.size_bytes.store(metadata.len(), Ordering::Relaxed);
+        let size = if self.facts.whole_disk {
+            crate::sys::disk_size_bytes(&self.file).ok()
+        } else {
+            self.file.metadata().ok().map(|metadata| metadata.len())
+        };
+        if let Some(size) = size {
+            self.size_bytes.store(size, Ordering::Relaxed);
         }
         self.size_bytes()
     }

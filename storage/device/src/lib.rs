@@ -1,6 +1,7 @@
 //! Devices: where bytes live. One trait, [`BlockDevice`], and its engines.
 //!
 //! * [`FileDevice`]: `preadv`/`pwritev` on the submitting thread; the cheapest way to tmpfs and buffered files.
+//! * [`UringDevice`]: O_DIRECT through io_uring, for everything with latency.
 //! * [`MemDevice`]: bytes in memory, for tests and tools.
 //!
 //! Invariants: a device knows nothing of pools, labels or redundancy; every submitted I/O calls its `then` exactly once,
@@ -12,9 +13,15 @@ mod file;
 mod io;
 mod mem;
 mod open;
+mod ring;
+mod sys;
+#[cfg(test)]
+mod tests;
+mod uring;
 
 pub use error::DeviceError;
 pub use file::FileDevice;
 pub use io::{BlockDevice, DeviceFacts, DeviceIo, DeviceOp, DeviceReply, DeviceThen};
 pub use mem::MemDevice;
 pub use open::{Engine, OpenOptions, open};
+pub use uring::UringDevice;

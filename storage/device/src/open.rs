@@ -1,8 +1,17 @@
 //! Opening a device by path: picks the engine that fits what is found there.
+//!
+//! Block devices, and large files on file systems that do O_DIRECT in 512-byte steps, get the ring; files in memory,
+//! small files and everything else get `psync`. Where the kernel refuses io_uring, `psync` serves them all.
 
-use crate::{BlockDevice, DeviceError, FileDevice};
+use crate::sys::{self, DirectAlignment};
+use crate::{BlockDevice, DeviceError, DeviceFacts, FileDevice, UringDevice};
+use std::fs::{File, Metadata};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
+
+/// Files below this size are read and written through the page cache.
+const DIRECT_FILE_BYTES_MIN: u64 = 1 << 30;
 
 /// Which engine to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -10,9 +19,9 @@ pub enum Engine {
     /// Whatever fits the device.
     #[default]
     Auto,
-    /// System calls on the submitting thread.
+    /// System calls on the submitting thread, through the page cache.
     Psync,
-    /// io_uring with O_DIRECT.
+    /// io_uring with O_DIRECT; an error where that is not possible.
     Uring,
 }
 
@@ -21,7 +30,7 @@ pub enum Engine {
 pub struct OpenOptions {
     /// Refuse writes.
     pub read_only: bool,
-    /// Refuse a device that another process holds exclusively, and hold it exclusively.
+    /// Refuse a device that another holder has exclusively, and hold it exclusively (shared, when read-only).
     pub exclusive: bool,
     /// Which engine to use.
     pub engine: Engine,
@@ -29,8 +38,64 @@ pub struct OpenOptions {
 
 /// Opens the file or block device at `path`.
 pub fn open(path: &Path, options: &OpenOptions) -> Result<Arc<dyn BlockDevice>, DeviceError> {
-    if options.engine == Engine::Uring {
+    let metadata = std::fs::metadata(path)?;
+    let whole_disk = metadata.file_type().is_block_device();
+    if !whole_disk && !metadata.is_file() {
+        return Err(DeviceError::NotADevice);
+    }
+    let buffered = open_file(path, options, whole_disk, 0)?;
+    if options.exclusive {
+        sys::lock(&buffered, options.read_only)?;
+    }
+    let size_bytes = if whole_disk { sys::disk_size_bytes(&buffered)? } else { metadata.len() };
+    let facts = facts_of(path, options, &buffered, whole_disk);
+    if let Some(alignment) = direct_alignment(options, &buffered, &metadata, &facts) {
+        let direct = open_file(path, options, whole_disk, libc::O_DIRECT);
+        let facts = DeviceFacts { engine: "uring", ..facts.clone() };
+        match direct.and_then(|file| UringDevice::new(file, &buffered, size_bytes, alignment, facts)) {
+            Ok(device) => return Ok(Arc::new(device)),
+            Err(error) if options.engine == Engine::Uring => return Err(error),
+            // O_DIRECT or the ring is not to be had: the page cache is.
+            Err(_) => {}
+        }
+    } else if options.engine == Engine::Uring {
         return Err(DeviceError::Unsupported);
     }
-    Ok(Arc::new(FileDevice::open(path, options.read_only)?))
+    Ok(Arc::new(FileDevice::from_file(buffered, size_bytes, facts)))
+}
+
+fn open_file(path: &Path, options: &OpenOptions, whole_disk: bool, flags: i32) -> Result<File, DeviceError> {
+    // O_EXCL on a block device without O_CREAT: refuse when a file system or another pool holds it.
+    let exclusive = if whole_disk && options.exclusive && !options.read_only && flags == 0 { libc::O_EXCL } else { 0 };
+    let mut open = File::options();
+    open.read(true).write(!options.read_only).custom_flags(flags | exclusive);
+    Ok(open.open(path)?)
+}
+
+fn facts_of(path: &Path, options: &OpenOptions, file: &File, whole_disk: bool) -> DeviceFacts {
+    let facts = DeviceFacts { read_only: options.read_only, whole_disk, ..DeviceFacts::solid(path, "psync") };
+    if !whole_disk {
+        return facts;
+    }
+    let (logical_sector_bytes, physical_sector_bytes) = sys::disk_sectors(file);
+    DeviceFacts {
+        logical_sector_bytes,
+        physical_sector_bytes,
+        rotational: sys::queue_attribute(file, "rotational") == Some(1),
+        can_trim: sys::queue_attribute(file, "discard_max_bytes").is_some_and(|bytes| bytes > 0),
+        ..facts
+    }
+}
+
+/// What O_DIRECT needs here; none when the device is to go through the page cache.
+fn direct_alignment(options: &OpenOptions, file: &File, metadata: &Metadata, facts: &DeviceFacts) -> Option<DirectAlignment> {
+    let sectors = DirectAlignment { memory: facts.logical_sector_bytes, offset: facts.logical_sector_bytes };
+    match options.engine {
+        Engine::Psync => None,
+        _ if facts.whole_disk => Some(sectors),
+        Engine::Uring => Some(sys::direct_alignment(file).unwrap_or(DirectAlignment { memory: 4096, offset: 4096 })),
+        Engine::Auto if sys::is_in_memory(file) || metadata.len() < DIRECT_FILE_BYTES_MIN => None,
+        // A pool on files may have 512-byte sectors whatever the disk below has.
+        Engine::Auto => sys::direct_alignment(file).filter(|alignment| alignment.offset <= 512),
+    }
 }

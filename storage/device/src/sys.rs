@@ -1,0 +1,71 @@
+//! What the operating system tells about a device, and the one request that has no safe wrapper: discard.
+#![expect(unsafe_code, reason = "BLKDISCARD has no safe wrapper")]
+
+use crate::DeviceError;
+use rustix::fs::{AtFlags, FlockOperation, StatxFlags, flock, fstatfs, statx};
+use std::fs::File;
+use std::io::{Seek, SeekFrom};
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+/// `BLKDISCARD` of `linux/fs.h`.
+const BLKDISCARD: rustix::ioctl::Opcode = 0x1277;
+/// `TMPFS_MAGIC`, `RAMFS_MAGIC`: file systems whose files are memory.
+const MEMORY_FILE_SYSTEMS: [i64; 2] = [0x0102_1994, 0x8584_58F6];
+
+/// What O_DIRECT asks for on an open file, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DirectAlignment {
+    pub(crate) memory: u32,
+    pub(crate) offset: u32,
+}
+
+/// Size of a block device.
+pub(crate) fn disk_size_bytes(file: &File) -> Result<u64, DeviceError> {
+    Ok((&mut &*file).seek(SeekFrom::End(0))?)
+}
+
+/// Logical and physical sector of a block device.
+pub(crate) fn disk_sectors(file: &File) -> (u32, u32) {
+    let logical = rustix::fs::ioctl_blksszget(file).unwrap_or(512);
+    let physical = rustix::fs::ioctl_blkpbszget(file).unwrap_or(logical);
+    (logical, physical.max(logical))
+}
+
+/// A number from the queue attributes of a block device (of the whole disk, for a partition).
+pub(crate) fn queue_attribute(file: &File, name: &str) -> Option<u64> {
+    let number = file.metadata().ok()?.rdev();
+    let node = PathBuf::from(format!("/sys/dev/block/{}:{}", rustix::fs::major(number), rustix::fs::minor(number)));
+    let texts = ["queue", "../queue"].map(|folder| std::fs::read_to_string(node.join(folder).join(name)));
+    texts.into_iter().flatten().find_map(|text| text.trim().parse().ok())
+}
+
+/// True when the file lives in memory.
+pub(crate) fn is_in_memory(file: &File) -> bool {
+    fstatfs(file).is_ok_and(|stats| MEMORY_FILE_SYSTEMS.contains(&(stats.f_type & 0xFFFF_FFFF)))
+}
+
+/// What O_DIRECT asks for; none when the file system does not say or does not support it.
+pub(crate) fn direct_alignment(file: &File) -> Option<DirectAlignment> {
+    let facts = statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
+    let known = facts.stx_mask & StatxFlags::DIOALIGN.bits() != 0 && facts.stx_dio_offset_align > 0;
+    known.then_some(DirectAlignment { memory: facts.stx_dio_mem_align.max(1), offset: facts.stx_dio_offset_align })
+}
+
+/// Locks the file for this process, or says that somebody else holds it.
+pub(crate) fn lock(file: &File, shared: bool) -> Result<(), DeviceError> {
+    let operation = if shared { FlockOperation::NonBlockingLockShared } else { FlockOperation::NonBlockingLockExclusive };
+    flock(file, operation).map_err(|errno| match errno {
+        rustix::io::Errno::WOULDBLOCK => DeviceError::Busy,
+        other => other.into(),
+    })
+}
+
+/// Discards bytes of a block device; waits for the device.
+pub(crate) fn discard(file: &File, offset: u64, length_bytes: u64) -> Result<(), DeviceError> {
+    // SAFETY: BLKDISCARD reads two u64s from the pointer it is given and writes nothing to memory.
+    let request = unsafe { rustix::ioctl::Setter::<BLKDISCARD, [u64; 2]>::new([offset, length_bytes]) };
+    // SAFETY: as above; the file descriptor is open for the duration of the call.
+    Ok(unsafe { rustix::ioctl::ioctl(file.as_fd(), request) }?)
+}

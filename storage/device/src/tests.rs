@@ -1,0 +1,210 @@
+//! Every engine against the same programs; what fails here is data written to the wrong place or an I/O that never ends.
+
+use crate::{BlockDevice, DeviceError, DeviceFacts, DeviceIo, DeviceOp, Engine, MemDevice, OpenOptions, open};
+use abd::{Abd, AbdPart};
+use exec::{Exec, Mutex, Pool, SplitMix, completion};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+const SIZE: usize = 4 << 20;
+
+/// A file next to the test program (not in a memory file system), removed at the end.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str, size: u64) -> Scratch {
+        let program = std::env::current_exe().unwrap();
+        let path = program.with_file_name(format!("device-test-{name}-{}", std::process::id()));
+        std::fs::File::create(&path).unwrap().set_len(size).unwrap();
+        Scratch(path)
+    }
+
+    fn open(&self, engine: Engine) -> Result<Arc<dyn BlockDevice>, DeviceError> {
+        open(&self.0, &OpenOptions { engine, ..OpenOptions::default() })
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn exec() -> Exec {
+    Arc::new(Pool::new(2))
+}
+
+fn pattern(length: usize, seed: u64) -> Vec<u8> {
+    let mut random = SplitMix::new(seed);
+    (0..length).map(|_| random.next_u64() as u8).collect()
+}
+
+/// A buffer of several runs of uneven (sector multiple) lengths.
+fn gang(bytes: &[u8], seed: u64) -> Abd {
+    let mut random = SplitMix::new(seed);
+    let mut parts = Vec::new();
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let count = (512 * (1 + random.below(9))).min(rest.len());
+        parts.push(Abd::from_slice(&rest[..count]));
+        rest = &rest[count..];
+    }
+    Abd::gang(&parts)
+}
+
+/// Random overlapping gang writes, scattered reads and trims, one at a time, against a plain array.
+fn agrees_with_an_array(device: &dyn BlockDevice, step: usize) {
+    let exec = exec();
+    let mut model = vec![0; SIZE];
+    let mut random = SplitMix::new(11);
+    for round in 0..300u64 {
+        let offset = random.below(SIZE / step) * step;
+        let length = (step * (1 + random.below(200_000 / step))).min(SIZE - offset);
+        if round % 3 == 0 {
+            let bytes = pattern(length, round);
+            device.write_at(&exec, offset as u64, &gang(&bytes, round)).unwrap();
+            model[offset..offset + length].copy_from_slice(&bytes);
+            continue;
+        }
+        let first = random.below(length / step + 1) * step;
+        let (completer, done) = completion();
+        let parts = vec![AbdPart::scratch(first), AbdPart::scratch(0), AbdPart::scratch(length - first)];
+        device.submit(DeviceIo::new(DeviceOp::Read(parts), offset as u64, move |reply| completer.complete(reply)));
+        let reply = done.wait(&exec);
+        assert_eq!(reply.parts.len(), 3);
+        assert!(reply.into_abd().unwrap().to_vec() == model[offset..offset + length], "{length} bytes at {offset}");
+    }
+    device.flush(&exec).unwrap();
+    device.trim(&exec, 8192, 65_536).unwrap();
+    assert!(device.read_at(&exec, 8192, 65_536).unwrap().is_zero());
+    assert_eq!(device.read_at(&exec, SIZE as u64 - 512, 1024), Err(DeviceError::OutOfRange));
+    assert_eq!(device.read_at(&exec, u64::MAX, 512), Err(DeviceError::OutOfRange));
+    assert!(device.read_at(&exec, 512, 0).unwrap().is_empty());
+}
+
+/// Many requests in flight from several threads: each ends once, with its own bytes.
+fn survives_a_crowd(device: &Arc<dyn BlockDevice>) {
+    let exec = exec();
+    let ended = Arc::new(AtomicUsize::new(0));
+    let wrong = Arc::new(Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for thread in 0..4usize {
+            let (device, exec, ended, wrong) = (device.clone(), exec.clone(), ended.clone(), wrong.clone());
+            scope.spawn(move || {
+                let mut waits = Vec::new();
+                for number in 0..150 {
+                    let offset = ((thread * 150 + number) * 4096) as u64;
+                    let bytes = pattern(4096, offset);
+                    let (completer, done) = completion();
+                    let (reader, ended, wrong) = (device.clone(), ended.clone(), wrong.clone());
+                    let check = move |reply: crate::DeviceReply| {
+                        if reply.into_abd().map(|abd| abd.to_vec()) != Ok(pattern(4096, offset)) {
+                            wrong.lock().push(offset);
+                        }
+                        ended.fetch_add(1, Ordering::SeqCst);
+                        completer.complete(());
+                    };
+                    // The read is submitted from the completion of the write, on whatever thread that is.
+                    let then = move |reply: crate::DeviceReply| {
+                        assert_eq!(reply.outcome, Ok(()));
+                        reader.submit(DeviceIo::new(DeviceOp::read(4096), offset, check));
+                    };
+                    let write = DeviceIo::new(DeviceOp::Write(Abd::from_slice(&bytes)), offset, then);
+                    if number % 2 == 0 {
+                        device.submit(write)
+                    } else {
+                        device.submit_batch(vec![write])
+                    }
+                    waits.push(done);
+                }
+                waits.into_iter().for_each(|done| done.wait(&exec));
+            });
+        }
+    });
+    assert_eq!(ended.load(Ordering::SeqCst), 600);
+    assert!(wrong.lock().is_empty(), "wrong bytes at {:?}", wrong.lock());
+}
+
+#[test]
+fn memory_behaves_like_an_array() {
+    let device: Arc<dyn BlockDevice> = Arc::new(MemDevice::new("mem", SIZE));
+    agrees_with_an_array(&*device, 512);
+    survives_a_crowd(&device);
+}
+
+#[test]
+fn psync_behaves_like_an_array() {
+    let file = Scratch::new("psync", SIZE as u64);
+    let device = file.open(Engine::Psync).unwrap();
+    assert_eq!((device.facts().engine, device.size_bytes(), device.ashift()), ("psync", SIZE as u64, 9));
+    agrees_with_an_array(&*device, 1);
+    survives_a_crowd(&device);
+}
+
+/// Where the kernel has io_uring and the file system O_DIRECT, the ring must do all that `psync` does; elsewhere opening
+/// must still succeed, with the other engine.
+#[test]
+fn the_ring_behaves_like_an_array() {
+    let file = Scratch::new("uring", SIZE as u64);
+    match file.open(Engine::Uring) {
+        Ok(device) => {
+            assert_eq!(device.facts().engine, "uring");
+            agrees_with_an_array(&*device, 4096);
+            survives_a_crowd(&device);
+            let exec = exec();
+            let bytes = pattern(8192, 1);
+            device.write_at(&exec, 0, &Abd::from_slice(&bytes)).unwrap();
+            assert_eq!(device.read_at(&exec, 100, 5000).unwrap().to_vec(), bytes[100..5100], "part of a sector is read");
+            assert_eq!(device.write_at(&exec, 100, &Abd::from_slice(&[1])), Err(DeviceError::Misaligned));
+            let crooked = Abd::from_slice(&pattern(8193, 2)).slice(1..8193);
+            device.write_at(&exec, 4096, &crooked).unwrap();
+            assert_eq!(device.read_at(&exec, 4096, 8192).unwrap(), crooked, "memory that is not aligned is copied");
+        }
+        Err(_) => assert_eq!(file.open(Engine::Auto).unwrap().facts().engine, "psync"),
+    }
+}
+
+/// A file cut short behind our back is an error, neither a hang nor zeros.
+#[test]
+fn the_end_of_a_shrunken_file_is_reported() {
+    for engine in [Engine::Psync, Engine::Uring] {
+        let file = Scratch::new(&format!("short-{engine:?}"), SIZE as u64);
+        let Ok(device) = file.open(engine) else { continue };
+        let exec = exec();
+        std::fs::File::options().write(true).open(&file.0).unwrap().set_len(8192).unwrap();
+        assert_eq!(device.read_at(&exec, 4096, 8192), Err(DeviceError::Short));
+        assert_eq!(device.refresh_size(), 8192);
+        assert_eq!(device.read_at(&exec, 4096, 8192), Err(DeviceError::OutOfRange));
+    }
+}
+
+/// Two owners of one pool destroy it: the second exclusive open is refused while the first lives.
+#[test]
+fn an_exclusive_holder_keeps_others_out() {
+    for engine in [Engine::Psync, Engine::Uring] {
+        let file = Scratch::new(&format!("lock-{engine:?}"), SIZE as u64);
+        let options = OpenOptions { exclusive: true, engine, ..OpenOptions::default() };
+        let Ok(holder) = open(&file.0, &options) else { continue };
+        assert_eq!(open(&file.0, &options).map(|_| ()), Err(DeviceError::Busy));
+        let read_only = OpenOptions { read_only: true, ..options };
+        assert_eq!(open(&file.0, &read_only).map(|_| ()), Err(DeviceError::Busy));
+        assert!(open(&file.0, &OpenOptions::default()).is_ok(), "looking at labels is not refused");
+        drop(holder);
+        let reader = open(&file.0, &read_only).unwrap();
+        assert!(open(&file.0, &read_only).is_ok());
+        let refused = reader.write_at(&exec(), 0, &Abd::zeroed(4096));
+        assert_eq!(refused, Err(DeviceError::ReadOnly));
+    }
+}
+
+#[test]
+fn wrong_paths_are_named() {
+    let options = OpenOptions::default();
+    assert_eq!(open("/no/such/device".as_ref(), &options).map(|_| ()), Err(DeviceError::NotFound));
+    assert_eq!(open("/".as_ref(), &options).map(|_| ()), Err(DeviceError::NotADevice));
+    assert_eq!(open("/dev/null".as_ref(), &options).map(|_| ()), Err(DeviceError::NotADevice));
+    let facts = DeviceFacts { physical_sector_bytes: 4096, ..DeviceFacts::solid("mem", "mem") };
+    assert_eq!(MemDevice::new("mem", 8192).with_facts(facts).ashift(), 12);
+    assert_eq!(DeviceError::from_errno(libc::ENOSPC), DeviceError::NoSpace);
+}
