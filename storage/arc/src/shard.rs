@@ -13,14 +13,14 @@
 use crate::key::{Key, KeyMap};
 use crate::lists::{Links, List};
 use crate::stats::Counters;
-use abd::Abd;
+use abd::{Abd, PAGE_BYTES};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What an entry costs beside its data, in bytes.
 pub(crate) const HEADER_BYTES: u64 = 160;
 /// A second use sooner than this does not make a block frequently used (OpenZFS: `ARC_MINTIME`, 62 ms).
 const FREQUENT_AFTER_NS: u64 = 62_000_000;
-/// Share of the shard that decompressed copies may hold under pressure (OpenZFS: `dbuf_cache_shift` 5).
-const OVERHEAD_SHIFT: u32 = 5;
 /// A ghost hit on metadata weighs this much more than one on data (OpenZFS: `zfs_arc_meta_balance` 500 %).
 const METADATA_WEIGHT: f64 = 5.0;
 
@@ -53,6 +53,11 @@ pub(crate) enum Access {
     Prefetch,
 }
 
+/// What a buffer costs: whole pages.
+pub(crate) fn charge(data: &Abd) -> u64 {
+    data.len().next_multiple_of(PAGE_BYTES) as u64
+}
+
 /// What a block's entry holds: bytes as on disk, bytes as read, or both.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Body {
@@ -62,17 +67,17 @@ pub(crate) struct Body {
 
 impl Body {
     fn physical_bytes(&self) -> u64 {
-        self.physical.as_ref().map_or(0, |abd| abd.len() as u64)
+        self.physical.as_ref().map_or(0, charge)
     }
     fn logical_bytes(&self) -> u64 {
-        self.logical.as_ref().map_or(0, |abd| abd.len() as u64)
+        self.logical.as_ref().map_or(0, charge)
     }
     /// Bytes held.
     pub(crate) fn bytes(&self) -> u64 {
         self.physical_bytes() + self.logical_bytes()
     }
     /// Bytes of decompressed copies: those that could be made again from the physical bytes.
-    fn overhead_bytes(&self) -> u64 {
+    pub(crate) fn overhead_bytes(&self) -> u64 {
         if self.physical.is_some() { self.logical_bytes() } else { 0 }
     }
 }
@@ -128,6 +133,10 @@ pub(crate) struct Shard {
     sizes: [[u64; 2]; 4],
     copies: List,
     overhead: u64,
+    /// Bytes held in compressed form.
+    compressed: u64,
+    /// Bytes of decompressed copies in all shards of the cache.
+    copies_total: Arc<AtomicU64>,
     /// Target share of metadata, and of recently (not frequently) used bytes within data and metadata.
     metadata_share: f64,
     recent_share: [f64; 2],
@@ -144,6 +153,8 @@ impl Default for Shard {
             sizes: [[0; 2]; 4],
             copies: List::default(),
             overhead: 0,
+            compressed: 0,
+            copies_total: Arc::default(),
             metadata_share: 0.25,
             recent_share: [0.5; 2],
             counters: Counters::default(),
@@ -152,9 +163,21 @@ impl Default for Shard {
 }
 
 impl Shard {
+    /// An empty shard of a cache that counts its decompressed copies in `copies_total`.
+    pub(crate) fn new(copies_total: Arc<AtomicU64>) -> Shard {
+        Shard { copies_total, ..Shard::default() }
+    }
     /// Bytes of blocks on a list of live or ghost entries.
     pub(crate) fn size(&self, state: State, kind: Kind) -> u64 {
         self.sizes[state as usize][kind as usize]
+    }
+    /// Bytes of compressed data, and of everything alive.
+    pub(crate) fn compressed_and_all(&self) -> (u64, u64) {
+        (self.compressed, self.live_bytes())
+    }
+    /// Target shares in 2⁻³² (OpenZFS: `arc_meta`, `arc_pd`, `arc_pm`).
+    pub(crate) fn targets(&self) -> [u64; 3] {
+        [self.metadata_share, self.recent_share[0], self.recent_share[1]].map(|share| (share * 4_294_967_296.0) as u64)
     }
     /// Bytes of decompressed copies.
     pub(crate) fn overhead(&self) -> u64 {
@@ -183,17 +206,22 @@ impl Shard {
         self.lists[state as usize][kind as usize].remove(&mut self.slab, index, |entry| &mut entry.links);
         self.sizes[state as usize][kind as usize] -= size;
     }
+    /// Accounts for what the entry holds; undone by `unlink_copy` before the body changes.
     fn link_copy(&mut self, index: u32) {
+        self.compressed += self.slab[index as usize].body.physical_bytes();
         let overhead = self.slab[index as usize].body.overhead_bytes();
         if overhead > 0 {
             self.overhead += overhead;
+            self.copies_total.fetch_add(overhead, Ordering::Relaxed);
             self.copies.push_front(&mut self.slab, index, |entry| &mut entry.copies);
         }
     }
     fn unlink_copy(&mut self, index: u32) {
+        self.compressed -= self.slab[index as usize].body.physical_bytes();
         let overhead = self.slab[index as usize].body.overhead_bytes();
         if overhead > 0 {
             self.overhead -= overhead;
+            self.copies_total.fetch_sub(overhead, Ordering::Relaxed);
             self.copies.remove(&mut self.slab, index, |entry| &mut entry.copies);
         }
     }
@@ -302,6 +330,7 @@ impl Shard {
             return false;
         }
         self.unlink(index);
+        self.unlink_copy(index);
         let entry = &mut self.slab[index as usize];
         entry.body.logical = Some(logical.clone());
         entry.size = entry.body.bytes();
@@ -334,9 +363,6 @@ impl Shard {
     pub(crate) fn evict(&mut self, need: u64) -> Freed {
         let mut freed = Freed::default();
         while freed.bytes < need {
-            if self.overhead > self.live_bytes() >> OVERHEAD_SHIFT && self.drop_copy(&mut freed) {
-                continue;
-            }
             let Some(index) = self.victim() else {
                 if !self.drop_ghost(&mut freed) {
                     break;
@@ -349,6 +375,13 @@ impl Shard {
         freed
     }
 
+    /// Gives back at least `need` bytes of decompressed copies unless there are no more.
+    pub(crate) fn evict_copies(&mut self, need: u64) -> Freed {
+        let mut freed = Freed::default();
+        while freed.bytes < need && self.drop_copy(&mut freed) {}
+        freed
+    }
+
     /// Drops the decompressed copy used least recently; its physical bytes stay.
     fn drop_copy(&mut self, freed: &mut Freed) -> bool {
         let Some(index) = self.copies.back() else { return false };
@@ -358,6 +391,7 @@ impl Shard {
         freed.take(Body { physical: None, logical: entry.body.logical.take() });
         entry.size = entry.body.bytes();
         self.link(index);
+        self.link_copy(index);
         true
     }
 
@@ -369,8 +403,7 @@ impl Shard {
         kinds.into_iter().find_map(|kind| {
             let recent = self.size(State::Mru, kind) as f64;
             let all = recent + self.size(State::Mfu, kind) as f64;
-            let states =
-                if recent > all * self.recent_share[kind as usize] { [State::Mru, State::Mfu] } else { [State::Mfu, State::Mru] };
+            let states = if recent > all * self.recent_share[kind as usize] { [State::Mru, State::Mfu] } else { [State::Mfu, State::Mru] };
             states.into_iter().find_map(|state| self.lists[state as usize][kind as usize].back())
         })
     }

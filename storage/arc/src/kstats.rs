@@ -1,0 +1,132 @@
+//! The cache's statistics under OpenZFS's names (`arcstats`), so that `arcstat` and exporters read them.
+//!
+//! Entries that have no counterpart here (second-level cache, kernel memory) are shown as zero: tools expect their names.
+
+use crate::cache::Cache;
+use crate::shard::{Access, HEADER_BYTES, Kind, State};
+use kstat::{Kstat, Value};
+
+const DEMAND: usize = Access::Demand as usize;
+const PREFETCH: usize = Access::Prefetch as usize;
+const DATA: usize = Kind::Data as usize;
+const METADATA: usize = Kind::Metadata as usize;
+
+/// Names that tools read and that mean nothing here.
+const ZEROS: [&str; 31] = [
+    "uncached_hits",
+    "mutex_miss",
+    "access_skip",
+    "evict_skip",
+    "evict_not_enough",
+    "evict_l2_cached",
+    "evict_l2_eligible",
+    "evict_l2_ineligible",
+    "hash_collisions",
+    "hash_chains",
+    "hash_chain_max",
+    "dbuf_size",
+    "dnode_size",
+    "bonus_size",
+    "other_size",
+    "anon_size",
+    "anon_data",
+    "anon_metadata",
+    "uncached_size",
+    "l2_hits",
+    "l2_misses",
+    "l2_feeds",
+    "l2_read_bytes",
+    "l2_write_bytes",
+    "l2_io_error",
+    "l2_cksum_bad",
+    "l2_size",
+    "l2_asize",
+    "l2_hdr_size",
+    "memory_throttle_count",
+    "arc_no_grow",
+];
+
+impl Cache {
+    /// The statistic to be registered as `zfs/arcstats`.
+    pub fn kstat(&self) -> Kstat {
+        let mut kstat = Kstat::named();
+        self.add_counters(&mut kstat);
+        self.add_sizes(&mut kstat);
+        for name in ZEROS {
+            kstat.computed(name, || Value::U64(0));
+        }
+        kstat
+    }
+
+    fn entry(&self, kstat: &mut Kstat, name: &str, value: impl Fn(&Cache) -> u64 + Send + Sync + 'static) {
+        let cache = self.clone();
+        kstat.computed(name, move || Value::U64(value(&cache)));
+    }
+
+    fn add_counters(&self, kstat: &mut Kstat) {
+        let sum = |table: [[u64; 2]; 2]| -> u64 { table.iter().flatten().sum() };
+        self.entry(kstat, "hits", move |cache| sum(cache.counters().hits));
+        self.entry(kstat, "iohits", |cache| cache.counters().joined);
+        self.entry(kstat, "misses", move |cache| sum(cache.counters().misses));
+        for (prefix, access, kind) in [
+            ("demand_data", DEMAND, DATA),
+            ("demand_metadata", DEMAND, METADATA),
+            ("prefetch_data", PREFETCH, DATA),
+            ("prefetch_metadata", PREFETCH, METADATA),
+        ] {
+            self.entry(kstat, &format!("{prefix}_hits"), move |cache| cache.counters().hits[access][kind]);
+            self.entry(kstat, &format!("{prefix}_iohits"), |_| 0);
+            self.entry(kstat, &format!("{prefix}_misses"), move |cache| cache.counters().misses[access][kind]);
+        }
+        for (index, name) in ["mru", "mfu"].into_iter().enumerate() {
+            self.entry(kstat, &format!("{name}_hits"), move |cache| cache.counters().list_hits[index]);
+            self.entry(kstat, &format!("{name}_ghost_hits"), move |cache| cache.counters().ghost_hits[index]);
+        }
+        self.entry(kstat, "deleted", |cache| cache.counters().evicted);
+        self.entry(kstat, "hash_elements", |cache| cache.fold_states(0, |sum, state| sum + state.shard.entries()));
+        for (index, name) in ["meta", "pd", "pm"].into_iter().enumerate() {
+            self.entry(kstat, name, move |cache| {
+                let (sum, count) = cache.fold_states((0, 0), |(sum, n), state| (sum + state.shard.targets()[index], n + 1));
+                sum / count
+            });
+        }
+    }
+
+    fn add_sizes(&self, kstat: &mut Kstat) {
+        self.entry(kstat, "c", Cache::max);
+        self.entry(kstat, "c_min", |_| 0);
+        self.entry(kstat, "c_max", Cache::max);
+        self.entry(kstat, "size", Cache::size);
+        self.entry(kstat, "compressed_size", |cache| {
+            cache.fold_states(0, |sum, state| {
+                let (_, all) = state.shard.compressed_and_all();
+                sum + all - state.shard.overhead()
+            })
+        });
+        self.entry(kstat, "uncompressed_size", |cache| {
+            cache.fold_states(0, |sum, state| {
+                let (compressed, all) = state.shard.compressed_and_all();
+                sum + all - compressed
+            })
+        });
+        self.entry(kstat, "overhead_size", |cache| cache.fold_states(0, |sum, state| sum + state.shard.overhead()));
+        self.entry(kstat, "hdr_size", |cache| cache.fold_states(0, |sum, state| sum + state.shard.entries() * HEADER_BYTES));
+        self.entry(kstat, "data_size", |cache| cache.bytes_of(&[State::Mru, State::Mfu], &[Kind::Data]));
+        self.entry(kstat, "metadata_size", |cache| cache.bytes_of(&[State::Mru, State::Mfu], &[Kind::Metadata]));
+        self.entry(kstat, "arc_meta_used", |cache| cache.bytes_of(&[State::Mru, State::Mfu], &[Kind::Metadata]));
+        for (name, state) in [("mru", State::Mru), ("mru_ghost", State::MruGhost), ("mfu", State::Mfu), ("mfu_ghost", State::MfuGhost)] {
+            self.entry(kstat, &format!("{name}_size"), move |cache| cache.bytes_of(&[state], &[Kind::Data, Kind::Metadata]));
+            for (suffix, kind) in [("data", Kind::Data), ("metadata", Kind::Metadata)] {
+                self.entry(kstat, &format!("{name}_{suffix}"), move |cache| cache.bytes_of(&[state], &[kind]));
+                self.entry(kstat, &format!("{name}_evictable_{suffix}"), move |cache| cache.bytes_of(&[state], &[kind]));
+            }
+        }
+    }
+
+    fn bytes_of(&self, states: &[State], kinds: &[Kind]) -> u64 {
+        self.fold_states(0, |sum, cell| {
+            let here = states.iter().flat_map(|&state| kinds.iter().map(move |&kind| (state, kind)));
+            sum + here.map(|(state, kind)| cell.shard.size(state, kind)).sum::<u64>()
+        })
+    }
+}

@@ -1,0 +1,371 @@
+//! Tests of the policy and of the cache over a real pipeline.
+
+use crate::Cache;
+use crate::key::Key;
+use crate::shard::{Access, Body, HEADER_BYTES, Kind, Lookup, Shard};
+use abd::Abd;
+use device::{BlockDevice, DeviceFacts, DeviceIo, DeviceOp, MemDevice};
+use exec::{Exec, Executor, Inline, Mutex, Pool};
+use kstat::NoEvents;
+use metaslab::Allocator;
+use ondisk::{BlockId, BlockPtr, Bookmark, Compression, Level, ObjectId, ObjectType, ObjsetId, Txg};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use vdev::{TopKind, VdevTree};
+use zio::{Facts, PoolView, WriteRequest, Zio};
+
+/// A memory device that counts reads and can hold them back.
+#[derive(Debug)]
+struct Gate {
+    mem: MemDevice,
+    reads: AtomicU64,
+    held: Mutex<Option<Vec<DeviceIo>>>,
+}
+
+impl BlockDevice for Gate {
+    fn submit(&self, io: DeviceIo) {
+        if let DeviceOp::Read(_) = &io.op {
+            self.reads.fetch_add(1, Ordering::Relaxed);
+            if let Some(held) = &mut *self.held.lock() {
+                return held.push(io);
+            }
+        }
+        self.mem.submit(io);
+    }
+    fn facts(&self) -> &DeviceFacts {
+        self.mem.facts()
+    }
+    fn size_bytes(&self) -> u64 {
+        self.mem.size_bytes()
+    }
+}
+
+struct Rig {
+    inline: Arc<Inline>,
+    device: Arc<Gate>,
+    cache: Cache,
+}
+
+const LEAF_BYTES: u64 = 64 << 20;
+
+fn cache_on(exec: Exec, max: u64) -> (Arc<Gate>, Cache) {
+    let tree = Arc::new(VdevTree::simple(&[(TopKind::Leaf, 1)], 9, LEAF_BYTES).expect("one leaf is a tree"));
+    let allocator = Arc::new(Allocator::new(&tree, 1));
+    for metaslab in 0..allocator.metaslab_count(tree.tops[0].id) {
+        allocator.load(tree.tops[0].id, metaslab, &[]).expect("an empty metaslab loads");
+    }
+    let mem = MemDevice::new("d0", (LEAF_BYTES + (5 << 20)) as usize);
+    let device = Arc::new(Gate { mem, reads: AtomicU64::new(0), held: Mutex::new(None) });
+    let facts = Facts { writeable: true, ..Facts::default() };
+    let view = PoolView { tree, devices: vec![Some(device.clone() as Arc<dyn BlockDevice>)], allocator, facts };
+    (device, Cache::new(Zio::new(exec, view, Arc::new(NoEvents)), max))
+}
+
+impl Rig {
+    fn new(max: u64) -> Rig {
+        let inline = Arc::new(Inline::new(3));
+        let (device, cache) = cache_on(inline.clone(), max);
+        Rig { inline, device, cache }
+    }
+    fn write(&self, request: WriteRequest) -> BlockPtr {
+        let got: Arc<Mutex<Option<BlockPtr>>> = Arc::default();
+        let slot = got.clone();
+        self.cache.write(request, Box::new(move |result| *slot.lock() = result.ok()));
+        while self.inline.step() {}
+        got.lock().take().expect("the write succeeds")
+    }
+    fn reads(&self) -> u64 {
+        self.device.reads.load(Ordering::Relaxed)
+    }
+    fn read(&self, bp: &BlockPtr) -> Abd {
+        let data = self.cache.read(bp, &bookmark(0)).expect("the block reads");
+        assert!(self.cache.size() <= self.cache.max(), "{} of {}", self.cache.size(), self.cache.max());
+        data
+    }
+}
+
+fn bookmark(block: u64) -> Bookmark {
+    Bookmark { objset: ObjsetId(54), object: ObjectId(2), level: Level(0), block: BlockId(block) }
+}
+
+fn pattern(seed: u64, length: usize) -> Abd {
+    let mut z = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let mut bytes = Vec::with_capacity(length + 32);
+    while bytes.len() < length {
+        z ^= z << 13;
+        z ^= z >> 7;
+        z ^= z << 17;
+        bytes.extend_from_slice(&z.to_le_bytes());
+        bytes.extend_from_slice(b"the same words again and");
+    }
+    Abd::from_slice(&bytes[..length])
+}
+
+fn request(seed: u64, length: usize) -> WriteRequest {
+    WriteRequest::new(Txg(10), pattern(seed, length), bookmark(seed), ObjectType::PLAIN_FILE_CONTENTS)
+}
+
+/// Whatever is written, read, rewritten, freed, evicted: a reader must see the last contents, and memory must stay in budget.
+#[test]
+fn random_operations_match_a_map_within_the_budget() {
+    for seed in 1..=4u64 {
+        let rig = Rig::new(1 << 20);
+        let mut model: BTreeMap<u64, (BlockPtr, Abd)> = BTreeMap::new();
+        let mut random = seed;
+        let mut next = |bound: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (random >> 33) % bound
+        };
+        for step in 0..3000u64 {
+            let slot = next(60);
+            match next(12) {
+                0..=2 => {
+                    let mut wanted = request(step + 1, [512, 4096, 20_480, 131_072][next(4) as usize]);
+                    wanted.compression = if next(2) == 0 { Compression::LZ4 } else { Compression::OFF };
+                    let data = wanted.data.clone();
+                    let old = model.remove(&slot);
+                    if let Some((bp, _)) = &old {
+                        (wanted.previous, wanted.pass) = (*bp, 2);
+                    }
+                    let bp = rig.write(wanted);
+                    if let Some((old, _)) = old.filter(|(old, _)| old.dva(0) != bp.dva(0)) {
+                        rig.cache.free(Txg(10), &old);
+                    }
+                    model.insert(slot, (bp, data));
+                }
+                3 => rig.cache.set_max([1 << 20, 300 << 10, 64 << 10, 0][next(4) as usize]),
+                4 => {
+                    if let Some((bp, _)) = model.get(&slot) {
+                        rig.cache.prefetch(bp, &bookmark(slot));
+                    }
+                }
+                5 if next(20) == 0 => rig.cache.clear(),
+                6 => {
+                    if let Some((bp, _)) = model.remove(&slot) {
+                        rig.cache.free(Txg(10), &bp);
+                    }
+                }
+                7 => rig.inline.sleep_ns(100_000_000),
+                _ => {
+                    if let Some((bp, data)) = model.get(&slot) {
+                        assert!(rig.read(bp) == *data, "seed {seed} step {step}");
+                        if let Some(cached) = rig.cache.cached(bp) {
+                            assert!(cached == *data, "seed {seed} step {step}: cached");
+                        }
+                    }
+                }
+            }
+            assert!(rig.cache.size() <= rig.cache.max(), "seed {seed} step {step}");
+        }
+        rig.cache.clear();
+        assert_eq!(rig.cache.size(), 0, "every byte charged is given back");
+    }
+}
+
+/// Threads that read, write and shrink the cache at the same time must get right bytes and never exceed the budget.
+#[test]
+fn threads_share_the_cache_within_the_budget() {
+    let exec: Exec = Arc::new(Pool::new(2));
+    let (_device, cache) = cache_on(exec.clone(), 2 << 20);
+    let blocks: Vec<(BlockPtr, Abd)> = (0..64)
+        .map(|n| {
+            let mut wanted = request(n + 1, 65_536);
+            wanted.compression = Compression::LZ4;
+            let data = wanted.data.clone();
+            (cache.zio().write_wait(wanted).expect("the write succeeds"), data)
+        })
+        .collect();
+    let blocks = Arc::new(blocks);
+    let workers: Vec<_> = (0..4u64)
+        .map(|worker| {
+            let (cache, blocks) = (cache.clone(), blocks.clone());
+            exec.spawn_operation(
+                "reader",
+                Box::new(move || {
+                    for step in 0..2000u64 {
+                        let (bp, data) = &blocks[((step * (worker + 3)) ^ (step >> 3)) as usize % blocks.len()];
+                        assert!(cache.read(bp, &bookmark(0)).expect("the block reads") == *data);
+                        assert!(cache.size() <= 2 << 20);
+                        if step % 97 == 0 {
+                            cache.set_max(if worker % 2 == 0 { 1 << 20 } else { 2 << 20 });
+                        }
+                        if step % 31 == worker {
+                            cache.insert_written(bp, data.clone());
+                        }
+                    }
+                }),
+            )
+        })
+        .collect();
+    workers.into_iter().for_each(exec::OperationHandle::join);
+    let (bp, data) = &blocks[5];
+    assert!(cache.read(bp, &bookmark(0)).expect("the block reads") == *data);
+    cache.clear();
+    assert_eq!(cache.size(), 0, "every byte charged is given back");
+}
+
+/// Many readers of one cold block must cost one device read.
+#[test]
+fn concurrent_misses_share_one_read() {
+    let rig = Rig::new(1 << 20);
+    let bp = rig.write(request(1, 4096));
+    rig.cache.clear();
+    *rig.device.held.lock() = Some(Vec::new());
+    let before = rig.reads();
+    let got = Arc::new(AtomicU64::new(0));
+    for _ in 0..5 {
+        let got = got.clone();
+        rig.cache.read_then(
+            &bp,
+            &bookmark(1),
+            Box::new(move |result| {
+                assert!(result.expect("the block reads") == pattern(1, 4096));
+                got.fetch_add(1, Ordering::Relaxed);
+            }),
+        );
+    }
+    rig.cache.prefetch(&bp, &bookmark(1));
+    assert_eq!((rig.reads() - before, got.load(Ordering::Relaxed)), (1, 0));
+    let held = rig.device.held.lock().take().expect("reads were held");
+    held.into_iter().for_each(|io| rig.device.mem.submit(io));
+    while rig.inline.step() {}
+    assert_eq!(got.load(Ordering::Relaxed), 5);
+    rig.read(&bp);
+    assert_eq!(rig.reads() - before, 1, "the block stayed in the cache");
+}
+
+/// A block freed while it is read must not come back from the cache when its address is used again.
+#[test]
+fn a_block_freed_while_read_is_not_kept() {
+    let rig = Rig::new(1 << 20);
+    let bp = rig.write(request(1, 4096));
+    rig.cache.clear();
+    *rig.device.held.lock() = Some(Vec::new());
+    rig.cache.read_then(&bp, &bookmark(1), Box::new(|result| assert!(result.is_ok())));
+    rig.cache.free(Txg(10), &bp);
+    let held = rig.device.held.lock().take().expect("reads were held");
+    held.into_iter().for_each(|io| rig.device.mem.submit(io));
+    while rig.inline.step() {}
+    assert!(rig.cache.cached(&bp).is_none());
+    assert_eq!(rig.cache.size(), 0);
+}
+
+/// Written data must be readable without touching the device, and a hit must not copy.
+#[test]
+fn written_blocks_are_warm_without_a_copy() {
+    let rig = Rig::new(1 << 20);
+    let wanted = request(1, 65_536);
+    let source = wanted.data.as_contiguous().map(<[u8]>::as_ptr);
+    let bp = rig.write(wanted);
+    let before = rig.reads();
+    assert_eq!(rig.read(&bp).as_contiguous().map(<[u8]>::as_ptr), source);
+    assert_eq!(rig.reads(), before);
+}
+
+/// A working set that fits in compressed form must stay in memory.
+#[test]
+fn compressed_blocks_take_compressed_space() {
+    let rig = Rig::new(1 << 20);
+    let blocks: Vec<BlockPtr> = (0..12)
+        .map(|n| {
+            let mut wanted = request(n + 1, 131_072);
+            wanted.compression = Compression::LZ4;
+            rig.write(wanted)
+        })
+        .collect();
+    assert!(blocks[0].psize() <= 80 << 10, "the pattern compresses: {:?}", blocks[0]);
+    rig.cache.clear();
+    let warm = |rig: &Rig| blocks.iter().enumerate().for_each(|(n, bp)| assert!(rig.read(bp) == pattern(n as u64 + 1, 131_072)));
+    warm(&rig);
+    let before = rig.reads();
+    warm(&rig);
+    assert_eq!(rig.reads(), before, "1.5 MiB of data fit into 1 MiB");
+}
+
+/// Reading a large file once must not throw out what is used again and again.
+#[test]
+fn a_scan_does_not_evict_the_frequently_used() {
+    let rig = Rig::new(2 << 20);
+    let hot: Vec<BlockPtr> = (0..8).map(|n| rig.write(request(n + 1, 32_768))).collect();
+    for _ in 0..4 {
+        rig.inline.sleep_ns(100_000_000);
+        hot.iter().for_each(|bp| drop(rig.read(bp)));
+    }
+    for n in 0..400 {
+        rig.write(request(1000 + n, 32_768));
+    }
+    let before = rig.reads();
+    hot.iter().for_each(|bp| drop(rig.read(bp)));
+    assert_eq!(rig.reads(), before);
+}
+
+/// A pool written by a big-endian machine must read as if written by ours.
+#[test]
+fn foreign_blocks_are_swapped_by_type() {
+    let rig = Rig::new(1 << 20);
+    let words: Vec<u8> = (0..512u64).flat_map(u64::to_be_bytes).collect();
+    let data = Abd::from_slice(&words);
+    let mut bp = rig.write(WriteRequest::new(Txg(10), data, bookmark(1), ObjectType::UINT64_OTHER));
+    rig.cache.clear();
+    bp.set_little_endian(false);
+    bp.set_checksum(kernels::checksum(bp.checksum_kind(), &[&words], kernels::ByteOrder::Big).expect("fletcher4 is supported"));
+    let expected: Vec<u8> = (0..512u64).flat_map(u64::to_le_bytes).collect();
+    assert_eq!(rig.read(&bp).to_vec(), expected);
+    assert_eq!(rig.read(&bp).to_vec(), expected, "and from the cache");
+}
+
+/// Monitoring reads the numbers by these names.
+#[test]
+fn arcstats_has_the_names_that_tools_read() {
+    let rig = Rig::new(1 << 20);
+    let bp = rig.write(request(1, 4096));
+    rig.read(&bp);
+    rig.cache.clear();
+    rig.read(&bp);
+    let kstat = rig.cache.kstat();
+    let values: BTreeMap<&str, kstat::Value> = kstat.values().into_iter().collect();
+    let value = |name: &str| values.get(name).cloned();
+    assert_eq!(value("hits"), Some(kstat::Value::U64(1)));
+    assert_eq!(value("misses"), Some(kstat::Value::U64(1)));
+    assert_eq!(value("mru_ghost_hits"), Some(kstat::Value::U64(0)));
+    assert_eq!(value("size"), Some(kstat::Value::U64(rig.cache.size())));
+    assert_eq!(value("c_max"), Some(kstat::Value::U64(1 << 20)));
+    for name in ["c", "mfu_hits", "compressed_size", "uncompressed_size", "overhead_size", "evict_skip", "demand_data_hits"] {
+        assert!(value(name).is_some(), "{name}");
+    }
+}
+
+/// The charge that a shard reports must be the sum of what it holds, or the budget drifts away from the truth.
+#[test]
+fn a_shard_reports_every_byte() {
+    let mut shard = Shard::default();
+    let (mut charged, mut random) = (0u64, 9u64);
+    for step in 0..20_000u64 {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let key = Key::test(random >> 40 & 63);
+        let kind = if random & 1 << 50 == 0 { Kind::Data } else { Kind::Metadata };
+        match random >> 60 {
+            0..=4 => {
+                let physical = (random & 1 << 51 != 0).then(|| Abd::zeroed(1024));
+                let logical = (physical.is_none() || random & 1 << 52 != 0).then(|| Abd::zeroed(9000));
+                let body = Body { physical, logical };
+                charged += HEADER_BYTES + body.bytes();
+                charged -= shard.insert(key, 1, kind, body, Access::Demand, step * 40_000_000).bytes;
+            }
+            5..=9 => {
+                let found = shard.lookup(&key, 1, Access::Demand, kind, step * 40_000_000);
+                if let Lookup::Compressed(_) = found {
+                    let logical = Abd::zeroed(9000);
+                    charged += if shard.attach(&key, 1, &logical) { 12_288 } else { 0 };
+                }
+            }
+            10 => charged -= shard.remove(&key).bytes,
+            _ if random & 1 << 53 == 0 => charged -= shard.evict(random >> 44 & 0x7FFF).bytes,
+            _ => {}
+        }
+        assert_eq!(charged, shard.charged(), "step {step}");
+    }
+    charged -= shard.evict(u64::MAX).bytes;
+    assert_eq!((charged, shard.entries(), shard.overhead()), (0, 0, 0));
+}
