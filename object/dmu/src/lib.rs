@@ -30,15 +30,21 @@ pub use ports::{BlockIo, BlockLedger, BlockWrite, ObjectOwner, ObjsetHook, Owner
 pub use props::{ObjsetProps, RedundantMetadata, SyncMode};
 
 mod budget;
+mod context;
 mod dnode;
 mod objset;
+mod state;
+mod sync;
 mod tx;
 mod txg;
 
 pub use dnode::{Dnode, DnodeInfo, UserData};
-pub use objset::{GROUPUSED_OBJECT, NewObject, Objset, ObjsetEnv, PROJECTUSED_OBJECT, USERUSED_OBJECT};
+pub use objset::{NewObject, Objset, ObjsetEnv};
+pub use ondisk::{GROUPUSED_OBJECT, PROJECTUSED_OBJECT, USERUSED_OBJECT};
 pub use tx::Tx;
 pub use txg::{TxgConfig, TxgManager};
 
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+#[cfg(test)]
+mod tests;

@@ -6,6 +6,7 @@ use crate::{BlockError, DmuError, Objset, SyncError, Tx};
 use abd::Abd;
 use exec::Exec;
 use ondisk::{BlockPtr, Bookmark, Checksum, Compression, ObjectType, Txg};
+use std::sync::Arc;
 
 /// The callback of [`BlockIo::write`]: the new pointer, or why there is none. Runs exactly once and never waits.
 pub type WriteDone = Box<dyn FnOnce(Result<BlockPtr, BlockError>) + Send>;
@@ -100,7 +101,7 @@ pub trait ObjsetHook: Send + Sync {
     /// The owner that `bonus` (and the spill block, when there is one) tells; `None` when the object isn't charged.
     fn owner(&self, bonus_type: ObjectType, bonus: &[u8], spill: Option<&Abd>) -> Option<ObjectOwner>;
     /// Applies the txg's changes to the accounting objects (-1, -2, -3), in syncing context.
-    fn apply(&self, objset: &Objset, deltas: &[OwnerDelta], tx: &Tx) -> Result<(), DmuError>;
+    fn apply(&self, objset: &Arc<Objset>, deltas: &[OwnerDelta], tx: &Tx) -> Result<(), DmuError>;
 }
 
 /// The pool's side of a txg: writes everything dirty and moves the uberblock.

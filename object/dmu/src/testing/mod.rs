@@ -10,6 +10,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+mod verify;
+
+pub use verify::{TreeFault, TreeFaultKind, verify_tree};
+
 /// A stored block.
 #[derive(Clone, Debug)]
 pub struct StoredBlock {
@@ -19,6 +23,8 @@ pub struct StoredBlock {
     pub bp: BlockPtr,
     /// The ledger says it is referenced.
     pub born: bool,
+    /// The txg in which the ledger said that it no longer is. Its bytes stay for two more txgs, as on a real pool.
+    pub killed: Option<Txg>,
 }
 
 #[derive(Default)]
@@ -107,9 +113,23 @@ impl MemBlockIo {
         self.store.lock().violations.clone()
     }
 
-    /// Offsets of all blocks that were written and not freed.
+    /// Offsets of all blocks that were written and neither freed nor killed.
     pub fn live_blocks(&self) -> BTreeSet<u64> {
-        self.store.lock().blocks.keys().copied().collect()
+        self.store.lock().blocks.iter().filter(|(_, block)| block.killed.is_none()).map(|(&offset, _)| offset).collect()
+    }
+
+    /// `txg` is on disk: what was killed two txgs earlier is gone now.
+    pub fn commit(&self, txg: Txg) {
+        self.store.lock().blocks.retain(|_, block| block.killed.is_none_or(|killed| killed.0 + 2 > txg.0));
+    }
+
+    /// Power was cut before `txg` was on disk: its writes are gone and its kills never happened.
+    pub fn crash(&self, txg: Txg) {
+        let mut store = self.store.lock();
+        store.blocks.retain(|_, block| block.bp.birth() < txg);
+        for block in store.blocks.values_mut().filter(|block| block.killed.is_some_and(|killed| killed >= txg)) {
+            block.killed = None;
+        }
     }
 
     /// The block at an offset, when it is live.
@@ -163,17 +183,8 @@ impl MemBlockIo {
         bp.set_fill(write.fill);
         bp.set_checksum(sum(&write.data));
         let born = rewrites && store.blocks.get(&bp.dva(0).offset).is_some_and(|old| old.born);
-        store.blocks.insert(bp.dva(0).offset, StoredBlock { data: write.data.clone(), bp, born });
+        store.blocks.insert(bp.dva(0).offset, StoredBlock { data: write.data.clone(), bp, born, killed: None });
         bp
-    }
-
-    fn remove(&self, bp: &BlockPtr, killed: bool) {
-        let mut store = self.store.lock();
-        match store.blocks.remove(&bp.dva(0).offset) {
-            None => store.violations.push("free of a block that is not live"),
-            Some(block) if block.born != killed => store.violations.push("killed without birth, or freed while referenced"),
-            Some(_) => {}
-        }
     }
 }
 
@@ -196,8 +207,17 @@ impl BlockIo for Arc<MemBlockIo> {
         };
         self.exec.spawn(TaskClass::Write, Box::new(job));
     }
+    fn cached(&self, bp: &BlockPtr) -> Option<Abd> {
+        let store = self.store.lock();
+        store.blocks.get(&bp.dva(0).offset).filter(|block| block.bp == *bp).map(|block| block.data.clone())
+    }
     fn free(&self, _txg: Txg, bp: &BlockPtr) {
-        self.remove(bp, false);
+        let mut store = self.store.lock();
+        match store.blocks.remove(&bp.dva(0).offset) {
+            None => store.violations.push("free of a block that is not live"),
+            Some(block) if block.born => store.violations.push("free of a block that is referenced"),
+            Some(_) => {}
+        }
     }
     fn dsize(&self, bp: &BlockPtr) -> u64 {
         bp.asize()
@@ -212,8 +232,14 @@ impl BlockLedger for MemBlockIo {
             _ => store.violations.push("birth of a block that was not written, or twice"),
         }
     }
-    fn kill(&self, _txg: Txg, bp: &BlockPtr) {
-        self.remove(bp, true);
+    fn kill(&self, txg: Txg, bp: &BlockPtr) {
+        let mut store = self.store.lock();
+        match store.blocks.get_mut(&bp.dva(0).offset) {
+            None => store.violations.push("kill of a block that is not live"),
+            Some(block) if block.killed.is_some() => store.violations.push("kill of a block for the second time"),
+            Some(block) if !block.born => store.violations.push("kill of a block that was never born"),
+            Some(block) => block.killed = Some(txg),
+        }
     }
     fn dirtied(&self, txg: Txg) {
         self.store.lock().dirtied.insert(txg.0);
@@ -230,11 +256,13 @@ pub struct TestPool {
     pub txgs: Arc<TxgManager>,
 }
 
-struct SyncOne(Arc<Objset>);
+struct SyncOne(Arc<Objset>, Arc<MemBlockIo>);
 
 impl TxgSync for SyncOne {
     fn sync_txg(&self, txg: Txg) -> Result<(), SyncError> {
-        self.0.sync(txg).map(|_| ()).map_err(SyncError::from)
+        self.0.sync(txg)?;
+        self.1.commit(txg);
+        Ok(())
     }
 }
 
@@ -244,12 +272,18 @@ impl TestPool {
         let env = Self::env(&io);
         let txgs = TxgManager::new(io.exec.clone(), Txg(3), TxgConfig::default());
         let objset = Objset::create(env, kind, props, &txgs.assign(0)?)?;
-        txgs.start(Arc::new(SyncOne(objset.clone())));
+        txgs.start(Arc::new(SyncOne(objset.clone(), io.clone())));
         Ok(TestPool { io, objset, txgs })
     }
 
-    fn env(io: &Arc<MemBlockIo>) -> ObjsetEnv {
+    /// The store and the accounting of [`TestPool`], for object sets without a [`TxgManager`].
+    pub fn env(io: &Arc<MemBlockIo>) -> ObjsetEnv {
         ObjsetEnv { io: Arc::new(io.clone()), ledger: Some(io.clone()), id: ObjsetId(54) }
+    }
+
+    /// Everything that should hold after a sync: the tree adds up, nothing leaked, nothing was freed twice.
+    pub fn check(&self) -> Result<(), TreeFault> {
+        verify_tree(&self.io, self.objset.root_bp())
     }
 
     /// Syncs what is open.
@@ -263,7 +297,7 @@ impl TestPool {
         self.txgs.stop()?;
         let objset = Objset::open(Self::env(&self.io), self.objset.root_bp(), self.objset.props())?;
         let txgs = TxgManager::new(self.io.exec.clone(), synced, TxgConfig::default());
-        txgs.start(Arc::new(SyncOne(objset.clone())));
+        txgs.start(Arc::new(SyncOne(objset.clone(), self.io.clone())));
         Ok(TestPool { io: self.io, objset, txgs })
     }
 }

@@ -1,0 +1,263 @@
+//! Modifying: dirty blocks of the open txg, freed ranges, and the block size.
+//!
+//! A whole block is replaced without a look at the old one. A part of a block needs the old bytes: those of an older dirty
+//! txg are shared until written to, clean ones are read first, outside of all locks.
+
+use super::Dnode;
+use super::read::{Fetched, segments};
+use crate::state::{DirtyBlock, Found, State};
+use crate::{DmuError, Tx};
+use abd::Abd;
+use ondisk::{BLOCK_BYTES_MAX, BlockId, SECTOR_BYTES};
+use std::sync::Arc;
+
+/// True when the second look found what the first one saw, so that bytes read in between are still right.
+fn is_same(before: &Found, now: &Found) -> bool {
+    match (before, now) {
+        (Found::Dirty(_, before), Found::Dirty(_, now)) => Arc::ptr_eq(before, now),
+        (Found::Freed, Found::Freed) | (Found::Clean(_), Found::Clean(_)) => true,
+        _ => false,
+    }
+}
+
+impl Dnode {
+    /// Writes `data` at `offset`. [`DmuError::Invalid`] beyond the one block of an object whose block size is no power of two.
+    pub fn write(&self, offset: u64, data: &[u8], tx: &Tx) -> Result<(), DmuError> {
+        let block_size = self.check_write(offset, data.len())?;
+        let mut rest = data;
+        for segment in segments(offset, data.len(), block_size) {
+            let (part, after) = rest.split_at(segment.length);
+            rest = after;
+            if part.len() == block_size {
+                self.put_block(segment.block, Abd::from_slice(part), tx)?;
+            } else {
+                self.dirty_block(segment.block, tx)?.write(segment.within, part);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes `data` at `offset`; whole blocks keep sharing the buffer and are not copied.
+    pub fn write_abd(&self, offset: u64, data: Abd, tx: &Tx) -> Result<(), DmuError> {
+        let block_size = self.check_write(offset, data.len())?;
+        let mut done = 0;
+        for segment in segments(offset, data.len(), block_size) {
+            let part = data.slice(done..done + segment.length);
+            done += segment.length;
+            if part.len() == block_size {
+                self.put_block(segment.block, part, tx)?;
+                continue;
+            }
+            let block = self.dirty_block(segment.block, tx)?;
+            let mut within = segment.within;
+            for chunk in part.chunks() {
+                block.write(within, chunk);
+                within += chunk.len();
+            }
+        }
+        Ok(())
+    }
+
+    /// Changes one block in place (reads it first when it isn't dirty).
+    pub fn modify_block<R>(&self, block: BlockId, tx: &Tx, change: impl FnOnce(&mut [u8]) -> R) -> Result<R, DmuError> {
+        let block_size = self.block_size()?;
+        if !block_size.is_power_of_two() && block.0 > 0 {
+            return Err(DmuError::Invalid);
+        }
+        Ok(self.dirty_block(block.0, tx)?.modify(change))
+    }
+
+    fn check_write(&self, offset: u64, length: usize) -> Result<usize, DmuError> {
+        let block_size = self.block_size()?;
+        let end = offset.checked_add(length as u64).ok_or(DmuError::Invalid)?;
+        if !block_size.is_power_of_two() && end > block_size as u64 {
+            return Err(DmuError::Invalid);
+        }
+        Ok(block_size)
+    }
+
+    /// Replaces a whole block.
+    fn put_block(&self, block: u64, data: Abd, tx: &Tx) -> Result<(), DmuError> {
+        self.change(tx, |state| {
+            if data.len() != state.core.block_size {
+                return Err(DmuError::Invalid);
+            }
+            let known = state.newest()?.blocks.get(&block).cloned();
+            match known {
+                Some(known) => known.replace(data),
+                None => {
+                    let charged = self.context.charge(tx, data.len() as u64);
+                    state.insert(block, Arc::new(DirtyBlock::new(data, charged)))?;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// The block's record in the transaction's txg, made from the newest bytes when there is none.
+    pub(super) fn dirty_block(&self, block: u64, tx: &Tx) -> Result<Arc<DirtyBlock>, DmuError> {
+        loop {
+            let (found, block_size) = {
+                let state = self.state.read();
+                if state.core.freed {
+                    return Err(DmuError::NoSuchObject);
+                }
+                (state.find(block), state.core.block_size)
+            };
+            let base = match &found {
+                Found::Dirty(txg, known) if *txg == tx.txg() => return Ok(known.clone()),
+                Found::Dirty(_, older) => Some(older.data()),
+                Found::Freed => None,
+                Found::Clean(_) => match self.fetch(block)? {
+                    Fetched::Zeros => None,
+                    Fetched::Clean(data) => Some(data),
+                    Fetched::Dirty(_) => continue,
+                },
+            };
+            if base.as_ref().is_some_and(|base| base.len() != block_size) {
+                return Err(DmuError::Corrupt);
+            }
+            let made = self.change(tx, |state| {
+                if state.core.block_size != block_size || !is_same(&found, &state.find(block)) {
+                    return Ok(None);
+                }
+                let charged = self.context.charge(tx, block_size as u64);
+                let made = Arc::new(match base {
+                    Some(base) => DirtyBlock::new(base, charged),
+                    None => DirtyBlock::blank(block_size, charged),
+                });
+                state.insert(block, made.clone())?;
+                Ok(Some(made))
+            })?;
+            if let Some(made) = made {
+                return Ok(made);
+            }
+        }
+    }
+
+    /// Frees `length` bytes from `offset`: they read as zeros. `u64::MAX` goes to the end (truncates).
+    pub fn free_range(&self, offset: u64, length: u64, tx: &Tx) -> Result<(), DmuError> {
+        let (size, max_block) = {
+            let state = self.state.read();
+            if state.core.freed {
+                return Err(DmuError::NoSuchObject);
+            }
+            (state.core.block_size as u64, state.core.max_block)
+        };
+        let end = offset.saturating_add(length);
+        let mut first = offset / size;
+        if first > max_block || length == 0 {
+            return Ok(());
+        }
+        let truncates = end / size > max_block;
+        let head = offset % size;
+        if head > 0 {
+            let length = (size - head).min(end - offset);
+            self.zero_part(first, head as usize, length as usize, tx)?;
+            first += 1;
+        }
+        let last = if truncates { u64::MAX } else { end / size };
+        if first > last || first > max_block {
+            return Ok(());
+        }
+        let tail = end % size;
+        if !truncates && tail > 0 {
+            self.zero_part(last, 0, tail as usize, tx)?;
+        }
+        if first == last {
+            return Ok(());
+        }
+        self.free_blocks(first, last, tx)
+    }
+
+    /// Zeroes a part of a block unless it is a hole already.
+    fn zero_part(&self, block: u64, within: usize, length: usize, tx: &Tx) -> Result<(), DmuError> {
+        if matches!(self.fetch(block)?, Fetched::Zeros) {
+            return Ok(());
+        }
+        self.dirty_block(block, tx)?.zero(within, length);
+        Ok(())
+    }
+
+    /// Frees the blocks `first .. last`; `last` = `u64::MAX` lowers the largest block.
+    fn free_blocks(&self, first: u64, last: u64, tx: &Tx) -> Result<(), DmuError> {
+        self.change(tx, |state| {
+            if last > state.core.max_block {
+                state.core.max_block = first.saturating_sub(1);
+            }
+            let entry = state.newest()?;
+            let dropped: Vec<u64> = entry.blocks.range(first..last).map(|(&block, _)| block).collect();
+            for block in dropped {
+                if let Some(block) = entry.blocks.remove(&block)
+                    && block.charged
+                {
+                    self.context.release(tx.txg(), block.len() as u64);
+                }
+            }
+            entry.freed.get_or_insert_default().cover(first..last);
+            Ok(())
+        })
+    }
+
+    /// Changes the block size of an object that has at most one block, keeping its data (OpenZFS: `dnode_set_blksz`).
+    pub fn set_block_size(&self, bytes: usize, tx: &Tx) -> Result<(), DmuError> {
+        let bytes = bytes.max(1).next_multiple_of(SECTOR_BYTES);
+        if bytes > BLOCK_BYTES_MAX {
+            return Err(DmuError::Invalid);
+        }
+        loop {
+            let (found, old_size) = {
+                let state = self.state.read();
+                if state.core.freed {
+                    return Err(DmuError::NoSuchObject);
+                }
+                if state.core.block_size == bytes {
+                    return Ok(());
+                }
+                if state.core.max_block != 0 {
+                    return Err(DmuError::NotSupported);
+                }
+                (state.find(0), state.core.block_size)
+            };
+            let old = match self.fetch(0)? {
+                Fetched::Zeros => None,
+                Fetched::Dirty(block) => Some(block.data()),
+                Fetched::Clean(data) => Some(data),
+            };
+            let resized = old.map(|old| {
+                let keep = old.len().min(bytes);
+                let mut new = Abd::scratch(bytes);
+                let out = new.make_mut();
+                old.copy_to(0, &mut out[..keep]);
+                out[keep..].fill(0);
+                new
+            });
+            let done = self.change(tx, |state| {
+                if state.core.max_block != 0 || state.core.block_size != old_size || !is_same(&found, &state.find(0)) {
+                    return Ok(false);
+                }
+                state.core.block_size = bytes;
+                if let Some(resized) = resized {
+                    let known = state.newest()?.blocks.remove(&0);
+                    if known.is_some_and(|known| known.charged) {
+                        self.context.release(tx.txg(), old_size as u64);
+                    }
+                    let charged = self.context.charge(tx, bytes as u64);
+                    state.insert(0, Arc::new(DirtyBlock::new(resized, charged)))?;
+                }
+                Ok(true)
+            })?;
+            if done {
+                return Ok(());
+            }
+        }
+    }
+}
+
+impl State {
+    fn insert(&mut self, block: u64, record: Arc<DirtyBlock>) -> Result<(), DmuError> {
+        self.core.max_block = self.core.max_block.max(block);
+        self.newest()?.blocks.insert(block, record);
+        Ok(())
+    }
+}

@@ -1,0 +1,83 @@
+//! The dnodes in memory, by number.
+//!
+//! A dnode that somebody holds, or that is dirty (the dirty lists hold it), stays. The others are dropped when there are
+//! many, the recently used ones last.
+
+use crate::Dnode;
+use exec::Mutex;
+use ondisk::ObjectId;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+const SHARDS: usize = 16;
+/// Dnodes per shard above which unused ones are dropped.
+const SHARD_DNODES: usize = 4096;
+
+#[derive(Default)]
+struct Shard {
+    dnodes: HashMap<u64, Arc<Dnode>>,
+    /// Counts removals: a dnode that was decoded before one may be out of date.
+    removals: u64,
+    sweep_at: usize,
+}
+
+/// The map.
+#[derive(Default)]
+pub(crate) struct DnodeCache {
+    shards: [Mutex<Shard>; SHARDS],
+}
+
+impl DnodeCache {
+    fn shard(&self, object: ObjectId) -> &Mutex<Shard> {
+        // Neighbours are created together by one thread: keep 32 of them in one shard.
+        &self.shards[(object.0 / 32) as usize % SHARDS]
+    }
+
+    /// The dnode, or the state to pass to [`DnodeCache::insert`].
+    pub(crate) fn get(&self, object: ObjectId) -> Result<Arc<Dnode>, u64> {
+        let shard = self.shard(object).lock();
+        let Some(dnode) = shard.dnodes.get(&object.0) else { return Err(shard.removals) };
+        dnode.recently_used.store(true, Ordering::Relaxed);
+        Ok(dnode.clone())
+    }
+
+    /// Adds a dnode that was decoded after `get` gave `seen`, unless another thread was faster (then gives that one);
+    /// `None` when it may be out of date.
+    pub(crate) fn insert(&self, dnode: Arc<Dnode>, seen: u64) -> Option<Arc<Dnode>> {
+        let mut shard = self.shard(dnode.object()).lock();
+        if let Some(known) = shard.dnodes.get(&dnode.object().0) {
+            return Some(known.clone());
+        }
+        if shard.removals != seen {
+            return None;
+        }
+        shard.add(dnode.clone());
+        Some(dnode)
+    }
+
+    /// Adds the dnode of a new object.
+    pub(crate) fn add(&self, dnode: Arc<Dnode>) {
+        self.shard(dnode.object()).lock().add(dnode);
+    }
+
+    /// Forgets a freed object.
+    pub(crate) fn remove(&self, object: ObjectId) {
+        let mut shard = self.shard(object).lock();
+        shard.removals += 1;
+        shard.dnodes.remove(&object.0);
+    }
+}
+
+impl Shard {
+    fn add(&mut self, dnode: Arc<Dnode>) {
+        if self.dnodes.len() >= self.sweep_at.max(SHARD_DNODES) {
+            let keep = |dnode: &Arc<Dnode>| Arc::strong_count(dnode) > 1 || dnode.recently_used.swap(false, Ordering::Relaxed);
+            self.dnodes.retain(|_, dnode| keep(dnode));
+            self.removals += 1;
+            // When nearly all are held, the next sweep waits until as many again came in.
+            self.sweep_at = self.dnodes.len() + SHARD_DNODES / 2;
+        }
+        self.dnodes.insert(dnode.object().0, dnode);
+    }
+}

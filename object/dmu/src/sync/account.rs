@@ -1,0 +1,64 @@
+//! User, group and project accounting of what a sync changed.
+//!
+//! OpenZFS: `dmu_objset_do_userquota_updates`, `do_userquota_update`: an object counts with its allocated bytes and one
+//! slot of 512 bytes.
+
+use super::node::{Committed, NodeSync};
+use crate::objset::{Objset, special_index};
+use crate::state::Tree;
+use crate::{DmuError, ObjectOwner, ObjsetHook, OwnerDelta, Tx};
+use ondisk::{DNODE_SLOT_BYTES, META_DNODE_OBJECT, Txg, dnode_flags, objset_flags};
+use std::collections::BTreeMap;
+
+impl Objset {
+    /// Marks an ordinary dnode as accounted for, once the object set has a hook.
+    pub(super) fn flag_accounted(&self, job: &mut NodeSync) {
+        let object = job.dnode.object();
+        if object == META_DNODE_OBJECT || special_index(object).is_some() || self.hook.read().is_none() {
+            return;
+        }
+        job.flags |= dnode_flags::USERUSED_ACCOUNTED;
+        if self.flags() & objset_flags::USEROBJACCOUNTING_COMPLETE != 0 {
+            job.flags |= dnode_flags::USEROBJUSED_ACCOUNTED;
+        }
+    }
+
+    /// Hands the txg's changes to the hook.
+    pub(super) fn account(&self, committed: &[Committed], txg: Txg) -> Result<(), DmuError> {
+        let Some(hook) = self.hook.read().clone() else { return Ok(()) };
+        let mut sums: BTreeMap<ObjectOwner, (i64, i64)> = BTreeMap::new();
+        for change in committed {
+            let mut add = |tree: &Tree, sign: i64| {
+                let counted = tree.exists && tree.flags & dnode_flags::USERUSED_ACCOUNTED != 0;
+                let Some(owner) = counted.then(|| owner(hook.as_ref(), change, tree)).flatten() else { return };
+                let sum = sums.entry(owner).or_default();
+                sum.0 += sign * (tree.used_bytes as i64 + DNODE_SLOT_BYTES as i64);
+                sum.1 += sign;
+            };
+            add(&change.before, -1);
+            if !change.freed {
+                add(&change.after, 1);
+            }
+        }
+        let changed = sums.into_iter().filter(|(_, sum)| *sum != (0, 0));
+        let deltas: Vec<OwnerDelta> = changed.map(|(owner, (bytes, objects))| OwnerDelta { owner, bytes, objects }).collect();
+        match self.shared() {
+            Some(objset) if !deltas.is_empty() => hook.apply(&objset, &deltas, &Tx::syncing(txg)),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The owner as of a tree; an owner never moves to the spill block, so that is looked at only when the bonus says nothing.
+fn owner(hook: &dyn ObjsetHook, change: &Committed, tree: &Tree) -> Option<ObjectOwner> {
+    let known = hook.owner(tree.bonus_type, &tree.bonus, None);
+    match tree.spill {
+        Some(spill) if known.is_none() => {
+            let context = &change.dnode.context;
+            let bookmark = context.bookmark(change.dnode.object(), 0, crate::dnode::SPILL_BLOCK);
+            let data = context.env.io.read(&spill, &bookmark).ok()?;
+            hook.owner(tree.bonus_type, &tree.bonus, Some(&data))
+        }
+        _ => known,
+    }
+}

@@ -1,0 +1,157 @@
+//! Freeing the blocks below a dnode in a sync: of ranges, or all of them.
+//!
+//! OpenZFS: `dnode_sync_free_range`, `free_children`. Blocks that the txg also wrote are left alone: their new pointer
+//! replaces the old one. An indirect block whose every child goes is a hole at once and isn't written.
+
+use super::node::NodeSync;
+use super::{Shape, finish_pointer};
+use crate::BlockError;
+use crate::dnode::{Wanted, decode_pointer};
+use ondisk::BlockPtr;
+use range_tree::RangeTree;
+
+/// Indirect blocks that are read ahead together.
+const PREFETCH_BLOCKS: usize = 64;
+
+impl NodeSync {
+    /// Frees all blocks of the ranges that the tree has.
+    pub(super) fn free_ranges(&mut self, freed: &RangeTree) -> Result<(), BlockError> {
+        let mut from = 0;
+        while let Some(range) = freed.first_overlap(from..u64::MAX) {
+            from = range.end;
+            if self.tree.levels == 1 {
+                let end = range.end.min(u64::from(self.tree.block_ptr_count));
+                for id in range.start..end {
+                    let old = self.tree.root(id);
+                    self.punch(id, &old);
+                }
+            } else {
+                self.free_in_indirects(range)?;
+            }
+            if from == u64::MAX {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes block `id` a hole unless it is one, or was written in this txg.
+    fn punch(&mut self, id: u64, old: &BlockPtr) {
+        if old.is_hole() || self.blocks.contains_key(&id) {
+            return;
+        }
+        let hole = finish_pointer(BlockPtr::HOLE, old, &self.hole_shape(old));
+        self.replace(old, &hole);
+        self.edits.insert(id, hole);
+    }
+
+    fn hole_shape(&self, old: &BlockPtr) -> Shape {
+        Shape { lsize: old.lsize(), object_type: old.object_type(), level: old.level(), ..self.indirect_shape(0) }
+    }
+
+    fn free_in_indirects(&mut self, range: std::ops::Range<u64>) -> Result<(), BlockError> {
+        let tree = self.tree.clone();
+        let shift = tree.pointer_shift();
+        let mut next = range.start >> shift;
+        let last = (range.end - 1) >> shift;
+        let mut warmed = next;
+        while let Some(id) = self.dnode.search_tree(&tree, 1, next, Wanted::Data)? {
+            if id > last {
+                break;
+            }
+            if id >= warmed {
+                warmed = id + PREFETCH_BLOCKS as u64;
+                self.prefetch_indirects(id..warmed.min(last.saturating_add(1)));
+            }
+            self.free_in_block(id, &range)?;
+            next = id + 1;
+        }
+        Ok(())
+    }
+
+    /// Frees the children of one level-1 block that lie in the range.
+    fn free_in_block(&mut self, id: u64, range: &std::ops::Range<u64>) -> Result<(), BlockError> {
+        let tree = self.tree.clone();
+        let shift = tree.pointer_shift();
+        let Some(block) = self.dnode.indirect(&tree, 1, id)? else { return Ok(()) };
+        let start = id << shift;
+        let end = start + (1 << shift);
+        let children = || (start..end).map(|child| (child, decode_pointer(&block, (child - start) as usize)));
+        let keeps_some = self.blocks.range(start..end).next().is_some()
+            || self.edits.range(start..end).next().is_some()
+            || children().any(|(child, bp)| !bp.is_hole() && !range.contains(&child));
+        if keeps_some {
+            for (child, bp) in children().filter(|(child, _)| range.contains(child)) {
+                self.punch(child, &bp);
+            }
+            return Ok(());
+        }
+        for (_, bp) in children().filter(|(_, bp)| !bp.is_hole()) {
+            self.replace(&bp, &BlockPtr::HOLE);
+        }
+        let old = self.dnode.pointer(&tree, 1, id)?;
+        let hole = finish_pointer(BlockPtr::HOLE, &old, &self.indirect_shape(1));
+        self.replace(&old, &hole);
+        self.emptied.insert(id, hole);
+        Ok(())
+    }
+
+    /// Frees every block, the spill block and all indirect blocks.
+    pub(super) fn free_everything(&mut self) -> Result<(), BlockError> {
+        let tree = self.tree.clone();
+        if let Some(spill) = tree.spill {
+            self.replace(&spill, &BlockPtr::HOLE);
+        }
+        for id in 0..u64::from(tree.block_ptr_count) {
+            self.free_below(tree.levels - 1, id, &tree.root(id))?;
+        }
+        Ok(())
+    }
+
+    fn free_below(&mut self, level: u8, id: u64, bp: &BlockPtr) -> Result<(), BlockError> {
+        if bp.is_hole() {
+            return Ok(());
+        }
+        if level > 0 {
+            let tree = self.tree.clone();
+            let shift = tree.pointer_shift();
+            let block = self.dnode.indirect(&tree, level, id)?.ok_or(BlockError::Corrupt)?;
+            let first = id << shift;
+            for child in first..first + (1 << shift) {
+                if level > 1 && (child - first) as usize % PREFETCH_BLOCKS == 0 {
+                    self.prefetch_below(level - 1, child..child + PREFETCH_BLOCKS as u64);
+                }
+                let child_bp = decode_pointer(&block, (child - first) as usize);
+                self.free_below(level - 1, child, &child_bp)?;
+            }
+        }
+        self.replace(bp, &BlockPtr::HOLE);
+        Ok(())
+    }
+
+    /// Starts the reads of the level-1 blocks above the dirty blocks.
+    pub(super) fn prefetch_parents(&self) {
+        let shift = self.tree.pointer_shift();
+        let mut last = None;
+        for id in self.blocks.keys().map(|block| block >> shift) {
+            if last != Some(id) {
+                last = Some(id);
+                self.prefetch_below(1, id..id + 1);
+            }
+        }
+    }
+
+    fn prefetch_indirects(&self, ids: std::ops::Range<u64>) {
+        self.prefetch_below(1, ids);
+    }
+
+    fn prefetch_below(&self, level: u8, ids: std::ops::Range<u64>) {
+        let io = &self.dnode.context.env.io;
+        for id in ids {
+            let Some(bp) = self.dnode.pointer_now(&self.tree, level, id) else { continue };
+            if !bp.is_hole() && io.cached(&bp).is_none() {
+                io.prefetch(&bp, &self.dnode.context.bookmark(self.dnode.object(), level, id));
+            }
+        }
+    }
+}

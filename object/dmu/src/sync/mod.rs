@@ -1,0 +1,294 @@
+//! Syncing an object set: everything that one txg changed goes to new blocks, children before parents.
+//!
+//! ```text
+//! dirty dnodes ─▶ level 0, spill ─▶ level 1 ─▶ … ─▶ dnode records into the meta-dnode's blocks
+//!                                                     │ accounting hook ─▶ accounting objects
+//!                                                     ▼
+//!                                   meta-dnode: level 0 ─▶ … ─▶ objset block ─▶ new root pointer
+//! ```
+//! All dnodes advance together, a level at a time, so that many small objects keep as many writes in flight as one big one.
+//! A dnode that fails is left as it was (its new blocks are freed, its old ones not yet killed) and stays dirty.
+//!
+//! OpenZFS: `dmu_objset_sync`, `dnode_sync`, `dbuf_sync_list`, `dbuf_write_ready`.
+
+mod account;
+mod free;
+mod node;
+mod write_set;
+
+use crate::objset::{Objset, special_index};
+use crate::props::{BlockKind, write_policy};
+use crate::state::{Core, Tree};
+use crate::{BlockWrite, DmuError, Dnode};
+use abd::Abd;
+use node::NodeSync;
+use ondisk::{
+    BlockId, BlockPtr, Checksum, Compression, DNODE_SLOT_BYTES, DNODE_SLOTS_PER_BLOCK, DnodePhys, META_DNODE_OBJECT, ObjectType,
+    ObjsetPhys, Txg,
+};
+use std::sync::Arc;
+use write_set::WriteSet;
+
+/// Dnodes that advance together: bounds the memory of a sync.
+const DNODES_PER_BATCH: usize = 16 << 10;
+
+/// The record of a dnode.
+pub(crate) fn dnode_phys(core: &Core, tree: &Tree) -> DnodePhys {
+    DnodePhys {
+        object_type: core.kind,
+        indirect_shift: core.indirect_shift,
+        levels: tree.levels,
+        bonus_type: core.bonus_type,
+        checksum: core.checksum,
+        compression: core.compression,
+        flags: tree.flags,
+        data_block_sectors: (core.block_size / 512) as u16,
+        extra_slots: core.slots - 1,
+        max_block: BlockId(core.max_block),
+        used: tree.used_bytes,
+        block_ptrs: tree.block_ptrs,
+        block_ptr_count: core.block_ptr_count,
+        bonus: core.bonus.to_vec(),
+        spill: tree.spill,
+    }
+}
+
+/// A pointer as it goes into its parent: with its fill, or a hole that remembers when it was punched.
+///
+/// OpenZFS: `zio_write_compress` (a hole over something that was born gets a birth when `hole_birth` is active).
+pub(crate) fn finish_pointer(mut new: BlockPtr, old: &BlockPtr, shape: &Shape) -> BlockPtr {
+    if !new.is_hole() {
+        new.set_fill(shape.fill);
+        return new;
+    }
+    if old.birth() == Txg::ZERO || !shape.hole_birth {
+        return BlockPtr::HOLE;
+    }
+    let mut hole = BlockPtr::HOLE;
+    hole.set_lsize(shape.lsize);
+    hole.set_object_type(shape.object_type);
+    hole.set_level(shape.level);
+    hole.set_birth(shape.txg, shape.txg);
+    hole
+}
+
+/// What a pointer says besides where the block is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub txg: Txg,
+    pub lsize: usize,
+    pub object_type: ObjectType,
+    pub level: u8,
+    pub fill: u64,
+    pub hole_birth: bool,
+}
+
+/// True when the store rewrote the old block instead of allocating a new one.
+pub(crate) fn is_in_place(old: &BlockPtr, new: &BlockPtr) -> bool {
+    let is_block = |bp: &BlockPtr| !bp.is_hole() && !bp.is_embedded();
+    is_block(old) && is_block(new) && old.birth() == new.birth() && old.dva(0) == new.dva(0)
+}
+
+impl Objset {
+    /// Writes everything that is dirty in `txg`; gives the new root pointer (the old one when nothing was dirty). May be
+    /// called again in the same txg. On error nothing of the failed part is referenced and the call can be repeated.
+    pub fn sync(&self, txg: Txg) -> Result<BlockPtr, DmuError> {
+        self.context.check_writable()?;
+        if !self.is_dirty(txg) {
+            return Ok(self.root_bp());
+        }
+        let (ordinary, mut own) = split(self.context.take_dirty(txg));
+        let mut committed = Vec::new();
+        let mut batches: Vec<Vec<Arc<Dnode>>> = ordinary.chunks(DNODES_PER_BATCH).map(<[_]>::to_vec).rev().collect();
+        let mut result = Ok(());
+        while let Some(batch) = batches.pop() {
+            if result.is_ok() {
+                result = self.sync_dnodes(batch, txg, &mut committed);
+            } else {
+                batch.into_iter().for_each(|dnode| self.context.readd_dirty(dnode, txg));
+            }
+        }
+        result = result.and_then(|()| self.account(&committed, txg));
+        let (later, more) = split(self.context.take_dirty(txg));
+        later.into_iter().for_each(|dnode| self.context.readd_dirty(dnode, txg));
+        own.extend(more);
+        own.sort_by_key(|dnode| dnode.object());
+        own.dedup_by_key(|dnode| dnode.object());
+        if let Err(error) = result {
+            own.into_iter().for_each(|dnode| self.context.readd_dirty(dnode, txg));
+            return Err(error);
+        }
+        let (meta, special): (Vec<_>, Vec<_>) = own.into_iter().partition(|dnode| dnode.object() == META_DNODE_OBJECT);
+        let result = self.sync_dnodes(special, txg, &mut Vec::new());
+        if result.is_err() {
+            meta.into_iter().for_each(|dnode| self.context.readd_dirty(dnode, txg));
+            return result.map(|()| BlockPtr::HOLE);
+        }
+        self.sync_dnodes(meta, txg, &mut Vec::new())?;
+        self.sync_root(txg)
+    }
+
+    /// Syncs dnodes, a level at a time; those that failed stay dirty.
+    fn sync_dnodes(&self, dnodes: Vec<Arc<Dnode>>, txg: Txg, committed: &mut Vec<node::Committed>) -> Result<(), DmuError> {
+        let props = self.props();
+        let mut set = WriteSet::new(self.context.env.io.clone());
+        let mut jobs: Vec<NodeSync> = dnodes.into_iter().filter_map(|dnode| NodeSync::begin(dnode, txg, props)).collect();
+        for job in &mut jobs {
+            job.start(&mut set);
+        }
+        let mut level = 0;
+        loop {
+            let results = set.wait();
+            for job in &mut jobs {
+                job.collect(&results);
+            }
+            level += 1;
+            let mut is_done = true;
+            for job in jobs.iter_mut().filter(|job| job.has_level(level)) {
+                is_done = false;
+                job.build(level, &mut set);
+            }
+            if is_done {
+                break;
+            }
+        }
+        let mut result = Ok(());
+        for job in jobs {
+            if let Err(error) = self.commit(job, txg, committed) {
+                result = Err(error);
+            }
+        }
+        result
+    }
+
+    /// Puts a dnode's new root in place, or takes back what was written for it.
+    fn commit(&self, mut job: NodeSync, txg: Txg, committed: &mut Vec<node::Committed>) -> Result<(), DmuError> {
+        self.flag_accounted(&mut job);
+        let object = job.dnode.object();
+        let is_own = object == META_DNODE_OBJECT || special_index(object).is_some();
+        let stored = match job.error {
+            Some(error) => Err(error),
+            None if is_own => Ok(()),
+            None => self.store_dnode(&job, txg),
+        };
+        if let Err(error) = stored {
+            self.context.readd_dirty(job.dnode.clone(), txg);
+            job.abandon();
+            return Err(error);
+        }
+        let freed_slots = job.core.freed.then_some(job.core.slots);
+        if let Some(ledger) = &self.context.env.ledger {
+            committed.extend(job.commit(ledger.as_ref()));
+        }
+        match freed_slots {
+            Some(slots) => {
+                self.dnodes.remove(object);
+                self.allocator.release(object, slots);
+            }
+            None if !is_own => self.allocator.settle(object),
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// Encodes the dnode into its slots of the meta-dnode's block.
+    fn store_dnode(&self, job: &NodeSync, txg: Txg) -> Result<(), DmuError> {
+        if job.core.freed && !job.exists() {
+            return Ok(());
+        }
+        let per_block = DNODE_SLOTS_PER_BLOCK as u64;
+        let object = job.dnode.object().0;
+        let start = (object % per_block) as usize * DNODE_SLOT_BYTES;
+        let length = usize::from(job.core.slots) * DNODE_SLOT_BYTES;
+        let tx = crate::Tx::syncing(txg);
+        self.meta.modify_block(BlockId(object / per_block), &tx, |block| {
+            let slots = block.get_mut(start..start + length).ok_or(DmuError::Corrupt)?;
+            if job.core.freed {
+                slots.fill(0);
+                return Ok(());
+            }
+            job.phys().encode_into(slots).map_err(|_| DmuError::Corrupt)
+        })?
+    }
+
+    /// Writes the objset block.
+    fn sync_root(&self, txg: Txg) -> Result<BlockPtr, DmuError> {
+        let fill = self.object_count();
+        let phys = self.phys(txg);
+        let props = self.props();
+        let data = Abd::from_slice(&phys.encode().map_err(|_| DmuError::Corrupt)?);
+        let old = self.root_bp();
+        self.head.lock().dirty.insert(txg);
+        let kind = BlockKind {
+            object_type: ObjectType::OBJSET,
+            level: 0,
+            spill: false,
+            checksum: Checksum::INHERIT,
+            compression: Compression::INHERIT,
+        };
+        let policy = write_policy(&props, kind);
+        let shape = Shape { txg, lsize: data.len(), object_type: kind.object_type, level: 0, fill, hole_birth: false };
+        let mut set = WriteSet::new(self.context.env.io.clone());
+        set.submit(
+            BlockWrite {
+                txg,
+                bookmark: self.context.bookmark(META_DNODE_OBJECT, u8::MAX, 0),
+                data,
+                object_type: kind.object_type,
+                level: 0,
+                fill,
+                checksum: policy.checksum,
+                compression: policy.compression,
+                zstd_level: policy.zstd_level,
+                copies: policy.copies,
+                previous: old,
+            },
+            None,
+        );
+        let new = set.wait().into_iter().next().ok_or(DmuError::Corrupt)??;
+        let new = finish_pointer(new, &old, &shape);
+        if let Some(ledger) = &self.context.env.ledger
+            && !is_in_place(&old, &new)
+        {
+            if !old.is_hole() {
+                ledger.kill(txg, &old);
+            }
+            ledger.born(txg, &new);
+        }
+        let mut head = self.head.lock();
+        head.root = new;
+        head.dirty.remove(&txg);
+        Ok(new)
+    }
+
+    /// The objset block's contents as of `txg`.
+    fn phys(&self, txg: Txg) -> ObjsetPhys {
+        let record = |dnode: &Arc<Dnode>| {
+            let state = dnode.state.read();
+            dnode_phys(state.core_at(txg), &state.tree)
+        };
+        let special = self.special.lock();
+        let [user, group, project] = special.each_ref().map(|dnode| dnode.as_ref().map(record));
+        let head = self.head.lock();
+        ObjsetPhys {
+            meta_dnode: record(&self.meta),
+            zil_header: head.zil_header.clone(),
+            objset_type: self.kind(),
+            flags: head.flags,
+            portable_mac: head.portable_mac,
+            local_mac: head.local_mac,
+            userused_dnode: user,
+            groupused_dnode: group,
+            projectused_dnode: project,
+            block_bytes: head.block_bytes,
+        }
+    }
+}
+
+/// Ordinary dnodes in order of their numbers, and the object set's own (meta-dnode, accounting).
+fn split(dnodes: Vec<Arc<Dnode>>) -> (Vec<Arc<Dnode>>, Vec<Arc<Dnode>>) {
+    let is_own = |dnode: &Arc<Dnode>| dnode.object() == META_DNODE_OBJECT || special_index(dnode.object()).is_some();
+    let (own, mut ordinary): (Vec<_>, Vec<_>) = dnodes.into_iter().partition(is_own);
+    ordinary.sort_by_key(|dnode| dnode.object());
+    (ordinary, own)
+}

@@ -1,0 +1,376 @@
+//! One dnode's way through a sync: write, rebuild the indirect blocks above, commit or take back.
+
+use super::write_set::{Charge, WriteSet};
+use super::{Shape, dnode_phys, finish_pointer, is_in_place};
+use crate::dnode::SPILL_BLOCK;
+use crate::objset::count_dnodes;
+use crate::props::{BlockKind, ObjsetProps, write_policy};
+use crate::state::{Core, DirtyBlock, SpillChange, Tree};
+use crate::{BlockError, BlockLedger, BlockWrite, DmuError, Dnode};
+use abd::Abd;
+use ondisk::{BlockPtr, DnodePhys, ObjectType, Txg};
+use range_tree::RangeTree;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A write in flight.
+struct Pending {
+    id: u64,
+    old: BlockPtr,
+    shape: Shape,
+    index: usize,
+}
+
+/// What accounting wants to know about a dnode that was synced.
+#[derive(Clone, Debug)]
+pub(crate) struct Committed {
+    pub dnode: Arc<Dnode>,
+    pub before: Arc<Tree>,
+    pub after: Arc<Tree>,
+    pub freed: bool,
+}
+
+/// A dnode being synced.
+pub(super) struct NodeSync {
+    pub dnode: Arc<Dnode>,
+    pub txg: Txg,
+    pub props: ObjsetProps,
+    /// Facts as the txg leaves them.
+    pub core: Core,
+    /// The tree before.
+    pub tree: Arc<Tree>,
+    pub blocks: BTreeMap<u64, Arc<DirtyBlock>>,
+    pub freed: Option<Box<RangeTree>>,
+    spill_change: SpillChange,
+    /// New pointers of the level that was finished last.
+    pub edits: BTreeMap<u64, BlockPtr>,
+    /// Level-1 blocks that became holes as a whole: decided while freeing, merged when level 1 is built.
+    pub emptied: BTreeMap<u64, BlockPtr>,
+    pending: Vec<Pending>,
+    levels: u8,
+    new_ptrs: [BlockPtr; 3],
+    new_spill: Option<BlockPtr>,
+    pub flags: u8,
+    born: Vec<BlockPtr>,
+    killed: Vec<BlockPtr>,
+    used_delta: i64,
+    pub error: Option<DmuError>,
+}
+
+impl NodeSync {
+    /// Takes what the dnode changed in `txg`; `None` when that is nothing.
+    pub(super) fn begin(dnode: Arc<Dnode>, txg: Txg, props: ObjsetProps) -> Option<NodeSync> {
+        let state = dnode.state.read();
+        let entry = state.entry(txg)?;
+        let core = state.core_at(txg).clone();
+        let tree = state.tree.clone();
+        let blocks = if core.freed { BTreeMap::new() } else { entry.blocks.clone() };
+        let (freed, spill_change) = (entry.freed.clone(), entry.spill.clone());
+        drop(state);
+        let levels = core.levels_needed(tree.levels);
+        let new_ptrs = if levels > tree.levels { [BlockPtr::HOLE; 3] } else { tree.block_ptrs };
+        Some(NodeSync {
+            dnode,
+            txg,
+            props,
+            new_spill: tree.spill,
+            flags: tree.flags,
+            core,
+            tree,
+            blocks,
+            freed,
+            spill_change,
+            edits: BTreeMap::new(),
+            emptied: BTreeMap::new(),
+            pending: Vec::new(),
+            levels,
+            new_ptrs,
+            born: Vec::new(),
+            killed: Vec::new(),
+            used_delta: 0,
+            error: None,
+        })
+    }
+
+    /// True when the dnode's record exists on disk.
+    pub(super) fn exists(&self) -> bool {
+        self.tree.exists
+    }
+
+    /// True when a level above the data has to be built.
+    pub(super) fn has_level(&self, level: u8) -> bool {
+        self.error.is_none() && !self.core.freed && level < self.levels
+    }
+
+    /// Processes the frees and starts the writes of the data blocks.
+    pub(super) fn start(&mut self, set: &mut WriteSet) {
+        let result = if self.core.freed { self.free_everything() } else { self.start_level0(set) };
+        self.note(result);
+    }
+
+    fn note(&mut self, result: Result<(), BlockError>) {
+        if let Err(error) = result {
+            self.error.get_or_insert(error.into());
+        }
+    }
+
+    fn start_level0(&mut self, set: &mut WriteSet) -> Result<(), BlockError> {
+        if let Some(freed) = self.freed.take() {
+            self.free_ranges(&freed)?;
+        }
+        self.start_spill(set);
+        if self.tree.levels > 1 {
+            self.prefetch_parents();
+        }
+        let budget = self.dnode.context.budget().cloned();
+        let blocks = std::mem::take(&mut self.blocks);
+        for (&id, block) in &blocks {
+            let old = self.dnode.pointer(&self.tree, 0, id)?;
+            let data = block.data();
+            let fill = if self.core.kind == ObjectType::DNODE { count_in(&data) } else { 1 };
+            let charge = budget.as_ref().filter(|_| block.charged);
+            let charge = charge.map(|budget| Charge { budget: budget.clone(), txg: self.txg });
+            self.write(set, (0, id), old, data, fill, charge);
+        }
+        self.blocks = blocks;
+        Ok(())
+    }
+
+    fn start_spill(&mut self, set: &mut WriteSet) {
+        let old = self.tree.spill.unwrap_or(BlockPtr::HOLE);
+        match std::mem::take(&mut self.spill_change) {
+            SpillChange::Keep => {}
+            SpillChange::Remove => {
+                self.replace(&old, &BlockPtr::HOLE);
+                self.new_spill = None;
+            }
+            SpillChange::Write(data) => self.write(set, (0, SPILL_BLOCK), old, data, 1, None),
+        }
+    }
+
+    /// Starts one write.
+    fn write(&mut self, set: &mut WriteSet, at: (u8, u64), old: BlockPtr, data: Abd, fill: u64, charge: Option<Charge>) {
+        let (level, id) = at;
+        let spill = id == SPILL_BLOCK;
+        let object_type = if spill { self.core.bonus_type } else { self.core.kind };
+        let policy = write_policy(
+            &self.props,
+            BlockKind { object_type: self.core.kind, level, spill, checksum: self.core.checksum, compression: self.core.compression },
+        );
+        let shape = Shape { txg: self.txg, lsize: data.len(), object_type, level, fill, hole_birth: self.props.hole_birth };
+        let write = BlockWrite {
+            txg: self.txg,
+            bookmark: self.dnode.context.bookmark(self.dnode.object(), level, id),
+            data,
+            object_type,
+            level,
+            fill,
+            checksum: policy.checksum,
+            compression: policy.compression,
+            zstd_level: policy.zstd_level,
+            copies: policy.copies,
+            previous: old,
+        };
+        let index = set.submit(write, charge);
+        self.pending.push(Pending { id, old, shape, index });
+    }
+
+    /// Takes the results of the writes that this dnode started since the last time.
+    pub(super) fn collect(&mut self, results: &[Result<BlockPtr, BlockError>]) {
+        for pending in std::mem::take(&mut self.pending) {
+            match results[pending.index] {
+                Err(error) => self.note(Err(error)),
+                Ok(new) => {
+                    let new = finish_pointer(new, &pending.old, &pending.shape);
+                    self.replace(&pending.old, &new);
+                    if pending.id == SPILL_BLOCK {
+                        self.new_spill = (!new.is_hole()).then_some(new);
+                    } else {
+                        self.edits.insert(pending.id, new);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Notes that `new` takes the place of `old`.
+    pub(super) fn replace(&mut self, old: &BlockPtr, new: &BlockPtr) {
+        let io = &self.dnode.context.env.io;
+        self.used_delta += io.dsize(new) as i64 - io.dsize(old) as i64;
+        if is_in_place(old, new) {
+            return;
+        }
+        if !old.is_hole() {
+            self.killed.push(*old);
+        }
+        if !new.is_hole() {
+            self.born.push(*new);
+        }
+    }
+
+    /// Builds the blocks of `level` above the edits and starts their writes.
+    pub(super) fn build(&mut self, level: u8, set: &mut WriteSet) {
+        let result = self.build_level(level, set);
+        self.note(result);
+    }
+
+    fn build_level(&mut self, level: u8, set: &mut WriteSet) -> Result<(), BlockError> {
+        let shift = self.core.pointer_shift();
+        let children = std::mem::take(&mut self.edits);
+        if level == 1 {
+            self.edits = std::mem::take(&mut self.emptied);
+        }
+        let moves_root = level == self.tree.levels && self.levels > self.tree.levels;
+        let mut rest = children.into_iter().peekable();
+        let mut root_moved = !moves_root || self.tree.block_ptrs == [BlockPtr::HOLE; 3];
+        while let Some(&(first, _)) = rest.peek() {
+            let id = first >> shift;
+            root_moved |= id == 0;
+            let mut group = Vec::new();
+            while let Some(child) = rest.next_if(|(child, _)| child >> shift == id) {
+                group.push(child);
+            }
+            self.build_block((level, id), &group, set)?;
+        }
+        if !root_moved {
+            self.build_block((level, 0), &[], set)?;
+        }
+        Ok(())
+    }
+
+    /// Builds one indirect block: the old one with new pointers.
+    fn build_block(&mut self, at: (u8, u64), children: &[(u64, BlockPtr)], set: &mut WriteSet) -> Result<(), BlockError> {
+        let (level, id) = at;
+        let (old, mut block) = self.parent_block(level, id)?;
+        let shift = self.core.pointer_shift();
+        let bytes = block.make_mut();
+        for (child, bp) in children {
+            let start = (child & ((1 << shift) - 1)) as usize * BlockPtr::BYTES;
+            bytes[start..start + BlockPtr::BYTES].copy_from_slice(&bp.encode());
+        }
+        match fill_below(bytes) {
+            Some(fill) => self.write(set, at, old, block, fill, None),
+            None => {
+                let shape = self.indirect_shape(level);
+                let new = finish_pointer(BlockPtr::HOLE, &old, &shape);
+                self.replace(&old, &new);
+                self.edits.insert(id, new);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn indirect_shape(&self, level: u8) -> Shape {
+        Shape {
+            txg: self.txg,
+            lsize: 1 << self.core.indirect_shift,
+            object_type: self.core.kind,
+            level,
+            fill: 0,
+            hole_birth: self.props.hole_birth,
+        }
+    }
+
+    /// An indirect block before the changes, and its pointer.
+    fn parent_block(&self, level: u8, id: u64) -> Result<(BlockPtr, Abd), BlockError> {
+        let size = 1usize << self.core.indirect_shift;
+        if level >= self.tree.levels {
+            let mut block = Abd::zeroed(size);
+            if level == self.tree.levels && id == 0 {
+                // The tree grows: what the dnode pointed to is now the start of a new indirect block.
+                let roots = &self.tree.block_ptrs[..usize::from(self.tree.block_ptr_count)];
+                for (raw, bp) in block.make_mut().chunks_exact_mut(BlockPtr::BYTES).zip(roots) {
+                    raw.copy_from_slice(&bp.encode());
+                }
+            }
+            return Ok((BlockPtr::HOLE, block));
+        }
+        let old = self.dnode.pointer(&self.tree, level, id)?;
+        if !old.is_hole() {
+            let block = self.dnode.indirect(&self.tree, level, id)?.ok_or(BlockError::Corrupt)?;
+            return Ok((old, block.to_contiguous()));
+        }
+        let mut block = Abd::zeroed(size);
+        if old.birth() != Txg::ZERO {
+            // The hole's birth goes to each of its children (OpenZFS: `dbuf_handle_indirect_hole`).
+            let mut child = BlockPtr::HOLE;
+            child.set_lsize(if level == 1 { self.core.block_size } else { size });
+            child.set_object_type(self.core.kind);
+            child.set_level(level - 1);
+            child.set_birth(old.birth(), old.birth());
+            let raw = child.encode();
+            block.make_mut().chunks_exact_mut(BlockPtr::BYTES).for_each(|out| out.copy_from_slice(&raw));
+        }
+        Ok((old, block))
+    }
+
+    /// The tree after the sync. The edits that are left belong to the highest level.
+    fn new_tree(&self) -> Tree {
+        let mut block_ptrs = self.new_ptrs;
+        for (&id, bp) in &self.edits {
+            if let Some(slot) = block_ptrs.get_mut(id as usize) {
+                *slot = *bp;
+            }
+        }
+        Tree {
+            generation: self.tree.generation + 1,
+            levels: self.levels,
+            indirect_shift: self.core.indirect_shift,
+            block_ptrs,
+            block_ptr_count: self.core.block_ptr_count,
+            spill: self.new_spill,
+            used_bytes: self.tree.used_bytes.saturating_add_signed(self.used_delta),
+            flags: self.flags,
+            exists: !self.core.freed,
+            bonus_type: self.core.bonus_type,
+            bonus: self.core.bonus.clone(),
+        }
+    }
+
+    /// The dnode's record after the sync.
+    pub(super) fn phys(&self) -> DnodePhys {
+        dnode_phys(&self.core, &self.new_tree())
+    }
+
+    /// Swaps the new tree in, drops the txg's dirty records, and tells the ledger.
+    pub(super) fn commit(self, ledger: &dyn BlockLedger) -> Option<Committed> {
+        let after = Arc::new(self.new_tree());
+        let entry = {
+            let mut state = self.dnode.state.write();
+            self.dnode.drop_cached_indirects(after.generation);
+            state.tree = after.clone();
+            let at = state.dirty.iter().position(|entry| entry.txg == self.txg);
+            at.map(|at| state.dirty.remove(at))
+        };
+        drop(entry);
+        for bp in &self.killed {
+            ledger.kill(self.txg, bp);
+        }
+        for bp in &self.born {
+            ledger.born(self.txg, bp);
+        }
+        Some(Committed { dnode: self.dnode, before: self.tree, after, freed: self.core.freed })
+    }
+
+    /// Frees what was written for a sync that failed.
+    pub(super) fn abandon(self) {
+        let io = &self.dnode.context.env.io;
+        for bp in self.born.iter().filter(|bp| !bp.is_embedded()) {
+            io.free(self.txg, bp);
+        }
+    }
+}
+
+fn count_in(block: &Abd) -> u64 {
+    match block.as_contiguous() {
+        Some(bytes) => count_dnodes(bytes),
+        None => count_dnodes(&block.to_vec()),
+    }
+}
+
+/// Blocks below an indirect block; `None` when it has only holes.
+fn fill_below(block: &[u8]) -> Option<u64> {
+    let pointers = block.chunks_exact(BlockPtr::BYTES).filter_map(<[u8]>::first_chunk);
+    let fills = pointers.map(|raw| BlockPtr::decode(raw, true)).filter(|bp| !bp.is_hole()).map(|bp| bp.fill());
+    fills.fold(None, |sum: Option<u64>, fill| Some(sum.unwrap_or(0) + fill))
+}

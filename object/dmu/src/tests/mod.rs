@@ -1,0 +1,3 @@
+//! Tests of the crate over [`crate::testing::MemBlockIo`].
+
+mod model;
