@@ -72,7 +72,9 @@ impl Session {
                 let (device, handler, alive) = (device.clone(), handler.clone(), alive.clone());
                 let operation = move || {
                     serve(&device, &*handler, negotiated.max_write as usize);
-                    alive.fetch_sub(1, Ordering::AcqRel);
+                    if alive.fetch_sub(1, Ordering::AcqRel) == 1 {
+                        handler.destroy();
+                    }
                 };
                 exec.spawn_operation(&format!("z-fuse-{index}"), Box::new(operation))
             })

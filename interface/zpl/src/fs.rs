@@ -11,6 +11,7 @@ use dmu::{Objset, Tx, TxgManager};
 use exec::{Exec, Mutex, RwLock};
 use ondisk::{ObjectId, ObjectType, Txg};
 use std::collections::HashMap;
+use std::collections::hash_map::Entry::Vacant;
 use std::sync::Arc;
 use zap::{NormFlags, Zap};
 
@@ -271,8 +272,9 @@ impl Zfs {
             let fields = decode_fields(&self.sa, &attrs)?;
             let znode = Arc::new(Znode::new(object, dnode, attrs, fields));
             let mut shard = self.shard(object).lock();
-            if !shard.contains_key(&object.0) {
-                shard.insert(object.0, Entry { znode: znode.clone(), references: 1, leaving: false });
+            // Somebody else may have read it meanwhile: then theirs counts.
+            if let Vacant(place) = shard.entry(object.0) {
+                place.insert(Entry { znode: znode.clone(), references: 1, leaving: false });
                 return Ok(Node { zfs: self.clone(), znode });
             }
         }
@@ -318,7 +320,7 @@ impl Zfs {
     pub fn release(self: &Arc<Self>, object: ObjectId, count: u64) {
         let znode = {
             let mut shard = self.shard(object).lock();
-            let Some(entry) = shard.get_mut(&object.0) else { return };
+            let Some(entry) = shard.get_mut(&object.0).filter(|entry| !entry.leaving) else { return };
             entry.references = entry.references.saturating_sub(count);
             if entry.references > 0 {
                 return;
@@ -337,6 +339,14 @@ impl Zfs {
         let _ = self.retire(&znode);
         self.shard(object).lock().remove(&object.0);
         self.left.notify_all();
+    }
+
+    /// Gives back every reference: the end of a mount, whose client forgets everything without saying so.
+    pub fn forget_all(self: &Arc<Self>) {
+        for shard in &self.nodes {
+            let objects: Vec<u64> = shard.lock().keys().copied().collect();
+            objects.into_iter().for_each(|object| self.release(ObjectId(object), u64::MAX));
+        }
     }
 
     fn retire(self: &Arc<Self>, znode: &Arc<Znode>) -> Result<(), ZplError> {

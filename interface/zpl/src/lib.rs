@@ -9,9 +9,12 @@
 //! (setuid, group inheritance, access control entries) are drawn here.
 #![forbid(unsafe_code)]
 
+mod accounting;
 mod acl;
+mod ctldir;
 mod error;
 mod fs;
+mod fuse_fs;
 mod io;
 mod make;
 mod names;
@@ -19,15 +22,20 @@ mod range_lock;
 mod rename;
 mod sa;
 mod setattr;
+mod xattr;
 mod znode;
 
+pub use accounting::Accounting;
+pub use ctldir::SnapshotSource;
 pub use error::ZplError;
 pub use fs::{CaseSensitivity, CreateOptions, Settings, Space, SpaceSource, Zfs};
+pub use fuse_fs::ZplFuse;
 pub use io::{Allocate, FILE_BYTES_MAX, WriteData};
 pub use make::NewNode;
 pub use names::{Dirent, Listed, NAME_BYTES_MAX};
 pub use rename::{Place, RenameMode};
 pub use sa::Attr;
 pub use setattr::{SetAttrs, Stat};
+pub use xattr::SetMode;
 pub use zap::NormFlags;
 pub use znode::{Fields, Node, Time, Znode};

@@ -2,7 +2,7 @@
 
 use crate::fs::TX_NAMES;
 use crate::sa::Attr;
-use crate::znode::{Node, S_IFBLK, S_IFCHR, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG, S_ISGID, Znode, decode_fields, encode_time, flag};
+use crate::znode::{Fields, Node, S_IFBLK, S_IFCHR, S_IFDIR, S_IFMT, S_IFREG, S_ISGID, Time, Znode, decode_fields, encode_time, flag};
 use crate::{Zfs, ZplError, acl};
 use dmu::{NewObject, Tx};
 use ondisk::ObjectType;
@@ -30,6 +30,45 @@ pub struct NewNode<'a> {
 /// Longest target of a symbolic link, in bytes (PATH_MAX with its zero byte).
 const TARGET_BYTES_MAX: usize = 4095;
 const SLOT_BYTES: usize = 512;
+
+/// The attributes of a new node in the order in which OpenZFS writes them (`zfs_mknode`): equal nodes share a layout.
+fn first_values(fields: &Fields, new: &NewNode<'_>, now: Time) -> Vec<(Attr, Vec<u8>)> {
+    let symlink = fields.is_symlink();
+    let (size, links) = match (fields.is_directory(), new.nameless) {
+        (true, _) => (2, 2),
+        (false, true) => (0, 0),
+        (false, false) => (if symlink { new.target.len() as u64 } else { 0 }, 1),
+    };
+    let aces = acl::trivial(fields.mode, fields.is_directory());
+    let word = |value: u64| value.to_le_bytes().to_vec();
+    let now = encode_time(now).to_vec();
+    let mut values = vec![
+        (Attr::Mode, word(fields.mode)),
+        (Attr::Size, word(size)),
+        (Attr::Gen, word(fields.generation)),
+        (Attr::Uid, word(fields.uid)),
+        (Attr::Gid, word(fields.gid)),
+        (Attr::Parent, word(fields.parent)),
+        (Attr::Flags, word(fields.flags)),
+        (Attr::Atime, now.clone()),
+        (Attr::Mtime, now.clone()),
+        (Attr::Ctime, now.clone()),
+        (Attr::Crtime, now),
+        (Attr::Links, word(links)),
+    ];
+    if fields.flags & flag::PROJID != 0 {
+        values.push((Attr::Projid, word(fields.project)));
+    }
+    if matches!(fields.mode & S_IFMT, S_IFBLK | S_IFCHR) {
+        values.push((Attr::Rdev, word(new.rdev)));
+    }
+    values.push((Attr::DaclCount, word(aces.len() as u64 / 8)));
+    values.push((Attr::DaclAces, aces));
+    if symlink {
+        values.push((Attr::Symlink, new.target.to_vec()));
+    }
+    values
+}
 
 impl Zfs {
     /// Makes the object of a node. `parent` is `None` for the root, which is its own parent.
@@ -69,43 +108,18 @@ impl Zfs {
             flags |= flag::PROJID | (above.flags & flag::PROJINHERIT);
             project = if above.flags & flag::PROJINHERIT != 0 { above.project } else { 0 };
         }
-        let parent_object = parent.map_or(object, |parent| parent.object);
-        let (size, links) = match (directory, new.nameless) {
-            (true, _) => (2, 2),
-            (false, true) => (0, 0),
-            (false, false) => (if mode & S_IFMT == S_IFLNK { new.target.len() as u64 } else { 0 }, 1u64),
+        let first = Fields {
+            mode,
+            uid: u64::from(new.uid),
+            gid,
+            flags,
+            project,
+            parent: parent.map_or(object, |parent| parent.object).0,
+            generation: tx.txg().0,
+            ..Fields::default()
         };
-        let now = encode_time(self.now());
-        let aces = acl::trivial(mode, directory);
-        let word = |value: u64| value.to_le_bytes();
-        let (mode_word, size, generation, uid) = (word(mode), word(size), word(tx.txg().0), word(u64::from(new.uid)));
-        let (gid, parent_word, flags, links) = (word(gid), word(parent_object.0), word(flags), word(links));
-        let (project, rdev, ace_count) = (word(project), word(new.rdev), word(aces.len() as u64 / 8));
-        let mut values: Vec<(Attr, &[u8])> = vec![
-            (Attr::Mode, &mode_word),
-            (Attr::Size, &size),
-            (Attr::Gen, &generation),
-            (Attr::Uid, &uid),
-            (Attr::Gid, &gid),
-            (Attr::Parent, &parent_word),
-            (Attr::Flags, &flags),
-            (Attr::Atime, &now),
-            (Attr::Mtime, &now),
-            (Attr::Ctime, &now),
-            (Attr::Crtime, &now),
-            (Attr::Links, &links),
-        ];
-        if with_project {
-            values.push((Attr::Projid, &project));
-        }
-        if matches!(mode & S_IFMT, S_IFBLK | S_IFCHR) {
-            values.push((Attr::Rdev, &rdev));
-        }
-        values.push((Attr::DaclCount, &ace_count));
-        values.push((Attr::DaclAces, &aces));
-        if mode & S_IFMT == S_IFLNK {
-            values.push((Attr::Symlink, new.target));
-        }
+        let values = first_values(&first, new, self.now());
+        let values: Vec<(Attr, &[u8])> = values.iter().map(|(attr, value)| (*attr, &value[..])).collect();
         let attrs = self.sa.build(&dnode, &values, tx)?;
         let fields = decode_fields(&self.sa, &attrs)?;
         let znode = Znode::new(object, dnode, attrs, fields);

@@ -411,17 +411,6 @@ impl Sa {
         self.lay_out(dnode, attrs, list, tx)
     }
 
-    /// Removes an attribute in memory.
-    pub(crate) fn remove(&self, dnode: &Dnode, attrs: &mut Attrs, attr: Attr, tx: &Tx) -> Result<(), ZplError> {
-        let id = self.id(attr);
-        if attrs.legacy || attrs.find(id).is_none() {
-            return Ok(());
-        }
-        let mut list = attrs.list();
-        list.retain(|(other, _)| *other != id);
-        self.lay_out(dnode, attrs, list, tx)
-    }
-
     /// Hands what changed to the dnode.
     pub(crate) fn store(&self, dnode: &Dnode, attrs: &mut Attrs, tx: &Tx) -> Result<(), ZplError> {
         if attrs.drop_spill {

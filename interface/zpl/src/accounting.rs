@@ -1,0 +1,125 @@
+//! Who uses how much: the accounting objects that `zfs userspace` reads, kept by the DMU's sync through [`dmu::ObjsetHook`].
+//!
+//! OpenZFS: `zpl_get_file_info` (`zfs_quota.c`), `do_userquota_update`, `do_userobjquota_update` (`dmu_objset.c`). The names
+//! are ids in hexadecimal, with the prefix `obj-` for counts of objects.
+
+use abd::Abd;
+use dmu::{DmuError, GROUPUSED_OBJECT, ObjectOwner, Objset, ObjsetHook, OwnerDelta, PROJECTUSED_OBJECT, Tx, USERUSED_OBJECT};
+use ondisk::{ObjectId, ObjectType};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use zap::{Zap, ZapError};
+
+const SA_MAGIC: u32 = 0x2F_505A;
+const UID: usize = 24;
+const GID: usize = 32;
+const FLAGS: usize = 48;
+const PROJID: usize = 128;
+const FLAG_PROJID: u64 = 0x8000_0000_0000;
+const ZNODE_UID: usize = 128;
+const ZNODE_GID: usize = 136;
+
+/// The hook of one file system.
+#[derive(Debug)]
+pub struct Accounting {
+    objset: Weak<Objset>,
+    /// Count objects, too (feature `userobj_accounting`).
+    objects: bool,
+    /// Count projects (feature `project_quota`).
+    projects: bool,
+}
+
+impl Accounting {
+    /// The hook for `objset`; `objects` and `projects` say which features the pool has active for it.
+    pub fn new(objset: &Arc<Objset>, objects: bool, projects: bool) -> Accounting {
+        Accounting { objset: Arc::downgrade(objset), objects, projects }
+    }
+}
+
+fn word(bytes: &[u8], offset: usize, foreign: bool) -> Option<u64> {
+    let raw: [u8; 8] = bytes.get(offset..offset + 8)?.try_into().ok()?;
+    Some(if foreign { u64::from_be_bytes(raw) } else { u64::from_le_bytes(raw) })
+}
+
+fn dmu_error(error: ZapError) -> DmuError {
+    match error {
+        ZapError::Dmu(error) => error,
+        _ => DmuError::Corrupt,
+    }
+}
+
+fn add(zap: &Zap, name: &str, delta: i64, tx: &Tx) -> Result<(), DmuError> {
+    if delta == 0 {
+        return Ok(());
+    }
+    zap.increment(name, delta, tx).map(|_| ()).map_err(dmu_error)
+}
+
+impl Accounting {
+    /// The accounting object, made when it is missing.
+    fn table(&self, objset: &Objset, object: ObjectId, tx: &Tx) -> Result<Zap, DmuError> {
+        match objset.hold(object) {
+            Ok(dnode) => Zap::open(dnode).map_err(dmu_error),
+            Err(DmuError::NoSuchObject) => {
+                let owned = self.objset.upgrade().ok_or(DmuError::Stopped)?;
+                let options = zap::CreateOptions { claim: Some(object), ..zap::CreateOptions::new(ObjectType::USERGROUP_USED) };
+                zap::create_with(&owned, options, tx).map_err(dmu_error)?;
+                Zap::hold(&owned, object).map_err(dmu_error)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn settle(&self, objset: &Objset, object: ObjectId, sums: &BTreeMap<u64, (i64, i64)>, tx: &Tx) -> Result<(), DmuError> {
+        let zap = self.table(objset, object, tx)?;
+        for (id, (bytes, objects)) in sums {
+            add(&zap, &format!("{id:x}"), *bytes, tx)?;
+            if self.objects {
+                add(&zap, &format!("obj-{id:x}"), *objects, tx)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl ObjsetHook for Accounting {
+    fn owner(&self, bonus_type: ObjectType, bonus: &[u8], _spill: Option<&Abd>) -> Option<ObjectOwner> {
+        if bonus_type == ObjectType::ZNODE {
+            return Some(ObjectOwner { uid: word(bonus, ZNODE_UID, false)?, gid: word(bonus, ZNODE_GID, false)?, project: None });
+        }
+        if bonus_type != ObjectType::SA {
+            return None;
+        }
+        let magic = bonus.get(..4)?;
+        let foreign = magic == SA_MAGIC.to_be_bytes();
+        if magic == [0; 4] {
+            return Some(ObjectOwner { uid: 0, gid: 0, project: self.projects.then_some(0) });
+        }
+        let raw = [*bonus.get(4)?, *bonus.get(5)?];
+        let info = if foreign { u16::from_be_bytes(raw) } else { u16::from_le_bytes(raw) };
+        let header = usize::from(info >> 10) * 8;
+        let at = |offset| word(bonus, header + offset, foreign);
+        let project = if at(FLAGS)? & FLAG_PROJID != 0 { at(PROJID)? } else { 0 };
+        Some(ObjectOwner { uid: at(UID)?, gid: at(GID)?, project: self.projects.then_some(project) })
+    }
+
+    fn apply(&self, objset: &Objset, deltas: &[OwnerDelta], tx: &Tx) -> Result<(), DmuError> {
+        let mut sums: [BTreeMap<u64, (i64, i64)>; 3] = Default::default();
+        for delta in deltas {
+            let ids = [Some(delta.owner.uid), Some(delta.owner.gid), delta.owner.project];
+            for (sum, id) in sums.iter_mut().zip(ids) {
+                if let Some(id) = id {
+                    let entry = sum.entry(id).or_default();
+                    entry.0 += delta.bytes;
+                    entry.1 += delta.objects;
+                }
+            }
+        }
+        self.settle(objset, USERUSED_OBJECT, &sums[0], tx)?;
+        self.settle(objset, GROUPUSED_OBJECT, &sums[1], tx)?;
+        if self.projects {
+            self.settle(objset, PROJECTUSED_OBJECT, &sums[2], tx)?;
+        }
+        Ok(())
+    }
+}

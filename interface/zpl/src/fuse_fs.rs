@@ -1,0 +1,500 @@
+//! A file system and its snapshots behind the FUSE server.
+//!
+//! Node numbers of the protocol: the root is 1; a node of the live file system has its object number; a node of the
+//! snapshot that was opened as number N has `N << 48 | object`; the control directories have numbers of their own above
+//! those. The kernel's lookup counts are references to nodes: the node of an open file that lost its last name stays until
+//! the kernel forgets it.
+
+use crate::ctldir::{ControlNode, Ctldir, SnapshotSource};
+use crate::setattr::{SetAttrs, Stat};
+use crate::znode::Node;
+use crate::{Allocate, NewNode, Place, RenameMode, SetMode, Time, WriteData, Zfs, ZplError};
+use abd::Abd;
+use fuse::{
+    Caller, DirEntry, DirSink, Entry, Errno, FallocateRequest, FileAttr, FileHandle, Handler, NodeId, Opened, ReadRequest, RenameRequest,
+    Reply, SeekRequest, SetAttr, SetTime, Statfs, Timestamp, WriteRequest,
+};
+use ondisk::ObjectId;
+use std::sync::Arc;
+use std::time::Duration;
+
+const OBJECT_BITS: u32 = 48;
+const OBJECT_MASK: u64 = (1 << OBJECT_BITS) - 1;
+/// The mount is the only way in, so the kernel may keep what it knows; allocation changes with each sync, though.
+const ATTR_TTL: Duration = Duration::from_secs(1);
+const ENTRY_TTL: Duration = Duration::from_secs(60);
+const O_TRUNC: u32 = 0o1000;
+const O_SYNC_BITS: u32 = 0o4_010_000;
+/// A write keeps its receive buffer when it fills at least this part of it.
+const KEEP_PART: usize = 2;
+
+/// The handler of one mount.
+pub struct ZplFuse {
+    zfs: Arc<Zfs>,
+    control: Ctldir,
+}
+
+impl std::fmt::Debug for ZplFuse {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "ZplFuse({:?})", self.zfs)
+    }
+}
+
+/// What a node number stands for.
+enum Target {
+    Node(Node, u64),
+    Control(ControlNode),
+}
+
+fn stamp(time: Time) -> Timestamp {
+    Timestamp { seconds: time.0, nanoseconds: time.1 }
+}
+
+/// The kernel's 32-bit encoding of a device number (`new_encode_dev`) from the stored one.
+fn encode_device(stored: u64) -> u32 {
+    let (major, minor) = ((stored >> 20) as u32 & 0xfff, stored as u32 & 0xf_ffff);
+    (minor & 0xff) | major << 8 | (minor & !0xff) << 12
+}
+
+fn decode_device(encoded: u32) -> u64 {
+    let (major, minor) = (u64::from(encoded >> 8 & 0xfff), u64::from(encoded & 0xff | encoded >> 12 & 0xf_ff00));
+    major << 20 | minor
+}
+
+impl ZplFuse {
+    /// Serves `zfs`; `snapshots` gives `.zfs/snapshot` its contents.
+    pub fn new(zfs: Arc<Zfs>, snapshots: Option<Arc<dyn SnapshotSource>>) -> ZplFuse {
+        ZplFuse { control: Ctldir::new(snapshots), zfs }
+    }
+
+    fn target(&self, id: NodeId) -> Reply<Target> {
+        if id == NodeId::ROOT {
+            return Ok(Target::Node(self.zfs.node(self.zfs.root()).map_err(stale)?, 0));
+        }
+        if let Some(control) = ControlNode::of(id.0) {
+            return Ok(Target::Control(control));
+        }
+        let space = id.0 >> OBJECT_BITS;
+        let zfs = if space == 0 { self.zfs.clone() } else { self.control.opened(space).ok_or(Errno::ESTALE)? };
+        Ok(Target::Node(zfs.node(ObjectId(id.0 & OBJECT_MASK)).map_err(stale)?, space))
+    }
+
+    /// A node of the live file system that is to be changed.
+    fn node(&self, id: NodeId) -> Reply<Node> {
+        match self.target(id)? {
+            Target::Node(node, 0) => Ok(node),
+            _ => Err(Errno::EROFS),
+        }
+    }
+
+    fn any_node(&self, id: NodeId) -> Reply<Node> {
+        match self.target(id)? {
+            Target::Node(node, _) => Ok(node),
+            Target::Control(_) => Err(Errno::EINVAL),
+        }
+    }
+
+    fn number(&self, node: &Node, space: u64) -> NodeId {
+        if space == 0 && node.object() == self.zfs.root() { NodeId::ROOT } else { NodeId(node.object().0 | space << OBJECT_BITS) }
+    }
+
+    fn attr(&self, node: &Node, space: u64) -> Reply<FileAttr> {
+        let Stat { fields, blocks, block_size } = node.zfs.stat(node)?;
+        Ok(FileAttr {
+            ino: node.object().0 | space << OBJECT_BITS,
+            size: fields.size,
+            blocks,
+            atime: stamp(fields.times[0]),
+            mtime: stamp(fields.times[1]),
+            ctime: stamp(fields.times[2]),
+            btime: stamp(fields.times[3]),
+            mode: fields.mode as u32,
+            nlink: fields.links.min(u64::from(u32::MAX)) as u32,
+            uid: fields.uid as u32,
+            gid: fields.gid as u32,
+            rdev: encode_device(fields.rdev),
+            blksize: block_size as u32,
+        })
+    }
+
+    /// The reply that gives the kernel a reference to the node.
+    fn entry(&self, node: &Node, space: u64) -> Reply<Entry> {
+        let attr = self.attr(node, space)?;
+        Zfs::keep(node);
+        let entry_ttl = if node.zfs.norm.is_none() { ENTRY_TTL } else { Duration::ZERO };
+        Ok(Entry { node: self.number(node, space), generation: node.fields().generation, attr, attr_ttl: ATTR_TTL, entry_ttl })
+    }
+
+    fn control_entry(&self, control: ControlNode) -> Entry {
+        Entry {
+            node: NodeId(control.number()),
+            generation: 0,
+            attr: self.control_attr(control),
+            attr_ttl: ATTR_TTL,
+            entry_ttl: Duration::ZERO,
+        }
+    }
+
+    fn control_attr(&self, control: ControlNode) -> FileAttr {
+        let time = stamp(self.zfs.now());
+        FileAttr {
+            ino: control.number(),
+            size: 2,
+            atime: time,
+            mtime: time,
+            ctime: time,
+            btime: time,
+            mode: 0o040_555,
+            nlink: 2,
+            blksize: 512,
+            ..FileAttr::default()
+        }
+    }
+
+    fn lookup_control(&self, parent: ControlNode, name: &[u8]) -> Reply<Entry> {
+        match (parent, name) {
+            (parent, b".") => Ok(self.control_entry(parent)),
+            (ControlNode::Root, b"snapshot") => Ok(self.control_entry(ControlNode::Snapshots)),
+            (ControlNode::Root, b"..") => self.entry(&self.zfs.node(self.zfs.root())?, 0),
+            (ControlNode::Snapshots, b"..") => Ok(self.control_entry(ControlNode::Root)),
+            (ControlNode::Snapshots, name) => {
+                let (space, zfs) = self.control.open(name)?;
+                let root = zfs.node(zfs.root())?;
+                let mut entry = self.entry(&root, space)?;
+                entry.entry_ttl = Duration::ZERO;
+                Ok(entry)
+            }
+            _ => Err(Errno::ENOENT),
+        }
+    }
+
+    fn list(&self, id: NodeId, offset: u64, plus: bool, sink: &mut dyn DirSink) -> Reply<()> {
+        let (node, space) = match self.target(id)? {
+            Target::Node(node, space) => (node, space),
+            Target::Control(control) => return self.control.list(control, offset, sink),
+        };
+        let mut failed = None;
+        node.zfs.list(&node, offset, &mut |listed| {
+            let entry = DirEntry {
+                ino: listed.dirent.object.0 | space << OBJECT_BITS,
+                next: listed.next,
+                kind: u32::from(listed.dirent.kind),
+                name: listed.name,
+            };
+            if !plus || listed.name == b"." || listed.name == b".." {
+                return sink.add(entry);
+            }
+            if !sink.fits(listed.name) {
+                return false;
+            }
+            match node.zfs.node(listed.dirent.object).map_err(Errno::from).and_then(|found| self.entry(&found, space)) {
+                Ok(found) => sink.add_plus(entry, &found),
+                // Removed meanwhile, or damaged: the name is listed, whoever looks closer gets the error.
+                Err(Errno::ENOENT | Errno::EIO) => sink.add(entry),
+                Err(error) => {
+                    failed = Some(error);
+                    false
+                }
+            }
+        })?;
+        failed.map_or(Ok(()), Err)
+    }
+
+    fn opened(&self) -> Opened {
+        Opened { keep_cache: true, ..Opened::default() }
+    }
+
+    fn make(&self, parent: NodeId, name: &[u8], new: &NewNode<'_>) -> Reply<Entry> {
+        let directory = self.node(parent)?;
+        let node = self.zfs.create_node(&directory, name, new)?;
+        self.finish(&directory)?;
+        self.entry(&node, 0)
+    }
+
+    /// With `sync=always` every change waits for the disk.
+    fn finish(&self, node: &Node) -> Reply<()> {
+        if self.zfs.objset.props().sync == dmu::SyncMode::Always {
+            self.zfs.fsync(node)?;
+        }
+        Ok(())
+    }
+}
+
+/// A node number that no longer means anything.
+fn stale(error: ZplError) -> Errno {
+    match error {
+        ZplError::NotFound => Errno::ESTALE,
+        other => other.into(),
+    }
+}
+
+fn new_node<'a>(caller: &Caller, new: &fuse::NewNode, target: &'a [u8]) -> NewNode<'a> {
+    NewNode { mode: u64::from(new.mode), uid: caller.uid, gid: caller.gid, rdev: decode_device(new.rdev), target, ..NewNode::default() }
+}
+
+impl Handler for ZplFuse {
+    fn destroy(&self) {
+        self.zfs.forget_all();
+    }
+
+    fn lookup(&self, _caller: &Caller, parent: NodeId, name: &[u8]) -> Reply<Entry> {
+        let (directory, space) = match self.target(parent)? {
+            Target::Node(directory, space) => (directory, space),
+            Target::Control(control) => return self.lookup_control(control, name),
+        };
+        if parent == NodeId::ROOT && name == b".zfs" && self.control.is_present() {
+            return Ok(self.control_entry(ControlNode::Root));
+        }
+        let node = directory.zfs.lookup(&directory, name)?;
+        self.entry(&node, space)
+    }
+
+    fn forget(&self, node: NodeId, count: u64) {
+        if node == NodeId::ROOT {
+            return self.zfs.release(self.zfs.root(), count);
+        }
+        if ControlNode::of(node.0).is_some() {
+            return;
+        }
+        let space = node.0 >> OBJECT_BITS;
+        let zfs = if space == 0 { Some(self.zfs.clone()) } else { self.control.opened(space) };
+        if let Some(zfs) = zfs {
+            zfs.release(ObjectId(node.0 & OBJECT_MASK), count);
+        }
+    }
+
+    fn getattr(&self, _caller: &Caller, node: NodeId, _handle: Option<FileHandle>) -> Reply<(FileAttr, Duration)> {
+        match self.target(node)? {
+            Target::Node(node, space) => Ok((self.attr(&node, space)?, ATTR_TTL)),
+            Target::Control(control) => Ok((self.control_attr(control), ATTR_TTL)),
+        }
+    }
+
+    fn setattr(&self, _caller: &Caller, id: NodeId, set: &SetAttr) -> Reply<(FileAttr, Duration)> {
+        let node = self.node(id)?;
+        let time = |time: SetTime| match time {
+            SetTime::Now => self.zfs.now(),
+            SetTime::At(at) => (at.seconds, at.nanoseconds),
+        };
+        if let Some(size) = set.size {
+            self.zfs.truncate(&node, size)?;
+        }
+        let attrs = SetAttrs {
+            mode: set.mode.map(u64::from),
+            uid: set.uid,
+            gid: set.gid,
+            atime: set.atime.map(time),
+            mtime: set.mtime.map(time),
+            kill_suid: set.kill_suid,
+        };
+        let more = set.mode.is_some() || set.uid.is_some() || set.gid.is_some() || set.atime.is_some() || set.mtime.is_some();
+        if more || set.kill_suid {
+            self.zfs.set_attrs(&node, &attrs)?;
+        }
+        self.finish(&node)?;
+        Ok((self.attr(&node, 0)?, ATTR_TTL))
+    }
+
+    fn readlink(&self, _caller: &Caller, node: NodeId) -> Reply<Vec<u8>> {
+        let node = self.any_node(node)?;
+        Ok(node.zfs.read_link(&node)?)
+    }
+
+    fn symlink(&self, caller: &Caller, parent: NodeId, name: &[u8], target: &[u8]) -> Reply<Entry> {
+        self.make(parent, name, &new_node(caller, &fuse::NewNode { mode: 0o120_777, rdev: 0 }, target))
+    }
+
+    fn mknod(&self, caller: &Caller, parent: NodeId, name: &[u8], new: &fuse::NewNode) -> Reply<Entry> {
+        self.make(parent, name, &new_node(caller, new, &[]))
+    }
+
+    fn mkdir(&self, caller: &Caller, parent: NodeId, name: &[u8], new: &fuse::NewNode) -> Reply<Entry> {
+        self.make(parent, name, &new_node(caller, new, &[]))
+    }
+
+    fn unlink(&self, _caller: &Caller, parent: NodeId, name: &[u8]) -> Reply<()> {
+        let directory = self.node(parent)?;
+        self.zfs.unlink(&directory, name)?;
+        self.finish(&directory)
+    }
+
+    fn rmdir(&self, _caller: &Caller, parent: NodeId, name: &[u8]) -> Reply<()> {
+        let directory = self.node(parent)?;
+        self.zfs.rmdir(&directory, name)?;
+        self.finish(&directory)
+    }
+
+    fn rename(&self, _caller: &Caller, request: &RenameRequest<'_>) -> Reply<()> {
+        let mode = match request.flags {
+            0 => RenameMode::Replace,
+            1 => RenameMode::NoReplace,
+            2 => RenameMode::Exchange,
+            _ => return Err(Errno::EINVAL),
+        };
+        let (from, to) = (self.node(request.parent)?, self.node(request.new_parent)?);
+        self.zfs.rename(Place { directory: &from, name: request.name }, Place { directory: &to, name: request.new_name }, mode)?;
+        self.finish(&to)
+    }
+
+    fn link(&self, _caller: &Caller, node: NodeId, new_parent: NodeId, new_name: &[u8]) -> Reply<Entry> {
+        let (node, directory) = (self.node(node)?, self.node(new_parent)?);
+        self.zfs.link(&node, &directory, new_name)?;
+        self.finish(&directory)?;
+        self.entry(&node, 0)
+    }
+
+    fn open(&self, _caller: &Caller, id: NodeId, flags: u32, kill_suid: bool) -> Reply<Opened> {
+        if flags & O_TRUNC != 0 {
+            let node = self.node(id)?;
+            self.zfs.truncate(&node, 0)?;
+            if kill_suid {
+                self.zfs.set_attrs(&node, &SetAttrs { kill_suid: true, ..SetAttrs::default() })?;
+            }
+        }
+        Ok(self.opened())
+    }
+
+    fn create(&self, caller: &Caller, parent: NodeId, name: &[u8], new: &fuse::NewNode, _flags: u32) -> Reply<(Entry, Opened)> {
+        Ok((self.make(parent, name, &new_node(caller, new, &[]))?, self.opened()))
+    }
+
+    fn tmpfile(&self, caller: &Caller, parent: NodeId, new: &fuse::NewNode, _flags: u32) -> Reply<(Entry, Opened)> {
+        let directory = self.node(parent)?;
+        let node = self.zfs.create_nameless(&directory, &new_node(caller, new, &[]))?;
+        Ok((self.entry(&node, 0)?, self.opened()))
+    }
+
+    fn read(&self, _caller: &Caller, request: &ReadRequest) -> Reply<Abd> {
+        let node = self.any_node(request.node)?;
+        Ok(node.zfs.read(&node, request.offset, u64::from(request.size))?)
+    }
+
+    fn write(&self, _caller: &Caller, request: WriteRequest) -> Reply<u32> {
+        let node = self.node(request.node)?;
+        let always = self.zfs.objset.props().sync == dmu::SyncMode::Always;
+        let may_keep = request.data.len() * KEEP_PART >= request.pinned_bytes;
+        let write = WriteData {
+            offset: request.offset,
+            data: request.data,
+            may_keep,
+            kill_suid: request.kill_suid,
+            synchronous: always || request.open_flags & O_SYNC_BITS != 0 && !request.from_cache,
+        };
+        Ok(self.zfs.write(&node, write)? as u32)
+    }
+
+    fn fsync(&self, _caller: &Caller, node: NodeId, _handle: FileHandle, _data_only: bool) -> Reply<()> {
+        match self.target(node)? {
+            Target::Node(node, 0) if node.zfs.objset.props().sync != dmu::SyncMode::Disabled => Ok(self.zfs.fsync(&node)?),
+            _ => Ok(()),
+        }
+    }
+
+    fn opendir(&self, _caller: &Caller, _node: NodeId, _flags: u32) -> Reply<Opened> {
+        Ok(Opened::default())
+    }
+
+    fn readdir(&self, _caller: &Caller, node: NodeId, _handle: FileHandle, offset: u64, sink: &mut dyn DirSink) -> Reply<()> {
+        self.list(node, offset, false, sink)
+    }
+
+    fn readdirplus(&self, _caller: &Caller, node: NodeId, _handle: FileHandle, offset: u64, sink: &mut dyn DirSink) -> Reply<()> {
+        self.list(node, offset, true, sink)
+    }
+
+    fn fsyncdir(&self, caller: &Caller, node: NodeId, handle: FileHandle, data_only: bool) -> Reply<()> {
+        self.fsync(caller, node, handle, data_only)
+    }
+
+    fn statfs(&self, _caller: &Caller, _node: NodeId) -> Reply<Statfs> {
+        let space = self.zfs.space();
+        let unit = 512;
+        let (blocks, free) = ((space.referenced + space.available) / unit, space.available / unit);
+        let free_objects = space.objects_available.min(free);
+        Ok(Statfs {
+            blocks,
+            bfree: free,
+            bavail: free,
+            files: free_objects + space.objects_used,
+            ffree: free_objects,
+            bsize: self.zfs.objset.props().record_size as u32,
+            frsize: unit as u32,
+            namelen: crate::NAME_BYTES_MAX as u32,
+        })
+    }
+
+    fn setxattr(&self, _caller: &Caller, node: NodeId, name: &[u8], value: &[u8], flags: u32) -> Reply<()> {
+        let node = self.node(node)?;
+        let mode = match flags {
+            1 => SetMode::Create,
+            2 => SetMode::Replace,
+            _ => SetMode::Any,
+        };
+        self.zfs.set_xattr(&node, name, value, mode)?;
+        self.finish(&node)
+    }
+
+    fn getxattr(&self, _caller: &Caller, node: NodeId, name: &[u8]) -> Reply<Vec<u8>> {
+        match self.target(node)? {
+            Target::Node(node, _) => Ok(node.zfs.get_xattr(&node, name)?),
+            Target::Control(_) => Err(Errno::ENODATA),
+        }
+    }
+
+    fn listxattr(&self, _caller: &Caller, node: NodeId) -> Reply<Vec<u8>> {
+        let Target::Node(node, _) = self.target(node)? else { return Ok(Vec::new()) };
+        let mut list = Vec::new();
+        for name in node.zfs.list_xattrs(&node)? {
+            list.extend_from_slice(&name);
+            list.push(0);
+        }
+        Ok(list)
+    }
+
+    fn removexattr(&self, _caller: &Caller, node: NodeId, name: &[u8]) -> Reply<()> {
+        let node = self.node(node)?;
+        self.zfs.remove_xattr(&node, name)?;
+        self.finish(&node)
+    }
+
+    fn fallocate(&self, _caller: &Caller, request: &FallocateRequest) -> Reply<()> {
+        const KEEP_SIZE: u32 = 1;
+        const PUNCH_HOLE: u32 = 2;
+        const ZERO_RANGE: u32 = 16;
+        let how = match request.mode {
+            0 => Allocate::Extend,
+            KEEP_SIZE => Allocate::KeepSize,
+            mode if mode == PUNCH_HOLE | KEEP_SIZE => Allocate::Punch,
+            ZERO_RANGE => Allocate::Zero,
+            mode if mode == ZERO_RANGE | KEEP_SIZE => Allocate::ZeroKeepSize,
+            _ => return Err(Errno::EOPNOTSUPP),
+        };
+        let node = self.node(request.node)?;
+        self.zfs.allocate(&node, request.offset, request.length, how)?;
+        self.finish(&node)
+    }
+
+    fn lseek(&self, _caller: &Caller, request: &SeekRequest) -> Reply<u64> {
+        let node = self.any_node(request.node)?;
+        Ok(if request.hole { node.zfs.seek_hole(&node, request.offset)? } else { node.zfs.seek_data(&node, request.offset)? })
+    }
+
+    fn syncfs(&self, _caller: &Caller) -> Reply<()> {
+        Ok(self.zfs.sync()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{decode_device, encode_device};
+
+    /// A device node whose number changes on the way points to another device.
+    #[test]
+    fn device_numbers_survive() {
+        for (major, minor) in [(0u64, 0u64), (8, 1), (259, 0xf_ffff), (0xfff, 256), (1, 300)] {
+            let stored = major << 20 | minor;
+            assert_eq!(decode_device(encode_device(stored)), stored);
+        }
+        assert_eq!(u64::from(encode_device(8 << 20 | 1)), 0x801);
+    }
+}
