@@ -22,9 +22,9 @@ pub struct NewNode<'a> {
     /// Target of a symbolic link.
     pub target: &'a [u8],
     /// A directory of extended attributes, or something in one.
-    pub(crate) xattr: bool,
+    pub xattr: bool,
     /// Without a name: no links.
-    pub(crate) nameless: bool,
+    pub nameless: bool,
 }
 
 /// Longest target of a symbolic link, in bytes (PATH_MAX with its zero byte).
