@@ -1,0 +1,136 @@
+//! The pool's configuration lists: what labels and the MOS config object hold (OpenZFS: `spa_config_generate`).
+
+use nvlist::NvList;
+use ondisk::{Guid, Txg};
+use vdev::{ConfigScope, LeafId, Node, TopKind, VdevTree};
+
+/// State of a pool as its labels tell it (OpenZFS: `pool_state_t`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum PoolState {
+    /// In use, or not exported before the machine stopped.
+    #[default]
+    Active,
+    /// Exported.
+    Exported,
+    /// Destroyed.
+    Destroyed,
+}
+
+impl PoolState {
+    /// The number on disk.
+    pub fn number(self) -> u64 {
+        match self {
+            PoolState::Active => 0,
+            PoolState::Exported => 1,
+            PoolState::Destroyed => 2,
+        }
+    }
+    /// The state with this number.
+    pub fn from_number(number: u64) -> Option<PoolState> {
+        [PoolState::Active, PoolState::Exported, PoolState::Destroyed].into_iter().find(|state| state.number() == number)
+    }
+}
+
+/// Who uses a pool: goes into its labels so that another host notices.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Host {
+    /// The host's id (`/etc/hostid`, `spl_hostid`), 0 for none.
+    pub id: u64,
+    /// The host's name.
+    pub name: String,
+}
+
+/// What a configuration list says besides the vdevs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PoolFacts {
+    pub version: u64,
+    pub name: String,
+    pub state: PoolState,
+    pub guid: Guid,
+    pub comment: Option<String>,
+    pub compatibility: Option<String>,
+    pub host: Host,
+    /// Active features that must be known to read the MOS.
+    pub mos_features: Vec<String>,
+}
+
+impl PoolFacts {
+    fn head(&self, txg: Txg) -> NvList {
+        let mut list = NvList::new();
+        list.add("version", self.version).add("name", self.name.as_str()).add("state", self.state.number());
+        list.add("txg", txg.0).add("pool_guid", self.guid.0).add("errata", 0u64);
+        if let Some(comment) = &self.comment {
+            list.add("comment", comment.as_str());
+        }
+        if let Some(compatibility) = &self.compatibility {
+            list.add("compatibility", compatibility.as_str());
+        }
+        if self.host.id != 0 {
+            list.add("hostid", self.host.id);
+        }
+        list.add("hostname", self.host.name.as_str());
+        list
+    }
+
+    fn tail(&self, mut list: NvList, tree: &VdevTree, vdev_tree: NvList) -> NvList {
+        let holes: Vec<u64> = tree.tops.iter().filter(|top| top.kind == TopKind::Hole).map(|top| u64::from(top.id.0)).collect();
+        if !holes.is_empty() {
+            list.add("hole_array", holes);
+        }
+        list.add("vdev_children", tree.tops.len() as u64).add("vdev_tree", vdev_tree);
+        let mut features = NvList::new();
+        for guid in &self.mos_features {
+            features.add_boolean(guid.as_str());
+        }
+        list.add("features_for_read", features);
+        list
+    }
+
+    /// The list for the MOS config object.
+    pub fn mos_config(&self, tree: &VdevTree, txg: Txg) -> NvList {
+        let mut list = self.head(txg);
+        list.add_boolean("com.delphix:has_per_vdev_zaps");
+        self.tail(list, tree, tree.to_config(ConfigScope::Mos))
+    }
+
+    /// The list for the labels of one leaf.
+    pub fn label_config(&self, tree: &VdevTree, leaf: LeafId, txg: Txg) -> NvList {
+        let leaf = tree.leaf(leaf);
+        let top = &tree.tops[leaf.top.0 as usize];
+        let mut list = self.head(txg);
+        list.add("top_guid", top.guid.0).add("guid", leaf.guid.0);
+        if top.is_log {
+            list.add("is_log", 1u64);
+        }
+        self.tail(list, tree, tree.top_config(top, ConfigScope::Label))
+    }
+
+    /// The facts of a configuration list, with OpenZFS's defaults for what it lacks.
+    pub fn from_config(list: &NvList) -> Option<PoolFacts> {
+        let text = |name: &str| list.get_str(name).map(str::to_string);
+        Some(PoolFacts {
+            version: list.get_u64("version")?,
+            name: text("name")?,
+            state: PoolState::from_number(list.get_u64("state")?)?,
+            guid: Guid(list.get_u64("pool_guid")?),
+            comment: text("comment"),
+            compatibility: text("compatibility"),
+            host: Host { id: list.get_u64("hostid").unwrap_or(0), name: text("hostname").unwrap_or_default() },
+            mos_features: label_features(list),
+        })
+    }
+}
+
+/// Features that a configuration list says are needed to read the MOS.
+pub(crate) fn label_features(list: &NvList) -> Vec<String> {
+    let names = list.get_nvlist("features_for_read").into_iter().flat_map(NvList::iter);
+    names.filter_map(|(name, _)| name.to_str().map(str::to_string)).collect()
+}
+
+/// The sum of all vdevs' guids, as the uberblock has it (OpenZFS: `vdev_guid_sum`).
+pub(crate) fn guid_sum(tree: &VdevTree) -> u64 {
+    fn of(node: &Node) -> u64 {
+        node.children.iter().map(of).fold(node.guid.0, u64::wrapping_add)
+    }
+    tree.tops.iter().map(|top| top.node.as_ref().map_or(top.guid.0, of)).fold(tree.guid.0, u64::wrapping_add)
+}

@@ -1,0 +1,151 @@
+//! Errors of the pool: what cannot be done with it, and why.
+
+use device::DeviceError;
+use dmu::{DmuError, SyncError};
+use dsl::DslError;
+use ondisk::{Guid, ObjectId, VdevId};
+use std::fmt;
+use vdev::TreeError;
+use zap::ZapError;
+
+/// Why a pool could not be made, opened, changed or closed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PoolError {
+    /// None of the devices has a label of the pool.
+    NotFound,
+    /// Several pools answer to the name; import one by its guid.
+    Ambiguous(Vec<Guid>),
+    /// No label holds a valid uberblock.
+    NoUberblock,
+    /// Too many devices are missing; these are the guids of what is missing.
+    MissingDevices(Vec<Guid>),
+    /// The labels name fewer top-level vdevs than the pool has.
+    MissingVdev(VdevId),
+    /// Active features that this release does not know; with `read_only` the pool could be imported read-only.
+    UnsupportedFeatures {
+        /// Guids of the features.
+        features: Vec<String>,
+        /// All of them allow reading.
+        read_only: bool,
+    },
+    /// A pool version that was never released, or too old to be read.
+    UnsupportedVersion(u64),
+    /// The vdev configuration can't be used.
+    Tree(TreeError),
+    /// The pool was last used by another host and not exported: import with force.
+    InUse {
+        /// That host's id.
+        hostid: u64,
+        /// That host's name.
+        hostname: String,
+    },
+    /// The pool was destroyed; it can be imported as such.
+    Destroyed,
+    /// The device holds a pool, or is too small, or cannot be written.
+    Device {
+        /// Path of the device.
+        path: String,
+        /// What is wrong.
+        problem: DeviceProblem,
+    },
+    /// The request contradicts itself.
+    Invalid(&'static str),
+    /// The pool is open read-only.
+    ReadOnly,
+    /// Metadata of the pool is damaged.
+    Corrupt(&'static str),
+    /// A metaslab's space maps contradict each other.
+    SpaceMap(VdevId, u32),
+    /// There is no pool property of this name.
+    BadProperty,
+    /// The value is not possible for the property.
+    BadValue,
+    /// The pool is being closed.
+    Closed,
+    /// A device failed.
+    Io(DeviceError),
+    /// An object failed.
+    Dmu(DmuError),
+    /// A name table failed.
+    Zap(ZapError),
+    /// A dataset failed.
+    Dsl(DslError),
+    /// A txg could not be synced.
+    Sync(SyncError),
+    /// An object of the MOS has not the form that it should have.
+    Object(ObjectId, &'static str),
+}
+
+/// What is wrong with a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceProblem {
+    /// It is part of a pool that is not exported.
+    InUse,
+    /// It has less than 64 MiB.
+    TooSmall,
+    /// It can't be opened.
+    Open(DeviceError),
+}
+
+impl fmt::Display for PoolError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PoolError::NotFound => f.write_str("no such pool available"),
+            PoolError::Ambiguous(guids) => write!(f, "{} pools have this name: import one by its guid", guids.len()),
+            PoolError::NoUberblock => f.write_str("no device holds a valid uberblock of the pool"),
+            PoolError::MissingDevices(guids) => write!(f, "{} devices that the pool cannot do without are missing", guids.len()),
+            PoolError::MissingVdev(id) => write!(f, "no device of top-level vdev {id} was found"),
+            PoolError::UnsupportedFeatures { features, read_only } => {
+                write!(f, "the pool uses features that are not supported: {}", features.join(", "))?;
+                f.write_str(if *read_only { "; it can be imported read-only" } else { "" })
+            }
+            PoolError::UnsupportedVersion(version) => write!(f, "pool version {version} is not supported"),
+            PoolError::Tree(error) => fmt::Display::fmt(error, f),
+            PoolError::InUse { hostid, hostname } => {
+                write!(f, "the pool was last used by the host '{hostname}' (hostid {hostid:x}) and not exported")
+            }
+            PoolError::Destroyed => f.write_str("the pool was destroyed"),
+            PoolError::Device { path, problem } => match problem {
+                DeviceProblem::InUse => write!(f, "{path} is part of a pool that is not exported"),
+                DeviceProblem::TooSmall => write!(f, "{path} is smaller than 64 MiB"),
+                DeviceProblem::Open(error) => write!(f, "{path}: {error}"),
+            },
+            PoolError::Invalid(what) => f.write_str(what),
+            PoolError::ReadOnly => f.write_str("the pool is read-only"),
+            PoolError::Corrupt(what) => write!(f, "the pool's metadata is damaged: {what}"),
+            PoolError::SpaceMap(vdev, ms) => write!(f, "the space map of metaslab {ms} of vdev {vdev} contradicts itself"),
+            PoolError::BadProperty => f.write_str("invalid pool property"),
+            PoolError::BadValue => f.write_str("invalid value for the pool property"),
+            PoolError::Closed => f.write_str("the pool is being closed"),
+            PoolError::Io(error) => fmt::Display::fmt(error, f),
+            PoolError::Dmu(error) => fmt::Display::fmt(error, f),
+            PoolError::Zap(error) => fmt::Display::fmt(error, f),
+            PoolError::Dsl(error) => fmt::Display::fmt(error, f),
+            PoolError::Sync(error) => fmt::Display::fmt(error, f),
+            PoolError::Object(object, what) => write!(f, "MOS object {object} is damaged: {what}"),
+        }
+    }
+}
+impl std::error::Error for PoolError {}
+
+macro_rules! from {
+    ($($error:ty => $variant:ident),*) => {$(
+        impl From<$error> for PoolError {
+            fn from(error: $error) -> Self {
+                PoolError::$variant(error)
+            }
+        }
+    )*};
+}
+from!(DeviceError => Io, DmuError => Dmu, ZapError => Zap, DslError => Dsl, SyncError => Sync, TreeError => Tree);
+
+impl PoolError {
+    /// The same as an error of a txg's sync.
+    pub(crate) fn into_sync(self) -> SyncError {
+        match self {
+            PoolError::Dmu(error) | PoolError::Zap(ZapError::Dmu(error)) | PoolError::Dsl(DslError::Dmu(error)) => SyncError::Dmu(error),
+            PoolError::Sync(error) => error,
+            _ => SyncError::Pool,
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Labels: four copies on each leaf of the configuration and of the ring of uberblocks (OpenZFS: `vdev_label.c`).
+//!
+//! Invariant of a config change (OpenZFS: `vdev_config_sync`): labels 0 and 2, then the uberblocks, then labels 1 and 3, with
+//! flushes between, so that at any cut one pair of labels agrees with the newest uberblock.
+
+use crate::PoolError;
+use abd::Abd;
+use device::{BlockDevice, DeviceError, DeviceIo, DeviceOp};
+use exec::{Exec, completion};
+use kernels::checksum::{Verifier, embed, verify_embedded};
+use nvlist::{Encoding, NvList};
+use ondisk::label::{
+    CONFIG_BYTES, CONFIG_NVLIST_BYTES, CONFIG_OFFSET, LABEL_BYTES, LABELS, RING_BYTES, RING_OFFSET, RING_SLOT_SHIFT_MAX,
+    RING_SLOT_SHIFT_MIN, label_offset, ring_slot_bytes, ring_slot_offset, ring_slots,
+};
+use ondisk::{Checksum, Txg, Uberblock};
+use std::sync::Arc;
+
+/// A device as labels see it.
+pub(crate) type Device = Arc<dyn BlockDevice>;
+
+/// What the labels of one device hold.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DeviceLabels {
+    /// The valid configurations, newest txg first.
+    pub configs: Vec<NvList>,
+    /// The valid uberblocks, best first.
+    pub uberblocks: Vec<Uberblock>,
+    /// Labels without a valid configuration.
+    pub damaged: usize,
+}
+
+impl DeviceLabels {
+    /// The newest configuration that is not newer than `txg`, else the newest of all.
+    pub fn config(&self, txg: Txg) -> Option<&NvList> {
+        let not_newer = |config: &&NvList| config.get_u64("txg").is_some_and(|written| written <= txg.0);
+        self.configs.iter().find(not_newer).or_else(|| self.configs.first())
+    }
+}
+
+/// Reads the labels of `device`. Unreadable and invalid parts are skipped.
+pub(crate) fn read_labels(exec: &Exec, device: &Device) -> DeviceLabels {
+    let size = device.size_bytes();
+    let mut labels = DeviceLabels::default();
+    if size < (LABELS * LABEL_BYTES) as u64 {
+        return labels;
+    }
+    let mut rings = Vec::new();
+    for index in 0..LABELS {
+        let start = label_offset(size, index);
+        match device.read_at(exec, start, LABEL_BYTES).ok().and_then(|label| Some((config_of(&label, start)?, label))) {
+            Some((config, label)) => {
+                labels.configs.push(config);
+                rings.push((start, label));
+            }
+            None => labels.damaged += 1,
+        }
+    }
+    labels.configs.sort_by_key(|config| std::cmp::Reverse(config.get_u64("txg")));
+    let ashift = labels.configs.first().and_then(|config| config.get_nvlist("vdev_tree")?.get_u64("ashift"));
+    for (start, label) in rings {
+        uberblocks_of(&label, start, ashift, &mut labels.uberblocks);
+    }
+    labels.uberblocks.sort_by_key(|ub| std::cmp::Reverse(ub.preference()));
+    labels.uberblocks.dedup();
+    labels
+}
+
+fn config_of(label: &Abd, start: u64) -> Option<NvList> {
+    let label = label.to_contiguous();
+    let block = label.as_contiguous()?.get(CONFIG_OFFSET..CONFIG_OFFSET + CONFIG_BYTES)?;
+    verify_embedded(Checksum::LABEL, block, Verifier::label(start + CONFIG_OFFSET as u64)).ok()?;
+    NvList::decode(&block[..CONFIG_NVLIST_BYTES]).ok()
+}
+
+fn uberblocks_of(label: &Abd, start: u64, ashift: Option<u64>, out: &mut Vec<Uberblock>) {
+    let label = label.to_contiguous();
+    let Some(ring) = label.as_contiguous().and_then(|label| label.get(RING_OFFSET..RING_OFFSET + RING_BYTES)) else { return };
+    let shifts = match ashift.and_then(|ashift| u32::try_from(ashift).ok()) {
+        Some(ashift) => ondisk::label::ring_slot_shift(ashift)..=ondisk::label::ring_slot_shift(ashift),
+        None => RING_SLOT_SHIFT_MIN..=RING_SLOT_SHIFT_MAX,
+    };
+    for shift in shifts {
+        for (index, slot) in ring.chunks_exact(1 << shift).enumerate() {
+            let Ok(Some((ub, _))) = Uberblock::decode_slot(slot) else { continue };
+            let offset = start + (RING_OFFSET + (index << shift)) as u64;
+            if verify_embedded(Checksum::LABEL, slot, Verifier::label(offset)).is_ok() {
+                out.push(ub);
+            }
+        }
+    }
+}
+
+/// One write of a batch.
+pub(crate) struct LabelWrite {
+    pub device: Device,
+    pub offset: u64,
+    pub data: Abd,
+}
+
+/// Writes everything at once and waits; results in order.
+pub(crate) fn write_all(exec: &Exec, writes: Vec<LabelWrite>) -> Vec<Result<(), DeviceError>> {
+    let submit = |write: LabelWrite| {
+        let (done, wait) = completion();
+        write.device.submit(DeviceIo::new(DeviceOp::Write(write.data), write.offset, move |reply| done.complete(reply.outcome)));
+        wait
+    };
+    let waits: Vec<_> = writes.into_iter().map(submit).collect();
+    waits.into_iter().map(|wait| wait.wait(exec)).collect()
+}
+
+/// Flushes the devices and waits. Devices without a cache to flush count as done.
+pub(crate) fn flush_all(exec: &Exec, devices: &[Device]) -> Vec<Result<(), DeviceError>> {
+    let submit = |device: &Device| {
+        let (done, wait) = completion();
+        device.submit(DeviceIo::new(DeviceOp::Flush, 0, move |reply| done.complete(reply.outcome)));
+        wait
+    };
+    let waits: Vec<_> = devices.iter().map(submit).collect();
+    let settle = |result| if result == Err(DeviceError::Unsupported) { Ok(()) } else { result };
+    waits.into_iter().map(|wait| settle(wait.wait(exec))).collect()
+}
+
+/// The writes of `config` to the labels of one device whose index has the parity of `first` (0: L0 and L2, 1: L1 and L3).
+pub(crate) fn config_writes(device: &Device, config: &NvList, first: usize) -> Result<Vec<LabelWrite>, PoolError> {
+    let packed = config.encode(Encoding::Xdr);
+    if packed.len() > CONFIG_NVLIST_BYTES {
+        return Err(PoolError::Invalid("the configuration does not fit into a label"));
+    }
+    let mut writes = Vec::with_capacity(2);
+    for index in (first..LABELS).step_by(2) {
+        let offset = label_offset(device.size_bytes(), index) + CONFIG_OFFSET as u64;
+        let mut block = Abd::zeroed(CONFIG_BYTES);
+        let bytes = block.make_mut();
+        bytes[..packed.len()].copy_from_slice(&packed);
+        seal(bytes, offset);
+        writes.push(LabelWrite { device: device.clone(), offset, data: block });
+    }
+    Ok(writes)
+}
+
+/// The writes of `ub` to its slot in all four labels of one device.
+pub(crate) fn uberblock_writes(device: &Device, ub: &Uberblock, ashift: u32) -> Vec<LabelWrite> {
+    let slot = (ub.ub_txg % ring_slots(ashift) as u64) as usize;
+    let write = |index| {
+        let offset = label_offset(device.size_bytes(), index) + ring_slot_offset(ashift, slot) as u64;
+        let mut block = ub.encode_slot(ring_slot_bytes(ashift));
+        seal(&mut block, offset);
+        LabelWrite { device: device.clone(), offset, data: Abd::from_slice(&block) }
+    };
+    (0..LABELS).map(write).collect()
+}
+
+/// The writes that make a device's labels those of a new vdev: configuration, empty boot block, empty ring (OpenZFS:
+/// `vdev_label_init`).
+pub(crate) fn init_writes(device: &Device, config: &NvList) -> Result<Vec<LabelWrite>, PoolError> {
+    let mut writes = config_writes(device, config, 0)?;
+    writes.extend(config_writes(device, config, 1)?);
+    for index in 0..LABELS {
+        let start = label_offset(device.size_bytes(), index);
+        let boot = ondisk::label::BOOT_BLOCK_OFFSET as u64;
+        let mut block = Abd::zeroed(ondisk::label::BOOT_BLOCK_BYTES);
+        seal(block.make_mut(), start + boot);
+        writes.push(LabelWrite { device: device.clone(), offset: start + boot, data: block });
+        writes.push(LabelWrite { device: device.clone(), offset: start + RING_OFFSET as u64, data: Abd::zeroed(RING_BYTES) });
+    }
+    Ok(writes)
+}
+
+/// Puts the checksum that every label block ends with.
+fn seal(block: &mut [u8], offset: u64) {
+    // Only a block shorter than its trailer can be refused.
+    let done = embed(Checksum::LABEL, block, Verifier::label(offset));
+    debug_assert!(done.is_ok(), "label blocks are longer than their trailer");
+}
