@@ -1,0 +1,90 @@
+//! [`PoolIo`]: the store of blocks that object sets see, over the cache and the pipeline.
+//!
+//! It holds the only state that a block write depends on besides its request: the sync pass.
+
+use abd::Abd;
+use arc::Cache;
+use dmu::{BlockError, BlockIo, BlockWrite, WriteDone};
+use exec::{Exec, RwLock};
+use ondisk::{BlockPtr, Bookmark, Txg};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use vdev::VdevTree;
+use zio::{ErrorKind, PoolView, Priority, WriteRequest, ZioError};
+
+/// Blocks of one pool.
+pub(crate) struct PoolIo {
+    cache: Cache,
+    pass: AtomicU32,
+    tree: RwLock<Arc<VdevTree>>,
+}
+
+impl PoolIo {
+    pub fn new(cache: Cache) -> PoolIo {
+        let tree = cache.zio().view().tree;
+        PoolIo { cache, pass: AtomicU32::new(1), tree: RwLock::new(tree) }
+    }
+    pub fn cache(&self) -> &Cache {
+        &self.cache
+    }
+    /// Replaces what the pipeline knows about the vdevs.
+    pub fn set_view(&self, view: PoolView) {
+        *self.tree.write() = view.tree.clone();
+        self.cache.zio().set_view(view);
+    }
+    /// The sync pass that writes from now on belong to (OpenZFS: `spa_sync_pass`).
+    pub fn set_pass(&self, pass: u32) {
+        self.pass.store(pass, Ordering::Relaxed);
+    }
+}
+
+/// The pipeline's error in the object layer's terms.
+pub(crate) fn block_error(error: ZioError) -> BlockError {
+    match error.kind {
+        ErrorKind::Checksum => BlockError::Checksum,
+        ErrorKind::Io | ErrorKind::NoDevice | ErrorKind::ReadOnly => BlockError::Io,
+        ErrorKind::NoSpace => BlockError::NoSpace,
+        ErrorKind::Corrupt => BlockError::Corrupt,
+        ErrorKind::Unsupported => BlockError::Unsupported,
+        ErrorKind::Suspended => BlockError::Suspended,
+    }
+}
+
+impl BlockIo for PoolIo {
+    fn exec(&self) -> &Exec {
+        self.cache.exec()
+    }
+    fn read(&self, bp: &BlockPtr, bookmark: &Bookmark) -> Result<Abd, BlockError> {
+        self.cache.read(bp, bookmark).map_err(block_error)
+    }
+    fn cached(&self, bp: &BlockPtr) -> Option<Abd> {
+        self.cache.cached(bp)
+    }
+    fn prefetch(&self, bp: &BlockPtr, bookmark: &Bookmark) {
+        self.cache.prefetch(bp, bookmark);
+    }
+    fn write(&self, write: BlockWrite, done: WriteDone) {
+        let request = WriteRequest {
+            txg: write.txg,
+            data: write.data,
+            bookmark: write.bookmark,
+            object_type: write.object_type,
+            level: write.level,
+            fill: write.fill,
+            checksum: write.checksum,
+            compression: write.compression,
+            zstd_level: write.zstd_level,
+            copies: write.copies,
+            previous: write.previous,
+            pass: self.pass.load(Ordering::Relaxed),
+            priority: Priority::AsyncWrite,
+        };
+        self.cache.write(request, Box::new(move |result| done(result.map_err(block_error))));
+    }
+    fn free(&self, txg: Txg, bp: &BlockPtr) {
+        self.cache.free(txg, bp);
+    }
+    fn dsize(&self, bp: &BlockPtr) -> u64 {
+        self.tree.read().dsize(bp)
+    }
+}

@@ -1,0 +1,114 @@
+//! Dirty time logs: the txgs whose writes a leaf missed, as a space map whose units are txgs (OpenZFS: `vdev_dtl_load`,
+//! `vdev_dtl_sync`).
+
+use crate::PoolError;
+use crate::features::Features;
+use dmu::{NewObject, Objset, Tx};
+use ondisk::{
+    BlockId, Guid, MapType, ObjectId, ObjectType, SpaceMapEncoder, SpaceMapEntries, SpaceMapEntry, SpaceMapPhys, SpaceMapRun, Txg,
+};
+use range_tree::RangeTree;
+use std::sync::Arc;
+use vdev::{Leaf, VdevTree};
+
+/// Block size of new logs (OpenZFS: `zfs_vdev_dtl_sm_blksz`).
+const BLOCK_BYTES: usize = 1 << 12;
+const INDIRECT_SHIFT: u8 = 14;
+const HISTOGRAM: &str = "com.delphix:spacemap_histogram";
+
+/// Reads the logs of all leaves into the tree.
+pub(crate) fn load(mos: &Arc<Objset>, tree: &mut VdevTree) -> Result<(), PoolError> {
+    for leaf in tree.leaves.iter_mut().filter(|leaf| leaf.dtl.0 != 0) {
+        let damaged = PoolError::Object(leaf.dtl, "a dirty time log");
+        let dnode = mos.hold(leaf.dtl)?;
+        let block_bytes = dnode.info()?.block_size as u64;
+        let phys = SpaceMapPhys::decode_bonus(&dnode.bonus()?).map_err(|_| damaged.clone())?;
+        let mut txgs = RangeTree::new();
+        let mut position = 0;
+        while position < phys.smp_length {
+            let block = dnode.read_block(BlockId(position / block_bytes))?.to_contiguous();
+            let length = (phys.smp_length - position).min(block_bytes);
+            let bytes = block.as_contiguous().and_then(|bytes| bytes.get(..length as usize)).ok_or(damaged.clone())?;
+            for entry in SpaceMapEntries::new(bytes) {
+                if let SpaceMapEntry::Run(run) = entry.map_err(|_| damaged.clone())? {
+                    let end = run.offset.checked_add(run.run).ok_or(damaged.clone())?;
+                    match run.kind {
+                        MapType::Alloc => txgs.cover(run.offset..end),
+                        MapType::Free => txgs.clear_range(run.offset..end),
+                    };
+                }
+            }
+            position += length;
+        }
+        leaf.missing_txgs = txgs.iter().map(|range| (Txg(range.start), Txg(range.end - 1))).collect();
+    }
+    Ok(())
+}
+
+/// Adds missed txgs to the leaves' logs and writes them; true when a leaf got its first log (the configuration names it).
+pub(crate) fn record(
+    mos: &Arc<Objset>,
+    features: &Features,
+    tree: &mut VdevTree,
+    missed: &[(Guid, Txg)],
+    tx: &Tx,
+) -> Result<bool, PoolError> {
+    let mut created = false;
+    for leaf in &mut tree.leaves {
+        let mut txgs = RangeTree::new();
+        for &(first, last) in &leaf.missing_txgs {
+            txgs.cover(first.0..last.0 + 1);
+        }
+        let before = txgs.total();
+        for (_, txg) in missed.iter().filter(|(guid, _)| *guid == leaf.guid) {
+            txgs.cover(txg.0..txg.0 + 1);
+        }
+        if txgs.total() != before {
+            created |= write(mos, features, leaf, &txgs, tx)?;
+        }
+    }
+    Ok(created)
+}
+
+/// Writes a leaf's log from scratch; true when it got a new object.
+fn write(mos: &Arc<Objset>, features: &Features, leaf: &mut Leaf, txgs: &RangeTree, tx: &Tx) -> Result<bool, PoolError> {
+    let created = leaf.dtl.0 == 0;
+    if created {
+        leaf.dtl = create(mos, features, tx)?;
+    }
+    leaf.missing_txgs = txgs.iter().map(|range| (Txg(range.start), Txg(range.end - 1))).collect();
+    let dnode = mos.hold(leaf.dtl)?;
+    dnode.free_range(0, u64::MAX, tx)?;
+    let mut encoder = SpaceMapEncoder::new(0, dnode.info()?.block_size, features.refs("com.delphix:spacemap_v2") != 0);
+    encoder.debug(MapType::Alloc, 1, tx.txg());
+    for range in txgs.iter() {
+        let run = SpaceMapRun { kind: MapType::Alloc, offset: range.start, run: range.end - range.start, vdev: None };
+        encoder.run(run).map_err(|_| PoolError::Corrupt("a txg that no space map can hold"))?;
+    }
+    let length = encoder.length();
+    dnode.write(0, &encoder.finish(), tx)?;
+    let phys = SpaceMapPhys {
+        smp_object: leaf.dtl.0,
+        smp_length: length,
+        smp_alloc: txgs.total() as i64,
+        ..SpaceMapPhys::default()
+    };
+    let bonus = dnode.bonus()?.len().min(SpaceMapPhys::SIZE);
+    dnode.set_bonus(&phys.encode()[..bonus], tx)?;
+    Ok(created)
+}
+
+fn create(mos: &Arc<Objset>, features: &Features, tx: &Tx) -> Result<ObjectId, PoolError> {
+    let histogram = features.is_enabled(HISTOGRAM);
+    if histogram {
+        features.add(HISTOGRAM, 1, tx)?;
+    }
+    let new = NewObject {
+        block_size: BLOCK_BYTES,
+        indirect_shift: INDIRECT_SHIFT,
+        bonus_type: ObjectType::SPACE_MAP_HEADER,
+        bonus_len: if histogram { SpaceMapPhys::SIZE } else { SpaceMapPhys::BYTES_V0 },
+        ..NewObject::new(ObjectType::SPACE_MAP)
+    };
+    Ok(mos.allocate_object(new, tx)?.object())
+}

@@ -1,0 +1,140 @@
+//! Finding pools on devices: reads labels, groups them by pool, and assembles the vdev tree that the labels describe
+//! (OpenZFS: `zutil_import.c`, `spa_tryimport`).
+
+use crate::PoolError;
+use crate::config::{PoolFacts, PoolState};
+use crate::labels::{Device, DeviceLabels, read_labels};
+use exec::Exec;
+use ondisk::{Guid, Txg, Uberblock, VdevId};
+use std::collections::BTreeMap;
+use vdev::{Leaf, TopKind, TopVdev, VdevTree};
+
+/// A device with a valid label.
+pub(crate) struct Member {
+    pub device: Device,
+    pub labels: DeviceLabels,
+    /// Guid of the leaf that it is.
+    pub guid: Guid,
+}
+
+/// A pool whose labels were found.
+pub struct FoundPool {
+    pub(crate) facts: PoolFacts,
+    pub(crate) members: Vec<Member>,
+    pub(crate) best: Option<Uberblock>,
+    pub(crate) vdev_children: u64,
+}
+
+impl FoundPool {
+    /// Name as of its newest label.
+    pub fn name(&self) -> &str {
+        &self.facts.name
+    }
+    /// Guid.
+    pub fn guid(&self) -> Guid {
+        self.facts.guid
+    }
+    /// Exported, destroyed or (perhaps) in use.
+    pub fn state(&self) -> PoolState {
+        self.facts.state
+    }
+    /// The host that used it last: id and name.
+    pub fn host(&self) -> (u64, &str) {
+        (self.facts.host.id, &self.facts.host.name)
+    }
+    /// Pool version.
+    pub fn version(&self) -> u64 {
+        self.best.map_or(self.facts.version, |ub| ub.ub_version)
+    }
+    /// The comment that it carries.
+    pub fn comment(&self) -> Option<&str> {
+        self.facts.comment.as_deref()
+    }
+    /// Txg and time (seconds since 1970) of the newest state.
+    pub fn newest(&self) -> Option<(Txg, u64)> {
+        self.best.map(|ub| (ub.txg(), ub.ub_timestamp))
+    }
+    /// The devices that were found.
+    pub fn devices(&self) -> impl Iterator<Item = &Device> {
+        self.members.iter().map(|member| &member.device)
+    }
+    /// Labels, of those devices, that do not verify.
+    pub fn damaged_labels(&self) -> usize {
+        self.members.iter().map(|member| member.labels.damaged).sum()
+    }
+    /// The tree that the labels describe, as far as they do; leaves without a device are missing.
+    pub fn tree(&self) -> Result<VdevTree, PoolError> {
+        bootstrap_tree(self)
+    }
+}
+
+/// Looks for pools on `devices`. Devices without a valid label are ignored.
+pub fn find_pools(exec: &Exec, devices: Vec<Device>) -> Vec<FoundPool> {
+    let mut pools: BTreeMap<Guid, Vec<Member>> = BTreeMap::new();
+    for device in devices {
+        let labels = read_labels(exec, &device);
+        let Some(config) = labels.configs.first() else { continue };
+        let (Some(pool), Some(guid)) = (config.get_u64("pool_guid"), config.get_u64("guid")) else { continue };
+        let members = pools.entry(Guid(pool)).or_default();
+        // The same device may be reachable by several paths.
+        if !members.iter().any(|member| member.guid.0 == guid) {
+            members.push(Member { device, guid: Guid(guid), labels });
+        }
+    }
+    pools.into_values().filter_map(summarize).collect()
+}
+
+fn summarize(members: Vec<Member>) -> Option<FoundPool> {
+    let uberblocks = members.iter().filter_map(|member| member.labels.uberblocks.first());
+    let best = uberblocks.max_by_key(|ub| ub.preference()).copied();
+    let txg = best.map_or(Txg(u64::MAX), |ub| ub.txg());
+    let configs = members.iter().filter_map(|member| member.labels.config(txg));
+    let newest = configs.max_by_key(|config| config.get_u64("txg").filter(|written| *written <= txg.0))?;
+    let facts = PoolFacts::from_config(newest)?;
+    let vdev_children = newest.get_u64("vdev_children").unwrap_or(1);
+    Some(FoundPool { facts, vdev_children, best, members })
+}
+
+fn bootstrap_tree(found: &FoundPool) -> Result<VdevTree, PoolError> {
+    let txg = found.best.map_or(Txg(u64::MAX), |ub| ub.txg());
+    let mut newest: BTreeMap<u64, (u64, &nvlist::NvList)> = BTreeMap::new();
+    for config in found.members.iter().filter_map(|member| member.labels.config(txg)) {
+        let written = config.get_u64("txg").unwrap_or(0);
+        let Some(top) = config.get_nvlist("vdev_tree") else { continue };
+        let Some(id) = top.get_u64("id").filter(|id| *id < found.vdev_children) else { continue };
+        let best = newest.entry(id).or_insert((written, top));
+        if written > best.0 {
+            *best = (written, top);
+        }
+    }
+    if found.vdev_children > 1 << 16 {
+        return Err(PoolError::Corrupt("the number of top-level vdevs"));
+    }
+    let mut leaves: Vec<Leaf> = Vec::new();
+    let mut tops = Vec::new();
+    for id in 0..found.vdev_children {
+        tops.push(match newest.get(&id) {
+            Some((_, list)) => TopVdev::from_config(list, &mut leaves)?,
+            None => TopVdev { id: VdevId(id as u32), kind: TopKind::Missing, ..TopVdev::default() },
+        });
+    }
+    let mut tree = VdevTree::assemble(found.facts.guid, tops, leaves)?;
+    found.mark_missing(&mut tree);
+    Ok(tree)
+}
+
+impl FoundPool {
+    /// Marks the leaves that no device was found for.
+    pub(crate) fn mark_missing(&self, tree: &mut VdevTree) {
+        for leaf in &mut tree.leaves {
+            if leaf.state.is_usable() && !self.members.iter().any(|member| member.guid == leaf.guid) {
+                leaf.state = vdev::LeafState::Missing;
+            }
+        }
+    }
+    /// The devices of the leaves of `tree`.
+    pub(crate) fn devices_of(&self, tree: &VdevTree) -> Vec<Option<Device>> {
+        let device = |leaf: &Leaf| self.members.iter().find(|member| member.guid == leaf.guid).map(|member| member.device.clone());
+        tree.leaves.iter().map(device).collect()
+    }
+}

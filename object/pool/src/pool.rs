@@ -1,0 +1,243 @@
+//! An open pool: the handle that commands, mounts and tests use.
+
+use crate::config::{Host, PoolState};
+use crate::labels::Device;
+use crate::sync::{SyncHook, Syncer};
+use crate::{FEATURES, PoolError};
+use arc::Cache;
+use dmu::{Objset, TxgManager};
+use dsl::DslPool;
+use exec::Exec;
+use metaslab::{ClassSpace, VdevSpace};
+use nvlist::NvList;
+use ondisk::{Guid, Txg};
+use std::sync::Arc;
+use vdev::{LeafId, LeafState, VdevTree};
+use zio::{LeafCounts, Zio};
+
+/// An open pool. Close it with [`Pool::export`] or [`Pool::destroy`]; a handle that is dropped without leaves the pool as after
+/// a crash, which loses nothing that was synced.
+pub struct Pool {
+    pub(crate) syncer: Arc<Syncer>,
+    pub(crate) txgs: Arc<TxgManager>,
+    pub(crate) damaged_labels: usize,
+}
+
+/// A leaf's facts and counters.
+#[derive(Clone, Debug)]
+pub struct LeafStatus {
+    /// Its number in [`PoolStatus::tree`].
+    pub leaf: LeafId,
+    /// State.
+    pub state: LeafState,
+    /// Error and I/O counters since the pool was opened or cleared.
+    pub counts: LeafCounts,
+}
+
+/// A picture of the pool for `zpool status` and `zpool list`.
+#[derive(Clone, Debug)]
+pub struct PoolStatus {
+    /// Name.
+    pub name: String,
+    /// Guid.
+    pub guid: Guid,
+    /// Pool version.
+    pub version: u64,
+    /// The comment property.
+    pub comment: Option<String>,
+    /// Last txg on disk.
+    pub txg: Txg,
+    /// Imported read-only.
+    pub read_only: bool,
+    /// Pool I/O waits for devices to come back.
+    pub suspended: bool,
+    /// The vdevs.
+    pub tree: Arc<VdevTree>,
+    /// Space by top-level vdev, in the tree's order.
+    pub vdev_space: Vec<VdevSpace>,
+    /// Space of the data vdevs.
+    pub space: ClassSpace,
+    /// Leaves in the tree's order.
+    pub leaves: Vec<LeafStatus>,
+    /// Labels that did not verify when the pool was opened.
+    pub damaged_labels: usize,
+}
+
+impl Pool {
+    /// The executor that everything of the pool runs on.
+    pub fn exec(&self) -> &Exec {
+        &self.syncer.services.exec
+    }
+    /// Name.
+    pub fn name(&self) -> String {
+        self.syncer.services.name.read().clone()
+    }
+    /// Guid.
+    pub fn guid(&self) -> Guid {
+        self.syncer.config.lock().facts.guid
+    }
+    /// False when it was imported read-only.
+    pub fn is_writeable(&self) -> bool {
+        self.syncer.services.writeable
+    }
+    /// The datasets.
+    pub fn dsl(&self) -> &Arc<DslPool> {
+        &self.syncer.dsl
+    }
+    /// The meta object set.
+    pub fn mos(&self) -> &Arc<Objset> {
+        &self.syncer.mos
+    }
+    /// The transaction groups.
+    pub fn txgs(&self) -> &Arc<TxgManager> {
+        &self.txgs
+    }
+    /// The cache of blocks.
+    pub fn cache(&self) -> &Cache {
+        self.syncer.io.cache()
+    }
+    /// The I/O pipeline.
+    pub fn zio(&self) -> &Zio {
+        self.cache().zio()
+    }
+    /// The last txg on disk.
+    pub fn txg(&self) -> Txg {
+        self.txgs.synced_txg()
+    }
+    /// The vdevs as of now.
+    pub fn tree(&self) -> Arc<VdevTree> {
+        self.syncer.config.lock().tree.clone()
+    }
+    /// The open devices by leaf number.
+    pub fn devices(&self) -> Vec<Option<Device>> {
+        self.syncer.config.lock().devices.clone()
+    }
+
+    /// Waits until everything done so far is on disk.
+    pub fn sync(&self) -> Result<(), PoolError> {
+        if !self.is_writeable() {
+            return Ok(());
+        }
+        Ok(self.txgs.wait_synced(self.txgs.open_txg())?)
+    }
+
+    /// Has `hook` called in every txg's sync.
+    pub fn add_sync_hook(&self, hook: Arc<dyn SyncHook>) {
+        self.syncer.hooks.write().push(hook);
+    }
+
+    /// Short name, guid, and reference count of every feature flag; None for a feature that is not enabled. Unknown features
+    /// of the pool have their guid as name.
+    pub fn features(&self) -> Vec<(String, String, Option<u64>)> {
+        let enabled = self.syncer.services.features.list();
+        let count = |guid: &str| enabled.iter().find(|(known, _)| known == guid).map(|(_, count)| *count);
+        let mut all: Vec<_> =
+            FEATURES.iter().map(|feature| (feature.name.to_string(), feature.guid.to_string(), count(feature.guid))).collect();
+        let unknown = enabled.iter().filter(|(guid, _)| crate::feature_by_guid(guid).is_none());
+        all.extend(unknown.map(|(guid, count)| (guid.clone(), guid.clone(), Some(*count))));
+        all
+    }
+
+    /// Enables a feature flag and what it depends on, by short name (OpenZFS: `zpool set feature@…=enabled`).
+    pub fn enable_feature(&self, name: &str) -> Result<(), PoolError> {
+        self.check_writeable()?;
+        let feature = crate::feature_by_name(name).ok_or(PoolError::BadProperty)?;
+        if feature.support != crate::Support::Full {
+            return Err(PoolError::BadValue);
+        }
+        let services = self.syncer.services.clone();
+        let enable = move |_: &Arc<DslPool>, (), tx: &dmu::Tx| {
+            services.features.enable(feature.guid, tx).map_err(|_| dsl::DslError::Unsupported)?;
+            services.log_internal("set", &format!("feature@{}=enabled", feature.name), tx);
+            Ok(())
+        };
+        Ok(self.dsl().sync_task(|_| Ok(()), enable)?)
+    }
+
+    /// Logs a command to the pool's history; it goes out with the next txg.
+    pub fn log_command(&self, command: &str, uid: u32) {
+        let mut record = NvList::new();
+        record.add("history command", command).add("history who", u64::from(uid));
+        record.add("history time", self.exec().wall_clock().0 as u64);
+        self.syncer.services.history.log(record);
+        self.syncer.dirty_history();
+    }
+
+    /// The pool's history, oldest record first.
+    pub fn history(&self) -> Result<Vec<NvList>, PoolError> {
+        self.syncer.services.history.read()
+    }
+
+    pub(crate) fn check_writeable(&self) -> Result<(), PoolError> {
+        if self.is_writeable() { Ok(()) } else { Err(PoolError::ReadOnly) }
+    }
+
+    /// A picture of the pool.
+    pub fn status(&self) -> PoolStatus {
+        let (tree, facts, txg) = {
+            let config = self.syncer.config.lock();
+            (config.tree.clone(), config.facts.clone(), self.txgs.synced_txg())
+        };
+        let allocator = &self.syncer.services.allocator;
+        let leaf = |index: usize| {
+            let id = LeafId(index as u32);
+            LeafStatus { leaf: id, state: tree.leaf(id).state, counts: self.zio().leaf_stats(id).counts() }
+        };
+        PoolStatus {
+            name: facts.name,
+            guid: facts.guid,
+            version: facts.version,
+            comment: facts.comment,
+            txg,
+            read_only: !self.is_writeable(),
+            suspended: self.zio().is_suspended(),
+            vdev_space: tree.tops.iter().map(|top| allocator.vdev_space(top.id)).collect(),
+            space: allocator.class_space(),
+            leaves: (0..tree.leaves.len()).map(leaf).collect(),
+            tree,
+            damaged_labels: self.damaged_labels,
+        }
+    }
+
+    /// Resets the error counters of one leaf, or of all.
+    pub fn clear_errors(&self, leaf: Option<LeafId>) {
+        for index in 0..self.tree().leaves.len() as u32 {
+            if leaf.is_none_or(|leaf| leaf.0 == index) {
+                self.zio().leaf_stats(LeafId(index)).clear_errors();
+            }
+        }
+    }
+
+    /// Writes everything, marks the pool as exported and closes it. Nobody may use its datasets any more.
+    pub fn export(self) -> Result<(), PoolError> {
+        self.close(PoolState::Exported)
+    }
+
+    /// Marks the pool as destroyed and closes it.
+    pub fn destroy(self) -> Result<(), PoolError> {
+        self.check_writeable()?;
+        self.close(PoolState::Destroyed)
+    }
+
+    fn close(self, state: PoolState) -> Result<(), PoolError> {
+        if !self.is_writeable() {
+            return Ok(self.txgs.stop()?);
+        }
+        self.sync()?;
+        {
+            let mut config = self.syncer.config.lock();
+            config.facts.state = state;
+            config.facts.host = Host { name: config.facts.host.name.clone(), ..Host::default() };
+            config.dirty = true;
+        }
+        self.sync()?;
+        Ok(self.txgs.stop()?)
+    }
+}
+
+impl Syncer {
+    /// The next txg has something to write.
+    fn dirty_history(&self) {
+        // The sync looks at the queue in every txg, and commands change something in theirs.
+    }
+}

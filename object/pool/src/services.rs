@@ -1,0 +1,98 @@
+//! What the pool lends to datasets: features, space, history ([`dsl::PoolServices`]).
+
+use crate::PoolError;
+use crate::features::Features;
+use crate::history::History;
+use dmu::{ObjsetProps, Tx};
+use dsl::{DslError, HistoryEvent, PoolServices, PoolSpace};
+use exec::{Exec, RwLock};
+use metaslab::Allocator;
+use nvlist::NvList;
+use ondisk::Compression;
+use std::sync::Arc;
+
+/// Share of the pool that is kept back, as a shift (OpenZFS: `spa_slop_shift`).
+const SLOP_SHIFT: u32 = 5;
+/// At least this much … (OpenZFS: `spa_min_slop`).
+const SLOP_MIN: u64 = 128 << 20;
+/// … and at most this much (OpenZFS: `spa_max_slop`).
+const SLOP_MAX: u64 = 128 << 30;
+
+/// The pool as datasets see it.
+pub(crate) struct Services {
+    pub exec: Exec,
+    pub name: RwLock<String>,
+    pub features: Arc<Features>,
+    pub history: Arc<History>,
+    pub allocator: Arc<Allocator>,
+    pub writeable: bool,
+}
+
+/// Bytes kept back of `usable` (OpenZFS: `spa_get_slop_space`).
+pub(crate) fn slop(usable: u64) -> u64 {
+    (usable >> SLOP_SHIFT).min(SLOP_MAX).max((usable >> 1).min(SLOP_MIN))
+}
+
+impl Services {
+    /// A history record with the time.
+    pub fn record(&self) -> NvList {
+        let mut record = NvList::new();
+        record.add("history time", self.exec.wall_clock().0 as u64);
+        record
+    }
+
+    /// Logs what the engine did itself (OpenZFS: `spa_history_log_internal`).
+    pub fn log_internal(&self, name: &str, text: &str, tx: &Tx) {
+        let mut record = NvList::new();
+        record.add("history internal str", text).add("internal_name", name).add("history txg", tx.txg().0);
+        record.add("history time", self.exec.wall_clock().0 as u64);
+        self.history.log(record);
+    }
+}
+
+fn dsl_error(error: PoolError) -> DslError {
+    match error {
+        PoolError::Dmu(error) => DslError::Dmu(error),
+        PoolError::Zap(error) => error.into(),
+        PoolError::Dsl(error) => error,
+        PoolError::ReadOnly => DslError::ReadOnly,
+        _ => DslError::Unsupported,
+    }
+}
+
+impl PoolServices for Services {
+    fn pool_name(&self) -> String {
+        self.name.read().clone()
+    }
+    fn feature_enabled(&self, guid: &str) -> bool {
+        self.features.is_enabled(guid)
+    }
+    fn feature_refs(&self, guid: &str) -> u64 {
+        self.features.refs(guid)
+    }
+    fn feature_add(&self, guid: &'static str, delta: i64, tx: &Tx) -> Result<(), DslError> {
+        self.features.add(guid, delta, tx).map_err(dsl_error)
+    }
+    fn space(&self) -> PoolSpace {
+        let class = self.allocator.class_space();
+        PoolSpace { usable_bytes: class.deflated_capacity, slop_bytes: slop(class.deflated_capacity), deferred_bytes: class.deferred }
+    }
+    fn history(&self, event: HistoryEvent, tx: &Tx) {
+        let mut record = NvList::new();
+        record.add("dsname", event.dataset.as_str()).add("dsid", event.dataset_object);
+        record.add("history internal str", event.text.as_str()).add("internal_name", event.name);
+        record.add("history txg", tx.txg().0).add("history time", self.exec.wall_clock().0 as u64);
+        self.history.log(record);
+    }
+    fn objset_props(&self) -> ObjsetProps {
+        let lz4 = !self.features.exist() || self.features.refs("org.illumos:lz4_compress") != 0;
+        ObjsetProps {
+            hole_birth: self.features.refs("com.delphix:hole_birth") != 0,
+            metadata_compression: if lz4 && self.features.exist() { Compression::LZ4 } else { Compression::LZJB },
+            ..ObjsetProps::default()
+        }
+    }
+    fn is_writeable(&self) -> bool {
+        self.writeable
+    }
+}

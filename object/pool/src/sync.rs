@@ -1,0 +1,271 @@
+//! One txg's sync: datasets, sync tasks, then the MOS pass by pass until nothing changes any more, then labels and uberblock
+//! (OpenZFS: `spa_sync`, `spa_sync_iterate_to_convergence`, `vdev_config_sync`).
+//!
+//! From pass 2 on, blocks born in the txg are rewritten in place, so that writing down the allocations of one pass makes ever
+//! fewer allocations in the next. The lock `work` is held during the whole sync, across waits: only the sync takes it.
+
+use crate::PoolError;
+use crate::adapter::PoolIo;
+use crate::config::{PoolFacts, guid_sum};
+use crate::dtl;
+use crate::labels::{Device, LabelWrite, config_writes, flush_all, uberblock_writes, write_all};
+use crate::log_spacemap::{self, LoggedChanges};
+use crate::mos_objects::{process_deferred_frees, write_packed};
+use crate::services::Services;
+use crate::spacemap::{AppendContext, SpaceMaps};
+use device::DeviceError;
+use dmu::{Objset, SyncError, Tx, TxgSync};
+use dsl::DslPool;
+use exec::{Mutex, RwLock};
+use ondisk::{BlockPtr, ObjectId, Txg, Uberblock};
+use std::sync::Arc;
+use vdev::{LeafId, VdevTree};
+use zio::{Facts, FailMode, PoolView, Zio};
+
+/// More passes than any pool needs: something keeps changing.
+const PASSES_MAX: u32 = 64;
+/// Blocks of destroyed datasets freed in one txg (OpenZFS: `zfs_async_block_max_blocks` is unlimited, but time is not).
+const FREES_MAX: u64 = 100_000;
+/// Top-level vdevs that get an uberblock when the configuration is unchanged (OpenZFS: `SPA_SYNC_MIN_VDEVS`).
+const UBERBLOCK_TOPS: usize = 3;
+/// Newest pool version; it has feature flags (OpenZFS: `SPA_VERSION`).
+pub(crate) const VERSION: u64 = 5000;
+
+/// Something above that takes part in every txg's sync: a scan.
+pub trait SyncHook: Send + Sync {
+    /// Called once per txg, after the sync tasks, in syncing context.
+    fn sync(&self, tx: &Tx) -> Result<(), SyncError>;
+}
+
+/// The configuration as of now.
+pub(crate) struct Config {
+    pub tree: Arc<VdevTree>,
+    pub devices: Vec<Option<Device>>,
+    pub facts: PoolFacts,
+    /// Labels and the config object must be written.
+    pub dirty: bool,
+    pub uberblock: Uberblock,
+    pub fail_mode: FailMode,
+}
+
+/// What only the sync touches.
+pub(crate) struct Work {
+    pub maps: SpaceMaps,
+    pub config_object: ObjectId,
+    /// The list of frees that another writer deferred.
+    pub deferred: Option<ObjectId>,
+    /// Changes of log space maps that are to be folded back.
+    pub logged: Option<LoggedChanges>,
+}
+
+/// The pool's side of a txg.
+pub(crate) struct Syncer {
+    pub services: Arc<Services>,
+    pub io: Arc<PoolIo>,
+    pub mos: Arc<Objset>,
+    pub dsl: Arc<DslPool>,
+    pub config: Mutex<Config>,
+    pub work: Mutex<Work>,
+    pub hooks: RwLock<Vec<Arc<dyn SyncHook>>>,
+}
+
+impl Config {
+    /// What the pipeline must know of the configuration.
+    pub fn view(&self, services: &Services) -> PoolView {
+        PoolView {
+            tree: self.tree.clone(),
+            devices: self.devices.clone(),
+            allocator: services.allocator.clone(),
+            facts: Facts {
+                guid: self.facts.guid,
+                name: self.facts.name.clone(),
+                writeable: services.writeable,
+                embedded_data: services.features.is_enabled("com.delphix:embedded_data"),
+                hole_birth: services.features.refs("com.delphix:hole_birth") != 0,
+                fail_mode: self.fail_mode,
+            },
+        }
+    }
+}
+
+impl TxgSync for Syncer {
+    fn sync_txg(&self, txg: Txg) -> Result<(), SyncError> {
+        self.sync(txg).map_err(PoolError::into_sync)
+    }
+}
+
+impl Syncer {
+    fn zio(&self) -> &Zio {
+        self.io.cache().zio()
+    }
+
+    /// Says that labels and the config object must be written with the next txg.
+    pub fn dirty_config(&self) {
+        self.config.lock().dirty = true;
+    }
+
+    fn sync(&self, txg: Txg) -> Result<(), PoolError> {
+        let mut work = self.work.lock();
+        let tx = Tx::syncing(txg);
+        self.io.set_pass(1);
+        self.dsl.sync_datasets(txg)?;
+        self.dsl.run_sync_tasks(txg)?;
+        self.dsl.sync_datasets(txg)?;
+        self.dsl.sync_frees(txg, FREES_MAX)?;
+        for hook in self.hooks.read().clone() {
+            hook.sync(&tx)?;
+        }
+        self.sync_after_import(&mut work, &tx)?;
+        self.sync_dtls(&tx)?;
+        self.services.history.sync(&tx)?;
+        let config_dirty = self.sync_config(&mut work, &tx)?;
+        let root = self.converge(&mut work, &tx)?;
+        if root.is_some() || config_dirty {
+            self.commit(txg, root, config_dirty)?;
+        }
+        self.services.allocator.sync_done(txg);
+        Ok(())
+    }
+
+    /// What a previous writer left to be done.
+    fn sync_after_import(&self, work: &mut Work, tx: &Tx) -> Result<(), PoolError> {
+        if let Some(list) = work.deferred.take() {
+            process_deferred_frees(&self.mos, self.io.as_ref(), list, tx)?;
+        }
+        if let Some(logged) = work.logged.take() {
+            let context = AppendContext { allocator: &self.services.allocator, features: &self.services.features, pass: 2, tx };
+            for delta in logged.deltas() {
+                work.maps.append(&delta, &context)?;
+            }
+            let tree = self.config.lock().tree.clone();
+            log_spacemap::destroy(&self.mos, &tree, &self.services.features, tx)?;
+        }
+        Ok(())
+    }
+
+    /// Writes down which leaves missed writes of which txgs (OpenZFS: `vdev_dtl_sync`).
+    fn sync_dtls(&self, tx: &Tx) -> Result<(), PoolError> {
+        let missed = self.zio().take_missing();
+        if missed.is_empty() {
+            return Ok(());
+        }
+        let mut tree = VdevTree::clone(&self.config.lock().tree);
+        if dtl::record(&self.mos, &self.services.features, &mut tree, &missed, tx)? {
+            self.config.lock().dirty = true;
+        }
+        self.replace_tree(tree);
+        Ok(())
+    }
+
+    /// Makes `tree` the current one.
+    pub fn replace_tree(&self, tree: VdevTree) {
+        let mut config = self.config.lock();
+        config.tree = Arc::new(tree);
+        self.io.set_view(config.view(&self.services));
+    }
+
+    /// Writes the config object when the configuration changed; true when it did.
+    fn sync_config(&self, work: &mut Work, tx: &Tx) -> Result<bool, PoolError> {
+        let stale = self.services.features.take_labels_stale();
+        let (facts, tree, dirty) = {
+            let mut config = self.config.lock();
+            if stale {
+                config.facts.mos_features = self.services.features.mos_features();
+            }
+            let dirty = std::mem::take(&mut config.dirty) || stale;
+            (config.facts.clone(), config.tree.clone(), dirty)
+        };
+        if dirty {
+            write_packed(&self.mos, work.config_object, &facts.mos_config(&tree, tx.txg()), tx)?;
+        }
+        Ok(dirty)
+    }
+
+    /// Syncs the MOS until nothing of the txg is dirty; gives its root when there was anything.
+    fn converge(&self, work: &mut Work, tx: &Tx) -> Result<Option<BlockPtr>, PoolError> {
+        let txg = tx.txg();
+        let mut root = None;
+        for pass in 1..=PASSES_MAX {
+            self.io.set_pass(pass);
+            self.dsl.sync_mos_usage(txg)?;
+            self.zio().wait_frees();
+            let context = AppendContext { allocator: &self.services.allocator, features: &self.services.features, pass, tx };
+            for delta in self.services.allocator.take_deltas(txg) {
+                work.maps.append(&delta, &context)?;
+            }
+            if !self.mos.is_dirty(txg) {
+                return Ok(root);
+            }
+            root = Some(self.mos.sync(txg)?);
+        }
+        Err(PoolError::Corrupt("the sync does not converge"))
+    }
+
+    /// Moves the pool to the new root, in an order that is safe against a crash at any point.
+    fn commit(&self, txg: Txg, root: Option<BlockPtr>, config_dirty: bool) -> Result<(), PoolError> {
+        let (tree, devices, facts, mut ub) = {
+            let config = self.config.lock();
+            (config.tree.clone(), config.devices.clone(), config.facts.clone(), config.uberblock)
+        };
+        ub.ub_magic = Uberblock::MAGIC;
+        ub.ub_version = facts.version;
+        ub.ub_txg = txg.0;
+        ub.ub_guid_sum = guid_sum(&tree);
+        ub.ub_timestamp = self.services.exec.wall_clock().0 as u64;
+        ub.ub_software_version = VERSION;
+        ub.ub_mmp_magic = Uberblock::MMP_MAGIC;
+        (ub.ub_mmp_delay, ub.ub_mmp_config, ub.ub_checkpoint_txg) = (0, 0, 0);
+        if let Some(root) = root {
+            ub.ub_rootbp = root;
+        }
+        let exec = &self.services.exec;
+        self.zio().flush_wait().map_err(|_| PoolError::Io(DeviceError::Io))?;
+        let leaves = usable_leaves(&tree, &devices);
+        let write_configs = |first| -> Result<(), PoolError> {
+            let mut writes: Vec<LabelWrite> = Vec::new();
+            for (leaf, device) in &leaves {
+                writes.extend(config_writes(device, &facts.label_config(&tree, *leaf, txg), first)?);
+            }
+            some_succeeded(&write_all(exec, writes))?;
+            some_succeeded(&flush_all(exec, &leaves.iter().map(|(_, device)| device.clone()).collect::<Vec<_>>()))
+        };
+        if config_dirty {
+            write_configs(0)?;
+        }
+        let chosen = if config_dirty { leaves.clone() } else { uberblock_leaves(&tree, &leaves, exec.random_u64()) };
+        let ashift = |leaf: LeafId| tree.tops[tree.leaf(leaf).top.0 as usize].ashift;
+        let writes = chosen.iter().flat_map(|(leaf, device)| uberblock_writes(device, &ub, ashift(*leaf))).collect();
+        some_succeeded(&write_all(exec, writes))?;
+        some_succeeded(&flush_all(exec, &chosen.iter().map(|(_, device)| device.clone()).collect::<Vec<_>>()))?;
+        if config_dirty {
+            write_configs(1)?;
+        }
+        self.config.lock().uberblock = ub;
+        Ok(())
+    }
+}
+
+/// The leaves that can be written, with their devices.
+fn usable_leaves(tree: &VdevTree, devices: &[Option<Device>]) -> Vec<(LeafId, Device)> {
+    let usable = |(index, device): (usize, &Option<Device>)| {
+        let leaf = LeafId(index as u32);
+        device.as_ref().filter(|_| tree.leaf(leaf).state.is_usable()).map(|device| (leaf, device.clone()))
+    };
+    devices.iter().enumerate().filter_map(usable).collect()
+}
+
+/// The leaves of a few top-level vdevs, starting anywhere.
+fn uberblock_leaves(tree: &VdevTree, leaves: &[(LeafId, Device)], random: u64) -> Vec<(LeafId, Device)> {
+    let data: Vec<_> = tree.tops.iter().filter(|top| top.is_concrete() && !top.is_log).map(|top| top.id).collect();
+    if data.is_empty() {
+        return leaves.to_vec();
+    }
+    let first = (random % data.len() as u64) as usize;
+    let chosen: Vec<_> = data.iter().cycle().skip(first).take(UBERBLOCK_TOPS.min(data.len())).collect();
+    leaves.iter().filter(|(leaf, _)| chosen.contains(&&tree.leaf(*leaf).top)).cloned().collect()
+}
+
+/// A write to the labels counts when at least one device took it (OpenZFS: `good_writes`).
+fn some_succeeded(results: &[Result<(), DeviceError>]) -> Result<(), PoolError> {
+    if results.iter().any(Result::is_ok) { Ok(()) } else { Err(PoolError::Io(DeviceError::Io)) }
+}
