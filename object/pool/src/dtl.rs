@@ -87,12 +87,7 @@ fn write(mos: &Arc<Objset>, features: &Features, leaf: &mut Leaf, txgs: &RangeTr
     }
     let length = encoder.length();
     dnode.write(0, &encoder.finish(), tx)?;
-    let phys = SpaceMapPhys {
-        smp_object: leaf.dtl.0,
-        smp_length: length,
-        smp_alloc: txgs.total() as i64,
-        ..SpaceMapPhys::default()
-    };
+    let phys = SpaceMapPhys { smp_object: leaf.dtl.0, smp_length: length, smp_alloc: txgs.total() as i64, ..SpaceMapPhys::default() };
     let bonus = dnode.bonus()?.len().min(SpaceMapPhys::SIZE);
     dnode.set_bonus(&phys.encode()[..bonus], tx)?;
     Ok(created)

@@ -44,7 +44,7 @@ impl FoundPool {
     }
     /// Pool version.
     pub fn version(&self) -> u64 {
-        self.best.map_or(self.facts.version, |ub| ub.ub_version)
+        self.best.as_ref().map_or(self.facts.version, |ub| ub.ub_version)
     }
     /// The comment that it carries.
     pub fn comment(&self) -> Option<&str> {
@@ -52,7 +52,7 @@ impl FoundPool {
     }
     /// Txg and time (seconds since 1970) of the newest state.
     pub fn newest(&self) -> Option<(Txg, u64)> {
-        self.best.map(|ub| (ub.txg(), ub.ub_timestamp))
+        self.best.as_ref().map(|ub| (ub.txg(), ub.ub_timestamp))
     }
     /// The devices that were found.
     pub fn devices(&self) -> impl Iterator<Item = &Device> {
@@ -86,8 +86,8 @@ pub fn find_pools(exec: &Exec, devices: Vec<Device>) -> Vec<FoundPool> {
 
 fn summarize(members: Vec<Member>) -> Option<FoundPool> {
     let uberblocks = members.iter().filter_map(|member| member.labels.uberblocks.first());
-    let best = uberblocks.max_by_key(|ub| ub.preference()).copied();
-    let txg = best.map_or(Txg(u64::MAX), |ub| ub.txg());
+    let best = uberblocks.max_by_key(|ub| ub.preference()).cloned();
+    let txg = best.as_ref().map_or(Txg(u64::MAX), |ub| ub.txg());
     let configs = members.iter().filter_map(|member| member.labels.config(txg));
     let newest = configs.max_by_key(|config| config.get_u64("txg").filter(|written| *written <= txg.0))?;
     let facts = PoolFacts::from_config(newest)?;
@@ -96,7 +96,7 @@ fn summarize(members: Vec<Member>) -> Option<FoundPool> {
 }
 
 fn bootstrap_tree(found: &FoundPool) -> Result<VdevTree, PoolError> {
-    let txg = found.best.map_or(Txg(u64::MAX), |ub| ub.txg());
+    let txg = found.best.as_ref().map_or(Txg(u64::MAX), |ub| ub.txg());
     let mut newest: BTreeMap<u64, (u64, &nvlist::NvList)> = BTreeMap::new();
     for config in found.members.iter().filter_map(|member| member.labels.config(txg)) {
         let written = config.get_u64("txg").unwrap_or(0);

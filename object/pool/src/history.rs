@@ -8,7 +8,7 @@ use crate::features::DIRECTORY;
 use dmu::{Dnode, NewObject, Objset, Tx};
 use exec::Mutex;
 use nvlist::{Encoding, NvList};
-use ondisk::{ObjectId, ObjectType, record::record};
+use ondisk::{ObjectId, ObjectType};
 use std::sync::Arc;
 use zap::Zap;
 
@@ -18,19 +18,38 @@ const SIZE_MAX: u64 = 1 << 30;
 /// Longest record that a reader accepts.
 const RECORD_MAX: u64 = 64 << 20;
 
-record! {
-    /// The header of the history, in the bonus (OpenZFS: `spa_history_phys_t`).
-    HistoryPhys = "spa_history_phys_t", 40 {
-        /// Bytes of the records that stay.
-        0 => sh_pool_create_len: u64,
-        /// Size of the ring.
-        8 => sh_phys_max_off: u64,
-        /// Logical offset of the oldest record.
-        16 => sh_bof: u64,
-        /// Logical offset behind the newest record.
-        24 => sh_eof: u64,
-        /// Records that were overwritten.
-        32 => sh_records_lost: u64,
+/// The header of the history, in the bonus: five words (OpenZFS: `spa_history_phys_t`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(clippy::struct_field_names, reason = "the standard's names")]
+struct HistoryPhys {
+    /// Bytes of the records that stay.
+    sh_pool_create_len: u64,
+    /// Size of the ring.
+    sh_phys_max_off: u64,
+    /// Logical offset of the oldest record.
+    sh_bof: u64,
+    /// Logical offset behind the newest record.
+    sh_eof: u64,
+    /// Records that were overwritten.
+    sh_records_lost: u64,
+}
+
+impl HistoryPhys {
+    const SIZE: usize = 40;
+
+    fn decode(bytes: &[u8]) -> Option<HistoryPhys> {
+        let mut words = bytes.chunks_exact(8).map(|raw| raw.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)));
+        Some(HistoryPhys {
+            sh_pool_create_len: words.next()?,
+            sh_phys_max_off: words.next()?,
+            sh_bof: words.next()?,
+            sh_eof: words.next()?,
+            sh_records_lost: words.next()?,
+        })
+    }
+    fn encode(&self) -> Vec<u8> {
+        let words = [self.sh_pool_create_len, self.sh_phys_max_off, self.sh_bof, self.sh_eof, self.sh_records_lost];
+        words.into_iter().flat_map(u64::to_le_bytes).collect()
     }
 }
 
@@ -125,7 +144,7 @@ impl History {
 
 fn header(object: &Arc<Dnode>) -> Result<HistoryPhys, PoolError> {
     let damaged = PoolError::Object(object.object(), "the history's header");
-    let phys = HistoryPhys::decode(&object.bonus()?).map_err(|_| damaged.clone())?;
+    let phys = HistoryPhys::decode(&object.bonus()?).ok_or(damaged.clone())?;
     let sound = phys.sh_pool_create_len < phys.sh_phys_max_off && phys.sh_bof <= phys.sh_eof && phys.sh_phys_max_off <= 1 << 40;
     if sound { Ok(phys) } else { Err(damaged) }
 }

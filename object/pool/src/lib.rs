@@ -1,1 +1,42 @@
-//! The pool layer; see ARCHITECTURE.md for its place and invariants.
+//! The pool (OpenZFS: the SPA): labels, configuration, features, history, space maps and the sync of transaction groups.
+//!
+//! # How it works
+//! * [`Pool::create`] and [`Pool::import`] assemble the stack: devices → `zio` → `arc` → object sets → datasets, and give a
+//!   [`Pool`] whose txgs run by themselves.
+//! * The sync of a txg writes the datasets, runs their sync tasks, then syncs the MOS in passes until writing down the
+//!   allocations of one pass changes nothing more, then flushes, and moves the uberblock.
+//! * The vdev tree is an immutable snapshot; whoever changes it replaces it as a whole.
+//!
+//! # Invariants
+//! 1. Nothing reachable from an uberblock is written over: blocks freed in a txg rest for two more.
+//! 2. An uberblock is written after everything that it leads to was flushed.
+//! 3. Space maps on disk say what is allocated as of their uberblock: no leak, no overlap, at any cut of power.
+//! 4. Only the sync takes the lock that is held across waits (`Syncer::work`).
+#![forbid(unsafe_code)]
+
+mod adapter;
+mod config;
+mod create;
+mod dtl;
+mod error;
+mod feature_table;
+mod features;
+mod find;
+mod history;
+mod labels;
+mod log_spacemap;
+mod mos_objects;
+mod open;
+mod pool;
+mod services;
+mod spacemap;
+mod sync;
+
+pub use config::{Host, PoolState};
+pub use create::{LeafSpec, PoolSpec, TopSpec};
+pub use error::{DeviceProblem, PoolError};
+pub use feature_table::{FEATURES, Feature, Support, feature_by_guid, feature_by_name};
+pub use find::{FoundPool, find_pools};
+pub use open::{ImportOptions, Runtime};
+pub use pool::{LeafStatus, Pool, PoolStatus};
+pub use sync::SyncHook;

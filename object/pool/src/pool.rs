@@ -1,6 +1,6 @@
 //! An open pool: the handle that commands, mounts and tests use.
 
-use crate::config::{Host, PoolState};
+use crate::config::PoolState;
 use crate::labels::Device;
 use crate::sync::{SyncHook, Syncer};
 use crate::{FEATURES, PoolError};
@@ -160,7 +160,6 @@ impl Pool {
         record.add("history command", command).add("history who", u64::from(uid));
         record.add("history time", self.exec().wall_clock().0 as u64);
         self.syncer.services.history.log(record);
-        self.syncer.dirty_history();
     }
 
     /// The pool's history, oldest record first.
@@ -227,17 +226,9 @@ impl Pool {
         {
             let mut config = self.syncer.config.lock();
             config.facts.state = state;
-            config.facts.host = Host { name: config.facts.host.name.clone(), ..Host::default() };
             config.dirty = true;
         }
         self.sync()?;
         Ok(self.txgs.stop()?)
-    }
-}
-
-impl Syncer {
-    /// The next txg has something to write.
-    fn dirty_history(&self) {
-        // The sync looks at the queue in every txg, and commands change something in theirs.
     }
 }

@@ -8,9 +8,7 @@ use crate::PoolError;
 use crate::features::Features;
 use dmu::{Dnode, NewObject, Objset, Tx};
 use metaslab::{Allocator, Delta};
-use ondisk::{
-    BlockId, MapType, ObjectId, ObjectType, SpaceMapEncoder, SpaceMapEntries, SpaceMapEntry, SpaceMapPhys, SpaceMapRun, VdevId,
-};
+use ondisk::{BlockId, MapType, ObjectId, ObjectType, SpaceMapEncoder, SpaceMapEntries, SpaceMapEntry, SpaceMapPhys, SpaceMapRun, VdevId};
 use range_tree::RangeTree;
 use std::ops::Range;
 use std::sync::Arc;
@@ -69,9 +67,8 @@ impl SpaceMaps {
             let mut raw = vec![0; vdev.maps.len() * 8];
             array.read(0, &mut raw)?;
             for (map, object) in vdev.maps.iter_mut().zip(raw.chunks_exact(8)) {
-                let object = ObjectId(u64::from_le_bytes([
-                    object[0], object[1], object[2], object[3], object[4], object[5], object[6], object[7],
-                ]));
+                let object =
+                    ObjectId(u64::from_le_bytes([object[0], object[1], object[2], object[3], object[4], object[5], object[6], object[7]]));
                 if object.0 != 0 {
                     *map = Some(Map::open(mos, object)?);
                 }

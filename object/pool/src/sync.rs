@@ -205,7 +205,7 @@ impl Syncer {
     fn commit(&self, txg: Txg, root: Option<BlockPtr>, config_dirty: bool) -> Result<(), PoolError> {
         let (tree, devices, facts, mut ub) = {
             let config = self.config.lock();
-            (config.tree.clone(), config.devices.clone(), config.facts.clone(), config.uberblock)
+            (config.tree.clone(), config.devices.clone(), config.facts.clone(), config.uberblock.clone())
         };
         ub.ub_magic = Uberblock::MAGIC;
         ub.ub_version = facts.version;

@@ -1,0 +1,271 @@
+//! Making a pool: what OpenZFS puts on disk before the first txg is synced (OpenZFS: `spa_create`, `dsl_pool_create`,
+//! `vdev_create`).
+
+use crate::adapter::PoolIo;
+use crate::config::{Host, PoolFacts, PoolState};
+use crate::features::{DIRECTORY, Features};
+use crate::history::History;
+use crate::labels::{Device, flush_all, init_writes, read_labels, write_all};
+use crate::mos_objects::{create_deferred_frees, create_packed, create_vdev_zaps};
+use crate::open::Runtime;
+use crate::services::Services;
+use crate::spacemap::SpaceMaps;
+use crate::sync::{Config, Syncer, VERSION, Work};
+use crate::{DeviceProblem, FEATURES, Pool, PoolError};
+use arc::Cache;
+use dmu::{ObjsetProps, Tx, TxgConfig, TxgManager};
+use dsl::{CreateDataset, DslPool, Mos, PoolServices};
+use exec::{Exec, Mutex, RwLock};
+use metaslab::Allocator;
+use ondisk::{Guid, ObjectId, ObjectType, Txg, Uberblock};
+use std::sync::Arc;
+use vdev::{Leaf, LeafId, LeafKind, Node, NodeKind, TopKind, TopVdev, VdevTree};
+use zap::{CreateOptions, Value, Zap};
+use zio::{FailMode, Zio};
+
+/// One device of a new pool.
+#[derive(Clone, Debug)]
+pub struct LeafSpec {
+    /// Path to record.
+    pub path: String,
+    /// File or disk.
+    pub kind: LeafKind,
+    /// The device, open for writing.
+    pub device: Device,
+}
+
+/// One top-level vdev of a new pool.
+#[derive(Clone, Debug)]
+pub struct TopSpec {
+    /// One device, a mirror, or RAID-Z.
+    pub kind: TopKind,
+    /// Its devices.
+    pub leaves: Vec<LeafSpec>,
+}
+
+/// A pool to make.
+pub struct PoolSpec {
+    /// Name; the caller checked its syntax.
+    pub name: String,
+    /// Top-level vdevs.
+    pub tops: Vec<TopSpec>,
+    /// log2 of the sector size; None takes what the devices report.
+    pub ashift: Option<u32>,
+    /// Short names of the features to enable; None for all that new pools get.
+    pub features: Option<Vec<String>>,
+    /// The comment property.
+    pub comment: Option<String>,
+    /// Who makes it.
+    pub host: Host,
+    /// Overwrite devices that belong to another pool.
+    pub force: bool,
+    /// The root dataset.
+    pub root: CreateDataset,
+}
+
+impl Pool {
+    /// Makes a pool and opens it. On error the devices may carry labels of a pool that was never finished, which no import
+    /// takes for one.
+    pub fn create(exec: &Exec, spec: PoolSpec, runtime: &Runtime) -> Result<Pool, PoolError> {
+        check_devices(exec, &spec)?;
+        let (mut tree, devices) = build_tree(exec, &spec)?;
+        let facts = PoolFacts {
+            version: VERSION,
+            name: spec.name.clone(),
+            state: PoolState::Active,
+            guid: tree.guid,
+            comment: spec.comment.clone(),
+            host: spec.host.clone(),
+            ..PoolFacts::default()
+        };
+        write_first_labels(exec, &facts, &tree, &devices)?;
+
+        let allocator = Arc::new(Allocator::new(&tree, runtime.allocators));
+        for top in &tree.tops {
+            for metaslab in 0..allocator.metaslab_count(top.id) {
+                allocator.load(top.id, metaslab, &[]).map_err(|_| PoolError::SpaceMap(top.id, metaslab))?;
+            }
+        }
+        let view = zio::PoolView {
+            tree: Arc::new(tree.clone()),
+            devices: devices.clone(),
+            allocator: allocator.clone(),
+            facts: zio::Facts { guid: tree.guid, name: spec.name.clone(), writeable: true, hole_birth: true, ..zio::Facts::default() },
+        };
+        let zio = Zio::new(exec.clone(), view, runtime.events.clone());
+        let io = Arc::new(PoolIo::new(Cache::new(zio, runtime.arc_max)));
+        let tx = Tx::syncing(Txg::INITIAL);
+        let mos = Mos::create(io.clone(), ObjsetProps::mos(), &tx)?;
+        let services = create_services(exec, &spec, &mos, &allocator, &tx)?;
+        let txgs = TxgManager::new(exec.clone(), Txg(Txg::INITIAL.0 - 1), runtime.txg);
+        let dsl = DslPool::create(mos.clone(), services.clone() as Arc<dyn PoolServices>, txgs.clone(), &tx)?;
+        dsl.create_root(spec.root, &tx)?;
+        let objset = mos.objset().clone();
+        let mut maps = SpaceMaps::new(&objset, &tree.tops);
+        let config_object = create_objects(&objset, &services.features, &mut tree, exec, &tx)?;
+        for index in 0..tree.tops.len() {
+            tree.tops[index].ms_array = maps.create_array(tree.tops[index].id, &tx)?;
+        }
+        services.log_internal("create", &format!("pool version {VERSION}; software version zirconia"), &tx);
+        let config = Config {
+            tree: Arc::new(tree),
+            devices,
+            facts: PoolFacts { mos_features: services.features.mos_features(), ..facts },
+            dirty: true,
+            uberblock: Uberblock::default(),
+            fail_mode: FailMode::Wait,
+        };
+        io.set_view(config.view(&services));
+        let syncer = Arc::new(Syncer {
+            services,
+            io,
+            mos: objset,
+            dsl,
+            config: Mutex::new(config),
+            work: Mutex::new(Work { maps, config_object, deferred: None, logged: None }),
+            hooks: RwLock::default(),
+        });
+        txgs.start(syncer.clone());
+        txgs.wait_synced(Txg::INITIAL)?;
+        Ok(Pool { syncer, txgs, damaged_labels: 0 })
+    }
+}
+
+impl Runtime {
+    /// Defaults: 4 allocators, a cache of 256 MiB, OpenZFS's txg tunables, no events.
+    pub fn new() -> Runtime {
+        Runtime { allocators: 4, arc_max: 256 << 20, txg: TxgConfig::default(), events: Arc::new(kstat::NoEvents) }
+    }
+}
+impl Default for Runtime {
+    fn default() -> Self {
+        Runtime::new()
+    }
+}
+
+fn check_devices(exec: &Exec, spec: &PoolSpec) -> Result<(), PoolError> {
+    let leaves: Vec<&LeafSpec> = spec.tops.iter().flat_map(|top| &top.leaves).collect();
+    if leaves.is_empty() {
+        return Err(PoolError::Invalid("a pool needs at least one device"));
+    }
+    for leaf in leaves {
+        let refuse = |problem| Err(PoolError::Device { path: leaf.path.clone(), problem });
+        if vdev::leaf_asize(leaf.device.size_bytes()).is_none() {
+            return refuse(DeviceProblem::TooSmall);
+        }
+        if spec.force {
+            continue;
+        }
+        let labels = read_labels(exec, &leaf.device);
+        let state = labels.configs.first().and_then(|config| config.get_u64("state"));
+        // A label of txg 0 is what an unfinished creation leaves behind.
+        let finished = labels.configs.first().and_then(|config| config.get_u64("txg")).is_some_and(|txg| txg != 0);
+        if finished && state != Some(PoolState::Destroyed.number()) {
+            return refuse(DeviceProblem::InUse);
+        }
+    }
+    Ok(())
+}
+
+fn new_guid(exec: &Exec) -> Guid {
+    loop {
+        let guid = exec.random_u64();
+        if guid != 0 {
+            return Guid(guid);
+        }
+    }
+}
+
+/// The tree of the new pool with its devices by leaf number.
+fn build_tree(exec: &Exec, spec: &PoolSpec) -> Result<(VdevTree, Vec<Option<Device>>), PoolError> {
+    let (mut tops, mut leaves, mut devices) = (Vec::new(), Vec::new(), Vec::new());
+    for top in &spec.tops {
+        let create_txg = Txg::INITIAL;
+        let mut children = Vec::new();
+        for (id, leaf) in top.leaves.iter().enumerate() {
+            let guid = new_guid(exec);
+            let number = LeafId(leaves.len() as u32);
+            let whole_disk = (leaf.kind == LeafKind::Disk).then_some(false);
+            leaves.push(Leaf { kind: leaf.kind, guid, path: leaf.path.clone(), whole_disk, ..Leaf::default() });
+            devices.push(Some(leaf.device.clone()));
+            children.push(Node { kind: NodeKind::Leaf(number), id: id as u64, guid, create_txg, children: Vec::new() });
+        }
+        let smallest = top.leaves.iter().filter_map(|leaf| vdev::leaf_asize(leaf.device.size_bytes())).min().unwrap_or(0);
+        let widest = top.leaves.iter().map(|leaf| leaf.device.ashift()).max().unwrap_or(vdev::ASHIFT_MIN);
+        let ashift = spec.ashift.unwrap_or_else(|| widest.clamp(vdev::ASHIFT_MIN, vdev::ASHIFT_MAX));
+        let interior = |kind, children: Vec<Node>| Node { kind, id: 0, guid: new_guid(exec), create_txg, children };
+        let (node, asize) = match top.kind {
+            TopKind::Leaf if children.len() == 1 => (children.remove(0), smallest),
+            TopKind::Mirror if children.len() > 1 => (interior(NodeKind::Mirror, children), smallest),
+            TopKind::Raidz(parity) => {
+                let count = children.len() as u64;
+                (interior(NodeKind::Raidz(parity), children), smallest * count)
+            }
+            _ => return Err(PoolError::Invalid("the number of devices does not fit the type of vdev")),
+        };
+        let ms_shift = vdev::metaslab_shift(asize);
+        tops.push(TopVdev { guid: node.guid, kind: top.kind, ashift, asize, ms_shift, node: Some(node), ..TopVdev::default() });
+    }
+    let mut tree = VdevTree::assemble(new_guid(exec), tops, leaves)?;
+    tree.create_txg = Txg::INITIAL;
+    Ok((tree, devices))
+}
+
+/// Labels that say "being made": a txg of 0 is never imported.
+fn write_first_labels(exec: &Exec, facts: &PoolFacts, tree: &VdevTree, devices: &[Option<Device>]) -> Result<(), PoolError> {
+    let mut writes = Vec::new();
+    let devices: Vec<Device> = devices.iter().flatten().cloned().collect();
+    for (index, device) in devices.iter().enumerate() {
+        let mut config = facts.label_config(tree, LeafId(index as u32), Txg(0));
+        config.add("create_txg", Txg::INITIAL.0);
+        writes.extend(init_writes(device, &config)?);
+    }
+    write_all(exec, writes).into_iter().collect::<Result<(), _>>()?;
+    flush_all(exec, &devices).into_iter().collect::<Result<(), _>>()?;
+    Ok(())
+}
+
+/// The object directory, features and history: what datasets rely on.
+fn create_services(exec: &Exec, spec: &PoolSpec, mos: &Mos, allocator: &Arc<Allocator>, tx: &Tx) -> Result<Arc<Services>, PoolError> {
+    let objset = mos.objset();
+    zap::create_with(objset, CreateOptions { claim: Some(DIRECTORY), ..CreateOptions::new(ObjectType::OBJECT_DIRECTORY) }, tx)?;
+    let features = Features::create(objset, tx)?;
+    for feature in FEATURES {
+        let wanted = match &spec.features {
+            Some(names) => names.iter().any(|name| name == feature.name),
+            None => feature.on_new_pools,
+        };
+        if wanted {
+            features.enable(feature.guid, tx)?;
+        }
+    }
+    let history = History::create(objset, &spec.host.name, allocator.class_space().deflated_capacity, tx)?;
+    Ok(Arc::new(Services {
+        exec: exec.clone(),
+        name: RwLock::new(spec.name.clone()),
+        features: Arc::new(features),
+        history: Arc::new(history),
+        allocator: allocator.clone(),
+        writeable: true,
+    }))
+}
+
+/// The other objects of the directory; gives the config object.
+fn create_objects(
+    objset: &Arc<dmu::Objset>,
+    features: &Features,
+    tree: &mut VdevTree,
+    exec: &Exec,
+    tx: &Tx,
+) -> Result<ObjectId, PoolError> {
+    let directory = Zap::hold(objset, DIRECTORY)?;
+    let config = create_packed(objset, tx)?;
+    directory.add_u64("config", config.0, tx)?;
+    directory.add_u64("creation_version", VERSION, tx)?;
+    directory.add_u64("deflate", 1, tx)?;
+    create_deferred_frees(objset, tx)?;
+    let salt = (0..4).flat_map(|_| exec.random_u64().to_le_bytes()).collect();
+    directory.add("org.illumos:checksum_salt", &Value::U8(salt), tx)?;
+    create_vdev_zaps(objset, features, tree, tx)?;
+    Ok(config)
+}

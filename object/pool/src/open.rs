@@ -1,0 +1,261 @@
+//! Opening a pool that exists: labels, uberblock, MOS, the trusted configuration, space (OpenZFS: `spa_load_impl`).
+
+use crate::adapter::PoolIo;
+use crate::config::{Host, PoolFacts, PoolState};
+use crate::features::{DIRECTORY, Features};
+use crate::find::{FoundPool, find_pools};
+use crate::history::History;
+use crate::labels::Device;
+use crate::log_spacemap::{self, LoggedChanges};
+use crate::mos_objects::read_packed;
+use crate::services::Services;
+use crate::spacemap::SpaceMaps;
+use crate::sync::{Config, Syncer, VERSION, Work};
+use crate::{Pool, PoolError, dtl};
+use arc::Cache;
+use dmu::{Objset, ObjsetProps, TxgConfig, TxgManager};
+use dsl::{DslPool, Mos, PoolServices};
+use exec::{Exec, Mutex, RwLock};
+use kstat::EventSink;
+use metaslab::Allocator;
+use ondisk::{Guid, ObjectId, Uberblock};
+use std::sync::Arc;
+use vdev::{TopKind, VdevTree};
+use zap::Zap;
+use zio::{FailMode, PoolView, Zio};
+
+/// Newest version without feature flags (OpenZFS: `SPA_VERSION_BEFORE_FEATURES`).
+const VERSION_BEFORE_FEATURES: u64 = 28;
+
+/// How the engine runs a pool.
+#[derive(Clone)]
+pub struct Runtime {
+    /// Parallel allocators (OpenZFS: `spa_num_allocators`).
+    pub allocators: usize,
+    /// Hard budget of the cache in bytes (OpenZFS: `zfs_arc_max`).
+    pub arc_max: u64,
+    /// Tunables of transaction groups.
+    pub txg: TxgConfig,
+    /// Who hears of errors.
+    pub events: Arc<dyn EventSink>,
+}
+
+/// Which pool to import, and how.
+#[derive(Clone, Debug, Default)]
+pub struct ImportOptions {
+    /// By name …
+    pub name: Option<String>,
+    /// … or by guid.
+    pub guid: Option<Guid>,
+    /// The name to give it.
+    pub new_name: Option<String>,
+    /// Change nothing on the devices.
+    pub read_only: bool,
+    /// Import even though another host may use it.
+    pub force: bool,
+    /// Import a destroyed pool.
+    pub destroyed: bool,
+    /// Who imports it.
+    pub host: Host,
+}
+
+impl Pool {
+    /// Imports the pool that `options` name from `devices` (any devices: those of other pools are ignored).
+    pub fn import(exec: &Exec, devices: Vec<Device>, options: &ImportOptions, runtime: &Runtime) -> Result<Pool, PoolError> {
+        let by_name = |pool: &FoundPool| options.name.as_deref().is_none_or(|name| pool.name() == name);
+        let by_guid = |pool: &FoundPool| options.guid.is_none_or(|guid| pool.guid() == guid);
+        let wanted_state = |pool: &FoundPool| options.destroyed == (pool.state() == PoolState::Destroyed);
+        let mut matching: Vec<FoundPool> = find_pools(exec, devices).into_iter().filter(|pool| by_name(pool) && by_guid(pool)).collect();
+        if matching.iter().any(wanted_state) {
+            matching.retain(wanted_state);
+        } else if matching.iter().any(|pool| pool.state() == PoolState::Destroyed) {
+            return Err(PoolError::Destroyed);
+        }
+        if matching.len() > 1 {
+            return Err(PoolError::Ambiguous(matching.iter().map(FoundPool::guid).collect()));
+        }
+        Pool::open(exec, &matching.pop().ok_or(PoolError::NotFound)?, options, runtime)
+    }
+
+    /// Imports a pool that [`find_pools`] found.
+    pub fn open(exec: &Exec, found: &FoundPool, options: &ImportOptions, runtime: &Runtime) -> Result<Pool, PoolError> {
+        let ub = found.best.clone().ok_or(PoolError::NoUberblock)?;
+        check_version(ub.ub_version)?;
+        check_host(found, options)?;
+        let mut start = Start::new(exec, found, runtime, &ub)?;
+        let features = Arc::new(Features::open(start.mos.objset())?);
+        features.check(options.read_only)?;
+        let config_object = start.trust_config(found, options, runtime)?;
+        start.finish(found, options, runtime, Opened { ub, features, config_object })
+    }
+}
+
+fn check_version(version: u64) -> Result<(), PoolError> {
+    let supported = version == VERSION || (1..=VERSION_BEFORE_FEATURES).contains(&version);
+    if supported { Ok(()) } else { Err(PoolError::UnsupportedVersion(version)) }
+}
+
+/// Refuses a pool that another host may have open.
+fn check_host(found: &FoundPool, options: &ImportOptions) -> Result<(), PoolError> {
+    let last = &found.facts.host;
+    let elsewhere = found.state() == PoolState::Active && last.id != 0 && last.id != options.host.id;
+    if elsewhere && !options.force {
+        return Err(PoolError::InUse { hostid: last.id, hostname: last.name.clone() });
+    }
+    Ok(())
+}
+
+/// What is known once the MOS is open.
+struct Opened {
+    ub: Uberblock,
+    features: Arc<Features>,
+    config_object: ObjectId,
+}
+
+/// A pool on its way to being open.
+struct Start {
+    exec: Exec,
+    tree: VdevTree,
+    devices: Vec<Option<Device>>,
+    io: Arc<PoolIo>,
+    mos: Mos,
+    /// As the MOS config object has them.
+    facts: PoolFacts,
+}
+
+impl Start {
+    /// Opens the MOS by what the labels say.
+    fn new(exec: &Exec, found: &FoundPool, runtime: &Runtime, ub: &Uberblock) -> Result<Start, PoolError> {
+        let tree = found.tree()?;
+        let devices = found.devices_of(&tree);
+        let view = PoolView {
+            tree: Arc::new(tree.clone()),
+            devices: devices.clone(),
+            allocator: Arc::new(Allocator::new(&tree, 1)),
+            facts: zio::Facts {
+                guid: found.guid(),
+                name: found.name().to_string(),
+                fail_mode: FailMode::Continue,
+                ..zio::Facts::default()
+            },
+        };
+        let zio = Zio::new(exec.clone(), view, runtime.events.clone());
+        let io = Arc::new(PoolIo::new(Cache::new(zio, runtime.arc_max)));
+        let mos = Mos::open(io.clone(), ub.ub_rootbp, ObjsetProps::mos()).map_err(|error| lost(&tree, error))?;
+        Ok(Start { exec: exec.clone(), tree, devices, io, mos, facts: found.facts.clone() })
+    }
+
+    fn objset(&self) -> &Arc<Objset> {
+        self.mos.objset()
+    }
+
+    /// Replaces the labels' view of the vdevs by the MOS's (OpenZFS: `spa_ld_trusted_config`); gives the config object.
+    fn trust_config(&mut self, found: &FoundPool, options: &ImportOptions, runtime: &Runtime) -> Result<ObjectId, PoolError> {
+        let object = ObjectId(Zap::hold(self.objset(), DIRECTORY)?.lookup_u64("config")?);
+        let list = read_packed(self.objset(), object)?;
+        let facts = PoolFacts::from_config(&list).ok_or(PoolError::Object(object, "the pool's configuration"))?;
+        let root = list.get_nvlist("vdev_tree").ok_or(PoolError::Object(object, "the pool's configuration"))?;
+        let mut tree = VdevTree::from_config(root)?;
+        found.mark_missing(&mut tree);
+        dtl::load(self.objset(), &mut tree)?;
+        if let Some(top) = tree.tops.iter().find(|top| top.kind == TopKind::Missing && !top.is_log) {
+            return Err(PoolError::MissingVdev(top.id));
+        }
+        if !tree.is_readable() {
+            return Err(lost(&tree, dsl::DslError::NotFound));
+        }
+        self.devices = found.devices_of(&tree);
+        // Paths may have changed since the configuration was written.
+        for (leaf, device) in tree.leaves.iter_mut().zip(&self.devices) {
+            if let (Some(device), false) = (device, options.read_only) {
+                leaf.path = device.path().to_string_lossy().into_owned();
+            }
+        }
+        self.facts = PoolFacts {
+            name: options.new_name.clone().unwrap_or_else(|| found.name().to_string()),
+            state: PoolState::Active,
+            version: found.version(),
+            host: options.host.clone(),
+            ..facts
+        };
+        let view = PoolView { allocator: Arc::new(Allocator::new(&tree, runtime.allocators)), ..self.view(&tree) };
+        self.tree = tree;
+        self.io.set_view(view);
+        Ok(object)
+    }
+
+    fn view(&self, tree: &VdevTree) -> PoolView {
+        PoolView { tree: Arc::new(tree.clone()), devices: self.devices.clone(), ..self.io.cache().zio().view() }
+    }
+
+    /// Loads space and datasets, and starts the txgs.
+    fn finish(self, found: &FoundPool, options: &ImportOptions, runtime: &Runtime, opened: Opened) -> Result<Pool, PoolError> {
+        let objset = self.objset().clone();
+        let allocator = self.io.cache().zio().view().allocator;
+        let logged = log_spacemap::read(&objset, &self.tree)?;
+        let maps = SpaceMaps::open(&objset, &self.tree.tops)?;
+        load_space(&allocator, &maps, &logged, &self.tree)?;
+        let services = Arc::new(Services {
+            exec: self.exec.clone(),
+            name: RwLock::new(self.facts.name.clone()),
+            history: Arc::new(History::open(&objset, &options.host.name)?),
+            features: opened.features.clone(),
+            allocator,
+            writeable: !options.read_only,
+        });
+        let txgs = TxgManager::new(self.exec.clone(), opened.ub.txg(), runtime.txg);
+        let dsl = DslPool::open(self.mos.clone(), services.clone() as Arc<dyn PoolServices>, txgs.clone())?;
+        let mos_features = opened.features.mos_features();
+        let config = Config {
+            tree: Arc::new(self.tree),
+            devices: self.devices,
+            facts: PoolFacts { mos_features, ..self.facts },
+            dirty: true,
+            uberblock: opened.ub,
+            fail_mode: FailMode::Wait,
+        };
+        self.io.set_view(config.view(&services));
+        let deferred = Zap::hold(&objset, DIRECTORY)?.try_lookup_u64("sync_bplist")?.map(ObjectId);
+        let work = Work { maps, config_object: opened.config_object, deferred, logged: logged.exist.then_some(logged) };
+        let syncer = Arc::new(Syncer {
+            services,
+            io: self.io,
+            mos: objset,
+            dsl,
+            config: Mutex::new(config),
+            work: Mutex::new(work),
+            hooks: RwLock::default(),
+        });
+        let pool = Pool { syncer: syncer.clone(), txgs: txgs.clone(), damaged_labels: found.damaged_labels() };
+        if !options.read_only {
+            txgs.start(syncer);
+            pool.sync()?;
+        }
+        Ok(pool)
+    }
+}
+
+/// The error of a pool that cannot be opened: missing devices explain it best.
+fn lost(tree: &VdevTree, error: dsl::DslError) -> PoolError {
+    if let Some(top) = tree.tops.iter().find(|top| top.kind == TopKind::Missing) {
+        return PoolError::MissingVdev(top.id);
+    }
+    let missing: Vec<Guid> = tree.leaves.iter().filter(|leaf| !leaf.state.is_usable()).map(|leaf| leaf.guid).collect();
+    if tree.is_readable() || missing.is_empty() { PoolError::Dsl(error) } else { PoolError::MissingDevices(missing) }
+}
+
+/// Replays every space map into the allocator.
+fn load_space(allocator: &Allocator, maps: &SpaceMaps, logged: &LoggedChanges, tree: &VdevTree) -> Result<(), PoolError> {
+    for top in tree.tops.iter().filter(|top| top.is_concrete()) {
+        for metaslab in 0..maps.metaslabs(top.id) {
+            let damaged = PoolError::SpaceMap(top.id, metaslab);
+            let mut allocated = maps.load(top.id, metaslab)?;
+            if !logged.apply(top.id, metaslab, &mut allocated) {
+                return Err(damaged);
+            }
+            let segments: Vec<_> = allocated.iter().collect();
+            allocator.load(top.id, metaslab, &segments).map_err(|_| damaged)?;
+        }
+    }
+    Ok(())
+}
