@@ -93,11 +93,6 @@ impl History {
         }
     }
 
-    /// True when records wait.
-    pub fn is_dirty(&self) -> bool {
-        !self.queue.lock().is_empty()
-    }
-
     /// Writes the queued records.
     pub fn sync(&self, tx: &Tx) -> Result<(), PoolError> {
         let Some(object) = &self.object else { return Ok(()) };

@@ -56,8 +56,11 @@ impl Change {
     }
 }
 
-/// The logs of a pool by txg.
-fn logs(mos: &Arc<Objset>) -> Result<Option<(ObjectId, BTreeMap<u64, ObjectId>)>, PoolError> {
+/// The list of logs, and the logs by txg.
+type Logs = (ObjectId, BTreeMap<u64, ObjectId>);
+
+/// The logs of a pool.
+fn logs(mos: &Arc<Objset>) -> Result<Option<Logs>, PoolError> {
     let Some(object) = Zap::hold(mos, DIRECTORY)?.try_lookup_u64(LOG_ZAP)? else { return Ok(None) };
     let mut found = BTreeMap::new();
     let mut damaged = false;

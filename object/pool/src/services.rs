@@ -34,13 +34,6 @@ pub(crate) fn slop(usable: u64) -> u64 {
 }
 
 impl Services {
-    /// A history record with the time.
-    pub fn record(&self) -> NvList {
-        let mut record = NvList::new();
-        record.add("history time", self.exec.wall_clock().0 as u64);
-        record
-    }
-
     /// Logs what the engine did itself (OpenZFS: `spa_history_log_internal`).
     pub fn log_internal(&self, name: &str, text: &str, tx: &Tx) {
         let mut record = NvList::new();

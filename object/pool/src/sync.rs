@@ -99,11 +99,6 @@ impl Syncer {
         self.io.cache().zio()
     }
 
-    /// Says that labels and the config object must be written with the next txg.
-    pub fn dirty_config(&self) {
-        self.config.lock().dirty = true;
-    }
-
     fn sync(&self, txg: Txg) -> Result<(), PoolError> {
         let mut work = self.work.lock();
         let tx = Tx::syncing(txg);
