@@ -7,7 +7,7 @@ use abd::Abd;
 use dmu::{DmuError, GROUPUSED_OBJECT, ObjectOwner, Objset, ObjsetHook, OwnerDelta, PROJECTUSED_OBJECT, Tx, USERUSED_OBJECT};
 use ondisk::{ObjectId, ObjectType};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use zap::{Zap, ZapError};
 
 const SA_MAGIC: u32 = 0x2F_505A;
@@ -22,7 +22,6 @@ const ZNODE_GID: usize = 136;
 /// The hook of one file system.
 #[derive(Debug)]
 pub struct Accounting {
-    objset: Weak<Objset>,
     /// Count objects, too (feature `userobj_accounting`).
     objects: bool,
     /// Count projects (feature `project_quota`).
@@ -30,9 +29,9 @@ pub struct Accounting {
 }
 
 impl Accounting {
-    /// The hook for `objset`; `objects` and `projects` say which features the pool has active for it.
-    pub fn new(objset: &Arc<Objset>, objects: bool, projects: bool) -> Accounting {
-        Accounting { objset: Arc::downgrade(objset), objects, projects }
+    /// The hook; `objects` and `projects` say which features the pool has active for the object set.
+    pub fn new(objects: bool, projects: bool) -> Accounting {
+        Accounting { objects, projects }
     }
 }
 
@@ -57,20 +56,19 @@ fn add(zap: &Zap, name: &str, delta: i64, tx: &Tx) -> Result<(), DmuError> {
 
 impl Accounting {
     /// The accounting object, made when it is missing.
-    fn table(&self, objset: &Objset, object: ObjectId, tx: &Tx) -> Result<Zap, DmuError> {
+    fn table(&self, objset: &Arc<Objset>, object: ObjectId, tx: &Tx) -> Result<Zap, DmuError> {
         match objset.hold(object) {
             Ok(dnode) => Zap::open(dnode).map_err(dmu_error),
             Err(DmuError::NoSuchObject) => {
-                let owned = self.objset.upgrade().ok_or(DmuError::Stopped)?;
                 let options = zap::CreateOptions { claim: Some(object), ..zap::CreateOptions::new(ObjectType::USERGROUP_USED) };
-                zap::create_with(&owned, options, tx).map_err(dmu_error)?;
-                Zap::hold(&owned, object).map_err(dmu_error)
+                zap::create_with(objset, options, tx).map_err(dmu_error)?;
+                Zap::hold(objset, object).map_err(dmu_error)
             }
             Err(error) => Err(error),
         }
     }
 
-    fn settle(&self, objset: &Objset, object: ObjectId, sums: &BTreeMap<u64, (i64, i64)>, tx: &Tx) -> Result<(), DmuError> {
+    fn settle(&self, objset: &Arc<Objset>, object: ObjectId, sums: &BTreeMap<u64, (i64, i64)>, tx: &Tx) -> Result<(), DmuError> {
         let zap = self.table(objset, object, tx)?;
         for (id, (bytes, objects)) in sums {
             add(&zap, &format!("{id:x}"), *bytes, tx)?;
@@ -103,7 +101,7 @@ impl ObjsetHook for Accounting {
         Some(ObjectOwner { uid: at(UID)?, gid: at(GID)?, project: self.projects.then_some(project) })
     }
 
-    fn apply(&self, objset: &Objset, deltas: &[OwnerDelta], tx: &Tx) -> Result<(), DmuError> {
+    fn apply(&self, objset: &Arc<Objset>, deltas: &[OwnerDelta], tx: &Tx) -> Result<(), DmuError> {
         let mut sums: [BTreeMap<u64, (i64, i64)>; 3] = Default::default();
         for delta in deltas {
             let ids = [Some(delta.owner.uid), Some(delta.owner.gid), delta.owner.project];
