@@ -1,13 +1,13 @@
 //! Parity and checksum of a block in one pass over memory: the write path reads each byte of data once.
 //!
-//! Large blocks are worked on in slices of a few KiB of every column: checksum first, which brings the slice into the cache, then
-//! parity from there. Each column keeps its own running sums; the sums of the block follow from those of its columns.
+//! Large blocks are worked on in slices of every column: parity first, whose parallel streams bring the slices into the cache at
+//! the memory's speed, then the checksum from there. Each column keeps its own running sums; the sums of the block follow from those of its columns.
 
 use crate::checksum::{ByteOrder, Fletcher4, concatenate, fletcher4};
 use crate::raidz::{self, RaidzError};
 
 /// Bytes of each column per slice.
-const SLICE_BYTES: usize = 4096;
+const SLICE_BYTES: usize = 16 << 10;
 /// Blocks up to this size stay in the second-level cache between two passes.
 const SMALL_BYTES: usize = 256 << 10;
 
@@ -41,10 +41,10 @@ fn one_pass<const N: usize>(data: &[&[u8]], parity: &mut [&mut [u8]]) -> Result<
     let mut sums: [Fletcher4; N] = std::array::from_fn(|_| Fletcher4::new(ByteOrder::Little));
     for start in (0..longest).step_by(SLICE_BYTES) {
         let end = longest.min(start + SLICE_BYTES);
+        math.generate_range(data, parity, start..end);
         for (sum, column) in sums.iter_mut().zip(data) {
             sum.update(&column[start.min(column.len())..end.min(column.len())]);
         }
-        math.generate_range(data, parity, start..end);
     }
     Ok(sums.iter().zip(data).fold([0; 4], |sum, (column_sum, column)| concatenate(sum, column_sum.finish(), column.len())))
 }

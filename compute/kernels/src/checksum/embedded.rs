@@ -3,7 +3,7 @@
 //! The trailer (`zio_eck_t`) is a magic number and the checksum. While the checksum is computed, the place of the checksum holds
 //! a *verifier* that says where the block belongs, so that a right block in the wrong place does not verify.
 
-use super::{ByteOrder, ChecksumError, checksum};
+use super::{ByteOrder, ChecksumError, checksum, word, word_bytes};
 use ondisk::Checksum;
 
 /// Size of the trailer: magic and four words, in bytes.
@@ -38,7 +38,7 @@ impl Verifier {
     fn bytes(self, order: ByteOrder) -> [u8; 32] {
         let mut out = [0; 32];
         for (raw, word) in out.chunks_exact_mut(8).zip(self.0) {
-            raw.copy_from_slice(&order.bytes(word));
+            raw.copy_from_slice(&word_bytes(order, word));
         }
         out
     }
@@ -46,7 +46,7 @@ impl Verifier {
 
 fn word_at(block: &[u8], at: usize, order: ByteOrder) -> Option<u64> {
     let (raw, _) = block.get(at..)?.split_first_chunk::<8>()?;
-    Some(order.word(*raw))
+    Some(word(order, *raw))
 }
 
 /// Where the trailer starts and how many bytes of the block are covered.
@@ -78,7 +78,7 @@ pub fn embed(kind: Checksum, block: &mut [u8], verifier: Verifier) -> Result<(),
     }
     let order = ByteOrder::Little;
     let (at, covered) = extent(kind, block, order).ok_or(ChecksumError::Malformed)?;
-    block[at..at + 8].copy_from_slice(&order.bytes(ZEC_MAGIC));
+    block[at..at + 8].copy_from_slice(&word_bytes(order, ZEC_MAGIC));
     let words = sum(kind, &block[..covered], at, verifier, order)?;
     block[at + 8..at + EMBEDDED_CHECKSUM_BYTES].copy_from_slice(&Verifier(words).bytes(order));
     Ok(())

@@ -7,11 +7,14 @@ use super::ByteOrder;
 use super::fletcher_portable as portable;
 
 /// Lanes in the widest implementation.
-pub(super) const LANES_MAX: usize = 8;
+pub(super) const LANES_MAX: usize = 16;
 /// Updates of every implementation take multiples of this many bytes: one word for each lane.
 pub(super) const STRIPE_BYTES: usize = 4 * LANES_MAX;
 
-/// Running sums: `sums[0..4]` are a, b, c, d of each lane.
+/// Running sums a, b, c, d of each lane. Of N > 1 lanes the N/2 even ones come first, then the odd ones.
+///
+/// Vector code adds whole 64-bit words: that gives the sums of the even lanes plus 2³² times those of the odd ones, and saves
+/// taking the words apart; one shift gives the odd lanes.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 pub(super) struct Lanes(pub(super) [[u64; LANES_MAX]; 4]);
@@ -20,31 +23,36 @@ impl Lanes {
     /// Nothing summed yet.
     pub(super) const ZERO: Lanes = Lanes([[0; LANES_MAX]; 4]);
 
-    /// The sums of the interleaved sequence from those of its `n` lanes.
+    /// The sums of the interleaved sequence from those of its `lanes` lanes.
     ///
-    /// Word j (from 0) of lane k is word n·j+k of the whole. A word with m words after it counts C(m+i, i) times in sum i; writing
-    /// that polynomial in the words that follow it within its lane gives the coefficients.
-    pub(super) fn combine(&self, n: usize) -> [u64; 4] {
-        let m = |x: i64| x as u64;
-        let n_ = n as i64;
-        let mut out = [0u64; 4];
-        for lane in 0..n {
-            let k = lane as i64;
-            let [a, b, c, d] = [0, 1, 2, 3].map(|sum: usize| self.0[sum][lane]);
-            let term = |factor: i64, value: u64| m(factor).wrapping_mul(value);
-            out[0] = out[0].wrapping_add(a);
-            out[1] = out[1].wrapping_add(term(n_, b)).wrapping_sub(term(k, a));
-            out[2] = out[2]
-                .wrapping_add(term(n_ * n_, c))
-                .wrapping_sub(term((n_ * n_ + (2 * k - 1) * n_) / 2, b))
-                .wrapping_add(term(k * (k - 1) / 2, a));
-            out[3] = out[3]
-                .wrapping_add(term(n_ * n_ * n_, d))
-                .wrapping_add(term(n_ * n_ * (1 - k) - n_ * n_ * n_, c))
-                .wrapping_add(term((n_ * n_ * n_ - 3 * n_ * n_ * (1 - k) + n_ * (3 * k * k - 6 * k + 2)) / 6, b))
-                .wrapping_sub(term(k * (k - 1) * (k - 2) / 6, a));
+    /// Word j (from 0) of lane k is word n·j+k of the whole. A word with m words after it counts C(m+i, i) times in sum i; written
+    /// as a polynomial in the words that follow it within its lane, that needs of each lane sum x only the moments Σ C(k, i)·xₖ.
+    pub(super) fn combine(&self, lanes: usize) -> [u64; 4] {
+        let mut moments = [[0u64; 4]; 4];
+        let half = lanes.div_ceil(2);
+        for k in (0..lanes).rev() {
+            let slot = k / 2 + k % 2 * half;
+            for (sum, moments) in self.0.iter().zip(&mut moments) {
+                for i in (1..4).rev() {
+                    moments[i] = moments[i].wrapping_add(moments[i - 1]);
+                }
+                moments[0] = moments[0].wrapping_add(sum[slot]);
+            }
         }
-        out
+        let [a, b, c, d] = moments;
+        let n = lanes as u64;
+        let (square, cube, pairs) = (n * n, n * n * n, n * (n - 1) / 2);
+        let add = |terms: &[(u64, u64)]| terms.iter().fold(0u64, |sum, (factor, moment)| sum.wrapping_add(factor.wrapping_mul(*moment)));
+        [
+            a[0],
+            add(&[(n, b[0])]).wrapping_sub(a[1]),
+            add(&[(square, c[0]), (1, a[2])]).wrapping_sub(add(&[(pairs, b[0]), (n, b[1])])),
+            add(&[(cube, d[0]), ((cube + 2 * n).wrapping_sub(3 * square) / 6, b[0]), (pairs, b[1]), (n, b[2])]).wrapping_sub(add(&[
+                (cube - square, c[0]),
+                (square, c[1]),
+                (1, a[3]),
+            ])),
+        ]
     }
 }
 
@@ -74,7 +82,6 @@ impl Fletcher4Implementation {
 /// Every implementation for this architecture, slowest first; not each is supported by this machine.
 pub static ALL: &[&Fletcher4Implementation] = &[
     &portable::SCALAR,
-    &portable::LANES,
     #[cfg(target_arch = "x86_64")]
     &super::fletcher_avx2::AVX2,
     #[cfg(target_arch = "x86_64")]

@@ -1,15 +1,11 @@
-//! Fletcher sums in plain Rust: one word after another, and eight interleaved lanes that compilers can vectorize.
+//! Fletcher sums in plain Rust, one word after another: the reference, what runs everywhere, and the ends of odd lengths.
 
-use super::ByteOrder;
-use super::fletcher::{Fletcher4Implementation, LANES_MAX, Lanes, STRIPE_BYTES};
+use super::fletcher::{Fletcher4Implementation, Lanes};
+use super::{ByteOrder, word};
 
 /// One word after another.
 pub(super) static SCALAR: Fletcher4Implementation =
     Fletcher4Implementation { name: "scalar", supported: || true, lanes: 1, update: update_scalar };
-/// Eight lanes.
-pub(super) static LANES: Fletcher4Implementation =
-    Fletcher4Implementation { name: "lanes", supported: || true, lanes: LANES_MAX, update: update_lanes };
-
 /// Adds whole 32-bit words to a, b, c, d.
 pub(super) fn scalar(sums: &mut [u64; 4], data: &[u8], order: ByteOrder) {
     let [mut a, mut b, mut c, mut d] = *sums;
@@ -32,29 +28,13 @@ fn update_scalar(lanes: &mut Lanes, data: &[u8], order: ByteOrder) {
     }
 }
 
-fn update_lanes(lanes: &mut Lanes, data: &[u8], order: ByteOrder) {
-    let [mut a, mut b, mut c, mut d] = lanes.0;
-    let (stripes, _) = data.as_chunks::<STRIPE_BYTES>();
-    for stripe in stripes {
-        let (words, _) = stripe.as_chunks::<4>();
-        for lane in 0..LANES_MAX {
-            let word = u32::from_le_bytes(words[lane]);
-            a[lane] = a[lane].wrapping_add(u64::from(if order == ByteOrder::Big { word.swap_bytes() } else { word }));
-            b[lane] = b[lane].wrapping_add(a[lane]);
-            c[lane] = c[lane].wrapping_add(b[lane]);
-            d[lane] = d[lane].wrapping_add(c[lane]);
-        }
-    }
-    lanes.0 = [a, b, c, d];
-}
-
 /// Adds whole pairs of 64-bit words to the two pairs of sums of Fletcher-2.
 pub(super) fn fletcher2(sums: &mut [u64; 4], pairs: &[[u8; 16]], order: ByteOrder) {
     let [mut a0, mut a1, mut b0, mut b1] = *sums;
     for pair in pairs {
         let (words, _) = pair.as_chunks::<8>();
-        a0 = a0.wrapping_add(order.word(words[0]));
-        a1 = a1.wrapping_add(order.word(words[1]));
+        a0 = a0.wrapping_add(word(order, words[0]));
+        a1 = a1.wrapping_add(word(order, words[1]));
         b0 = b0.wrapping_add(a0);
         b1 = b1.wrapping_add(a1);
     }

@@ -15,36 +15,24 @@ pub use embedded::{EMBEDDED_CHECKSUM_BYTES, Verifier, ZEC_MAGIC, embed, verify_e
 pub(crate) use fletcher::concatenate;
 pub use fletcher::{ALL, Fletcher4, Fletcher4Implementation, fastest, fletcher2, fletcher4};
 
+pub use ondisk::ByteOrder;
 use ondisk::Checksum;
 use sha2::digest::Update;
 use sha2::{Digest, Sha256, Sha512_256};
 
-/// Byte order of the machine that wrote a block (for a block pointer: its byteorder bit).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum ByteOrder {
-    /// Little-endian: what we write.
-    #[default]
-    Little,
-    /// Big-endian.
-    Big,
+/// The eight bytes of a word as a number.
+fn word(order: ByteOrder, bytes: [u8; 8]) -> u64 {
+    match order {
+        ByteOrder::Little => u64::from_le_bytes(bytes),
+        ByteOrder::Big => u64::from_be_bytes(bytes),
+    }
 }
 
-impl ByteOrder {
-    /// From `BlockPtr::is_little_endian`.
-    pub fn from_little(little: bool) -> ByteOrder {
-        if little { ByteOrder::Little } else { ByteOrder::Big }
-    }
-    fn word(self, bytes: [u8; 8]) -> u64 {
-        match self {
-            ByteOrder::Little => u64::from_le_bytes(bytes),
-            ByteOrder::Big => u64::from_be_bytes(bytes),
-        }
-    }
-    fn bytes(self, word: u64) -> [u8; 8] {
-        match self {
-            ByteOrder::Little => word.to_le_bytes(),
-            ByteOrder::Big => word.to_be_bytes(),
-        }
+/// A number as the eight bytes of a word.
+fn word_bytes(order: ByteOrder, word: u64) -> [u8; 8] {
+    match order {
+        ByteOrder::Little => word.to_le_bytes(),
+        ByteOrder::Big => word.to_be_bytes(),
     }
 }
 
@@ -105,7 +93,7 @@ fn digest<D: Digest + Update>(data: &[&[u8]]) -> [u8; 32] {
 
 fn words(digest: &[u8; 32], order: ByteOrder) -> [u64; 4] {
     let (words, _) = digest.as_chunks::<8>();
-    std::array::from_fn(|n| order.word(words[n]))
+    std::array::from_fn(|n| word(order, words[n]))
 }
 
 #[cfg(test)]
