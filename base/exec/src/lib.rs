@@ -9,6 +9,8 @@
 
 mod completion;
 mod inline;
+mod locks;
+mod lockstep;
 mod pool;
 mod random;
 #[cfg(test)]
@@ -17,7 +19,8 @@ mod timers;
 
 pub use completion::{Completer, Completion, WaitQueue, completion};
 pub use inline::Inline;
-pub use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+pub use locks::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, WaitTimeoutResult};
+pub use lockstep::{Lockstep, yield_point};
 pub use pool::Pool;
 pub use random::SplitMix;
 
@@ -69,17 +72,24 @@ pub trait Executor: Send + Sync {
 
 /// A started operation; dropping it detaches.
 #[derive(Debug)]
-pub struct OperationHandle(Option<std::thread::JoinHandle<()>>);
+pub struct OperationHandle {
+    thread: Option<std::thread::JoinHandle<()>>,
+    /// Under [`Lockstep`]: the operation's number there.
+    participant: Option<usize>,
+}
 
 impl OperationHandle {
-    pub(crate) fn of_thread(handle: std::thread::JoinHandle<()>) -> OperationHandle {
-        OperationHandle(Some(handle))
+    pub(crate) fn of_thread(thread: std::thread::JoinHandle<()>, participant: Option<usize>) -> OperationHandle {
+        OperationHandle { thread: Some(thread), participant }
     }
 
     /// Waits for the operation to end.
     pub fn join(mut self) {
-        if let Some(handle) = self.0.take() {
-            let _ = handle.join();
+        if let Some(number) = self.participant {
+            lockstep::wait_for_end(number);
+        }
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
         }
     }
 }

@@ -269,7 +269,7 @@ impl Executor for Pool {
 
     fn spawn_operation(&self, name: &str, operation: Job) -> OperationHandle {
         let handle = std::thread::Builder::new().name(name.to_string()).spawn(operation);
-        OperationHandle::of_thread(handle.expect("the system can start an operation's thread"))
+        OperationHandle::of_thread(handle.expect("the system can start an operation's thread"), None)
     }
 
     fn is_inline(&self) -> bool {
