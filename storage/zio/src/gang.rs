@@ -7,7 +7,7 @@
 use crate::engine::{Core, Snapshot};
 use crate::read::{CopySpec, header_pointers, read_copies};
 use crate::store::Store;
-use crate::verify::{GANG_HEADER_BYTES, check_pointer, sectors};
+use crate::verify::{GANG_HEADER_BYTES, block_is_right, check_pointer, sectors};
 use crate::write::{COPIES_MAX, Job, Placement, hint, sum_of};
 use crate::{ErrorKind, ReadThen, ZioError};
 use abd::{Abd, AbdPart};
@@ -153,7 +153,7 @@ fn read_pieces(core: &Arc<Core>, snapshot: &Arc<Snapshot>, spec: CopySpec, tree:
             }
             let whole = match state.error {
                 Some(error) => Err(error),
-                None => Ok(Abd::gang(&state.pieces.drain(..).flatten().collect::<Vec<_>>()).to_contiguous()),
+                None => joined(&spec, &state.pieces.drain(..).flatten().collect::<Vec<_>>()),
             };
             let then = state.then.take();
             drop(state);
@@ -163,6 +163,13 @@ fn read_pieces(core: &Arc<Core>, snapshot: &Arc<Snapshot>, spec: CopySpec, tree:
         });
         read_copies(core, snapshot, CopySpec { bp, header: false, ..spec }, then);
     }
+}
+
+/// The pieces as one block. Each piece matched its own pointer; the whole must match the gang's, which tells a gang
+/// rewritten in place from the one that `spec` means.
+fn joined(spec: &CopySpec, pieces: &[Abd]) -> Result<Abd, ZioError> {
+    let whole = Abd::gang(pieces).to_contiguous();
+    if block_is_right(&spec.bp, &whole) { Ok(whole) } else { Err(ZioError::new(ErrorKind::Checksum, spec.bookmark).at(spec.bp.dva(0))) }
 }
 
 /// Builds headers and pieces of a gang that is about to be written.

@@ -15,6 +15,7 @@ use vdev::{LeafId, TopKind, VdevTree};
 use zio::{Facts, FailMode, PoolView, ReadRequest, WriteRequest, Zio, ZioError};
 
 pub const TXG: Txg = Txg(10);
+/// Allocatable bytes of a leaf .
 pub const LEAF_BYTES: u64 = 24 << 20;
 /// The part of a device that holds a test's first blocks.
 pub const HEAD: std::ops::Range<usize> = 4 << 20..5 << 20;
