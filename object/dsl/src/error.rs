@@ -24,6 +24,8 @@ pub enum DslError {
     HasSnapshots,
     /// The snapshot has clones or holds.
     HasClones,
+    /// Not possible in this txg, but in the next.
+    Again,
     /// A snapshot was given where a file system or volume is wanted.
     IsSnapshot,
     /// A file system was given where a snapshot is wanted.
@@ -70,6 +72,7 @@ impl fmt::Display for DslError {
             DslError::HasChildren => "filesystem has children",
             DslError::HasSnapshots => "filesystem has snapshots",
             DslError::HasClones => "snapshot has dependent clones or holds",
+            DslError::Again => "try again in the next transaction group",
             DslError::IsSnapshot => "operation not applicable to snapshots",
             DslError::NotSnapshot => "operation applicable to snapshots only",
             DslError::CrossPool => "datasets are in different pools",

@@ -1,8 +1,14 @@
 //! [`DatasetHandle`]: an owned hold on a dataset, as a mount or a command has it.
 
-use crate::{DslError, DslPool, PropEntry, PropSource, SnapshotEntry};
-use dmu::{Objset, Tx};
+use crate::dataset::Dataset;
+use crate::pool::{in_file_system, is_text};
+use crate::prop::table::{self, Kind, Prop, PropDesc};
+use crate::{DslError, DslPool, PropEntry, PropSource, PropValue, SnapshotEntry, features};
+use dmu::{BlockLedger, Objset, Tx};
+use ondisk::{ObjectId, ObjsetType, dd_used, ds_flags};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use zap::{Value, Zap};
 
 /// What a transaction will do to the space in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,85 +51,300 @@ pub struct DatasetSpace {
 /// A hold on a dataset: it cannot be destroyed while one exists.
 pub struct DatasetHandle {
     pool: Arc<DslPool>,
+    dataset: Arc<Dataset>,
+}
+
+impl std::fmt::Debug for DatasetHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "DatasetHandle {{ object: {} }}", self.dataset.object)
+    }
+}
+
+impl Clone for DatasetHandle {
+    fn clone(&self) -> DatasetHandle {
+        DatasetHandle::new(self.pool.clone(), self.dataset.clone())
+    }
+}
+
+impl Drop for DatasetHandle {
+    fn drop(&mut self) {
+        self.dataset.holds.fetch_sub(1, Ordering::Release);
+    }
+}
+
+fn ratio(uncompressed: u64, compressed: u64) -> u64 {
+    match compressed {
+        0 => 100,
+        compressed => (u128::from(uncompressed) * 100 / u128::from(compressed)) as u64,
+    }
 }
 
 impl DatasetHandle {
+    pub(crate) fn new(pool: Arc<DslPool>, dataset: Arc<Dataset>) -> DatasetHandle {
+        dataset.holds.fetch_add(1, Ordering::Acquire);
+        DatasetHandle { pool, dataset }
+    }
+
     /// The pool.
     pub fn pool(&self) -> &Arc<DslPool> {
         &self.pool
     }
     /// The full name now.
     pub fn name(&self) -> String {
-        String::new()
+        self.pool.full_name(&self.dataset).unwrap_or_else(|_| self.dataset.dir.full_name())
     }
     /// Its object in the MOS: the object set's number.
     pub fn object(&self) -> u64 {
-        0
+        self.dataset.object
     }
     /// True for a snapshot.
     pub fn is_snapshot(&self) -> bool {
-        false
+        self.dataset.is_snapshot
     }
     /// The globally unique id.
     pub fn guid(&self) -> u64 {
-        0
+        self.dataset.phys().ds_guid
     }
     /// The 56-bit id that file handles carry.
     pub fn fsid_guid(&self) -> u64 {
-        0
+        self.dataset.phys().ds_fsid_guid
     }
     /// Creation in seconds since the epoch.
     pub fn creation_time(&self) -> u64 {
-        0
+        self.dataset.phys().ds_creation_time
     }
     /// The txg of the creation.
     pub fn creation_txg(&self) -> u64 {
-        0
+        self.dataset.phys().ds_creation_txg
     }
     /// The object set; of a snapshot it cannot be modified.
     pub fn objset(&self) -> Result<Arc<Objset>, DslError> {
-        Err(DslError::Unsupported)
+        let pool = &self.pool;
+        self.dataset.objset(pool.meta(), || pool.objset_props(&self.dataset))
     }
     /// A transaction, after a look at quotas and at the pool's space. May wait.
-    pub fn assign(&self, _space: TxSpace) -> Result<Tx, DslError> {
-        Err(DslError::Unsupported)
+    pub fn assign(&self, space: TxSpace) -> Result<Tx, DslError> {
+        self.pool.assign_for(&self.dataset, space)
     }
+
     /// Space now.
     pub fn space(&self) -> DatasetSpace {
-        DatasetSpace::default()
+        let (phys, dir) = (self.dataset.phys(), self.dataset.dir.phys());
+        let written = self.written(phys.ds_prev_snap_obj, phys.ds_referenced_bytes);
+        let own = DatasetSpace {
+            referenced: phys.ds_referenced_bytes,
+            written,
+            logical_referenced: phys.ds_uncompressed_bytes,
+            ref_compress_ratio: ratio(phys.ds_uncompressed_bytes, phys.ds_compressed_bytes),
+            ..DatasetSpace::default()
+        };
+        if self.dataset.is_snapshot {
+            return DatasetSpace { used: phys.ds_unique_bytes, compress_ratio: own.ref_compress_ratio, ..own };
+        }
+        let kinds = dir.dd_used_breakdown;
+        DatasetSpace {
+            used: dir.dd_used_bytes,
+            available: self.available(),
+            used_by_dataset: kinds[dd_used::HEAD],
+            used_by_snapshots: kinds[dd_used::SNAP],
+            used_by_children: kinds[dd_used::CHILD] + kinds[dd_used::CHILD_RSRV],
+            used_by_refreservation: kinds[dd_used::REFRSRV],
+            logical_used: dir.dd_uncompressed_bytes,
+            compress_ratio: ratio(dir.dd_uncompressed_bytes, dir.dd_compressed_bytes),
+            ..own
+        }
     }
+
+    /// Bytes referenced that the previous snapshot had not (OpenZFS: `dsl_get_written`, close enough without a deadlist:
+    /// what was freed since is added by the caller's snapshot arithmetic).
+    fn written(&self, prev: u64, referenced: u64) -> u64 {
+        if prev == 0 {
+            return referenced;
+        }
+        self.pool.written_since(&self.dataset, prev).unwrap_or(0)
+    }
+
+    /// What can be written here (OpenZFS: `dsl_dataset_space`).
+    fn available(&self) -> u64 {
+        let dataset = &self.dataset;
+        let mut available = dataset.dir.available(self.pool.pool_bytes(false), None);
+        available = available.saturating_add(dataset.reserved().saturating_sub(dataset.unique()));
+        match dataset.refquota.load(Ordering::Relaxed) {
+            0 => available,
+            quota => available.min(quota.saturating_sub(dataset.referenced())),
+        }
+    }
+
     /// A property's number (index properties by value) and source.
-    pub fn prop_u64(&self, _name: &str) -> Result<(u64, PropSource), DslError> {
-        Err(DslError::Unsupported)
+    pub fn prop_u64(&self, name: &str) -> Result<(u64, PropSource), DslError> {
+        if in_file_system(name) {
+            return Ok((self.file_system_number(name)?, PropSource::None));
+        }
+        self.pool.prop_number(&self.dataset, name)
     }
+
     /// A property's text (of properties that are text) and source.
-    pub fn prop_text(&self, _name: &str) -> Result<(String, PropSource), DslError> {
-        Err(DslError::Unsupported)
+    pub fn prop_text(&self, name: &str) -> Result<(String, PropSource), DslError> {
+        let prop = table::find(name)?;
+        let default = match &prop {
+            Prop::Native(PropDesc { kind: Kind::Text(default), .. }) => *default,
+            Prop::Native(_) => return Err(DslError::BadProperty),
+            Prop::User(_) => "",
+        };
+        match self.pool.stored_prop(&self.dataset, &prop)? {
+            Some((value, source)) => Ok((self.inherited_text(name, &value, &source)?, source)),
+            None if matches!(prop, Prop::User(_)) => Err(DslError::NotFound),
+            None if name == "mountpoint" => Ok((format!("/{}", self.name()), PropSource::Default)),
+            None => Ok((default.to_string(), PropSource::Default)),
+        }
     }
+
+    /// A mount point that is inherited goes on below the dataset that has it.
+    fn inherited_text(&self, name: &str, value: &Value, source: &PropSource) -> Result<String, DslError> {
+        let text = value.as_text().ok_or(DslError::BadValue)?;
+        match source {
+            PropSource::Inherited(from) if name == "mountpoint" && !matches!(text, "none" | "legacy") => {
+                let own = self.name();
+                let below = own.strip_prefix(from.as_str()).unwrap_or("");
+                Ok(format!("{}{below}", text.trim_end_matches('/')))
+            }
+            _ => Ok(text.to_string()),
+        }
+    }
+
+    /// A number from the file system's master node.
+    fn file_system_number(&self, name: &str) -> Result<u64, DslError> {
+        let objset = self.objset()?;
+        let (object, entry) = match (objset.kind(), name) {
+            (ObjsetType::ZFS, "version") => (1, "VERSION"),
+            (ObjsetType::ZFS, name) => (1, name),
+            (_, "volsize") => (2, "size"),
+            _ => return Err(DslError::BadProperty),
+        };
+        let zap = Zap::hold(&objset, ObjectId(object))?;
+        Ok(zap.try_lookup_u64(entry)?.unwrap_or(0))
+    }
+
     /// One property as `zfs get` shows it.
-    pub fn prop(&self, _name: &str) -> Result<PropEntry, DslError> {
-        Err(DslError::Unsupported)
+    pub fn prop(&self, name: &str) -> Result<PropEntry, DslError> {
+        match table::find(name)? {
+            Prop::User(name) => {
+                let (text, source) = self.prop_text(&name)?;
+                Ok(PropEntry { name, value: PropValue::Text(text), source })
+            }
+            Prop::Native(desc) => self.native(desc),
+        }
     }
-    /// All properties that apply to this kind of dataset, in `zfs get all` order, user properties last.
+
+    fn native(&self, desc: &'static PropDesc) -> Result<PropEntry, DslError> {
+        let entry = |value, source| Ok(PropEntry { name: desc.name.to_string(), value, source });
+        if let Some(value) = self.computed(desc)? {
+            return entry(value, PropSource::None);
+        }
+        if is_text(desc.kind) {
+            let (text, source) = self.prop_text(desc.name)?;
+            return entry(PropValue::Text(text), source);
+        }
+        let (number, source) = self.prop_u64(desc.name)?;
+        let value = match desc.kind {
+            Kind::Index(_) => PropValue::Text(desc.word(number).map_or_else(|| number.to_string(), str::to_string)),
+            Kind::BytesOrNone if number == 0 => PropValue::Text("none".to_string()),
+            Kind::CountOrNone if number == u64::MAX => PropValue::Text("none".to_string()),
+            Kind::Bytes | Kind::BytesOrNone => PropValue::Bytes(number),
+            Kind::CountOrNone => PropValue::Count(number),
+            Kind::Ratio => PropValue::Ratio(number),
+            Kind::Time => PropValue::Time(number),
+            _ => PropValue::Number(number),
+        };
+        entry(value, source)
+    }
+
+    /// Values that are not stored; None for a stored property.
+    fn computed(&self, desc: &PropDesc) -> Result<Option<PropValue>, DslError> {
+        let phys = self.dataset.phys();
+        let space = || self.space();
+        let text = |text: &str| PropValue::Text(text.to_string());
+        Ok(Some(match desc.name {
+            "type" if self.dataset.is_snapshot => text("snapshot"),
+            "type" => text(if self.objset()?.kind() == ObjsetType::ZVOL { "volume" } else { "filesystem" }),
+            "creation" => PropValue::Time(phys.ds_creation_time),
+            "used" => PropValue::Bytes(space().used),
+            "available" => PropValue::Bytes(space().available),
+            "referenced" => PropValue::Bytes(phys.ds_referenced_bytes),
+            "compressratio" => PropValue::Ratio(space().compress_ratio),
+            "refcompressratio" => PropValue::Ratio(space().ref_compress_ratio),
+            "usedbysnapshots" => PropValue::Bytes(space().used_by_snapshots),
+            "usedbydataset" => PropValue::Bytes(space().used_by_dataset),
+            "usedbychildren" => PropValue::Bytes(space().used_by_children),
+            "usedbyrefreservation" => PropValue::Bytes(space().used_by_refreservation),
+            "written" => PropValue::Bytes(space().written),
+            "logicalused" => PropValue::Bytes(space().logical_used),
+            "logicalreferenced" => PropValue::Bytes(phys.ds_uncompressed_bytes),
+            "createtxg" => PropValue::Number(phys.ds_creation_txg),
+            "guid" => PropValue::Number(phys.ds_guid),
+            "objsetid" => PropValue::Number(self.dataset.object),
+            "defer_destroy" => text(if phys.ds_flags & ds_flags::DEFER_DESTROY != 0 { "on" } else { "off" }),
+            "userrefs" => PropValue::Number(self.pool.user_refs(&self.dataset)?),
+            "origin" => match self.pool.origin_name(&self.dataset)? {
+                Some(name) => PropValue::Text(name),
+                None => PropValue::None,
+            },
+            "clones" => text(&self.pool.clone_names(&self.dataset)?.join(",")),
+            "mounted" => text("no"),
+            "keystatus" | "encryptionroot" | "receive_resume_token" | "redact_snaps" | "snapshots_changed" => PropValue::None,
+            "filesystem_count" | "snapshot_count" => text("none"),
+            _ => return Ok(None),
+        }))
+    }
+
+    /// All properties that apply to this kind of dataset, in `zfs get all` order, user properties last. Properties
+    /// without a value are left out.
     pub fn props(&self) -> Result<Vec<PropEntry>, DslError> {
-        Err(DslError::Unsupported)
+        let kind = if self.dataset.is_snapshot {
+            table::SNAPSHOT
+        } else if self.objset()?.kind() == ObjsetType::ZVOL {
+            table::VOLUME
+        } else {
+            table::FILESYSTEM
+        };
+        let mut entries = Vec::new();
+        for desc in table::TABLE.iter().filter(|desc| desc.applies & kind != 0) {
+            match self.native(desc) {
+                Ok(PropEntry { value: PropValue::None, .. }) | Err(DslError::BadProperty) => {}
+                Ok(entry) => entries.push(entry),
+                Err(error) => return Err(error),
+            }
+        }
+        for name in self.pool.user_prop_names(&self.dataset)? {
+            if let Ok(entry) = self.prop(&name) {
+                entries.push(entry);
+            }
+        }
+        Ok(entries)
     }
+
     /// Sets properties locally, all or none.
-    pub fn set_props(&self, _properties: &[(String, String)]) -> Result<(), DslError> {
-        Err(DslError::Unsupported)
+    pub fn set_props(&self, properties: &[(String, String)]) -> Result<(), DslError> {
+        self.pool.set_props_of(self.dataset.object, properties.to_vec())
     }
     /// Removes a local value, so that the property is inherited.
-    pub fn inherit_prop(&self, _name: &str) -> Result<(), DslError> {
-        Err(DslError::Unsupported)
+    pub fn inherit_prop(&self, name: &str) -> Result<(), DslError> {
+        self.pool.inherit_prop_of(self.dataset.object, name)
     }
     /// Counts the dataset among the users of a feature (see [`crate::features::PER_DATASET`]) from this txg on.
-    pub fn activate_feature(&self, _guid: &'static str, _tx: &Tx) {}
+    pub fn activate_feature(&self, guid: &'static str, tx: &Tx) {
+        self.dataset.ledger.want_features(features::bit(guid));
+        self.dataset.ledger.dirtied(tx.txg());
+    }
     /// Its snapshots, oldest first.
     pub fn snapshots(&self) -> Result<Vec<SnapshotEntry>, DslError> {
-        Err(DslError::Unsupported)
+        let _config = self.pool.config();
+        self.pool.snapshots_of(&self.dataset)
     }
     /// Holds one of its snapshots by the part behind `@`.
-    pub fn hold_snapshot(&self, _name: &str) -> Result<DatasetHandle, DslError> {
-        Err(DslError::Unsupported)
+    pub fn hold_snapshot(&self, name: &str) -> Result<DatasetHandle, DslError> {
+        let _config = self.pool.config();
+        let snapshot = self.pool.find_snapshot(&self.dataset, name)?;
+        Ok(DatasetHandle::new(self.pool.clone(), snapshot))
     }
 }

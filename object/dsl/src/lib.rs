@@ -19,12 +19,21 @@
 //! 4. Nothing here knows labels, vdevs or allocation; the pool lends its features and space through [`PoolServices`].
 #![forbid(unsafe_code)]
 
+mod bpobj;
+mod dataset;
+mod deadlist;
+mod dir;
 mod error;
 pub mod features;
 mod handle;
+mod ledger;
+mod meta;
+pub mod names;
 mod pool;
 mod ports;
-mod prop;
+pub mod prop;
+mod space;
+mod traverse;
 
 pub use error::DslError;
 pub use handle::{DatasetHandle, DatasetSpace, TxSpace};

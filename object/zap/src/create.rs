@@ -5,7 +5,7 @@ use crate::fat;
 use crate::header::{Header, ZapFlags};
 use crate::micro;
 use crate::name::NormFlags;
-use dmu::{NewObject, Objset, Tx};
+use dmu::{Dnode, NewObject, Objset, Tx};
 use ondisk::{ObjectId, ObjectType, SECTOR_BYTES};
 use std::sync::Arc;
 
@@ -78,6 +78,11 @@ pub fn create_with(objset: &Arc<Objset>, options: CreateOptions, tx: &Tx) -> Res
         fat::modify(&dnode, 0, tx, |bytes| micro::init(bytes, salt, options.norm))?;
     }
     Ok(dnode.object())
+}
+
+/// Makes the empty object `dnode` a micro ZAP without changing its type (OpenZFS: `mzap_create_impl`).
+pub fn format(dnode: &Dnode, salt: u64, tx: &Tx) -> Result<(), ZapError> {
+    fat::modify(dnode, 0, tx, |bytes| micro::init(bytes, salt | 1, NormFlags::NONE))
 }
 
 /// Frees a ZAP object (OpenZFS: `zap_destroy`).

@@ -27,7 +27,7 @@ mod object;
 mod stats;
 mod value;
 
-pub use create::{CreateOptions, create, create_with, destroy};
+pub use create::{CreateOptions, create, create_with, destroy, format};
 pub use cursor::{Attribute, CURSOR_END, Cursor};
 pub use error::ZapError;
 pub use header::ZapFlags;

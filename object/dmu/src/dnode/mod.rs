@@ -184,6 +184,14 @@ impl Dnode {
         })
     }
 
+    /// Changes the type of the data: a record of the DSL that starts to carry a ZAP (OpenZFS: `dmu_object_zapify`).
+    pub fn set_kind(&self, kind: ObjectType, tx: &Tx) -> Result<(), DmuError> {
+        self.change(tx, |state| {
+            state.core.kind = kind;
+            Ok(())
+        })
+    }
+
     /// Changes the bonus type.
     pub fn set_bonus_type(&self, kind: ObjectType, tx: &Tx) -> Result<(), DmuError> {
         self.change(tx, |state| {
@@ -235,7 +243,7 @@ impl Dnode {
     /// Writes the spill block (512 B–128 KiB, a multiple of 512). [`DmuError::Invalid`] for another size, or when the bonus
     /// leaves no room for its pointer.
     pub fn set_spill(&self, data: Abd, tx: &Tx) -> Result<(), DmuError> {
-        if data.is_empty() || !data.len().is_multiple_of(512) || data.len() > SPILL_BYTES_MAX {
+        if data.is_empty() || data.len() % 512 != 0 || data.len() > SPILL_BYTES_MAX {
             return Err(DmuError::Invalid);
         }
         if data.is_zero() {

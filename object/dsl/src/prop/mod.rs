@@ -1,5 +1,8 @@
 //! Properties: values with their source, as `zfs get` shows them.
 
+pub mod table;
+mod words;
+
 /// Where a value comes from (OpenZFS: `zprop_source_t`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PropSource {

@@ -1,0 +1,337 @@
+//! Lists of block pointers: an array of pointers in an object, sums in its bonus, and references to further lists.
+//!
+//! Deadlists and the pool's list of blocks to free are made of these (OpenZFS: `bpobj.c`). A list that is merged into
+//! another is copied when it is small and referenced otherwise; empty lists of all deadlists share one object whose
+//! feature count says how many they are.
+
+use crate::DslError;
+use crate::features;
+use crate::meta::{LIST_BLOCK_BYTES, Meta, Usage, bump, damaged};
+use dmu::{Dnode, NewObject, Tx};
+use ondisk::{BPOBJ_BYTES, BlockPtr, BpobjPhys, ObjectType};
+use std::sync::Arc;
+
+const POINTER_BYTES: u64 = 128;
+const EMPTY_BPOBJ_NAME: &str = "empty_bpobj";
+
+/// An open list.
+pub(crate) struct Bpobj {
+    pub(crate) object: u64,
+    dnode: Arc<Dnode>,
+    pub(crate) phys: BpobjPhys,
+    bonus_len: usize,
+}
+
+impl Bpobj {
+    pub(crate) fn open(meta: &Meta, object: u64) -> Result<Bpobj, DslError> {
+        let dnode = meta.hold(object)?;
+        let bonus = dnode.bonus()?;
+        let phys = BpobjPhys::decode_bonus(&bonus).map_err(|_| damaged(object, "the bonus of a block pointer list is short"))?;
+        Ok(Bpobj { object, dnode, phys, bonus_len: bonus.len() })
+    }
+
+    fn store(&self, tx: &Tx) -> Result<(), DslError> {
+        let raw = self.phys.encode();
+        Ok(self.dnode.set_bonus(&raw[..self.bonus_len.min(raw.len())], tx)?)
+    }
+
+    fn has_sums(&self) -> bool {
+        self.bonus_len > BPOBJ_BYTES[0]
+    }
+    pub(crate) fn has_subobjs(&self) -> bool {
+        self.bonus_len > BPOBJ_BYTES[1]
+    }
+    pub(crate) fn is_empty(&self) -> bool {
+        self.phys.bpo_num_blkptrs == 0 && self.phys.bpo_num_subobjs == 0
+    }
+
+    pub(crate) fn usage(&self) -> Usage {
+        Usage::new(self.phys.bpo_bytes, self.phys.bpo_comp, self.phys.bpo_uncomp)
+    }
+
+    fn add_usage(&mut self, delta: Usage) {
+        bump(&mut self.phys.bpo_bytes, delta.used);
+        if self.has_sums() {
+            bump(&mut self.phys.bpo_comp, delta.comp);
+            bump(&mut self.phys.bpo_uncomp, delta.uncomp);
+        }
+    }
+
+    /// Pointer number `index`.
+    fn pointer(&self, index: u64) -> Result<BlockPtr, DslError> {
+        let mut raw = [0; POINTER_BYTES as usize];
+        self.dnode.read(index * POINTER_BYTES, &mut raw)?;
+        Ok(BlockPtr::decode(&raw, true))
+    }
+
+    /// Appends pointers with one write and one change of the sums (OpenZFS: `bpobj_enqueue`).
+    pub(crate) fn enqueue(&mut self, meta: &Meta, bps: &[BlockPtr], tx: &Tx) -> Result<(), DslError> {
+        if bps.is_empty() {
+            return Ok(());
+        }
+        let mut raw = Vec::with_capacity(bps.len() * POINTER_BYTES as usize);
+        let mut sum = Usage::default();
+        for bp in bps {
+            raw.extend_from_slice(&stripped(bp).encode());
+            sum += meta.usage(bp);
+        }
+        self.dnode.write(self.phys.bpo_num_blkptrs * POINTER_BYTES, &raw, tx)?;
+        self.phys.bpo_num_blkptrs += bps.len() as u64;
+        self.add_usage(sum);
+        self.store(tx)
+    }
+}
+
+/// What a list keeps of a pointer: no checksum (it compresses better), no payload, no fill.
+fn stripped(bp: &BlockPtr) -> BlockPtr {
+    let mut kept = *bp;
+    if bp.is_embedded() {
+        kept = BlockPtr::HOLE;
+        kept.0[6] = bp.0[6];
+        kept.0[10] = bp.0[10];
+        return kept;
+    }
+    if !bp.is_dedup() {
+        kept.0[12..16].fill(0);
+    }
+    kept.0[11] = 0;
+    kept
+}
+
+impl Meta {
+    /// A new list (OpenZFS: `bpobj_alloc`).
+    pub(crate) fn bpobj_alloc(&self, tx: &Tx) -> Result<u64, DslError> {
+        let new = NewObject {
+            block_size: LIST_BLOCK_BYTES,
+            bonus_type: ObjectType::BPOBJ_HDR,
+            bonus_len: BPOBJ_BYTES[2],
+            ..NewObject::new(ObjectType::BPOBJ)
+        };
+        Ok(self.allocate(new, tx)?.object().0)
+    }
+
+    /// An empty list: the shared one when the feature allows (OpenZFS: `bpobj_alloc_empty`).
+    pub(crate) fn bpobj_alloc_empty(&self, tx: &Tx) -> Result<u64, DslError> {
+        if !self.services.feature_enabled(features::EMPTY_BPOBJ) {
+            return self.bpobj_alloc(tx);
+        }
+        if self.services.feature_refs(features::EMPTY_BPOBJ) == 0 {
+            let object = self.bpobj_alloc(tx)?;
+            self.directory()?.add_u64(EMPTY_BPOBJ_NAME, object, tx)?;
+            *self.empty_bpobj.lock() = object;
+        }
+        self.services.feature_add(features::EMPTY_BPOBJ, 1, tx)?;
+        Ok(*self.empty_bpobj.lock())
+    }
+
+    /// One user of the shared empty list less (OpenZFS: `bpobj_decr_empty`).
+    pub(crate) fn bpobj_release_empty(&self, tx: &Tx) -> Result<(), DslError> {
+        self.services.feature_add(features::EMPTY_BPOBJ, -1, tx)?;
+        if self.services.feature_refs(features::EMPTY_BPOBJ) == 0 {
+            self.directory()?.remove(EMPTY_BPOBJ_NAME, tx)?;
+            let object = std::mem::take(&mut *self.empty_bpobj.lock());
+            self.free_object(object, tx)?;
+        }
+        Ok(())
+    }
+
+    /// Reads which object is the shared empty list.
+    pub(crate) fn load_empty_bpobj(&self) -> Result<(), DslError> {
+        *self.empty_bpobj.lock() = self.directory()?.try_lookup_u64(EMPTY_BPOBJ_NAME)?.unwrap_or(0);
+        Ok(())
+    }
+
+    pub(crate) fn is_empty_bpobj(&self, object: u64) -> bool {
+        object != 0 && *self.empty_bpobj.lock() == object
+    }
+
+    /// Gives up a reference to a list: the shared one's count, or the list itself with all that it references.
+    pub(crate) fn bpobj_release(&self, object: u64, tx: &Tx) -> Result<(), DslError> {
+        if self.is_empty_bpobj(object) { self.bpobj_release_empty(tx) } else { self.bpobj_free(object, tx) }
+    }
+
+    /// Frees a list and the lists it references, not the blocks (OpenZFS: `bpobj_free`).
+    pub(crate) fn bpobj_free(&self, object: u64, tx: &Tx) -> Result<(), DslError> {
+        let mut waiting = vec![object];
+        while let Some(object) = waiting.pop() {
+            let list = Bpobj::open(self, object)?;
+            if list.has_subobjs() && list.phys.bpo_subobjs != 0 {
+                waiting.extend(self.subobjs(&list)?);
+                self.free_object(list.phys.bpo_subobjs, tx)?;
+            }
+            self.free_object(object, tx)?;
+        }
+        Ok(())
+    }
+
+    fn subobjs(&self, list: &Bpobj) -> Result<Vec<u64>, DslError> {
+        let count = list.phys.bpo_num_subobjs;
+        if list.phys.bpo_subobjs == 0 || count == 0 {
+            return Ok(Vec::new());
+        }
+        if count > 1 << 32 {
+            return Err(damaged(list.object, "a list references too many lists"));
+        }
+        let mut raw = vec![0; count as usize * 8];
+        self.hold(list.phys.bpo_subobjs)?.read(0, &mut raw)?;
+        Ok(raw.chunks_exact(8).map(|word| word.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte))).collect())
+    }
+
+    fn add_subobjs(&self, list: &mut Bpobj, objects: &[u64], tx: &Tx) -> Result<(), DslError> {
+        if list.phys.bpo_subobjs == 0 {
+            let new = NewObject { block_size: LIST_BLOCK_BYTES, ..NewObject::new(ObjectType::BPOBJ_SUBOBJ) };
+            list.phys.bpo_subobjs = self.allocate(new, tx)?.object().0;
+        }
+        let raw: Vec<u8> = objects.iter().flat_map(|object| object.to_le_bytes()).collect();
+        self.hold(list.phys.bpo_subobjs)?.write(list.phys.bpo_num_subobjs * 8, &raw, tx)?;
+        list.phys.bpo_num_subobjs += objects.len() as u64;
+        Ok(())
+    }
+
+    /// Moves the contents of list `sub` to `object`, by copy when it is small, by reference otherwise; `sub` belongs to
+    /// `object` (or is gone) afterwards (OpenZFS: `bpobj_enqueue_subobj`).
+    pub(crate) fn bpobj_enqueue_subobj(&self, object: u64, sub: u64, tx: &Tx) -> Result<(), DslError> {
+        if self.is_empty_bpobj(sub) {
+            return self.bpobj_release_empty(tx);
+        }
+        let mut from = Bpobj::open(self, sub)?;
+        if from.is_empty() {
+            return self.bpobj_free(sub, tx);
+        }
+        let mut list = Bpobj::open(self, object)?;
+        if !list.has_subobjs() {
+            return Err(DslError::Unsupported);
+        }
+        let usage = from.usage();
+        let block_pointers = LIST_BLOCK_BYTES as u64 / POINTER_BYTES;
+        let copy_subs = from.phys.bpo_num_subobjs <= LIST_BLOCK_BYTES as u64 / 8;
+        let copy_pointers = copy_subs && from.phys.bpo_num_blkptrs <= block_pointers;
+        if copy_subs && from.phys.bpo_subobjs != 0 {
+            let subs = self.subobjs(&from)?;
+            if !subs.is_empty() {
+                self.add_subobjs(&mut list, &subs, tx)?;
+            }
+            // What the moved lists hold is no longer this one's.
+            for moved in subs {
+                from.add_usage(-Bpobj::open(self, moved)?.usage());
+            }
+            self.free_object(from.phys.bpo_subobjs, tx)?;
+            from.phys.bpo_subobjs = 0;
+            from.phys.bpo_num_subobjs = 0;
+            from.store(tx)?;
+        }
+        if copy_pointers {
+            let mut raw = vec![0; (from.phys.bpo_num_blkptrs * POINTER_BYTES) as usize];
+            from.dnode.read(0, &mut raw)?;
+            list.dnode.write(list.phys.bpo_num_blkptrs * POINTER_BYTES, &raw, tx)?;
+            list.phys.bpo_num_blkptrs += from.phys.bpo_num_blkptrs;
+            self.free_object(sub, tx)?;
+        } else {
+            self.add_subobjs(&mut list, &[sub], tx)?;
+        }
+        list.add_usage(usage);
+        list.store(tx)
+    }
+
+    /// Takes up to `most` pointers off the end of the list and of the lists it references, deepest first, and hands
+    /// them to `each`; lists that became empty are freed. Returns how many (OpenZFS: `bpobj_iterate`).
+    pub(crate) fn bpobj_drain(
+        &self,
+        object: u64,
+        most: u64,
+        tx: &Tx,
+        mut each: impl FnMut(&BlockPtr) -> Result<(), DslError>,
+    ) -> Result<u64, DslError> {
+        // The path from the list to the one being drained; each is the last sublist of its parent.
+        let mut path = vec![Bpobj::open(self, object)?];
+        let mut done = 0;
+        while let Some(current) = path.last_mut() {
+            let take = current.phys.bpo_num_blkptrs.min(most - done);
+            if take > 0 {
+                let usage = drain_pointers(self, current, take, tx, &mut each)?;
+                done += take;
+                for list in &mut path {
+                    list.add_usage(-usage);
+                    list.store(tx)?;
+                }
+                continue;
+            }
+            if current.phys.bpo_num_blkptrs > 0 {
+                break;
+            }
+            if current.phys.bpo_num_subobjs > 0 {
+                let last = self.last_subobj(current)?;
+                if path.len() > 1 << 16 {
+                    return Err(damaged(object, "lists reference each other in a loop"));
+                }
+                path.push(Bpobj::open(self, last)?);
+                continue;
+            }
+            let subobjs = std::mem::take(&mut current.phys.bpo_subobjs);
+            if subobjs != 0 {
+                self.free_object(subobjs, tx)?;
+                current.store(tx)?;
+            }
+            let emptied = current.object;
+            if path.len() == 1 {
+                break;
+            }
+            path.pop();
+            self.free_object(emptied, tx)?;
+            if let Some(parent) = path.last_mut() {
+                parent.phys.bpo_num_subobjs -= 1;
+                self.hold(parent.phys.bpo_subobjs)?.write(parent.phys.bpo_num_subobjs * 8, &[0; 8], tx)?;
+                parent.store(tx)?;
+            }
+        }
+        Ok(done)
+    }
+
+    fn last_subobj(&self, list: &Bpobj) -> Result<u64, DslError> {
+        let mut raw = [0; 8];
+        self.hold(list.phys.bpo_subobjs)?.read((list.phys.bpo_num_subobjs - 1) * 8, &mut raw)?;
+        Ok(u64::from_le_bytes(raw))
+    }
+
+    /// Calls `each` on every pointer of the list and of those it references.
+    pub(crate) fn bpobj_for_each(&self, object: u64, each: &mut dyn FnMut(&BlockPtr)) -> Result<(), DslError> {
+        let mut waiting = vec![object];
+        while let Some(object) = waiting.pop() {
+            let list = Bpobj::open(self, object)?;
+            for index in 0..list.phys.bpo_num_blkptrs {
+                each(&list.pointer(index)?);
+            }
+            waiting.extend(self.subobjs(&list)?);
+        }
+        Ok(())
+    }
+}
+
+/// Takes the last `take` pointers off `list` itself; its sums are the caller's.
+fn drain_pointers(
+    meta: &Meta,
+    list: &mut Bpobj,
+    take: u64,
+    tx: &Tx,
+    each: &mut impl FnMut(&BlockPtr) -> Result<(), DslError>,
+) -> Result<Usage, DslError> {
+    let first = list.phys.bpo_num_blkptrs - take;
+    let mut usage = Usage::default();
+    let mut end = list.phys.bpo_num_blkptrs;
+    while end > first {
+        let start = first.max(end.saturating_sub(1024));
+        let mut raw = vec![0; ((end - start) * POINTER_BYTES) as usize];
+        list.dnode.read(start * POINTER_BYTES, &mut raw)?;
+        for chunk in raw.chunks_exact(POINTER_BYTES as usize).rev() {
+            let mut pointer = [0; POINTER_BYTES as usize];
+            pointer.copy_from_slice(chunk);
+            let bp = BlockPtr::decode(&pointer, true);
+            usage += meta.usage(&bp);
+            each(&bp)?;
+        }
+        end = start;
+    }
+    list.phys.bpo_num_blkptrs = first;
+    list.dnode.free_range(first * POINTER_BYTES, u64::MAX, tx)?;
+    Ok(usage)
+}

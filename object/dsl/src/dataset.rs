@@ -1,0 +1,270 @@
+//! A dataset in memory: its record, its object set, and the settlement of its ledger (OpenZFS: `dsl_dataset.c`).
+
+use crate::DslError;
+use crate::deadlist::Deadlist;
+use crate::dir::Dir;
+use crate::features;
+use crate::ledger::Ledger;
+use crate::meta::{Meta, Usage, bump, damaged};
+use crate::pool::DslPool;
+use dmu::{Dnode, Objset, ObjsetEnv, ObjsetProps, Tx};
+use exec::{Mutex, RwLock};
+use ondisk::{BlockPtr, DslDatasetPhys, ObjectType, ObjsetId, dd_used};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+/// A dataset in memory; there is one per object.
+pub(crate) struct Dataset {
+    pub(crate) object: u64,
+    pub(crate) dir: Arc<Dir>,
+    pub(crate) is_snapshot: bool,
+    pub(crate) ledger: Arc<Ledger>,
+    dnode: Arc<Dnode>,
+    phys: Mutex<DslDatasetPhys>,
+    /// Held while the object set is being opened: nothing that this waits for takes it.
+    objset: Mutex<Option<Arc<Objset>>>,
+    /// Handles of users.
+    pub(crate) holds: AtomicUsize,
+    /// Per-dataset features that are counted, by [`features::bit`].
+    features: AtomicU32,
+    /// The part behind `@`, once looked up.
+    pub(crate) snapname: RwLock<Option<String>>,
+    pub(crate) refquota: AtomicU64,
+    pub(crate) refreservation: AtomicU64,
+    referenced: AtomicU64,
+    unique: AtomicU64,
+}
+
+impl Dataset {
+    /// Reads the record.
+    pub(crate) fn load(pool: &DslPool, object: u64) -> Result<Arc<Dataset>, DslError> {
+        let meta = pool.meta();
+        let dnode = meta.hold(object)?;
+        if dnode.info()?.bonus_type != ObjectType::DSL_DATASET {
+            return Err(damaged(object, "not a DSL dataset"));
+        }
+        let phys = DslDatasetPhys::decode(&dnode.bonus()?).map_err(|_| damaged(object, "the record of a DSL dataset is short"))?;
+        let dir = pool.dir(phys.ds_dir_obj)?;
+        let ledger = Arc::new(Ledger::new(meta.io.clone(), object, pool.dirty().clone(), phys.ds_prev_snap_txg));
+        let dataset = Dataset {
+            object,
+            dir,
+            is_snapshot: phys.ds_num_children != 0,
+            ledger,
+            features: AtomicU32::new(load_features(meta, &dnode)?),
+            dnode,
+            objset: Mutex::new(None),
+            holds: AtomicUsize::new(0),
+            snapname: RwLock::new(None),
+            refquota: AtomicU64::new(0),
+            refreservation: AtomicU64::new(0),
+            referenced: AtomicU64::new(phys.ds_referenced_bytes),
+            unique: AtomicU64::new(phys.ds_unique_bytes),
+            phys: Mutex::new(phys),
+        };
+        Ok(Arc::new(dataset))
+    }
+
+    /// The record.
+    pub(crate) fn phys(&self) -> DslDatasetPhys {
+        self.phys.lock().clone()
+    }
+
+    /// Changes the record and writes it through.
+    pub(crate) fn update<R>(&self, tx: &Tx, change: impl FnOnce(&mut DslDatasetPhys) -> R) -> Result<R, DslError> {
+        let mut phys = self.phys.lock();
+        let result = change(&mut phys);
+        self.referenced.store(phys.ds_referenced_bytes, Ordering::Relaxed);
+        self.unique.store(phys.ds_unique_bytes, Ordering::Relaxed);
+        self.ledger.set_prev_snap_txg(phys.ds_prev_snap_txg);
+        self.dnode.set_bonus(&phys.encode(), tx)?;
+        Ok(result)
+    }
+
+    pub(crate) fn referenced(&self) -> u64 {
+        self.referenced.load(Ordering::Relaxed)
+    }
+    pub(crate) fn unique(&self) -> u64 {
+        self.unique.load(Ordering::Relaxed)
+    }
+    pub(crate) fn reserved(&self) -> u64 {
+        self.refreservation.load(Ordering::Relaxed)
+    }
+
+    /// The object set when it is open.
+    pub(crate) fn open_objset(&self) -> Option<Arc<Objset>> {
+        self.objset.lock().clone()
+    }
+    pub(crate) fn set_objset(&self, objset: Option<Arc<Objset>>) {
+        *self.objset.lock() = objset;
+    }
+
+    /// What an object set of this dataset is built on.
+    pub(crate) fn env(&self, meta: &Meta) -> ObjsetEnv {
+        let ledger: Option<Arc<dyn dmu::BlockLedger>> =
+            if self.is_snapshot || !meta.services.is_writeable() { None } else { Some(self.ledger.clone()) };
+        ObjsetEnv { io: meta.io.clone(), ledger, id: ObjsetId(self.object) }
+    }
+
+    /// The object set, opened when it isn't.
+    pub(crate) fn objset(&self, meta: &Meta, props: impl FnOnce() -> Result<ObjsetProps, DslError>) -> Result<Arc<Objset>, DslError> {
+        let mut slot = self.objset.lock();
+        if let Some(objset) = &*slot {
+            return Ok(objset.clone());
+        }
+        let root = self.phys.lock().ds_bp;
+        if root.is_hole() {
+            return Err(damaged(self.object, "the dataset has no object set"));
+        }
+        let objset = Objset::open(self.env(meta), root, props()?)?;
+        *slot = Some(objset.clone());
+        Ok(objset)
+    }
+
+    // ---- features ----
+
+    pub(crate) fn features(&self) -> u32 {
+        self.features.load(Ordering::Relaxed)
+    }
+
+    /// Counts the dataset among the users of the features (bits) that it isn't yet (OpenZFS: `dsl_dataset_activate_feature`).
+    pub(crate) fn activate(&self, meta: &Meta, bits: u32, tx: &Tx) -> Result<(), DslError> {
+        let missing = bits & !self.features();
+        if missing == 0 {
+            return Ok(());
+        }
+        zapify(meta, &self.dnode, tx)?;
+        let zap = meta.zap(self.object)?;
+        for (index, guid) in features::PER_DATASET.iter().enumerate() {
+            if missing & 1 << index != 0 && meta.services.feature_enabled(guid) {
+                zap.update_u64(guid, 0, tx)?;
+                meta.services.feature_add(guid, 1, tx)?;
+                self.features.fetch_or(1 << index, Ordering::Relaxed);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the dataset off the counts of all its features, before it is freed.
+    pub(crate) fn deactivate_all(&self, meta: &Meta, tx: &Tx) -> Result<(), DslError> {
+        let bits = self.features.swap(0, Ordering::Relaxed);
+        for (index, guid) in features::PER_DATASET.iter().enumerate() {
+            if bits & 1 << index != 0 {
+                meta.zap(self.object)?.remove(guid, tx)?;
+                meta.services.feature_add(guid, -1, tx)?;
+            }
+        }
+        Ok(())
+    }
+
+    // ---- accounting ----
+
+    /// What a change of the dataset's unique bytes means to its directory, given the refreservation
+    /// (OpenZFS: `parent_delta` in `dsl_dataset.c`).
+    fn dir_delta(&self, unique: u64, delta: i64) -> i64 {
+        let reserved = self.reserved();
+        unique.saturating_add_signed(delta).max(reserved) as i64 - unique.max(reserved) as i64
+    }
+
+    /// Charges what the ledger summed up: to the dataset, its directories, its previous snapshot and its deadlist.
+    pub(crate) fn settle(&self, pool: &DslPool, root: Option<BlockPtr>, tx: &Tx) -> Result<(), DslError> {
+        let meta = pool.meta();
+        let sums = self.ledger.take();
+        let mut dead = Usage::default();
+        for bp in &sums.dead {
+            dead += meta.usage(bp);
+        }
+        let own = sums.born + -sums.freed;
+        let change = own + -dead;
+        let delta = self.update(tx, |phys| {
+            let delta = self.dir_delta(phys.ds_unique_bytes, own.used);
+            bump(&mut phys.ds_unique_bytes, own.used);
+            bump(&mut phys.ds_referenced_bytes, change.used);
+            bump(&mut phys.ds_compressed_bytes, change.comp);
+            bump(&mut phys.ds_uncompressed_bytes, change.uncomp);
+            if let Some(root) = root {
+                phys.ds_bp = root;
+            }
+            delta
+        })?;
+        self.dir.charge_moving(Usage { used: delta, ..own }, own.used, dd_used::REFRSRV, dd_used::HEAD, tx)?;
+        if !sums.dead.is_empty() {
+            self.bury(pool, &sums.dead, tx)?;
+        }
+        self.activate(meta, sums.features, tx)
+    }
+
+    /// Puts blocks that a snapshot still has on the deadlist.
+    fn bury(&self, pool: &DslPool, dead: &[BlockPtr], tx: &Tx) -> Result<(), DslError> {
+        let meta = pool.meta();
+        let phys = self.phys();
+        Deadlist::open(meta, phys.ds_deadlist_obj)?.insert(dead, tx)?;
+        let prev = pool.dataset(phys.ds_prev_snap_obj)?;
+        let prev_phys = prev.phys();
+        let origin_txg = pool.origin_txg(&self.dir)?;
+        let (mut unique, mut to_snap) = (0i64, 0i64);
+        for bp in dead {
+            let used = meta.io.dsize(bp) as i64;
+            if bp.birth().0 > prev_phys.ds_prev_snap_txg {
+                unique += used;
+            }
+            if bp.birth().0 > origin_txg {
+                to_snap += used;
+            }
+        }
+        if prev_phys.ds_next_snap_obj == self.object && unique != 0 {
+            prev.update(tx, |phys| bump(&mut phys.ds_unique_bytes, unique))?;
+        }
+        self.dir.transfer(to_snap, dd_used::HEAD, dd_used::SNAP, tx)
+    }
+
+    /// Recomputes a head's unique bytes after its previous snapshot changed: what it references less what its previous
+    /// snapshot does, the dead left out (OpenZFS: `dsl_dataset_recalc_head_uniq`).
+    pub(crate) fn recalculate_unique(&self, pool: &DslPool, tx: &Tx) -> Result<(), DslError> {
+        let phys = self.phys();
+        let prev = if phys.ds_prev_snap_obj == 0 { 0 } else { pool.dataset(phys.ds_prev_snap_obj)?.phys().ds_referenced_bytes };
+        let dead = Deadlist::open(pool.meta(), phys.ds_deadlist_obj)?.usage()?;
+        let shared = prev.saturating_sub(dead.used as u64);
+        self.update(tx, |phys| {
+            phys.ds_unique_bytes = phys.ds_referenced_bytes.saturating_sub(shared);
+            phys.ds_flags |= ondisk::ds_flags::UNIQUE_ACCURATE;
+        })
+    }
+
+    /// Frees the dataset object (OpenZFS: `dmu_object_free_zapified`).
+    pub(crate) fn free_record(&self, meta: &Meta, tx: &Tx) -> Result<(), DslError> {
+        if self.dnode.info()?.kind == ObjectType::OTN_ZAP_METADATA {
+            meta.services.feature_add(features::EXTENSIBLE_DATASET, -1, tx)?;
+        }
+        meta.free_object(self.object, tx)
+    }
+
+    /// The dataset object's own ZAP, when it has one.
+    pub(crate) fn zap(&self, meta: &Meta) -> Result<Option<zap::Zap>, DslError> {
+        if self.dnode.info()?.kind == ObjectType::OTN_ZAP_METADATA { Ok(Some(meta.zap(self.object)?)) } else { Ok(None) }
+    }
+}
+
+/// Makes an object of the DSL carry a ZAP (OpenZFS: `dmu_object_zapify`).
+fn zapify(meta: &Meta, dnode: &Arc<Dnode>, tx: &Tx) -> Result<(), DslError> {
+    if dnode.info()?.kind == ObjectType::OTN_ZAP_METADATA {
+        return Ok(());
+    }
+    dnode.set_kind(ObjectType::OTN_ZAP_METADATA, tx)?;
+    zap::format(dnode, meta.io.exec().random_u64(), tx)?;
+    meta.services.feature_add(features::EXTENSIBLE_DATASET, 1, tx)
+}
+
+fn load_features(meta: &Meta, dnode: &Arc<Dnode>) -> Result<u32, DslError> {
+    if dnode.info()?.kind != ObjectType::OTN_ZAP_METADATA {
+        return Ok(0);
+    }
+    let zap = meta.zap(dnode.object().0)?;
+    let mut bits = 0;
+    for guid in features::PER_DATASET {
+        if zap.contains(guid)? {
+            bits |= features::bit(guid);
+        }
+    }
+    Ok(bits)
+}

@@ -1,0 +1,202 @@
+//! Deadlists: which blocks died since the previous snapshot, sorted into lists by the snapshot that still holds them.
+//!
+//! The object is a ZAP from "mintxg" (the creation txg of a snapshot, hexadecimal) to a list of the blocks that were born
+//! after it and not after the next key; the bonus has the sums (OpenZFS: `dsl_deadlist.c`).
+
+use crate::DslError;
+use crate::bpobj::Bpobj;
+use crate::meta::{Meta, Usage, bump, damaged};
+use dmu::Tx;
+use ondisk::{BlockPtr, DeadlistPhys, ObjectType};
+use std::collections::BTreeMap;
+use zap::{CreateOptions, Zap};
+
+/// An open deadlist: its table in memory, written through.
+pub(crate) struct Deadlist<'m> {
+    meta: &'m Meta,
+    zap: Zap,
+    /// mintxg → list.
+    tree: BTreeMap<u64, u64>,
+}
+
+impl<'m> Deadlist<'m> {
+    /// Makes an empty one (OpenZFS: `dsl_deadlist_alloc`).
+    pub(crate) fn alloc(meta: &Meta, tx: &Tx) -> Result<u64, DslError> {
+        let options = CreateOptions {
+            bonus_type: ObjectType::DEADLIST_HDR,
+            bonus_len: DeadlistPhys::SIZE,
+            ..CreateOptions::new(ObjectType::DEADLIST)
+        };
+        Ok(zap::create_with(&meta.objset, options, tx)?.0)
+    }
+
+    pub(crate) fn open(meta: &'m Meta, object: u64) -> Result<Deadlist<'m>, DslError> {
+        let dnode = meta.hold(object)?;
+        if dnode.info()?.kind == ObjectType::BPOBJ {
+            // Pools before version 26 have one list for all.
+            return Err(DslError::Unsupported);
+        }
+        let zap = Zap::open(dnode)?;
+        let mut tree = BTreeMap::new();
+        let mut bad = false;
+        zap.for_each(|entry| {
+            match zap::parse_int_name(&entry.name) {
+                Some(mintxg) => drop(tree.insert(mintxg, entry.first_integer)),
+                None => bad = true,
+            }
+            Ok(())
+        })?;
+        if bad { Err(damaged(object, "a key of a deadlist is not a txg")) } else { Ok(Deadlist { meta, zap, tree }) }
+    }
+
+    fn phys(&self) -> Result<DeadlistPhys, DslError> {
+        DeadlistPhys::decode(&self.zap.dnode().bonus()?).map_err(|_| damaged(self.zap.object().0, "the bonus of a deadlist is short"))
+    }
+
+    fn add_usage(&self, delta: Usage, tx: &Tx) -> Result<(), DslError> {
+        if delta.is_zero() {
+            return Ok(());
+        }
+        let mut phys = self.phys()?;
+        bump(&mut phys.dl_used, delta.used);
+        bump(&mut phys.dl_comp, delta.comp);
+        bump(&mut phys.dl_uncomp, delta.uncomp);
+        Ok(self.zap.dnode().set_bonus(&phys.encode(), tx)?)
+    }
+
+    /// Sums of all blocks (OpenZFS: `dsl_deadlist_space`).
+    pub(crate) fn usage(&self) -> Result<Usage, DslError> {
+        let phys = self.phys()?;
+        Ok(Usage::new(phys.dl_used, phys.dl_comp, phys.dl_uncomp))
+    }
+
+    /// Sums of the blocks with min < birth ≤ max; both are keys, or max is `u64::MAX`
+    /// (OpenZFS: `dsl_deadlist_space_range`).
+    pub(crate) fn usage_between(&self, min: u64, max: u64) -> Result<Usage, DslError> {
+        let mut sum = Usage::default();
+        for (_, &list) in self.tree.range(min..).take_while(|(mintxg, _)| **mintxg < max) {
+            if !self.meta.is_empty_bpobj(list) {
+                sum += Bpobj::open(self.meta, list)?.usage();
+            }
+        }
+        Ok(sum)
+    }
+
+    /// The key of the list for blocks born in `birth`.
+    fn key_for(&self, birth: u64) -> Result<u64, DslError> {
+        let below = self.tree.range(..birth).next_back().or_else(|| self.tree.iter().next());
+        below.map(|(mintxg, _)| *mintxg).ok_or_else(|| damaged(self.zap.object().0, "a deadlist has no keys"))
+    }
+
+    /// The list for this key, a real one instead of the shared empty one.
+    fn real_list(&mut self, mintxg: u64, tx: &Tx) -> Result<u64, DslError> {
+        let list = self.tree[&mintxg];
+        if !self.meta.is_empty_bpobj(list) {
+            return Ok(list);
+        }
+        let fresh = self.meta.bpobj_alloc(tx)?;
+        self.meta.bpobj_release_empty(tx)?;
+        self.replace(mintxg, fresh, tx)?;
+        Ok(fresh)
+    }
+
+    fn replace(&mut self, mintxg: u64, list: u64, tx: &Tx) -> Result<(), DslError> {
+        self.tree.insert(mintxg, list);
+        Ok(self.zap.update_int_key(mintxg, list, tx)?)
+    }
+
+    /// Adds dead blocks (OpenZFS: `dsl_deadlist_insert`).
+    pub(crate) fn insert(&mut self, bps: &[BlockPtr], tx: &Tx) -> Result<(), DslError> {
+        let mut by_key: BTreeMap<u64, Vec<BlockPtr>> = BTreeMap::new();
+        let mut sum = Usage::default();
+        for bp in bps {
+            by_key.entry(self.key_for(bp.birth().0)?).or_default().push(*bp);
+            sum += self.meta.usage(bp);
+        }
+        for (mintxg, group) in by_key {
+            let list = self.real_list(mintxg, tx)?;
+            Bpobj::open(self.meta, list)?.enqueue(self.meta, &group, tx)?;
+        }
+        self.add_usage(sum, tx)
+    }
+
+    /// Adds a key above all others (OpenZFS: `dsl_deadlist_add_key`).
+    pub(crate) fn add_key(&mut self, mintxg: u64, tx: &Tx) -> Result<(), DslError> {
+        let list = self.meta.bpobj_alloc_empty(tx)?;
+        self.zap.add_int_key(mintxg, list, tx)?;
+        self.tree.insert(mintxg, list);
+        Ok(())
+    }
+
+    fn merge_list(&mut self, mintxg: u64, list: u64, tx: &Tx) -> Result<(), DslError> {
+        let into = self.tree[&mintxg];
+        if !self.meta.is_empty_bpobj(into) {
+            return self.meta.bpobj_enqueue_subobj(into, list, tx);
+        }
+        self.meta.bpobj_release_empty(tx)?;
+        // When both were the shared one, its last reference may be gone only if this one is the other's.
+        self.replace(mintxg, list, tx)
+    }
+
+    /// Removes a key; its blocks go to the key below (OpenZFS: `dsl_deadlist_remove_key`).
+    pub(crate) fn remove_key(&mut self, mintxg: u64, tx: &Tx) -> Result<(), DslError> {
+        let object = self.zap.object().0;
+        let list = self.tree.remove(&mintxg).ok_or_else(|| damaged(object, "a deadlist lacks the key of a snapshot"))?;
+        let below = self.tree.range(..mintxg).next_back().map(|(key, _)| *key);
+        let below = below.ok_or_else(|| damaged(object, "a deadlist has no key below a snapshot's"))?;
+        self.merge_list(below, list, tx)?;
+        Ok(self.zap.remove_int(mintxg, tx)?)
+    }
+
+    /// An empty deadlist with this one's keys below `maxtxg` (OpenZFS: `dsl_deadlist_clone`).
+    pub(crate) fn clone_keys(&self, maxtxg: u64, tx: &Tx) -> Result<u64, DslError> {
+        let object = Deadlist::alloc(self.meta, tx)?;
+        let zap = self.meta.zap(object)?;
+        for mintxg in self.tree.keys().take_while(|mintxg| **mintxg < maxtxg) {
+            zap.add_int_key(*mintxg, self.meta.bpobj_alloc_empty(tx)?, tx)?;
+        }
+        Ok(object)
+    }
+
+    /// Moves everything from deadlist `from` here; `from` is left without keys (OpenZFS: `dsl_deadlist_merge`).
+    pub(crate) fn merge(&mut self, from: &mut Deadlist<'m>, tx: &Tx) -> Result<(), DslError> {
+        let lists = std::mem::take(&mut from.tree);
+        for (birth, list) in lists {
+            let usage = if self.meta.is_empty_bpobj(list) { Usage::default() } else { Bpobj::open(self.meta, list)?.usage() };
+            // The list's blocks were born after its key, so the key itself counts as a birth in the range.
+            let key = self.tree.range(..=birth).next_back().or_else(|| self.tree.iter().next()).map(|(key, _)| *key);
+            let key = key.ok_or_else(|| damaged(self.zap.object().0, "a deadlist has no keys"))?;
+            self.merge_list(key, list, tx)?;
+            from.zap.remove_int(birth, tx)?;
+            self.add_usage(usage, tx)?;
+        }
+        let zero: DeadlistPhys = ondisk::Field::ZERO;
+        Ok(from.zap.dnode().set_bonus(&zero.encode(), tx)?)
+    }
+
+    /// Moves the lists with keys from `mintxg` on to list `object` (OpenZFS: `dsl_deadlist_move_bpobj`).
+    pub(crate) fn move_to(&mut self, object: u64, mintxg: u64, tx: &Tx) -> Result<(), DslError> {
+        let moved: Vec<(u64, u64)> = self.tree.range(mintxg..).map(|(key, list)| (*key, *list)).collect();
+        for (key, list) in moved {
+            let usage = if self.meta.is_empty_bpobj(list) { Usage::default() } else { Bpobj::open(self.meta, list)?.usage() };
+            self.meta.bpobj_enqueue_subobj(object, list, tx)?;
+            self.tree.remove(&key);
+            self.zap.remove_int(key, tx)?;
+            self.add_usage(-usage, tx)?;
+        }
+        Ok(())
+    }
+
+    /// Frees the deadlist and its lists, not the blocks (OpenZFS: `dsl_deadlist_free`).
+    pub(crate) fn free(self, tx: &Tx) -> Result<(), DslError> {
+        for &list in self.tree.values() {
+            self.meta.bpobj_release(list, tx)?;
+        }
+        self.meta.free_object(self.zap.object().0, tx)
+    }
+
+    /// Every list, by key.
+    pub(crate) fn lists(&self) -> &BTreeMap<u64, u64> {
+        &self.tree
+    }
+}

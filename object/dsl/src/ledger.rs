@@ -1,0 +1,162 @@
+//! The accounting of one dataset's sync: births and deaths are summed without locks while blocks are written, and settled
+//! once by the sync thread (OpenZFS: `dsl_dataset_block_born`, `dsl_dataset_block_kill`, there block by block).
+
+use crate::features;
+use crate::meta::{Usage, usage};
+use dmu::{BlockIo, BlockLedger};
+use exec::Mutex;
+use ondisk::{BlockPtr, Txg};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+
+/// Which datasets are dirty in which txg.
+#[derive(Default)]
+pub(crate) struct DirtySets {
+    slots: [Mutex<BTreeSet<u64>>; crate::dir::TXG_SLOTS],
+}
+
+impl DirtySets {
+    fn slot(&self, txg: Txg) -> &Mutex<BTreeSet<u64>> {
+        &self.slots[txg.0 as usize % self.slots.len()]
+    }
+    pub(crate) fn add(&self, txg: Txg, dataset: u64) {
+        self.slot(txg).lock().insert(dataset);
+    }
+    pub(crate) fn take(&self, txg: Txg) -> BTreeSet<u64> {
+        std::mem::take(&mut *self.slot(txg).lock())
+    }
+    pub(crate) fn remove(&self, txg: Txg, dataset: u64) {
+        self.slot(txg).lock().remove(&dataset);
+    }
+}
+
+/// A sum that any thread may add to.
+#[derive(Default)]
+pub(crate) struct Sum {
+    used: AtomicI64,
+    comp: AtomicI64,
+    uncomp: AtomicI64,
+}
+
+impl Sum {
+    pub(crate) fn add(&self, usage: Usage) {
+        self.used.fetch_add(usage.used, Ordering::Relaxed);
+        self.comp.fetch_add(usage.comp, Ordering::Relaxed);
+        self.uncomp.fetch_add(usage.uncomp, Ordering::Relaxed);
+    }
+    pub(crate) fn take(&self) -> Usage {
+        Usage {
+            used: self.used.swap(0, Ordering::Relaxed),
+            comp: self.comp.swap(0, Ordering::Relaxed),
+            uncomp: self.uncomp.swap(0, Ordering::Relaxed),
+        }
+    }
+}
+
+/// The ledger of the MOS: everything is freed at once, and the sums go to `$MOS`.
+pub(crate) struct MosLedger {
+    io: Arc<dyn BlockIo>,
+    pub(crate) change: Sum,
+}
+
+impl MosLedger {
+    pub(crate) fn new(io: Arc<dyn BlockIo>) -> MosLedger {
+        MosLedger { io, change: Sum::default() }
+    }
+}
+
+impl BlockLedger for MosLedger {
+    fn born(&self, _txg: Txg, bp: &BlockPtr) {
+        self.change.add(usage(&*self.io, bp));
+    }
+    fn kill(&self, txg: Txg, bp: &BlockPtr) {
+        self.change.add(-usage(&*self.io, bp));
+        if !bp.is_embedded() {
+            self.io.free(txg, bp);
+        }
+    }
+}
+
+/// What the sync of a dataset did, to be settled.
+pub(crate) struct Settlement {
+    pub(crate) born: Usage,
+    /// Given up and freed: no snapshot has them.
+    pub(crate) freed: Usage,
+    /// Given up, but a snapshot has them.
+    pub(crate) dead: Vec<BlockPtr>,
+    /// Per-dataset features that the blocks need.
+    pub(crate) features: u32,
+}
+
+/// The ledger of a dataset.
+pub(crate) struct Ledger {
+    io: Arc<dyn BlockIo>,
+    dataset: u64,
+    dirty: Arc<DirtySets>,
+    /// Blocks born after this txg are the dataset's own (`ds_prev_snap_txg`).
+    prev_snap_txg: AtomicU64,
+    born: Sum,
+    freed: Sum,
+    dead: Mutex<Vec<BlockPtr>>,
+    features: AtomicU32,
+}
+
+impl Ledger {
+    pub(crate) fn new(io: Arc<dyn BlockIo>, dataset: u64, dirty: Arc<DirtySets>, prev_snap_txg: u64) -> Ledger {
+        Ledger {
+            io,
+            dataset,
+            dirty,
+            prev_snap_txg: AtomicU64::new(prev_snap_txg),
+            born: Sum::default(),
+            freed: Sum::default(),
+            dead: Mutex::default(),
+            features: AtomicU32::new(0),
+        }
+    }
+
+    /// A snapshot came or went; between syncs only.
+    pub(crate) fn set_prev_snap_txg(&self, txg: u64) {
+        self.prev_snap_txg.store(txg, Ordering::Relaxed);
+    }
+
+    /// Wants features (bits) counted at the next settlement.
+    pub(crate) fn want_features(&self, bits: u32) {
+        self.features.fetch_or(bits, Ordering::Relaxed);
+    }
+
+    pub(crate) fn take(&self) -> Settlement {
+        Settlement {
+            born: self.born.take(),
+            freed: self.freed.take(),
+            dead: std::mem::take(&mut *self.dead.lock()),
+            features: self.features.swap(0, Ordering::Relaxed),
+        }
+    }
+}
+
+impl BlockLedger for Ledger {
+    fn born(&self, _txg: Txg, bp: &BlockPtr) {
+        self.born.add(usage(&*self.io, bp));
+        let bits = features::bits_of_block(bp);
+        if bits & !self.features.load(Ordering::Relaxed) != 0 {
+            self.want_features(bits);
+        }
+    }
+
+    fn kill(&self, txg: Txg, bp: &BlockPtr) {
+        if bp.birth().0 > self.prev_snap_txg.load(Ordering::Relaxed) {
+            self.freed.add(usage(&*self.io, bp));
+            if !bp.is_embedded() {
+                self.io.free(txg, bp);
+            }
+        } else {
+            self.dead.lock().push(*bp);
+        }
+    }
+
+    fn dirtied(&self, txg: Txg) {
+        self.dirty.add(txg, self.dataset);
+    }
+}

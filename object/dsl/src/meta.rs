@@ -1,0 +1,108 @@
+//! The MOS and what every record in it needs: shorthand for objects, name tables and bonuses.
+
+use crate::{DslError, PoolServices};
+use dmu::{BlockIo, Dnode, NewObject, Objset, Tx};
+use exec::Mutex;
+use ondisk::{BlockPtr, ObjectId, ObjectType};
+use std::sync::Arc;
+use zap::Zap;
+
+/// Block size of lists in the MOS, in bytes (OpenZFS: `SPA_OLD_MAXBLOCKSIZE`).
+pub(crate) const LIST_BLOCK_BYTES: usize = 128 << 10;
+/// The pool directory (OpenZFS: `DMU_POOL_DIRECTORY_OBJECT`).
+pub(crate) const POOL_DIRECTORY: u64 = 1;
+
+/// Deflated, physical and uncompressed bytes, signed so that sums and changes are one type.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Usage {
+    pub(crate) used: i64,
+    pub(crate) comp: i64,
+    pub(crate) uncomp: i64,
+}
+
+impl Usage {
+    pub(crate) fn new(used: u64, comp: u64, uncomp: u64) -> Usage {
+        Usage { used: used as i64, comp: comp as i64, uncomp: uncomp as i64 }
+    }
+    pub(crate) fn is_zero(&self) -> bool {
+        *self == Usage::default()
+    }
+}
+
+impl std::ops::Add for Usage {
+    type Output = Usage;
+    fn add(self, other: Usage) -> Usage {
+        Usage { used: self.used + other.used, comp: self.comp + other.comp, uncomp: self.uncomp + other.uncomp }
+    }
+}
+impl std::ops::AddAssign for Usage {
+    fn add_assign(&mut self, other: Usage) {
+        *self = *self + other;
+    }
+}
+impl std::ops::Neg for Usage {
+    type Output = Usage;
+    fn neg(self) -> Usage {
+        Usage { used: -self.used, comp: -self.comp, uncomp: -self.uncomp }
+    }
+}
+
+/// True for pointers that account as metadata (OpenZFS: `BP_IS_METADATA`).
+fn is_metadata(bp: &BlockPtr) -> bool {
+    bp.level() > 0 || bp.object_type().is_metadata()
+}
+
+/// Adds `delta` to an on-disk counter; what would go below 0 stays 0.
+pub(crate) fn bump(counter: &mut u64, delta: i64) {
+    *counter = if delta < 0 { counter.saturating_sub(delta.unsigned_abs()) } else { counter.wrapping_add(delta as u64) };
+}
+
+/// The MOS with what accounting and features need.
+pub(crate) struct Meta {
+    pub(crate) objset: Arc<Objset>,
+    pub(crate) io: Arc<dyn BlockIo>,
+    pub(crate) services: Arc<dyn PoolServices>,
+    /// The object that stands for all empty lists; 0 when there is none.
+    pub(crate) empty_bpobj: Mutex<u64>,
+}
+
+impl Meta {
+    pub(crate) fn new(objset: Arc<Objset>, services: Arc<dyn PoolServices>) -> Meta {
+        Meta { io: objset.io().clone(), objset, services, empty_bpobj: Mutex::new(0) }
+    }
+
+    pub(crate) fn hold(&self, object: u64) -> Result<Arc<Dnode>, DslError> {
+        Ok(self.objset.hold(ObjectId(object))?)
+    }
+    pub(crate) fn zap(&self, object: u64) -> Result<Zap, DslError> {
+        Ok(Zap::hold(&self.objset, ObjectId(object))?)
+    }
+    pub(crate) fn create_zap(&self, kind: ObjectType, tx: &Tx) -> Result<u64, DslError> {
+        Ok(zap::create(&self.objset, kind, tx)?.0)
+    }
+    pub(crate) fn allocate(&self, new: NewObject, tx: &Tx) -> Result<Arc<Dnode>, DslError> {
+        Ok(self.objset.allocate_object(new, tx)?)
+    }
+    pub(crate) fn free_object(&self, object: u64, tx: &Tx) -> Result<(), DslError> {
+        Ok(self.objset.free_object(ObjectId(object), tx)?)
+    }
+    pub(crate) fn directory(&self) -> Result<Zap, DslError> {
+        self.zap(POOL_DIRECTORY)
+    }
+
+    /// What a block counts (OpenZFS: `bp_get_dsize_sync`, `BP_GET_PSIZE`, `BP_GET_UCSIZE`).
+    pub(crate) fn usage(&self, bp: &BlockPtr) -> Usage {
+        usage(&*self.io, bp)
+    }
+}
+
+/// See [`Meta::usage`].
+pub(crate) fn usage(io: &dyn BlockIo, bp: &BlockPtr) -> Usage {
+    let uncomp = if is_metadata(bp) { bp.psize() } else { bp.lsize() };
+    Usage { used: io.dsize(bp) as i64, comp: bp.psize() as i64, uncomp: uncomp as i64 }
+}
+
+/// The error for a damaged record.
+pub(crate) fn damaged(object: u64, what: &'static str) -> DslError {
+    DslError::Corrupt { object: ObjectId(object), what }
+}

@@ -1,0 +1,57 @@
+//! Names of datasets: which are valid, and how they come apart (OpenZFS: `zfs_namecheck.c`).
+
+use crate::DslError;
+
+/// Most bytes of a full name, final zero byte included (OpenZFS: `ZFS_MAX_DATASET_NAME_LEN`).
+pub const NAME_BYTES_MAX: usize = 256;
+
+/// Checks one component of a name.
+pub fn check_component(name: &str) -> Result<(), DslError> {
+    let valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':' | ' ');
+    if name.is_empty() || name == "." || name == ".." || !name.chars().all(valid) { Err(DslError::BadName) } else { Ok(()) }
+}
+
+/// Checks a full name and splits it at `@`.
+pub fn split(name: &str) -> Result<(&str, Option<&str>), DslError> {
+    if name.len() >= NAME_BYTES_MAX {
+        return Err(DslError::NameTooLong);
+    }
+    let (dataset, snapshot) = match name.split_once('@') {
+        Some((dataset, snapshot)) => (dataset, Some(snapshot)),
+        None => (name, None),
+    };
+    for component in dataset.split('/') {
+        check_component(component)?;
+    }
+    if let Some(snapshot) = snapshot {
+        check_component(snapshot)?;
+    }
+    Ok((dataset, snapshot))
+}
+
+/// The parent's name and the last component.
+pub fn split_parent(dataset: &str) -> Result<(&str, &str), DslError> {
+    dataset.rsplit_once('/').ok_or(DslError::Exists)
+}
+
+/// Depth of nesting, at most 50 (OpenZFS: `zfs_max_dataset_nesting`).
+pub(crate) fn check_depth(dataset: &str) -> Result<(), DslError> {
+    if dataset.matches('/').count() >= 50 { Err(DslError::NameTooLong) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A name that OpenZFS refuses would make a pool that its tools cannot handle.
+    #[test]
+    fn refuses_what_openzfs_refuses() {
+        assert_eq!(split("tank/a@s"), Ok(("tank/a", Some("s"))));
+        assert_eq!(split("tank"), Ok(("tank", None)));
+        for bad in ["", "tank/", "/tank", "tank//a", "tank/..", "tank/a@", "tank/a@b@c", "tank/a$b", "tank/\u{e9}"] {
+            assert_eq!(split(bad), Err(DslError::BadName), "{bad}");
+        }
+        assert_eq!(split(&"a".repeat(256)), Err(DslError::NameTooLong));
+        assert_eq!(split_parent("tank/a/b"), Ok(("tank/a", "b")));
+    }
+}

@@ -1,0 +1,324 @@
+//! The table of native properties: name, kind, default, where it applies and whether it can be set (OpenZFS: `zfs_prop.c`).
+//!
+//! The order is that of OpenZFS's `zfs_prop_t`, which `zfs get all` follows.
+
+use super::words::{self, Words};
+use crate::DslError;
+
+/// Applies to file systems.
+pub const FILESYSTEM: u8 = 1;
+/// Applies to volumes.
+pub const VOLUME: u8 = 2;
+/// Applies to snapshots.
+pub const SNAPSHOT: u8 = 4;
+const ALL: u8 = FILESYSTEM | VOLUME | SNAPSHOT;
+const DATA: u8 = FILESYSTEM | VOLUME;
+const FILES: u8 = FILESYSTEM | SNAPSHOT;
+
+/// What can be done to a property (OpenZFS: `zprop_attr_t`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attr {
+    /// Set here or inherited.
+    Inherit,
+    /// Set here or the default.
+    Default,
+    /// Computed.
+    ReadOnly,
+    /// Set when the dataset is made.
+    OneTime,
+    /// The same, not inherited.
+    OneTimeDefault,
+}
+
+/// What a value is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Bytes.
+    Bytes,
+    /// Bytes; 0 means that there is none.
+    BytesOrNone,
+    /// A count; all ones means that there is none.
+    CountOrNone,
+    /// A number that is never abbreviated.
+    Number,
+    /// Hundredths.
+    Ratio,
+    /// Seconds since the epoch.
+    Time,
+    /// Text with a default.
+    Text(&'static str),
+    /// One of the words.
+    Index(&'static [(&'static str, u64)]),
+}
+
+/// A native property.
+#[derive(Debug, PartialEq, Eq)]
+pub struct PropDesc {
+    /// Name as in `zfs get`.
+    pub name: &'static str,
+    /// What a value is.
+    pub kind: Kind,
+    /// Default of what is not text.
+    pub default: u64,
+    /// What can be done to it.
+    pub attr: Attr,
+    /// Kinds of datasets that it applies to.
+    pub applies: u8,
+}
+
+/// A checked name: a native property, or a user property (with a colon).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Prop {
+    /// A native one.
+    Native(&'static PropDesc),
+    /// The user's own.
+    User(String),
+}
+
+impl Prop {
+    /// The name.
+    pub fn name(&self) -> &str {
+        match self {
+            Prop::Native(desc) => desc.name,
+            Prop::User(name) => name,
+        }
+    }
+    /// True when children inherit it.
+    pub fn is_inherited(&self) -> bool {
+        match self {
+            Prop::Native(desc) => matches!(desc.attr, Attr::Inherit | Attr::OneTime),
+            Prop::User(_) => true,
+        }
+    }
+}
+
+/// Finds a property by name.
+pub fn find(name: &str) -> Result<Prop, DslError> {
+    if let Some(desc) = TABLE.iter().find(|desc| desc.name == name) {
+        return Ok(Prop::Native(desc));
+    }
+    let valid = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '_' | '.' | ':');
+    if name.contains(':') && name.len() < 256 && name.chars().all(valid) {
+        Ok(Prop::User(name.to_string()))
+    } else {
+        Err(DslError::BadProperty)
+    }
+}
+
+/// The native property of this name.
+pub fn native(name: &str) -> Option<&'static PropDesc> {
+    TABLE.iter().find(|desc| desc.name == name)
+}
+
+/// A parsed value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Parsed {
+    /// A number, as stored.
+    Number(u64),
+    /// Text, as stored.
+    Text(String),
+}
+
+/// A size with an optional unit: `1.5G`, `128K`, `512` (OpenZFS: `zfs_nicestrtonum`).
+pub fn parse_bytes(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let unit = unit.to_ascii_uppercase();
+    let shift = match unit.trim_end_matches('B').trim_end_matches('I') {
+        "" if unit.is_empty() || unit == "B" => 0,
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        "T" => 40,
+        "P" => 50,
+        "E" => 60,
+        _ => return None,
+    };
+    if number.contains('.') {
+        let value: f64 = number.parse().ok()?;
+        let bytes = value * (1u64 << shift) as f64;
+        return (bytes.is_finite() && bytes < u64::MAX as f64).then_some(bytes as u64);
+    }
+    let value: u64 = number.parse().ok()?;
+    value.checked_mul(1 << shift)
+}
+
+impl PropDesc {
+    /// The word for a number of an index property.
+    pub fn word(&self, value: u64) -> Option<&'static str> {
+        match self.kind {
+            Kind::Index(words) => words.iter().find(|(_, number)| *number == value).map(|(word, _)| *word),
+            _ => None,
+        }
+    }
+
+    /// Checks and converts what a user gave.
+    pub fn parse(&self, text: &str) -> Result<Parsed, DslError> {
+        let number = match self.kind {
+            Kind::Text(_) => return self.parse_text(text),
+            Kind::Index(words) => words.iter().find(|(word, _)| *word == text).map(|(_, number)| *number),
+            Kind::BytesOrNone | Kind::Bytes if text == "none" => Some(0),
+            Kind::BytesOrNone | Kind::Bytes => parse_bytes(text),
+            Kind::CountOrNone if text == "none" => Some(u64::MAX),
+            Kind::CountOrNone | Kind::Number | Kind::Ratio | Kind::Time => text.parse().ok(),
+        };
+        let number = number.ok_or(DslError::BadValue)?;
+        if self.is_possible(number) { Ok(Parsed::Number(number)) } else { Err(DslError::BadValue) }
+    }
+
+    fn parse_text(&self, text: &str) -> Result<Parsed, DslError> {
+        let possible = match self.name {
+            "mountpoint" => matches!(text, "none" | "legacy") || text.starts_with('/'),
+            "keylocation" => false,
+            _ => true,
+        };
+        if possible && text.len() < 1024 && !text.contains('\0') { Ok(Parsed::Text(text.to_string())) } else { Err(DslError::BadValue) }
+    }
+
+    fn is_possible(&self, number: u64) -> bool {
+        match self.name {
+            "recordsize" | "volblocksize" => number.is_power_of_two() && (512..=16 << 20).contains(&number),
+            "special_small_blocks" => number == 0 || number.is_power_of_two() && (512..=16 << 20).contains(&number),
+            "checksum" => number != 10,
+            _ => true,
+        }
+    }
+}
+
+const fn row(name: &'static str, kind: Kind, default: u64, attr: Attr, applies: u8) -> PropDesc {
+    PropDesc { name, kind, default, attr, applies }
+}
+const fn fact(name: &'static str, kind: Kind, applies: u8) -> PropDesc {
+    row(name, kind, 0, Attr::ReadOnly, applies)
+}
+const fn index(name: &'static str, words: Words, default: u64, attr: Attr, applies: u8) -> PropDesc {
+    row(name, Kind::Index(words), default, attr, applies)
+}
+const fn switch(name: &'static str, default: u64, applies: u8) -> PropDesc {
+    index(name, words::BOOLEAN, default, Attr::Inherit, applies)
+}
+const fn text(name: &'static str, default: &'static str, attr: Attr, applies: u8) -> PropDesc {
+    row(name, Kind::Text(default), 0, attr, applies)
+}
+
+/// Every native property that users see.
+pub static TABLE: &[PropDesc] = &[
+    text("type", "", Attr::ReadOnly, ALL),
+    fact("creation", Kind::Time, ALL),
+    fact("used", Kind::Bytes, ALL),
+    fact("available", Kind::Bytes, DATA),
+    fact("referenced", Kind::Bytes, ALL),
+    fact("compressratio", Kind::Ratio, ALL),
+    index("mounted", words::YES_NO, 0, Attr::ReadOnly, FILESYSTEM),
+    text("origin", "", Attr::ReadOnly, DATA),
+    row("quota", Kind::BytesOrNone, 0, Attr::Default, FILESYSTEM),
+    row("reservation", Kind::BytesOrNone, 0, Attr::Default, DATA),
+    row("volsize", Kind::Bytes, 0, Attr::Default, SNAPSHOT | VOLUME),
+    row("volblocksize", Kind::Bytes, 16384, Attr::OneTime, VOLUME),
+    row("recordsize", Kind::Bytes, 131072, Attr::Inherit, FILESYSTEM),
+    text("mountpoint", "/", Attr::Inherit, FILESYSTEM),
+    text("sharenfs", "off", Attr::Inherit, FILESYSTEM),
+    index("checksum", words::CHECKSUM, 1, Attr::Inherit, DATA),
+    index("compression", words::COMPRESSION, 1, Attr::Inherit, DATA),
+    switch("atime", 1, FILESYSTEM),
+    switch("devices", 1, FILES),
+    switch("exec", 1, FILES),
+    switch("setuid", 1, FILES),
+    switch("readonly", 0, DATA),
+    switch("zoned", 0, FILESYSTEM),
+    index("snapdir", words::SNAPDIR, 0, Attr::Inherit, FILESYSTEM),
+    index("aclmode", words::ACLMODE, 0, Attr::Inherit, FILESYSTEM),
+    index("aclinherit", words::ACLINHERIT, 4, Attr::Inherit, FILESYSTEM),
+    fact("createtxg", Kind::Number, ALL),
+    index("canmount", words::CANMOUNT, 1, Attr::Default, FILESYSTEM),
+    index("xattr", words::XATTR, 2, Attr::Inherit, FILES),
+    index("copies", words::COPIES, 1, Attr::Inherit, DATA),
+    index("version", words::VERSION, 0, Attr::Default, FILES),
+    index("utf8only", words::BOOLEAN, 0, Attr::OneTime, FILES),
+    index("normalization", words::NORMALIZE, 0, Attr::OneTime, FILES),
+    index("casesensitivity", words::CASE, 0, Attr::OneTime, FILES),
+    switch("vscan", 0, FILESYSTEM),
+    switch("nbmand", 0, FILES),
+    text("sharesmb", "off", Attr::Inherit, FILESYSTEM),
+    row("refquota", Kind::BytesOrNone, 0, Attr::Default, FILESYSTEM),
+    row("refreservation", Kind::BytesOrNone, 0, Attr::Default, DATA),
+    fact("guid", Kind::Number, ALL),
+    index("primarycache", words::CACHE, 2, Attr::Inherit, ALL),
+    index("secondarycache", words::CACHE, 2, Attr::Inherit, ALL),
+    fact("usedbysnapshots", Kind::Bytes, DATA),
+    fact("usedbydataset", Kind::Bytes, DATA),
+    fact("usedbychildren", Kind::Bytes, DATA),
+    fact("usedbyrefreservation", Kind::Bytes, DATA),
+    index("defer_destroy", words::BOOLEAN, 0, Attr::ReadOnly, SNAPSHOT),
+    fact("userrefs", Kind::Number, SNAPSHOT),
+    index("logbias", words::LOGBIAS, 0, Attr::Inherit, DATA),
+    fact("objsetid", Kind::Number, ALL),
+    index("dedup", words::DEDUP, 2, Attr::Inherit, DATA),
+    text("mlslabel", "none", Attr::Inherit, ALL),
+    index("sync", words::SYNC, 0, Attr::Inherit, DATA),
+    index("dnodesize", words::DNODESIZE, 0, Attr::Inherit, FILESYSTEM),
+    fact("refcompressratio", Kind::Ratio, ALL),
+    fact("written", Kind::Bytes, ALL),
+    text("clones", "", Attr::ReadOnly, SNAPSHOT),
+    fact("logicalused", Kind::Bytes, DATA),
+    fact("logicalreferenced", Kind::Bytes, ALL),
+    index("volmode", words::VOLMODE, 0, Attr::Inherit, DATA),
+    row("filesystem_limit", Kind::CountOrNone, u64::MAX, Attr::Default, FILESYSTEM),
+    row("snapshot_limit", Kind::CountOrNone, u64::MAX, Attr::Default, DATA),
+    row("filesystem_count", Kind::CountOrNone, u64::MAX, Attr::ReadOnly, FILESYSTEM),
+    row("snapshot_count", Kind::CountOrNone, u64::MAX, Attr::ReadOnly, DATA),
+    index("snapdev", words::SNAPDEV, 0, Attr::Inherit, DATA),
+    index("acltype", words::ACLTYPE, 0, Attr::Inherit, FILES),
+    text("context", "none", Attr::Default, ALL),
+    text("fscontext", "none", Attr::Default, ALL),
+    text("defcontext", "none", Attr::Default, ALL),
+    text("rootcontext", "none", Attr::Default, ALL),
+    switch("relatime", 1, FILESYSTEM),
+    index("redundant_metadata", words::REDUNDANT, 0, Attr::Inherit, DATA),
+    switch("overlay", 1, FILESYSTEM),
+    text("receive_resume_token", "", Attr::ReadOnly, DATA),
+    index("encryption", words::ENCRYPTION, 2, Attr::OneTime, ALL),
+    text("keylocation", "none", Attr::Default, DATA),
+    index("keyformat", words::KEYFORMAT, 0, Attr::OneTimeDefault, DATA),
+    row("pbkdf2iters", Kind::Number, 0, Attr::OneTimeDefault, DATA),
+    text("encryptionroot", "", Attr::ReadOnly, ALL),
+    index("keystatus", words::KEYSTATUS, 0, Attr::ReadOnly, ALL),
+    row("special_small_blocks", Kind::Bytes, 0, Attr::Inherit, FILESYSTEM),
+    text("redact_snaps", "", Attr::ReadOnly, ALL),
+    fact("snapshots_changed", Kind::Time, DATA),
+    index("prefetch", words::CACHE, 2, Attr::Inherit, ALL),
+    index("volthreading", words::BOOLEAN, 1, Attr::Default, VOLUME),
+    index("direct", words::DIRECT, 1, Attr::Inherit, FILESYSTEM),
+    switch("longname", 0, FILESYSTEM),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sizes as users type them; a wrong unit sets a quota a thousand times off.
+    #[test]
+    fn sizes_have_units() {
+        for (text, bytes) in [("512", 512), ("128K", 131072), ("1.5G", 1610612736), ("10m", 10485760), ("2TiB", 2 << 40), ("1B", 1)] {
+            assert_eq!(parse_bytes(text), Some(bytes), "{text}");
+        }
+        for bad in ["", "K", "1X", "-1", "1.2.3", "99999999999999E"] {
+            assert_eq!(parse_bytes(bad), None, "{bad}");
+        }
+    }
+
+    /// A value that the kernel does not know would make the property unreadable there.
+    #[test]
+    fn values_are_checked() {
+        let prop = |name: &str| native(name).expect("a native property");
+        assert_eq!(prop("compression").parse("zstd-19"), Ok(Parsed::Number(16 | 19 << 7)));
+        assert_eq!(prop("compression").word(10), Some("gzip"));
+        assert_eq!(prop("recordsize").parse("1M"), Ok(Parsed::Number(1 << 20)));
+        assert_eq!(prop("recordsize").parse("3K"), Err(DslError::BadValue));
+        assert_eq!(prop("quota").parse("none"), Ok(Parsed::Number(0)));
+        assert_eq!(prop("mountpoint").parse("relative"), Err(DslError::BadValue));
+        assert_eq!(find("com.example:backup"), Ok(Prop::User("com.example:backup".to_string())));
+        assert_eq!(find("nonsense"), Err(DslError::BadProperty));
+    }
+}

@@ -1,0 +1,109 @@
+//! Transactions under quotas and the pool's space (OpenZFS: `dsl_dir_tempreserve_space`, simplified to one look up the tree).
+//!
+//! A transaction announces what it may write; the sum over transactions of unsynced txgs counts against quotas together
+//! with what is on disk. Near a limit the writer waits for the txg in flight, which may free space, and looks again.
+
+use crate::DslError;
+use crate::dataset::Dataset;
+use crate::handle::TxSpace;
+use crate::pool::DslPool;
+use dmu::Tx;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// What a look at the limits says.
+enum Verdict {
+    Fits,
+    /// Wait for the txg in flight and look again.
+    Wait,
+    Refused(DslError),
+}
+
+impl DslPool {
+    /// What the pool offers to datasets, in bytes; `reserve` opens half of the slop too
+    /// (OpenZFS: `dsl_pool_unreserved_space`).
+    pub(crate) fn pool_bytes(&self, reserve: bool) -> u64 {
+        let space = self.meta().services.space();
+        let slop = if reserve { space.slop_bytes / 2 } else { space.slop_bytes };
+        space.usable_bytes.saturating_sub(slop)
+    }
+
+    /// A transaction for `dataset`. May wait.
+    pub(crate) fn assign_for(self: &Arc<Self>, dataset: &Arc<Dataset>, space: TxSpace) -> Result<Tx, DslError> {
+        if dataset.is_snapshot || !self.meta().services.is_writeable() {
+            return Err(DslError::ReadOnly);
+        }
+        let (bytes, frees) = match space {
+            TxSpace::Writes(bytes) => (bytes, false),
+            TxSpace::Frees => (0, true),
+        };
+        let mut waits = 0;
+        loop {
+            match self.look(dataset, bytes, frees) {
+                Verdict::Fits => break,
+                Verdict::Wait if waits < 3 => {
+                    waits += 1;
+                    self.txgs().wait_synced(self.txgs().open_txg())?;
+                }
+                Verdict::Wait => return Err(DslError::NoSpace),
+                Verdict::Refused(error) => return Err(error),
+            }
+        }
+        let tx = self.txgs().assign(bytes)?;
+        if bytes > 0 {
+            let slot = tx.txg().0 as usize % crate::dir::TXG_SLOTS;
+            let mut walk = Some(dataset.dir.clone());
+            while let Some(dir) = walk {
+                dir.add_inflight(slot, bytes as i64);
+                walk = dir.parent();
+            }
+        }
+        Ok(tx)
+    }
+
+    fn look(&self, dataset: &Arc<Dataset>, bytes: u64, frees: bool) -> Verdict {
+        let mut inflight = dataset.dir.inflight();
+        let refquota = dataset.refquota.load(Ordering::Relaxed);
+        if !frees && refquota != 0 && dataset.referenced() + inflight >= refquota {
+            return if inflight > 0 { Verdict::Wait } else { Verdict::Refused(DslError::Quota) };
+        }
+        // Space that the refreservation paid for already.
+        let prepaid = dataset.reserved().saturating_sub(dataset.unique());
+        let mut asked = bytes.saturating_sub(prepaid);
+        let mut walk = Some(dataset.dir.clone());
+        let mut used = dataset.dir.used().saturating_sub(prepaid);
+        while let Some(dir) = walk {
+            let parent = dir.parent();
+            let mut limit = if frees || dir.quota() == 0 { u64::MAX } else { dir.quota() };
+            let mut refusal = DslError::Quota;
+            if parent.is_none() {
+                let deferred = self.meta().services.space().deferred_bytes;
+                let offered = self.pool_bytes(frees).saturating_sub(deferred);
+                if offered < limit {
+                    limit = offered;
+                    refusal = DslError::NoSpace;
+                    if used >= limit && used - limit < deferred {
+                        return Verdict::Wait;
+                    }
+                }
+            }
+            if used >= limit {
+                return if inflight > 0 { Verdict::Wait } else { Verdict::Refused(refusal) };
+            }
+            if limit != u64::MAX && used + inflight >= limit + limit / 32 {
+                return Verdict::Wait;
+            }
+            let above = dir.accounted_above(used + inflight, asked as i64);
+            if above <= 0 {
+                break;
+            }
+            asked = above as u64;
+            walk = parent;
+            if let Some(parent) = &walk {
+                used = parent.used();
+                inflight = parent.inflight();
+            }
+        }
+        Verdict::Fits
+    }
+}
