@@ -151,7 +151,7 @@ impl Pool {
             services.log_internal("set", &format!("feature@{}=enabled", feature.name), tx);
             Ok(())
         };
-        Ok(self.dsl().sync_task(|_| Ok(()), enable)?)
+        Ok(self.dsl().sync_task(|_, _| Ok(()), enable)?)
     }
 
     /// Logs a command to the pool's history; it goes out with the next txg.
