@@ -23,6 +23,10 @@ impl RangeTree {
     ///
     /// Does not wrap around: try again with cursor 0. `align` 0 counts as 1.
     pub fn first_fit_from(&self, cursor: u64, size: u64, align: u64) -> Option<u64> {
+        let least = size.checked_ilog2().unwrap_or(0) as usize;
+        if self.histogram[least..].iter().all(|count| *count == 0) {
+            return None;
+        }
         let first = self.last_started_by(cursor).map_or(0, |(chunk, _)| chunk);
         for chunk in self.chunks[first..].iter().filter(|chunk| chunk.longest() >= size) {
             let skip = chunk.started_by(cursor).saturating_sub(1);
