@@ -1,6 +1,6 @@
 //! Parity columns as [`Abd`]s: generation, and the solution of missing data columns, by `kernels::raidz`.
 
-use abd::Abd;
+use abd::{Abd, AbdPart};
 
 fn bytes(column: &Abd) -> &[u8] {
     column.as_contiguous().unwrap_or(&[])
@@ -8,13 +8,28 @@ fn bytes(column: &Abd) -> &[u8] {
 
 /// `count` parity columns of `length` bytes for the data `columns` (contiguous buffers).
 pub(crate) fn generate(columns: &[Abd], count: usize, length: usize) -> Vec<Abd> {
+    fill(columns, count, length, kernels::raidz::generate).0
+}
+
+/// As [`generate`], and Fletcher-4 of the columns one after another, with each byte read from memory once.
+pub(crate) fn generate_with_fletcher4(columns: &[Abd], count: usize, length: usize) -> (Vec<Abd>, [u64; 4]) {
+    fill(columns, count, length, kernels::fused::generate_with_fletcher4)
+}
+
+/// Lets `make` fill fresh parity columns.
+fn fill<T: Default, E>(
+    columns: &[Abd],
+    count: usize,
+    length: usize,
+    make: impl FnOnce(&[&[u8]], &mut [&mut [u8]]) -> Result<T, E>,
+) -> (Vec<Abd>, T) {
     let data: Vec<&[u8]> = columns.iter().map(bytes).collect();
-    let mut parity: Vec<Abd> = (0..count).map(|_| Abd::scratch(length)).collect();
-    let mut targets: Vec<&mut [u8]> = parity.iter_mut().map(Abd::make_mut).collect();
+    let mut parity: Vec<AbdPart> = (0..count).map(|_| AbdPart::scratch(length)).collect();
+    let mut targets: Vec<&mut [u8]> = parity.iter_mut().map(|column| &mut column[..]).collect();
     // A map always has 1–3 parity columns as long as its longest data column, which is all that can be refused.
-    let done = kernels::raidz::generate(&data, &mut targets);
+    let done = make(&data, &mut targets);
     debug_assert!(done.is_ok(), "parity of a well-formed row");
-    parity
+    (parity.into_iter().map(AbdPart::freeze).collect(), done.unwrap_or_default())
 }
 
 /// Solves the data columns that are None from as many of the `parity` columns (number, bytes). `lengths` are the columns'

@@ -92,8 +92,13 @@ impl WritePlan {
     /// The parity columns of `data` ([`WritePlan::length`] bytes), empty unless the vdev is RAID-Z.
     pub fn parity(&self, data: &Abd) -> Vec<Abd> {
         let Some(map) = &self.map else { return Vec::new() };
-        let columns: Vec<Abd> = map.data_columns().iter().map(|column| data.slice(column.data.clone()).to_contiguous()).collect();
-        math::generate(&columns, map.parity, map.parity_length())
+        math::generate(&columns(map, data), map.parity, map.parity_length())
+    }
+
+    /// The parity columns and the Fletcher-4 of `data` in one pass over it; None unless the vdev is RAID-Z.
+    pub fn parity_with_fletcher4(&self, data: &Abd) -> Option<(Vec<Abd>, [u64; 4])> {
+        let map = self.map.as_ref()?;
+        Some(math::generate_with_fletcher4(&columns(map, data), map.parity, map.parity_length()))
     }
 
     /// What `io` writes, of `data` and its `parity`.
@@ -129,4 +134,9 @@ impl WritePlan {
         }
         if lost > tolerance { WriteOutcome::Lost } else { WriteOutcome::Degraded(failed) }
     }
+}
+
+/// The data columns of `data`, without a copy unless it is scattered.
+fn columns(map: &RaidzMap, data: &Abd) -> Vec<Abd> {
+    map.data_columns().iter().map(|column| data.slice(column.data.clone()).to_contiguous()).collect()
 }

@@ -31,13 +31,18 @@ struct Copy {
     plan: WritePlan,
 }
 
-/// Writes every copy of `stores`; `then` gets an error when a store has no copy on disk.
-pub(crate) fn write_all<F>(core: &Arc<Core>, snapshot: &Arc<Snapshot>, txg: Txg, stores: &[Store], then: F)
-where
-    F: FnOnce(Result<(), ErrorKind>) + Send + 'static,
-{
-    let mut copies = Vec::with_capacity(stores.len());
-    let mut ops = Vec::new();
+/// Leaf writes that are ready to go.
+pub(crate) struct Planned {
+    stores: usize,
+    copies: Vec<Copy>,
+    ops: Vec<LeafOp>,
+}
+
+/// Plans every copy of `stores`. With `sum` it also gives the Fletcher-4 of the first store's data, when that comes nearly
+/// free because parity is computed over the same bytes.
+pub(crate) fn plan(snapshot: &Snapshot, stores: &[Store], mut sum: bool) -> (Planned, Option<[u64; 4]>) {
+    let mut planned = Planned { stores: stores.len(), copies: Vec::with_capacity(stores.len()), ops: Vec::new() };
+    let mut found = None;
     for (index, store) in stores.iter().enumerate() {
         let mut padded: Option<Abd> = None;
         for dva in store.copies() {
@@ -47,20 +52,36 @@ where
                 Some(data) if data.len() == plan.length => data,
                 _ => pad(&store.data, plan.length),
             };
-            let parity = plan.parity(&data);
-            let first = ops.len();
-            ops.extend(plan.ios.iter().map(|io| {
+            let fused = if sum && plan.length == store.data.len() { plan.parity_with_fletcher4(&data) } else { None };
+            sum = false;
+            let parity = match fused {
+                Some((parity, words)) => {
+                    found = Some(words);
+                    parity
+                }
+                None => plan.parity(&data),
+            };
+            let first = planned.ops.len();
+            planned.ops.extend(plan.ios.iter().map(|io| {
                 let op = DeviceOp::Write(plan.payload(io, &data, &parity));
                 LeafOp { leaf: io.leaf, offset: io.offset, op }
             }));
-            copies.push(Copy { store: index, first, plan });
+            planned.copies.push(Copy { store: index, first, plan });
             padded = Some(data);
         }
     }
-    let count = stores.len();
+    (planned, found)
+}
+
+/// Writes what was planned; `then` gets an error when a store has no copy on disk.
+pub(crate) fn write_all<F>(core: &Arc<Core>, snapshot: &Arc<Snapshot>, txg: Txg, planned: Planned, then: F)
+where
+    F: FnOnce(Result<(), ErrorKind>) + Send + 'static,
+{
+    let Planned { stores, copies, ops } = planned;
     let options = BatchOptions { class: TaskClass::Interrupt, speculative: false };
     let (owner, view) = (core.clone(), snapshot.clone());
-    batch::issue(core, snapshot, options, ops, move |results| then(judge(&owner, &view, txg, count, &copies, &results)));
+    batch::issue(core, snapshot, options, ops, move |results| then(judge(&owner, &view, txg, stores, &copies, &results)));
 }
 
 /// Success when every store has a copy that can be read back; leaves that lack something are noted.

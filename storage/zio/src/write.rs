@@ -9,7 +9,7 @@
 //! ```
 
 use crate::engine::{Core, Snapshot};
-use crate::store::{Store, write_all};
+use crate::store::{Store, plan, write_all};
 use crate::suspend::{Held, may_recover};
 use crate::transform::{Prepared, prepare, rewrites};
 use crate::{ErrorKind, WriteRequest, WriteThen, ZioError, gang};
@@ -141,11 +141,15 @@ impl Job {
 
     /// Writes what `placement` lists and delivers the pointer.
     pub(crate) fn store(self, placement: Placement) {
-        let Ok(sum) = sum_of(self.request.checksum, &self.data) else { return self.fail(ErrorKind::Unsupported) };
-        let bp = self.pointer(&placement.dvas, sum);
+        let Placement { dvas, stores, allocated } = placement;
+        let fletcher = self.request.checksum == Checksum::FLETCHER_4 && stores.len() == 1;
+        let (planned, sum) = plan(&self.snapshot, &stores, fletcher);
+        let Ok(sum) = sum.map_or_else(|| sum_of(self.request.checksum, &self.data), Ok) else {
+            return self.fail(ErrorKind::Unsupported);
+        };
+        let bp = self.pointer(&dvas, sum);
         let (core, snapshot, txg) = (self.core.clone(), self.snapshot.clone(), self.request.txg);
-        let Placement { stores, allocated, .. } = placement;
-        write_all(&core, &snapshot, txg, &stores, move |result| match result {
+        write_all(&core, &snapshot, txg, planned, move |result| match result {
             Ok(()) => (self.then)(Ok(bp)),
             Err(kind) => self.lost(&allocated, kind),
         });

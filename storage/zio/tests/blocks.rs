@@ -59,7 +59,7 @@ fn compressed_sizes_are_whole_sectors() {
     for ashift in [9, 12] {
         let rig = Rig::new(inline(), &MIRROR, ashift);
         let bp = rig.write(with(text(1, 131_072), Compression::LZ4)).expect("the write succeeds");
-        assert!(bp.compression() == Compression::LZ4 && bp.psize() % (1 << ashift) == 0 && bp.psize() <= 114_688, "{bp:?}");
+        assert!(bp.compression() == Compression::LZ4 && bp.psize().is_multiple_of(1 << ashift) && bp.psize() <= 114_688, "{bp:?}");
         let bp = rig.write(with(noise(1, 131_072), Compression::LZ4)).expect("the write succeeds");
         assert!(bp.compression() == Compression::OFF && bp.psize() == 131_072, "{bp:?}");
         let bp = rig.write(with(text(1, 4096), Compression::LZ4)).expect("the write succeeds");
