@@ -22,6 +22,8 @@ pub enum DecodeError {
     Malformed,
     /// Nested more than [`DEPTH_MAX`] deep.
     Depth,
+    /// Nothing but zeros: erased space, not an empty list of a big-endian machine, which it would spell.
+    Blank,
 }
 impl fmt::Display for DecodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -31,6 +33,7 @@ impl fmt::Display for DecodeError {
             DecodeError::Version => f.write_str("unknown version of a list"),
             DecodeError::Type(number) => write!(f, "unknown type {number} of a pair"),
             DecodeError::Malformed => f.write_str("a pair contradicts itself"),
+            DecodeError::Blank => f.write_str("there is no list, only zeros"),
             DecodeError::Depth => write!(f, "lists are nested more than {DEPTH_MAX} deep"),
         }
     }
@@ -92,6 +95,9 @@ fn many<'a, T>(input: &mut Input<'a>, count: usize, mut one: impl FnMut(&mut Inp
 /// Decodes a list; returns it and the bytes that it took.
 pub(crate) fn decode(bytes: &[u8]) -> Result<(NvList, usize)> {
     let (header, rest) = bytes.split_first_chunk::<4>().ok_or(DecodeError::Truncated)?;
+    if bytes.iter().take(16).all(|&byte| byte == 0) {
+        return Err(DecodeError::Blank);
+    }
     let (list, left) = match header[0] {
         0 if header[1] <= 1 => {
             let mut input = Input { rest, little: header[1] == 1 };

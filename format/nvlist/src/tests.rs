@@ -94,6 +94,13 @@ fn big_endian_native_is_read() {
 }
 
 #[test]
+fn erased_space_is_no_list() {
+    assert_eq!(NvList::decode(&[0; 4096]), Err(DecodeError::Blank));
+    let empty = NvList::with_flags(0);
+    assert_eq!(NvList::decode(&empty.encode(Encoding::NativeLittle)), Ok(empty));
+}
+
+#[test]
 fn unique_names_replace_and_others_do_not() {
     let mut unique = NvList::new();
     unique.add("a", 1u64).add("b", 2u64).add("a", 3u64);
