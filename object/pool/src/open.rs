@@ -11,7 +11,7 @@ use crate::mos_objects::read_packed;
 use crate::services::Services;
 use crate::spacemap::SpaceMaps;
 use crate::sync::{Config, Syncer, VERSION, Work};
-use crate::{Pool, PoolError, dtl};
+use crate::{Pool, PoolError, dtl, props};
 use arc::Cache;
 use dmu::{Objset, ObjsetProps, TxgConfig, TxgManager};
 use dsl::{DslPool, Mos, PoolServices};
@@ -212,7 +212,7 @@ impl Start {
             facts: PoolFacts { mos_features, ..self.facts },
             dirty: true,
             uberblock: opened.ub,
-            fail_mode: FailMode::Wait,
+            fail_mode: props::fail_mode(&objset)?,
         };
         self.io.set_view(config.view(&services));
         let deferred = Zap::hold(&objset, DIRECTORY)?.try_lookup_u64("sync_bplist")?.map(ObjectId);

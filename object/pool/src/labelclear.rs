@@ -1,0 +1,42 @@
+//! Looking at and erasing the labels of a device that belongs to no open pool (OpenZFS: `zpool labelclear`, `zdb -l`).
+
+use crate::PoolError;
+use crate::config::{PoolFacts, PoolState};
+use crate::labels::{Device, LabelWrite, flush_all, read_labels, write_all};
+use abd::Abd;
+use exec::Exec;
+use nvlist::NvList;
+use ondisk::Uberblock;
+use ondisk::label::{LABEL_BYTES, LABELS, label_offset};
+
+/// What the labels of a device say.
+#[derive(Clone, Debug, Default)]
+pub struct LabelReport {
+    /// The valid configurations, newest first.
+    pub configs: Vec<NvList>,
+    /// The valid uberblocks, best first.
+    pub uberblocks: Vec<Uberblock>,
+    /// Labels that do not verify, of four.
+    pub damaged: usize,
+    /// Name and state of the pool that it belongs to.
+    pub pool: Option<(String, PoolState)>,
+}
+
+/// Reads the labels of `device`.
+pub fn inspect_labels(exec: &Exec, device: &Device) -> LabelReport {
+    let labels = read_labels(exec, device);
+    let pool = labels.configs.first().and_then(PoolFacts::from_config).map(|facts| (facts.name, facts.state));
+    LabelReport { configs: labels.configs, uberblocks: labels.uberblocks, damaged: labels.damaged, pool }
+}
+
+/// Erases all labels of `device`; the caller made sure that nobody needs them.
+pub fn clear_labels(exec: &Exec, device: &Device) -> Result<(), PoolError> {
+    if device.size_bytes() < (LABELS * LABEL_BYTES) as u64 {
+        return Err(PoolError::NotFound);
+    }
+    let blank = Abd::zeroed(LABEL_BYTES);
+    let erase = |index| LabelWrite { device: device.clone(), offset: label_offset(device.size_bytes(), index), data: blank.clone() };
+    write_all(exec, (0..LABELS).map(erase).collect()).into_iter().collect::<Result<(), _>>()?;
+    flush_all(exec, std::slice::from_ref(device)).into_iter().collect::<Result<(), _>>()?;
+    Ok(())
+}

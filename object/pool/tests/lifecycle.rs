@@ -1,0 +1,191 @@
+//! A pool's life on memory devices: made, synced, closed, opened again, with devices missing and labels damaged. What the user
+//! loses when these fail: the pool.
+use device::{BlockDevice, MemDevice};
+use dsl::CreateDataset;
+use exec::{Exec, Inline};
+use ondisk::ObjsetType;
+use pool::{Host, ImportOptions, LeafSpec, Pool, PoolError, PoolSpec, PoolState, Runtime, TopSpec, find_pools};
+use std::sync::Arc;
+use vdev::{LeafKind, LeafState, TopKind};
+
+const DEVICE_BYTES: usize = 128 << 20;
+
+fn exec() -> Exec {
+    Arc::new(Inline::new(7))
+}
+
+fn devices(count: usize) -> Vec<Arc<MemDevice>> {
+    (0..count).map(|index| Arc::new(MemDevice::new(&format!("d{index}"), DEVICE_BYTES))).collect()
+}
+
+fn opened(devices: &[Arc<MemDevice>]) -> Vec<Arc<dyn BlockDevice>> {
+    devices.iter().map(|device| device.clone() as Arc<dyn BlockDevice>).collect()
+}
+
+fn host(id: u64) -> Host {
+    Host { id, name: "testhost".to_string() }
+}
+
+fn spec(devices: &[Arc<MemDevice>], layout: &[(TopKind, usize)]) -> PoolSpec {
+    let mut rest = devices.iter();
+    let mut leaf = || {
+        let device = rest.next().expect("enough devices").clone();
+        LeafSpec { path: device.path().display().to_string(), kind: LeafKind::File, device }
+    };
+    let tops = layout.iter().map(|&(kind, count)| TopSpec { kind, leaves: (0..count).map(|_| leaf()).collect() }).collect();
+    PoolSpec {
+        name: "tank".to_string(),
+        tops,
+        ashift: None,
+        features: None,
+        comment: Some("a test".to_string()),
+        host: host(1),
+        force: false,
+        root: CreateDataset { kind: ObjsetType::ZFS, properties: Vec::new(), init: Box::new(|_, _| Ok(())) },
+    }
+}
+
+fn import(devices: &[Arc<MemDevice>], options: ImportOptions) -> Result<Pool, PoolError> {
+    Pool::import(&exec(), opened(devices), &ImportOptions { host: host(1), ..options }, &Runtime::new())
+}
+
+fn layouts() -> Vec<Vec<(TopKind, usize)>> {
+    vec![
+        vec![(TopKind::Leaf, 1)],
+        vec![(TopKind::Leaf, 1); 3],
+        vec![(TopKind::Mirror, 2)],
+        vec![(TopKind::Raidz(1), 3)],
+        vec![(TopKind::Raidz(2), 6)],
+        vec![(TopKind::Raidz(3), 8)],
+        vec![(TopKind::Raidz(1), 3), (TopKind::Mirror, 2)],
+    ]
+}
+
+#[test]
+fn pools_of_every_layout_survive_export_and_import() {
+    for layout in layouts() {
+        let devices = devices(layout.iter().map(|(_, count)| count).sum());
+        let pool = Pool::create(&exec(), spec(&devices, &layout), &Runtime::new()).expect("created");
+        let guid = pool.guid();
+        pool.log_command("zpool create tank", 0);
+        for _ in 0..5 {
+            pool.sync().expect("synced");
+        }
+        let allocated = pool.status().space.allocated;
+        pool.export().expect("exported");
+
+        let found = find_pools(&exec(), opened(&devices));
+        assert_eq!((found.len(), found[0].state(), found[0].name()), (1, PoolState::Exported, "tank"));
+        let pool = import(&devices, ImportOptions::default()).expect("imported");
+        assert_eq!((pool.guid(), pool.name()), (guid, "tank".to_string()));
+        let status = pool.status();
+        assert_eq!(status.comment.as_deref(), Some("a test"));
+        assert!(status.leaves.iter().all(|leaf| leaf.state == LeafState::Online && leaf.counts.checksum_errors == 0));
+        assert!(status.space.allocated.abs_diff(allocated) < 4 << 20, "{} then {allocated}", status.space.allocated);
+        let commands: Vec<String> =
+            pool.history().expect("history").iter().filter_map(|record| record.get_str("history command").map(str::to_string)).collect();
+        assert_eq!(commands, ["zpool create tank"]);
+        pool.export().expect("exported again");
+    }
+}
+
+#[test]
+fn a_pool_that_was_not_closed_opens_at_its_last_txg_and_reuses_no_block() {
+    let devices = devices(2);
+    let pool = Pool::create(&exec(), spec(&devices, &[(TopKind::Mirror, 2)]), &Runtime::new()).expect("created");
+    pool.set_prop("failmode", "continue").expect("set");
+    let txg = pool.txg();
+    drop(pool);
+    let pool = import(&devices, ImportOptions::default()).expect("imported without an export");
+    assert!(pool.txg() > txg);
+    let props = pool.props().expect("props");
+    assert!(props.iter().any(|prop| prop.name == "failmode" && prop.value == "continue" && prop.is_local));
+    assert_eq!(pool.set_prop("failmode", "never"), Err(PoolError::BadValue));
+    assert_eq!(pool.set_prop("colour", "red"), Err(PoolError::BadProperty));
+    pool.export().expect("exported");
+}
+
+#[test]
+fn missing_devices_are_survived_up_to_the_redundancy() {
+    for (layout, tolerated) in [((TopKind::Leaf, 1), 0), ((TopKind::Mirror, 3), 2), ((TopKind::Raidz(1), 4), 1), ((TopKind::Raidz(2), 6), 2)] {
+        let devices = devices(layout.1);
+        Pool::create(&exec(), spec(&devices, &[layout]), &Runtime::new()).expect("created").export().expect("exported");
+        for lost in 0..=layout.1 {
+            let result = import(&devices[lost..], ImportOptions { read_only: true, ..ImportOptions::default() });
+            match result {
+                Ok(pool) => {
+                    assert!(lost <= tolerated, "{layout:?} without {lost}");
+                    let missing = pool.status().leaves.iter().filter(|leaf| leaf.state == LeafState::Missing).count();
+                    assert_eq!(missing, lost);
+                }
+                Err(error) => {
+                    assert!(lost > tolerated, "{layout:?} without {lost}: {error}");
+                    let expected = matches!(
+                        error,
+                        PoolError::NotFound | PoolError::MissingDevices(_) | PoolError::MissingVdev(_)
+                    );
+                    assert!(expected, "{error:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn damaged_labels_and_uberblocks_fall_back_to_good_ones() {
+    let devices = devices(1);
+    let pool = Pool::create(&exec(), spec(&devices, &[(TopKind::Leaf, 1)]), &Runtime::new()).expect("created");
+    pool.export().expect("exported");
+    let best = find_pools(&exec(), opened(&devices))[0].newest().expect("an uberblock").0;
+    // The newest uberblock, in all four labels.
+    devices[0].tamper(|bytes| {
+        for label in 0..4 {
+            let start = vdev::label_offset(DEVICE_BYTES as u64, label) as usize + (128 << 10);
+            bytes[start + (best.0 as usize % 128) * 1024 + 40] ^= 0xff;
+        }
+    });
+    let found = find_pools(&exec(), opened(&devices));
+    assert!(found[0].newest().expect("an older uberblock").0 < best);
+    // Three of the four labels.
+    devices[0].tamper(|bytes| {
+        for label in 0..3 {
+            let start = vdev::label_offset(DEVICE_BYTES as u64, label) as usize + (16 << 10);
+            bytes[start + 100] ^= 0xff;
+        }
+    });
+    let pool = import(&devices, ImportOptions { read_only: true, ..ImportOptions::default() }).expect("one label is enough");
+    assert_eq!(pool.status().damaged_labels, 3);
+    drop(pool);
+    let pool = import(&devices, ImportOptions::default()).expect("imported");
+    pool.export().expect("exported");
+    assert_eq!(find_pools(&exec(), opened(&devices))[0].damaged_labels(), 0, "an import rewrites the labels");
+}
+
+#[test]
+fn pools_in_use_are_protected() {
+    let devices = devices(1);
+    let pool = Pool::create(&exec(), spec(&devices, &[(TopKind::Leaf, 1)]), &Runtime::new()).expect("created");
+    drop(pool);
+    let elsewhere = ImportOptions { host: host(2), ..ImportOptions::default() };
+    let refused = Pool::import(&exec(), opened(&devices), &elsewhere, &Runtime::new());
+    assert!(matches!(refused, Err(PoolError::InUse { hostid: 1, .. })));
+    let again = Pool::create(&exec(), spec(&devices, &[(TopKind::Leaf, 1)]), &Runtime::new());
+    assert!(matches!(again, Err(PoolError::Device { .. })), "a pool must not be overwritten without force");
+    let forced = ImportOptions { force: true, ..elsewhere };
+    let pool = Pool::import(&exec(), opened(&devices), &forced, &Runtime::new()).expect("forced");
+    pool.destroy().expect("destroyed");
+    assert_eq!(import(&devices, ImportOptions::default()).err(), Some(PoolError::Destroyed));
+    let pool = import(&devices, ImportOptions { destroyed: true, ..ImportOptions::default() }).expect("brought back");
+    pool.export().expect("exported");
+}
+
+#[test]
+fn a_read_only_import_writes_nothing() {
+    let devices = devices(1);
+    Pool::create(&exec(), spec(&devices, &[(TopKind::Leaf, 1)]), &Runtime::new()).expect("created").export().expect("exported");
+    let before = devices[0].contents();
+    let pool = import(&devices, ImportOptions { read_only: true, ..ImportOptions::default() }).expect("imported");
+    assert_eq!(pool.set_prop("failmode", "panic"), Err(PoolError::ReadOnly));
+    pool.export().expect("closed");
+    assert!(devices[0].contents() == before, "a read-only import changed the device");
+}
