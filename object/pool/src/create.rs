@@ -228,7 +228,6 @@ fn write_first_labels(exec: &Exec, facts: &PoolFacts, tree: &VdevTree, devices: 
 /// The object directory, features and history: what datasets rely on.
 fn create_services(exec: &Exec, spec: &PoolSpec, mos: &Mos, allocator: &Arc<Allocator>, tx: &Tx) -> Result<Arc<Services>, PoolError> {
     let objset = mos.objset();
-    zap::create_with(objset, CreateOptions { claim: Some(DIRECTORY), ..CreateOptions::new(ObjectType::OBJECT_DIRECTORY) }, tx)?;
     let features = Features::create(objset, tx)?;
     for feature in FEATURES {
         let wanted = match &spec.features {

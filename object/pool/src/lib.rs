@@ -44,5 +44,3 @@ pub use open::{ImportOptions, Runtime};
 pub use pool::{LeafStatus, Pool, PoolStatus};
 pub use props::PoolProp;
 pub use sync::SyncHook;
-#[cfg(test)]
-mod scratch_test;

@@ -127,6 +127,9 @@ impl Start {
     /// Opens the MOS by what the labels say.
     fn new(exec: &Exec, found: &FoundPool, runtime: &Runtime, ub: &Uberblock) -> Result<Start, PoolError> {
         let tree = found.tree()?;
+        if !tree.is_readable() {
+            return Err(lost(&tree, dsl::DslError::NotFound));
+        }
         let devices = found.devices_of(&tree);
         let view = PoolView {
             tree: Arc::new(tree.clone()),

@@ -116,7 +116,7 @@ impl Pool {
             services.log_internal("set", &text, tx);
             Ok(())
         };
-        self.dsl().sync_task(|_| Ok(()), set)?;
+        self.dsl().sync_task(|_, _| Ok(()), set)?;
         if numeric.name == "failmode" {
             let mut config = self.syncer.config.lock();
             config.fail_mode = mode_of(number);
