@@ -22,6 +22,9 @@ const VALUE_BYTES_MAX: usize = 64 << 10;
 /// Namespaces that are stored as part of the name; anything else belongs to `user.` (OpenZFS: `KNOWN_NS`).
 const NAMESPACES: [&[u8]; 4] = [b"user.", b"security.", b"system.", b"trusted."];
 
+/// Access control lists beyond the mode are `acltype=off` here: programs that copy them fall back to the mode.
+const ACL_NAMES: &[u8] = b"system.posix_acl_";
+
 /// What setting does when the name exists or doesn't.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SetMode {
@@ -86,6 +89,9 @@ impl Zfs {
 
     /// Value of an extended attribute.
     pub fn get_xattr(self: &Arc<Self>, node: &Node, name: &[u8]) -> Result<Vec<u8>, ZplError> {
+        if name.starts_with(ACL_NAMES) {
+            return Err(ZplError::NotSupported);
+        }
         let _names = node.names.read();
         if let Some(value) = self.get_stored(node, name)? {
             return Ok(value);
@@ -109,6 +115,7 @@ impl Zfs {
                 true
             })?;
         }
+        names.retain(|name| !name.starts_with(ACL_NAMES));
         Ok(names)
     }
 
@@ -120,6 +127,9 @@ impl Zfs {
         }
         if value.len() > VALUE_BYTES_MAX {
             return Err(ZplError::ValueTooBig);
+        }
+        if name.starts_with(ACL_NAMES) {
+            return Err(ZplError::NotSupported);
         }
         // Nodes found on the way are let go of after the lock.
         let directory = self.xattr_directory(node)?;
