@@ -247,7 +247,8 @@ pub(crate) struct TxgDirty {
     pub txg: Txg,
     /// The facts at the end of this txg, once a newer txg changes them.
     pub core: Option<Core>,
-    pub blocks: BTreeMap<u64, Arc<DirtyBlock>>,
+    /// Shared with the sync, which starts when nothing of this txg changes any more.
+    pub blocks: Arc<BTreeMap<u64, Arc<DirtyBlock>>>,
     /// Blocks freed in this txg; those that were written afterwards are in `blocks`, too.
     pub freed: Option<Box<RangeTree>>,
     pub spill: SpillChange,
@@ -255,7 +256,7 @@ pub(crate) struct TxgDirty {
 
 impl TxgDirty {
     pub(crate) fn new(txg: Txg) -> TxgDirty {
-        TxgDirty { txg, core: None, blocks: BTreeMap::new(), freed: None, spill: SpillChange::Keep }
+        TxgDirty { txg, core: None, blocks: Arc::default(), freed: None, spill: SpillChange::Keep }
     }
 
     pub(crate) fn is_freed(&self, block: u64) -> bool {

@@ -243,7 +243,7 @@ impl Dnode {
     /// Writes the spill block (512 B–128 KiB, a multiple of 512). [`DmuError::Invalid`] for another size, or when the bonus
     /// leaves no room for its pointer.
     pub fn set_spill(&self, data: Abd, tx: &Tx) -> Result<(), DmuError> {
-        if data.is_empty() || data.len() % 512 != 0 || data.len() > SPILL_BYTES_MAX {
+        if data.is_empty() || !data.len().is_multiple_of(512) || data.len() > SPILL_BYTES_MAX {
             return Err(DmuError::Invalid);
         }
         if data.is_zero() {
@@ -276,7 +276,7 @@ impl Dnode {
             state.core.freed = true;
             let entry = state.newest()?;
             let charged = entry.blocks.values().filter(|block| block.charged).map(|block| block.len() as u64).sum();
-            entry.blocks.clear();
+            entry.blocks = Arc::default();
             context.release(tx.txg(), charged);
             Ok(())
         })

@@ -5,7 +5,6 @@
 
 use super::Dnode;
 use crate::state::Found;
-use ondisk::{BlockPtr, Bookmark};
 
 /// Streams per object (OpenZFS: `zfetch_max_streams`).
 const STREAMS: usize = 8;
@@ -76,11 +75,8 @@ impl Dnode {
         }
     }
 
-    /// Starts the reads of an access to more than one block, and those ahead of a stream.
+    /// Starts the reads ahead of a stream.
     pub(super) fn read_ahead(&self, first: u64, last: u64, block_size: usize, max_block: u64) {
-        if last > first {
-            self.prefetch_missing(first..last + 1);
-        }
         // Somebody else being in here is reading the same object: one of the two is enough.
         let ahead = match self.prefetcher.try_lock() {
             Some(mut prefetcher) => prefetcher.access(first, last, block_size, max_block),
@@ -89,28 +85,14 @@ impl Dnode {
         self.prefetch_blocks(ahead);
     }
 
-    /// Starts every block of a range that isn't in memory, unless none is missing.
-    fn prefetch_missing(&self, blocks: std::ops::Range<u64>) {
+    /// Starts the reads of a range's clean blocks, as far as their pointers are known without waiting.
+    pub(super) fn prefetch_blocks(&self, blocks: std::ops::Range<u64>) {
         let io = &self.context.env.io;
-        self.each_clean(blocks, |bp, bookmark| {
-            if io.cached(bp).is_none() {
-                io.prefetch(bp, bookmark);
-            }
-        });
-    }
-
-    fn prefetch_blocks(&self, blocks: std::ops::Range<u64>) {
-        let io = &self.context.env.io;
-        self.each_clean(blocks, |bp, bookmark| io.prefetch(bp, bookmark));
-    }
-
-    /// Visits the pointers of a range's clean blocks, as far as they are known without waiting.
-    fn each_clean(&self, blocks: std::ops::Range<u64>, visit: impl Fn(&BlockPtr, &Bookmark)) {
         for block in blocks {
             let Found::Clean(tree) = self.state.read().find(block) else { continue };
             let Some(bp) = self.pointer_now(&tree, 0, block) else { return };
             if !bp.is_hole() && !bp.is_embedded() {
-                visit(&bp, &self.context.bookmark(self.object, 0, block));
+                io.prefetch(&bp, &self.context.bookmark(self.object, 0, block));
             }
         }
     }

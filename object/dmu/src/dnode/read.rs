@@ -3,6 +3,9 @@
 //! A pointer that was found may be stale by the time it is used: a sync can replace the tree and free the block meanwhile.
 //! Freed space isn't reused for two txgs and the old bytes equal the new ones unless somebody wrote, so a stale read is
 //! correct when it succeeds; when it fails and the tree has been replaced, the block is looked up again.
+//!
+//! A read of several blocks asks memory first; at the first block that isn't there, all that follow are started, so that
+//! they arrive together.
 
 use super::Dnode;
 use crate::DmuError;
@@ -47,12 +50,12 @@ pub(super) fn segments(offset: u64, length: usize, block_size: usize) -> impl It
 impl Dnode {
     /// Fills `out` from `offset`; holes and what lies beyond the last block read as zeros.
     pub fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), DmuError> {
-        let block_size = self.start_read(offset, out.len())?;
+        let (block_size, mut run) = self.start_read(offset, out.len())?;
         let mut rest = out;
         for segment in segments(offset, rest.len(), block_size) {
             let (part, after) = std::mem::take(&mut rest).split_at_mut(segment.length);
             rest = after;
-            match self.fetch(segment.block)? {
+            match self.fetch_run(segment.block, &mut run)? {
                 Fetched::Zeros => part.fill(0),
                 Fetched::Dirty(block) => block.copy_to(segment.within, part),
                 Fetched::Clean(data) => {
@@ -67,11 +70,11 @@ impl Dnode {
 
     /// `length` bytes from `offset` without a copy: a gang of slices of the blocks.
     pub fn read_abd(&self, offset: u64, length: usize) -> Result<Abd, DmuError> {
-        let block_size = self.start_read(offset, length)?;
+        let (block_size, mut run) = self.start_read(offset, length)?;
         let mut parts = Vec::with_capacity(length / block_size + 2);
         for segment in segments(offset, length, block_size) {
             let end = segment.within + segment.length;
-            let data = match self.fetch(segment.block)? {
+            let data = match self.fetch_run(segment.block, &mut run)? {
                 Fetched::Zeros => {
                     parts.push(Abd::zeroed(segment.length));
                     continue;
@@ -101,6 +104,11 @@ impl Dnode {
 
     /// The newest bytes of a block.
     pub(super) fn fetch(&self, block: u64) -> Result<Fetched, DmuError> {
+        self.fetch_run(block, &mut None)
+    }
+
+    /// As [`Dnode::fetch`]; when the block isn't in memory, starts the reads up to the end of the run (and clears it).
+    fn fetch_run(&self, block: u64, run: &mut Option<u64>) -> Result<Fetched, DmuError> {
         let mut tries = 0;
         loop {
             let tree = {
@@ -120,6 +128,13 @@ impl Dnode {
                     return Ok(Fetched::Zeros);
                 }
                 let io = &self.context.env.io;
+                if let Some(last) = *run {
+                    if let Some(data) = io.cached(&bp) {
+                        return Ok(Fetched::Clean(data));
+                    }
+                    *run = None;
+                    self.prefetch_blocks(block..last + 1);
+                }
                 io.read(&bp, &self.context.bookmark(self.object, 0, block)).map(Fetched::Clean)
             });
             match found {
@@ -134,8 +149,9 @@ impl Dnode {
         if state.core.freed { Err(DmuError::NoSuchObject) } else { Ok(state.core.block_size) }
     }
 
-    /// Checks the range, starts the reads of all its blocks and of those that a sequential reader wants next.
-    fn start_read(&self, offset: u64, length: usize) -> Result<usize, DmuError> {
+    /// Checks the range and starts the reads of what a sequential reader wants next. Gives the block size and, for a range
+    /// of several blocks, the last one.
+    fn start_read(&self, offset: u64, length: usize) -> Result<(usize, Option<u64>), DmuError> {
         let (block_size, max_block) = {
             let state = self.state.read();
             if state.core.freed {
@@ -145,13 +161,13 @@ impl Dnode {
         };
         let end = offset.checked_add(length as u64).ok_or(DmuError::Invalid)?;
         if length == 0 || max_block == 0 {
-            return Ok(block_size);
+            return Ok((block_size, None));
         }
         let first = offset / block_size as u64;
         let last = ((end - 1) / block_size as u64).min(max_block);
         if first <= last {
             self.read_ahead(first, last, block_size, max_block);
         }
-        Ok(block_size)
+        Ok((block_size, (first < last).then_some(last)))
     }
 }

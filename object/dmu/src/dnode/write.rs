@@ -187,8 +187,9 @@ impl Dnode {
             }
             let entry = state.newest()?;
             let dropped: Vec<u64> = entry.blocks.range(first..last).map(|(&block, _)| block).collect();
+            let blocks = Arc::make_mut(&mut entry.blocks);
             for block in dropped {
-                if let Some(block) = entry.blocks.remove(&block)
+                if let Some(block) = blocks.remove(&block)
                     && block.charged
                 {
                     self.context.release(tx.txg(), block.len() as u64);
@@ -238,7 +239,7 @@ impl Dnode {
                 }
                 state.core.block_size = bytes;
                 if let Some(resized) = resized {
-                    let known = state.newest()?.blocks.remove(&0);
+                    let known = Arc::make_mut(&mut state.newest()?.blocks).remove(&0);
                     if known.is_some_and(|known| known.charged) {
                         self.context.release(tx.txg(), old_size as u64);
                     }
@@ -257,7 +258,7 @@ impl Dnode {
 impl State {
     fn insert(&mut self, block: u64, record: Arc<DirtyBlock>) -> Result<(), DmuError> {
         self.core.max_block = self.core.max_block.max(block);
-        self.newest()?.blocks.insert(block, record);
+        Arc::make_mut(&mut self.newest()?.blocks).insert(block, record);
         Ok(())
     }
 }

@@ -118,7 +118,7 @@ impl NodeSync {
             let block = self.dnode.indirect(&tree, level, id)?.ok_or(BlockError::Corrupt)?;
             let first = id << shift;
             for child in first..first + (1 << shift) {
-                if level > 1 && (child - first) as usize % PREFETCH_BLOCKS == 0 {
+                if level > 1 && (child - first).is_multiple_of(PREFETCH_BLOCKS as u64) {
                     self.prefetch_below(level - 1, child..child + PREFETCH_BLOCKS as u64);
                 }
                 let child_bp = decode_pointer(&block, (child - first) as usize);
@@ -149,7 +149,7 @@ impl NodeSync {
         let io = &self.dnode.context.env.io;
         for id in ids {
             let Some(bp) = self.dnode.pointer_now(&self.tree, level, id) else { continue };
-            if !bp.is_hole() && io.cached(&bp).is_none() {
+            if !bp.is_hole() {
                 io.prefetch(&bp, &self.dnode.context.bookmark(self.dnode.object(), level, id));
             }
         }

@@ -39,7 +39,7 @@ pub(super) struct NodeSync {
     pub core: Core,
     /// The tree before.
     pub tree: Arc<Tree>,
-    pub blocks: BTreeMap<u64, Arc<DirtyBlock>>,
+    pub blocks: Arc<BTreeMap<u64, Arc<DirtyBlock>>>,
     pub freed: Option<Box<RangeTree>>,
     spill_change: SpillChange,
     /// New pointers of the level that was finished last.
@@ -64,7 +64,7 @@ impl NodeSync {
         let entry = state.entry(txg)?;
         let core = state.core_at(txg).clone();
         let tree = state.tree.clone();
-        let blocks = if core.freed { BTreeMap::new() } else { entry.blocks.clone() };
+        let blocks = if core.freed { Arc::default() } else { entry.blocks.clone() };
         let (freed, spill_change) = (entry.freed.clone(), entry.spill.clone());
         drop(state);
         let levels = core.levels_needed(tree.levels);
@@ -123,8 +123,8 @@ impl NodeSync {
             self.prefetch_parents();
         }
         let budget = self.dnode.context.budget().cloned();
-        let blocks = std::mem::take(&mut self.blocks);
-        for (&id, block) in &blocks {
+        let blocks = self.blocks.clone();
+        for (&id, block) in blocks.iter() {
             let old = self.dnode.pointer(&self.tree, 0, id)?;
             let data = block.data();
             let fill = if self.core.kind == ObjectType::DNODE { count_in(&data) } else { 1 };
@@ -132,7 +132,6 @@ impl NodeSync {
             let charge = charge.map(|budget| Charge { budget: budget.clone(), txg: self.txg });
             self.write(set, (0, id), old, data, fill, charge);
         }
-        self.blocks = blocks;
         Ok(())
     }
 

@@ -5,7 +5,9 @@ use crate::{BlockError, BlockIo, BlockLedger, BlockWrite, DmuError, Objset, Objs
 use crate::{TxgManager, TxgSync, WriteDone};
 use abd::Abd;
 use exec::{Exec, Inline, Mutex, Pool, TaskClass};
-use ondisk::{BlockPtr, Bookmark, Checksum, Compression, Dva, ObjsetId, ObjsetType, Txg, VdevId};
+use ondisk::{
+    BlockPtr, Bookmark, Checksum, Compression, DNODE_SLOT_BYTES, DnodePhys, Dva, ObjectType, ObjsetId, ObjsetPhys, ObjsetType, Txg, VdevId,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -62,6 +64,28 @@ fn sum(data: &Abd) -> [u64; 4] {
         }
     }
     state
+}
+
+/// The blocks that a block of metadata refers to.
+fn references(write: &BlockWrite) -> Vec<BlockPtr> {
+    let bytes = write.data.to_vec();
+    let mut found = Vec::new();
+    if write.level > 0 {
+        found.extend(bytes.chunks_exact(BlockPtr::BYTES).filter_map(<[u8]>::first_chunk).map(|raw| BlockPtr::decode(raw, true)));
+    } else if write.object_type == ObjectType::DNODE {
+        let mut index = 0;
+        while let Some(slots) = bytes.get(index * DNODE_SLOT_BYTES..).filter(|slots| !slots.is_empty()) {
+            let dnode = DnodePhys::decode(slots).ok().flatten();
+            index += dnode.as_ref().map_or(1, DnodePhys::slots);
+            found.extend(dnode.iter().flat_map(|dnode| dnode.ptrs().iter().chain(&dnode.spill)));
+        }
+    } else if write.object_type == ObjectType::OBJSET
+        && let Ok(phys) = ObjsetPhys::decode(&bytes)
+    {
+        found.extend(phys.meta_dnode.ptrs());
+    }
+    found.retain(|bp| !bp.is_hole() && !bp.is_embedded());
+    found
 }
 
 impl MemBlockIo {
@@ -163,7 +187,11 @@ impl MemBlockIo {
         let size = write.data.len();
         let mut bp = BlockPtr::HOLE;
         let asize = size.next_multiple_of(4096) as u64;
+        let references = references(write);
         let mut store = self.store.lock();
+        if references.iter().any(|bp| store.blocks.get(&bp.dva(0).offset).is_none_or(|block| block.bp.0[..6] != bp.0[..6])) {
+            store.violations.push("a block refers to one that was not written yet");
+        }
         let rewrites = write.previous.birth() == write.txg && !write.previous.is_hole() && write.previous.psize() == size;
         for copy in 0..write.copies.max(1) as usize {
             let offset = if rewrites { write.previous.dva(copy).offset } else { store.next_offset };

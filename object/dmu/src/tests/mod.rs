@@ -1,3 +1,7 @@
 //! Tests of the crate over [`crate::testing::MemBlockIo`].
 
+mod basics;
+mod faults;
 mod model;
+mod threads;
+mod txgs;

@@ -48,7 +48,7 @@ impl Model {
         }
         self.data[offset..end].copy_from_slice(bytes);
     }
-    fn expect(&self, offset: usize, length: usize) -> Vec<u8> {
+    pub(super) fn expect(&self, offset: usize, length: usize) -> Vec<u8> {
         (offset..offset + length).map(|at| self.data.get(at).copied().unwrap_or(0)).collect()
     }
 }
@@ -66,6 +66,11 @@ pub(super) struct Program {
 impl Program {
     pub(super) fn new(seed: u64) -> Program {
         Program { random: Random(seed), models: BTreeMap::new(), digest: 0 }
+    }
+
+    /// The same objects; steps continue differently.
+    pub(super) fn snapshot(&self) -> Program {
+        Program { random: Random(self.random.0 ^ 1), models: self.models.clone(), digest: 0 }
     }
 
     fn pick(&mut self) -> Option<u64> {

@@ -1,0 +1,234 @@
+//! Single facts about objects and their trees that other software looks at.
+
+use crate::testing::{MemBlockIo, TestPool};
+use crate::{
+    DmuError, Dnode, NewObject, ObjectOwner, Objset, ObjsetEnv, ObjsetHook, ObjsetProps, OwnerDelta, RedundantMetadata, Tx, USERUSED_OBJECT,
+};
+use abd::Abd;
+use exec::Mutex;
+use ondisk::{BlockId, Compression, ObjectId, ObjectType, ObjsetId, ObjsetType, Txg, dnode_flags};
+use std::sync::Arc;
+
+fn pool() -> TestPool {
+    TestPool::create(MemBlockIo::inline(3), ObjsetType::ZFS, ObjsetProps::default()).expect("create")
+}
+
+fn file(pool: &TestPool, block_size: usize) -> Arc<Dnode> {
+    let new = NewObject { block_size, indirect_shift: 12, ..NewObject::new(ObjectType::PLAIN_FILE_CONTENTS) };
+    pool.objset.allocate_object(new, &pool.txgs.assign(0).expect("assign")).expect("allocate")
+}
+
+fn tree(dnode: &Dnode) -> Arc<crate::state::Tree> {
+    dnode.state.read().tree.clone()
+}
+
+/// If this fails, OpenZFS has to grow a data set's meta-dnode in open context, which it asserts never to do.
+#[test]
+fn the_meta_dnode_of_a_data_set_has_all_its_levels_and_that_of_the_mos_grows() {
+    let pool = pool();
+    file(&pool, 512);
+    pool.sync().expect("sync");
+    assert_eq!(tree(&pool.objset.meta).levels, 6);
+    assert_eq!(pool.check(), Ok(()));
+
+    let io = MemBlockIo::inline(1);
+    let env = ObjsetEnv { id: ObjsetId(0), ..TestPool::env(&io) };
+    let mos = Objset::create(env, ObjsetType::META, ObjsetProps::mos(), &Tx::syncing(Txg(4))).expect("create");
+    for _ in 0..200 {
+        mos.allocate_object(NewObject::new(ObjectType::OBJECT_DIRECTORY), &Tx::syncing(Txg(4))).expect("allocate");
+    }
+    let root = mos.sync(Txg(4)).expect("sync");
+    assert_eq!(tree(&mos.meta).levels, 2);
+    assert_eq!(root.fill(), 200);
+    assert_eq!(root.dvas().count(), 3);
+    assert_eq!(mos.next_object(ObjectId(0)), Ok(Some(ObjectId(1))), "the first object of the MOS is its directory");
+}
+
+/// If this fails, incremental sends resend or lose punched holes.
+#[test]
+fn freed_blocks_leave_holes_with_their_birth() {
+    let pool = pool();
+    let dnode = file(&pool, 512);
+    dnode.write(0, &[1; 512 * 100], &pool.txgs.assign(0).expect("assign")).expect("write");
+    pool.sync().expect("sync");
+    let punched = pool.txgs.open_txg();
+    dnode.free_range(512 * 5, 512 * 3, &pool.txgs.assign(0).expect("assign")).expect("free");
+    dnode.write(512 * 9, &[0; 512], &pool.txgs.assign(0).expect("assign")).expect("write");
+    dnode.free_range(512 * 32, 512 * 32, &pool.txgs.assign(0).expect("assign")).expect("free");
+    pool.sync().expect("sync");
+    let tree = tree(&dnode);
+    for (level, block, size) in [(0, 5, 512), (0, 7, 512), (0, 9, 512), (1, 1, 4096)] {
+        let hole = dnode.pointer(&tree, level, block).expect("pointer");
+        assert!(hole.is_hole(), "level {level} block {block}");
+        assert_eq!((hole.birth(), hole.level(), hole.lsize()), (punched, level, size), "level {level} block {block}");
+        assert_eq!(hole.object_type(), ObjectType::PLAIN_FILE_CONTENTS);
+    }
+    let never = dnode.pointer(&tree, 0, 127).expect("pointer");
+    assert_eq!(never.birth(), Txg::ZERO, "what was never written has no birth");
+    assert_eq!(dnode.next_hole(0), Ok(512 * 5));
+    assert_eq!(dnode.next_data(512 * 32), Ok(Some(512 * 64)));
+
+    // A write below a punched indirect block keeps the birth of the other holes there.
+    dnode.write(512 * 40, &[2; 512], &pool.txgs.assign(0).expect("assign")).expect("write");
+    pool.sync().expect("sync");
+    let hole = dnode.pointer(&dnode.state.read().tree.clone(), 0, 41).expect("pointer");
+    assert_eq!(hole.birth(), punched);
+    assert_eq!(pool.check(), Ok(()));
+}
+
+/// If this fails, metadata has fewer copies than OpenZFS promises, or data has more than it should.
+#[test]
+fn copies_and_compression_follow_the_write_policy() {
+    for (redundant, expected) in
+        [(RedundantMetadata::All, [1, 2, 2, 2]), (RedundantMetadata::Most, [1, 1, 2, 2]), (RedundantMetadata::None, [1; 4])]
+    {
+        let props = ObjsetProps { redundant_metadata: redundant, compression: Compression::OFF, ..ObjsetProps::default() };
+        let pool = TestPool::create(MemBlockIo::inline(3), ObjsetType::ZFS, props).expect("create");
+        let dnode = file(&pool, 512);
+        dnode.write(0, &[1; 512 * 33 * 32], &pool.txgs.assign(0).expect("assign")).expect("write");
+        pool.sync().expect("sync");
+        let tree = tree(&dnode);
+        let copies = |level| dnode.pointer(&tree, level, 0).expect("pointer").dvas().count();
+        assert_eq!([copies(0), copies(1), copies(2), pool.objset.root_bp().dvas().count()], expected, "{redundant:?}");
+    }
+    let props = ObjsetProps { compression: Compression::OFF, ..ObjsetProps::default() };
+    let pool = TestPool::create(MemBlockIo::inline(3), ObjsetType::ZFS, props).expect("create");
+    let dnode = file(&pool, 512);
+    dnode.write(0, &[0; 512], &pool.txgs.assign(0).expect("assign")).expect("write");
+    pool.sync().expect("sync");
+    assert!(!tree(&dnode).block_ptrs[0].is_hole(), "without compression zeros are data");
+}
+
+/// If this fails, large records or odd block sizes are corrupted.
+#[test]
+fn blocks_of_every_size_are_kept() {
+    let pool = pool();
+    for size in [512, 1536, 8192, 1 << 20, 16 << 20] {
+        let dnode = file(&pool, size);
+        let bytes: Vec<u8> = (0..size).map(|at| (at * 7 % 251) as u8).collect();
+        dnode.write(0, &bytes, &pool.txgs.assign(0).expect("assign")).expect("write");
+        pool.sync().expect("sync");
+        assert_eq!(dnode.read_block(BlockId(0)).expect("read").to_vec(), bytes);
+    }
+    let odd = file(&pool, 1536);
+    let tx = pool.txgs.assign(0).expect("assign");
+    assert_eq!(odd.write(1000, &[1; 1000], &tx), Err(DmuError::Invalid), "an odd size has one block only");
+    assert_eq!(odd.set_block_size(32 << 20, &tx), Err(DmuError::Invalid));
+    drop(tx);
+    assert_eq!(pool.check(), Ok(()));
+}
+
+/// If this fails, a whole-block write copies the user's data, and a later write changes what was handed in.
+#[test]
+fn whole_blocks_share_the_buffer_that_was_handed_in() {
+    let pool = pool();
+    let dnode = file(&pool, 4096);
+    let buffer = Abd::from_slice(&[9; 8192]);
+    let tx = pool.txgs.assign(0).expect("assign");
+    dnode.write_abd(4096, buffer.clone(), &tx).expect("write");
+    let shared = dnode.read_abd(4096, 8192).expect("read");
+    assert_eq!(shared.chunks().next().map(<[u8]>::as_ptr), buffer.chunks().next().map(<[u8]>::as_ptr));
+    dnode.write(4100, &[1; 10], &tx).expect("write");
+    assert!(buffer.to_vec().iter().all(|&byte| byte == 9), "the caller's buffer stays as it was");
+}
+
+/// If this fails, a snapshot can be changed, or an object is changed in the past.
+#[test]
+fn what_must_not_change_does_not() {
+    let pool = pool();
+    let dnode = file(&pool, 512);
+    let past = Tx::syncing(Txg(2));
+    assert_eq!(dnode.write(0, &[1], &past), Err(DmuError::TxgOrder));
+    pool.sync().expect("sync");
+    let env = ObjsetEnv { ledger: None, ..TestPool::env(&pool.io) };
+    let snapshot = Objset::open(env, pool.objset.root_bp(), ObjsetProps::default()).expect("open");
+    let held = snapshot.hold(dnode.object()).expect("hold");
+    assert_eq!(held.write(0, &[1], &pool.txgs.assign(0).expect("assign")), Err(DmuError::ReadOnly));
+    assert_eq!(snapshot.sync(Txg(9)), Err(DmuError::ReadOnly));
+}
+
+/// If this fails, the pool's sync never converges: each pass moves what the last one wrote.
+#[test]
+fn a_second_pass_in_a_txg_rewrites_in_place() {
+    let io = MemBlockIo::inline(1);
+    let env = ObjsetEnv { id: ObjsetId(0), ..TestPool::env(&io) };
+    let tx = Tx::syncing(Txg(4));
+    let mos = Objset::create(env, ObjsetType::META, ObjsetProps::mos(), &tx).expect("create");
+    let dnode = mos.allocate_object(NewObject::new(ObjectType::OBJECT_DIRECTORY), &tx).expect("allocate");
+    let mut live = Vec::new();
+    for pass in 1..4u8 {
+        dnode.write(0, &[pass; 512], &tx).expect("write");
+        let root = mos.sync(Txg(4)).expect("sync");
+        assert_eq!(crate::testing::verify_tree(&io, root), Ok(()));
+        live.push(io.live_blocks());
+    }
+    assert_eq!(live[0], live[2], "no block moved");
+    assert!(!mos.is_dirty(Txg(4)));
+}
+
+#[derive(Default)]
+struct Hook(Mutex<Vec<OwnerDelta>>);
+
+impl ObjsetHook for Hook {
+    fn owner(&self, _bonus_type: ObjectType, bonus: &[u8], _spill: Option<&Abd>) -> Option<ObjectOwner> {
+        bonus.first().map(|&uid| ObjectOwner { uid: u64::from(uid), gid: 7, project: None })
+    }
+    fn apply(&self, objset: &Arc<Objset>, deltas: &[OwnerDelta], tx: &Tx) -> Result<(), DmuError> {
+        let users = match objset.hold(USERUSED_OBJECT) {
+            Ok(users) => users,
+            Err(_) => objset.claim_object(USERUSED_OBJECT, NewObject::new(ObjectType::USERGROUP_USED), tx)?,
+        };
+        users.write(0, &[deltas.len() as u8], tx)?;
+        self.0.lock().extend(deltas);
+        Ok(())
+    }
+}
+
+/// If this fails, `zfs userspace` shows wrong numbers, and quotas stop the wrong people.
+#[test]
+fn owners_are_charged_for_what_changed() {
+    let pool = pool();
+    let hook = Arc::new(Hook::default());
+    pool.objset.set_hook(hook.clone());
+    let new = NewObject { bonus_type: ObjectType::SA, bonus_len: 1, block_size: 4096, ..NewObject::new(ObjectType::PLAIN_FILE_CONTENTS) };
+    let dnode = pool.objset.allocate_object(new, &pool.txgs.assign(0).expect("assign")).expect("allocate");
+    dnode.write(0, &[1; 4096], &pool.txgs.assign(0).expect("assign")).expect("write");
+    pool.sync().expect("sync");
+    let owner = |uid| ObjectOwner { uid, gid: 7, project: None };
+    assert_eq!(std::mem::take(&mut *hook.0.lock()), [OwnerDelta { owner: owner(0), bytes: 4096 + 512, objects: 1 }]);
+    dnode.set_bonus(&[5], &pool.txgs.assign(0).expect("assign")).expect("set_bonus");
+    pool.sync().expect("sync");
+    let moved = [OwnerDelta { owner: owner(0), bytes: -4608, objects: -1 }, OwnerDelta { owner: owner(5), bytes: 4608, objects: 1 }];
+    assert_eq!(std::mem::take(&mut *hook.0.lock()), moved);
+    assert_ne!(tree(&dnode).flags & dnode_flags::USERUSED_ACCOUNTED, 0);
+    let pool = pool.reopen().expect("reopen");
+    pool.objset.set_hook(hook.clone());
+    pool.objset.free_object(dnode.object(), &pool.txgs.assign(0).expect("assign")).expect("free");
+    pool.sync().expect("sync");
+    assert_eq!(*hook.0.lock(), [OwnerDelta { owner: owner(5), bytes: -4608, objects: -1 }]);
+    assert!(pool.objset.hold(USERUSED_OBJECT).is_ok());
+    assert_eq!(pool.check(), Ok(()));
+}
+
+/// If this fails, a file that is created after another was deleted shares its number within a txg.
+#[test]
+fn a_freed_number_is_free_again_after_the_sync_only() {
+    let pool = pool();
+    let dnode = file(&pool, 512);
+    let object = dnode.object();
+    pool.sync().expect("sync");
+    let new = NewObject::new(ObjectType::PLAIN_FILE_CONTENTS);
+    {
+        let tx = pool.txgs.assign(0).expect("assign");
+        pool.objset.free_object(object, &tx).expect("free");
+        assert_eq!(pool.objset.claim_object(object, new, &tx).err(), Some(DmuError::ObjectExists));
+        assert_eq!(dnode.read(0, &mut [0]), Err(DmuError::NoSuchObject));
+        assert_eq!(pool.objset.free_object(object, &tx), Err(DmuError::NoSuchObject));
+    }
+    pool.sync().expect("sync");
+    let again = pool.objset.claim_object(object, new, &pool.txgs.assign(0).expect("assign")).expect("claim");
+    assert!(!Arc::ptr_eq(&again, &dnode));
+    assert_eq!(dnode.read(0, &mut [0]), Err(DmuError::NoSuchObject), "the old object stays gone");
+    pool.sync().expect("sync");
+    assert_eq!(pool.check(), Ok(()));
+}

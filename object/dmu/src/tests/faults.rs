@@ -1,0 +1,121 @@
+//! Every read and write of a sync fails once: a typed error, the synced state untouched, and the sync can be repeated.
+
+use super::model::Program;
+use crate::testing::{MemBlockIo, TestPool, verify_tree};
+use crate::{BlockError, DmuError, Objset, ObjsetProps, SyncError};
+use ondisk::{ObjectId, ObjsetType};
+
+/// A pool with a synced state, and changes on top that are not synced yet.
+fn prepare() -> (TestPool, Program, Program) {
+    let io = MemBlockIo::inline(11);
+    let mut pool = TestPool::create(io, ObjsetType::ZFS, ObjsetProps::default()).expect("create");
+    let mut program = Program::new(11);
+    for _ in 0..80 {
+        program.step(&pool);
+    }
+    pool.sync().expect("sync");
+    pool = pool.reopen().expect("reopen");
+    let synced = program.snapshot();
+    for _ in 0..60 {
+        program.step(&pool);
+    }
+    (pool, synced, program)
+}
+
+/// If this fails, a failed write loses files that were on disk already.
+#[test]
+fn a_failed_sync_leaves_the_synced_state_as_it_was() {
+    let mut failures = 0;
+    for count in 1.. {
+        let (pool, synced, _) = prepare();
+        let txg = pool.txgs.open_txg();
+        let root = pool.objset.root_bp();
+        pool.io.fail_after(count, false);
+        let result = pool.sync();
+        pool.io.heal();
+        match result {
+            Ok(()) => break,
+            Err(error) => assert_eq!(error, SyncError::Dmu(DmuError::Block(BlockError::Io)), "operation {count}"),
+        }
+        failures += 1;
+        assert!(pool.txgs.assign(0).is_err(), "nothing goes on after a failed txg");
+        assert!(pool.txgs.wait_synced(txg).is_err(), "whoever waits hears of it");
+        assert_eq!(pool.io.violations(), [""; 0], "operation {count}");
+        pool.io.crash(txg);
+        let objset = Objset::open(TestPool::env(&pool.io), root, ObjsetProps::default()).expect("open");
+        let before = TestPool { io: pool.io, objset, txgs: pool.txgs };
+        if let Err(fault) = before.check() {
+            panic!("operation {count}: {fault:?}");
+        }
+        synced.check_all(&before);
+    }
+    assert!(failures > 20, "the sync has that many operations");
+}
+
+/// If this fails, a pool that comes back after an I/O error has lost or corrupted what was being written.
+#[test]
+fn a_failed_sync_can_be_repeated() {
+    for count in 1.. {
+        let (pool, _, program) = prepare();
+        let txg = pool.txgs.open_txg();
+        pool.io.fail_after(count, false);
+        let result = pool.sync();
+        pool.io.heal();
+        if result.is_ok() {
+            break;
+        }
+        pool.objset.sync(txg).expect("the second try works");
+        if let Err(fault) = pool.check() {
+            panic!("operation {count}: {fault:?}");
+        }
+        program.check_all(&pool);
+        assert!(!pool.objset.is_dirty(txg), "nothing is left to sync");
+    }
+}
+
+/// If this fails, a bad sector gives wrong bytes instead of an error, or spreads to other objects.
+#[test]
+fn a_damaged_block_is_an_error_where_it_is_and_nowhere_else() {
+    let (pool, synced, _) = prepare();
+    let objset = Objset::open(TestPool::env(&pool.io), pool.objset.root_bp(), ObjsetProps::default()).expect("open");
+    let (&victim, model) = synced.models.iter().max_by_key(|(_, model)| model.data.len()).expect("there are objects");
+    let tree = pool.objset.hold(ObjectId(victim)).expect("hold").state.read().tree.clone();
+    pool.io.corrupt(tree.block_ptrs.iter().find(|bp| !bp.is_hole()).expect("it has data"));
+    let mut out = vec![0; model.data.len()];
+    let error = objset.hold(ObjectId(victim)).expect("hold").read(0, &mut out);
+    assert_eq!(error, Err(DmuError::Block(BlockError::Checksum)));
+    for (&object, model) in synced.models.iter().filter(|(object, _)| **object != victim) {
+        let mut out = vec![0; model.data.len()];
+        objset.hold(ObjectId(object)).expect("hold").read(0, &mut out).expect("undamaged objects are readable");
+        assert_eq!(out, model.data);
+    }
+    assert!(verify_tree(&pool.io, objset.root_bp()).is_err(), "the checker of these tests sees it, too");
+}
+
+/// If this fails, a modification that could not read what it needs leaves a half-changed block behind.
+#[test]
+fn a_modification_that_fails_changes_nothing() {
+    let (pool, _, program) = prepare();
+    pool.sync().expect("sync");
+    let pool = pool.reopen().expect("reopen");
+    let mut failures = 0;
+    for &object in program.models.keys() {
+        let Ok(dnode) = pool.objset.hold(ObjectId(object)) else { continue };
+        let tx = pool.txgs.assign(0).expect("assign");
+        pool.io.fail_after(1, true);
+        let result = dnode.write(3, &[7; 5], &tx);
+        pool.io.heal();
+        match result {
+            Ok(()) => dnode.write(3, &program.models[&object].expect(3, 5), &tx).expect("the block is in memory now"),
+            Err(error) => {
+                assert_eq!(error, DmuError::Block(BlockError::Io));
+                failures += 1;
+            }
+        }
+    }
+    assert!(failures > 3);
+    program.check_all(&pool);
+    pool.sync().expect("sync");
+    assert_eq!(pool.check(), Ok(()));
+    program.check_all(&pool);
+}

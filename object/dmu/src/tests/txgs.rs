@@ -1,0 +1,136 @@
+//! Transaction groups: throttle, callbacks, failures, and who drives.
+
+use crate::{DmuError, SyncError, TxgConfig, TxgManager, TxgSync};
+use exec::{Exec, Inline, Mutex, Pool};
+use ondisk::Txg;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Records what was synced; fails at one txg.
+#[derive(Default)]
+struct Recorder {
+    synced: Mutex<Vec<Txg>>,
+    fail_at: AtomicU64,
+    during: AtomicU64,
+}
+
+impl TxgSync for Recorder {
+    fn sync_txg(&self, txg: Txg) -> Result<(), SyncError> {
+        assert_eq!(self.during.fetch_add(1, Ordering::SeqCst), 0, "one sync at a time");
+        self.synced.lock().push(txg);
+        self.during.fetch_sub(1, Ordering::SeqCst);
+        if self.fail_at.load(Ordering::SeqCst) == txg.0 { Err(SyncError::Pool) } else { Ok(()) }
+    }
+}
+
+fn manager(exec: Exec, config: TxgConfig) -> (Arc<TxgManager>, Arc<Recorder>) {
+    let recorder = Arc::new(Recorder::default());
+    let txgs = TxgManager::new(exec, Txg(10), config);
+    txgs.start(recorder.clone());
+    (txgs, recorder)
+}
+
+/// If this fails, applications are told that data is safe while it isn't, or are never told.
+#[test]
+fn callbacks_run_after_their_txg_and_hear_of_failures() {
+    let (txgs, recorder) = manager(Arc::new(Inline::new(1)), TxgConfig::default());
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let note = |tx: &crate::Tx, name: &'static str| {
+        let heard = heard.clone();
+        tx.on_commit(Box::new(move |ok| heard.lock().push((name, ok))));
+    };
+    note(&txgs.assign(0).expect("assign"), "first");
+    assert!(heard.lock().is_empty());
+    txgs.wait_synced(Txg(11)).expect("sync");
+    assert_eq!(*heard.lock(), [("first", true)]);
+    recorder.fail_at.store(12, Ordering::SeqCst);
+    note(&txgs.assign(0).expect("assign"), "second");
+    assert_eq!(txgs.wait_synced(Txg(12)), Err(SyncError::Pool));
+    assert_eq!(*heard.lock(), [("first", true), ("second", false)]);
+    assert_eq!(txgs.assign(0).err(), Some(DmuError::Stopped));
+    assert_eq!(txgs.synced_txg(), Txg(11));
+}
+
+/// If this fails, memory fills with dirty data faster than the disks take it.
+#[test]
+fn writers_wait_while_too_much_is_dirty() {
+    let config = TxgConfig { dirty_data_max: 1000, ..TxgConfig::default() };
+    let (txgs, recorder) = manager(Arc::new(Inline::new(1)), config);
+    for _ in 0..50 {
+        let tx = txgs.assign(100).expect("assign");
+        txgs.budget().charge(tx.txg(), 100);
+        assert!(txgs.dirty_bytes() <= 1000, "{} bytes are dirty", txgs.dirty_bytes());
+    }
+    assert!(recorder.synced.lock().len() >= 4, "the waiter drove syncs");
+    let tx = txgs.assign(5000).expect("a transaction larger than the limit goes through alone");
+    drop(tx);
+}
+
+/// If this fails, a busy pool hangs or loses the order of its txgs.
+#[test]
+fn many_threads_share_txgs_while_the_thread_syncs() {
+    let config = TxgConfig { dirty_data_max: 200_000, timeout_ns: 1_000_000, delay_scale_ns: 10, ..TxgConfig::default() };
+    let (txgs, recorder) = manager(Arc::new(Pool::new(2)), config);
+    let threads: Vec<_> = (0..4)
+        .map(|_| {
+            let txgs = txgs.clone();
+            std::thread::spawn(move || {
+                let mut last = Txg(0);
+                for step in 0..2000 {
+                    let tx = txgs.assign(100).expect("assign");
+                    assert!(tx.txg() >= last, "txgs never go back");
+                    last = tx.txg();
+                    txgs.budget().charge(last, 100);
+                    drop(tx);
+                    if step % 500 == 0 {
+                        txgs.wait_synced(last).expect("sync");
+                        assert!(txgs.synced_txg() >= last);
+                    }
+                }
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().expect("a thread failed"));
+    txgs.stop().expect("stop");
+    assert_eq!(txgs.assign(0).err(), Some(DmuError::Stopped));
+    assert_eq!(txgs.dirty_bytes(), 0);
+    let synced = recorder.synced.lock().clone();
+    assert!(synced.windows(2).all(|pair| pair[1] == pair[0].next()), "every txg is synced once, in order");
+}
+
+/// If this fails, a pool whose disks fail hangs its users instead of telling them.
+#[test]
+fn a_failure_wakes_everybody_who_waits() {
+    let config = TxgConfig { dirty_data_max: 1000, ..TxgConfig::default() };
+    let (txgs, recorder) = manager(Arc::new(Pool::new(1)), config);
+    recorder.fail_at.store(11, Ordering::SeqCst);
+    let tx = txgs.assign(0).expect("assign");
+    txgs.budget().charge(tx.txg(), 999);
+    let waiters: Vec<_> = (0..3)
+        .map(|kind| {
+            let txgs = txgs.clone();
+            std::thread::spawn(move || match kind {
+                0 => txgs.wait_synced(Txg(11)).is_err(),
+                1 => txgs.assign(500).is_err(),
+                _ => txgs.wait_open(Txg(13)).is_err(),
+            })
+        })
+        .collect();
+    drop(tx);
+    for waiter in waiters {
+        assert!(waiter.join().expect("a waiter failed"));
+    }
+    assert!(txgs.stop().is_err());
+}
+
+/// If this fails, an idle file system keeps changes in memory for longer than five seconds.
+#[test]
+fn the_thread_syncs_on_its_own_after_the_timeout() {
+    let config = TxgConfig { timeout_ns: 2_000_000, ..TxgConfig::default() };
+    let (txgs, _) = manager(Arc::new(Pool::new(1)), config);
+    txgs.wait_open(Txg(12)).expect("open");
+    while txgs.synced_txg() < Txg(13) {
+        std::thread::yield_now();
+    }
+    txgs.stop().expect("stop");
+}
