@@ -60,6 +60,7 @@ impl Ring {
         rings.get(TURN.fetch_add(1, Ordering::Relaxed) % rings.len()).cloned()
     }
 
+    #[expect(clippy::disallowed_methods, reason = "one thread for all devices of the process, older than any executor")]
     fn start() -> Result<Arc<Ring>, DeviceError> {
         let bell = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)?;
         let ring = Arc::new(Ring { inbox: Mutex::default(), asleep: AtomicBool::new(false), bell });

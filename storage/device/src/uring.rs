@@ -115,6 +115,7 @@ fn finish_empty(io: DeviceIo) {
 }
 
 /// Discards on a thread of its own: the request waits for the device, and the ring's thread must not.
+#[expect(clippy::disallowed_methods, reason = "one thread for all devices of the process, older than any executor")]
 fn trim_in_background(file: Arc<File>, io: DeviceIo) {
     type Trim = (Arc<File>, DeviceIo);
     static TRIMS: OnceLock<Option<mpsc::Sender<Trim>>> = OnceLock::new();

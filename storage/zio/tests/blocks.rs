@@ -211,7 +211,7 @@ fn every_single_device_failure_is_survived_or_reported() {
                 let what = format!("{name} {form} failing operation {k}");
                 let txg = Txg(TXG.0 + k);
                 rig.faults.count.store(0, Ordering::Relaxed);
-                *rig.faults.fail.lock().unwrap() = [k].into();
+                *rig.faults.fail.lock() = [k].into();
                 let data = noise(k, 131_072);
                 let space = allocated(&rig);
                 match rig.write(WriteRequest { txg, ..request(data.clone(), 1) }) {
@@ -220,7 +220,7 @@ fn every_single_device_failure_is_survived_or_reported() {
                             Ok(back) => assert!(back == data, "{what}"),
                             Err(error) => assert!(name == "stripe" && error.kind == ErrorKind::Io, "{what}: {error}"),
                         }
-                        rig.faults.fail.lock().unwrap().clear();
+                        rig.faults.fail.lock().clear();
                         assert!(rig.read(&bp).is_ok_and(|back| back == data), "{what}: afterwards");
                         assert!(rig.scrub(&bp).is_ok_and(|back| back == data), "{what}: scrub afterwards");
                         rig.zio.free(txg, &bp);

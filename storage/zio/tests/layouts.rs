@@ -67,7 +67,7 @@ fn every_tolerable_set_of_bad_leaves_reads_right_and_heals() {
                         assert!(rig.read(&bp).is_ok_and(|back| back == data), "{what}: corrupt");
                         assert!(rig.scrub(&bp).is_ok(), "{what}: scrub");
                         let healed = rig.devices.iter().all(|device| {
-                            device.reads.lock().unwrap().clear();
+                            device.reads.lock().clear();
                             true
                         }) && rig.scrub(&bp).is_ok()
                             && same_where_read(&rig, &intact);
@@ -86,7 +86,7 @@ fn every_tolerable_set_of_bad_leaves_reads_right_and_heals() {
 fn same_where_read(rig: &Rig, intact: &[Vec<u8>]) -> bool {
     rig.devices.iter().zip(intact).all(|(device, bytes)| {
         let now = device.head();
-        device.reads.lock().unwrap().iter().all(|&(offset, length)| {
+        device.reads.lock().iter().all(|&(offset, length)| {
             let range = offset as usize - HEAD.start..(offset + length) as usize - HEAD.start;
             now[range.clone()] == bytes[range]
         })
@@ -127,8 +127,8 @@ fn beyond_parity_is_a_typed_error() {
 fn a_healthy_raidz_read_reads_data_columns_only() {
     let rig = Rig::new(inline(), &[(TopKind::Raidz(2), 5)], 12);
     let bp = rig.write(request(noise(1, 131_072), 0)).expect("a healthy pool takes a write");
-    rig.devices.iter().for_each(|device| device.reads.lock().unwrap().clear());
+    rig.devices.iter().for_each(|device| device.reads.lock().clear());
     rig.read(&bp).expect("a healthy pool reads");
-    let bytes: u64 = rig.devices.iter().flat_map(|device| device.reads.lock().unwrap().clone()).map(|(_, length)| length).sum();
+    let bytes: u64 = rig.devices.iter().flat_map(|device| device.reads.lock().clone()).map(|(_, length)| length).sum();
     assert_eq!(bytes, 131_072, "only the block's own bytes are read");
 }

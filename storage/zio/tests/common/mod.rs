@@ -3,13 +3,13 @@
 
 use abd::Abd;
 use device::{BlockDevice, DeviceError, DeviceFacts, DeviceIo, DeviceOp, MemDevice};
+use exec::Mutex;
 use exec::{Exec, Inline, Pool};
 use kstat::NoEvents;
 use metaslab::Allocator;
 use ondisk::{BlockId, BlockPtr, Bookmark, Level, ObjectId, ObjectType, ObjsetId, Txg};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vdev::{LeafId, TopKind, VdevTree};
 use zio::{Facts, FailMode, PoolView, ReadRequest, WriteRequest, Zio, ZioError};
@@ -50,13 +50,13 @@ impl BlockDevice for TestDevice {
     fn submit(&self, io: DeviceIo) {
         let number = self.faults.count.fetch_add(1, Ordering::Relaxed);
         if let DeviceOp::Read(_) = &io.op {
-            self.reads.lock().unwrap().push((io.offset, io.op.length_bytes()));
+            self.reads.lock().push((io.offset, io.op.length_bytes()));
         }
-        let dead = *self.dead.lock().unwrap();
+        let dead = *self.dead.lock();
         if let Some(error) = dead {
             return io.fail(error);
         }
-        if self.faults.fail.lock().unwrap().contains(&number) {
+        if self.faults.fail.lock().contains(&number) {
             return io.fail(DeviceError::Io);
         }
         self.mem.submit(io);
@@ -155,11 +155,11 @@ impl Rig {
     }
     pub fn kill(&self, leaves: &[usize], error: DeviceError) {
         for &leaf in leaves {
-            *self.devices[leaf].dead.lock().unwrap() = Some(error);
+            *self.devices[leaf].dead.lock() = Some(error);
         }
     }
     pub fn revive(&self) {
-        self.devices.iter().for_each(|device| *device.dead.lock().unwrap() = None);
+        self.devices.iter().for_each(|device| *device.dead.lock() = None);
     }
     pub fn checksum_errors(&self, leaf: usize) -> u64 {
         self.zio.leaf_stats(LeafId(leaf as u32)).counts().checksum_errors
