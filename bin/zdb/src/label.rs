@@ -7,7 +7,7 @@ use crate::{date, stats};
 use kernels::checksum::{Verifier, verify_embedded};
 use nvlist::NvList;
 use ondisk::names::{config, pool_state};
-use ondisk::{Checksum, SECTOR_SHIFT, Uberblock, label};
+use ondisk::{Checksum, L2arcHeader, SECTOR_SHIFT, Uberblock, label};
 use std::fmt::Write;
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
@@ -90,7 +90,7 @@ pub fn dump(device: &Device, options: Options) -> (String, u8) {
     }
     let is_cache = |list: &NvList| list.get_u64(config::POOL_STATE) == Some(pool_state::L2CACHE);
     if labels.iter().flatten().filter_map(|label| label.config.as_ref()).any(is_cache) {
-        line(&mut out, format_args!("L2ARC device header not shown\n"));
+        dump_cache_header(&mut out, device);
     }
     if options.quiet {
         out.clear();
@@ -168,6 +168,39 @@ fn dump_uberblocks(out: &mut String, labels: &mut [Option<Label>], index: usize,
         dump_uberblock(out, &uberblock, options.uberblocks >= 4);
         line(out, format_args!("        labels = {}", numbers(&holders)));
     }
+}
+
+/// The header of a cache device (OpenZFS: `dump_l2arc_header`).
+fn dump_cache_header(out: &mut String, device: &Device) {
+    const RULE: &str = "------------------------------------";
+    let mut raw = [0; L2arcHeader::SIZE];
+    let read = device.file.read_exact_at(&mut raw, label::LABEL_START_BYTES).ok();
+    let Some(header) = read.and_then(|()| L2arcHeader::detect(&raw)) else {
+        return line(out, format_args!("L2ARC device header not found\n"));
+    };
+    line(out, format_args!("{RULE}\nL2ARC device header\n{RULE}"));
+    let fields = [
+        ("magic", header.dh_magic),
+        ("version", header.dh_version),
+        ("pool_guid", header.dh_spa_guid),
+        ("flags", header.dh_flags),
+        ("start_lbps[0]", header.dh_start_lbps[0].lbp_daddr),
+        ("start_lbps[1]", header.dh_start_lbps[1].lbp_daddr),
+        ("log_blk_ent", header.dh_log_entries),
+        ("start", header.dh_start),
+        ("end", header.dh_end),
+        ("evict", header.dh_evict),
+        ("lb_asize_refcount", header.dh_lb_asize),
+        ("lb_count_refcount", header.dh_lb_count),
+        ("trim_action_time", header.dh_trim_action_time),
+        ("trim_state", header.dh_trim_state),
+    ];
+    for (name, value) in fields {
+        line(out, format_args!("    {name}: {value}"));
+    }
+    line(out, format_args!("\n{RULE}\nL2ARC device log blocks\n{RULE}"));
+    let blocks = if header.dh_start_lbps[0].lbp_daddr == 0 { "No log blocks to read" } else { "log blocks are not shown" };
+    line(out, format_args!("{blocks}\n"));
 }
 
 /// The fields of an uberblock (OpenZFS: `dump_uberblock`).

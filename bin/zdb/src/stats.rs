@@ -12,6 +12,8 @@ struct Stats {
     integers: NvList,
     strings: NvList,
     booleans: NvList,
+    /// Numbers of types that are not counted.
+    skipped: Vec<i32>,
 }
 
 fn packed_bytes(list: &NvList) -> usize {
@@ -37,7 +39,7 @@ fn collect(list: &NvList, stats: &mut Stats) {
                     }
                 }
             }
-            _ => {}
+            other => stats.skipped.push(other.type_number()),
         }
     }
 }
@@ -45,7 +47,16 @@ fn collect(list: &NvList, stats: &mut Stats) {
 /// The table for a config in an area of `capacity` bytes; `detailed` adds how many leaves would still fit.
 pub fn dump(config: &NvList, capacity: usize, detailed: bool) -> String {
     let free = || NvList::with_flags(0);
-    let mut stats = Stats { lists: 0, leaves: 0, leaf_largest: 0, leaf_total: 0, integers: free(), strings: free(), booleans: free() };
+    let mut stats = Stats {
+        lists: 0,
+        leaves: 0,
+        leaf_largest: 0,
+        leaf_total: 0,
+        integers: free(),
+        strings: free(),
+        booleans: free(),
+        skipped: Vec::new(),
+    };
     collect(config, &mut stats);
     let total = packed_bytes(config);
     let empty = packed_bytes(&free());
@@ -54,6 +65,9 @@ pub fn dump(config: &NvList, capacity: usize, detailed: bool) -> String {
     let unused = capacity.saturating_sub(total);
     // Writing to a String cannot fail.
     let _ = writeln!(out, "  {total} bytes used, {unused} bytes free (using {:4.1}%)\n", percent(total, capacity));
+    for kind in &stats.skipped {
+        let _ = writeln!(out, "skip type {kind}!");
+    }
     let mut rest = total;
     for (title, list) in [("integers:", &stats.integers), ("strings:", &stats.strings), ("booleans:", &stats.booleans)] {
         let bytes = packed_bytes(list) - empty;

@@ -36,10 +36,12 @@ pub const LABEL_START_BYTES: u64 = 4 << 20;
 /// Bytes after the last allocatable byte: two labels.
 pub const LABEL_END_BYTES: u64 = 512 << 10;
 
-/// Offset on the device of label `index` (0–3). `device_bytes` is used as it is rounded by [`usable_bytes`].
+/// Offset on the device of label `index` (0–3), of a device of `device_bytes` rounded by [`usable_bytes`].
+///
+/// On a device too small for four labels the last ones coincide with the first, or lie past any end.
 pub fn label_offset(device_bytes: u64, index: usize) -> u64 {
-    let within = (index as u64 % 4) * LABEL_BYTES as u64;
-    if index < 2 { within } else { usable_bytes(device_bytes).saturating_sub(4 * LABEL_BYTES as u64) + within }
+    let labels = |count: usize| (count * LABEL_BYTES) as u64;
+    if index < 2 { labels(index) } else { usable_bytes(device_bytes).wrapping_sub(labels(LABELS.saturating_sub(index))) }
 }
 /// A device's size rounded down to whole labels: what OpenZFS uses of it (`vdev_open`: `P2ALIGN(osize, sizeof (vdev_label_t))`).
 pub fn usable_bytes(device_bytes: u64) -> u64 {
