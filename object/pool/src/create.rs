@@ -17,10 +17,10 @@ use dmu::{ObjsetProps, Tx, TxgConfig, TxgManager};
 use dsl::{CreateDataset, DslPool, Mos, PoolServices};
 use exec::{Exec, Mutex, RwLock};
 use metaslab::Allocator;
-use ondisk::{Guid, ObjectId, ObjectType, Txg, Uberblock};
+use ondisk::{Guid, ObjectId, Txg, Uberblock};
 use std::sync::Arc;
 use vdev::{Leaf, LeafId, LeafKind, Node, NodeKind, TopKind, TopVdev, VdevTree};
-use zap::{CreateOptions, Value, Zap};
+use zap::{Value, Zap};
 use zio::{FailMode, Zio};
 
 /// One device of a new pool.
