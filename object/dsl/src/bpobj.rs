@@ -57,13 +57,6 @@ impl Bpobj {
         }
     }
 
-    /// Pointer number `index`.
-    fn pointer(&self, index: u64) -> Result<BlockPtr, DslError> {
-        let mut raw = [0; POINTER_BYTES as usize];
-        self.dnode.read(index * POINTER_BYTES, &mut raw)?;
-        Ok(BlockPtr::decode(&raw, true))
-    }
-
     /// Appends pointers with one write and one change of the sums (OpenZFS: `bpobj_enqueue`).
     pub(crate) fn enqueue(&mut self, meta: &Meta, bps: &[BlockPtr], tx: &Tx) -> Result<(), DslError> {
         if bps.is_empty() {
@@ -291,19 +284,6 @@ impl Meta {
         let mut raw = [0; 8];
         self.hold(list.phys.bpo_subobjs)?.read((list.phys.bpo_num_subobjs - 1) * 8, &mut raw)?;
         Ok(u64::from_le_bytes(raw))
-    }
-
-    /// Calls `each` on every pointer of the list and of those it references.
-    pub(crate) fn bpobj_for_each(&self, object: u64, each: &mut dyn FnMut(&BlockPtr)) -> Result<(), DslError> {
-        let mut waiting = vec![object];
-        while let Some(object) = waiting.pop() {
-            let list = Bpobj::open(self, object)?;
-            for index in 0..list.phys.bpo_num_blkptrs {
-                each(&list.pointer(index)?);
-            }
-            waiting.extend(self.subobjs(&list)?);
-        }
-        Ok(())
     }
 }
 

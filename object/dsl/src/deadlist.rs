@@ -194,9 +194,4 @@ impl<'m> Deadlist<'m> {
         }
         self.meta.free_object(self.zap.object().0, tx)
     }
-
-    /// Every list, by key.
-    pub(crate) fn lists(&self) -> &BTreeMap<u64, u64> {
-        &self.tree
-    }
 }

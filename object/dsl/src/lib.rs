@@ -35,6 +35,9 @@ pub mod prop;
 mod space;
 mod traverse;
 
+#[cfg(test)]
+mod tests;
+
 pub use error::DslError;
 pub use handle::{DatasetHandle, DatasetSpace, TxSpace};
 pub use pool::{CreateDataset, DatasetInit, DslPool, Mos, SnapshotEntry};

@@ -246,7 +246,7 @@ fn table_blocks(header: &Header, first: u64, count: u64) -> Vec<u64> {
     let mut blocks: Vec<u64> = (table_place(header, first).0..=table_place(header, last).0).collect();
     if header.table.next_block != 0 {
         let per_block = header.block_shift - 3;
-        blocks.extend((2 * first >> per_block..=(2 * last + 1) >> per_block).map(|at| header.table.next_block + at));
+        blocks.extend(((2 * first) >> per_block..=(2 * last + 1) >> per_block).map(|at| header.table.next_block + at));
     }
     blocks
 }

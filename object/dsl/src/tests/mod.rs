@@ -1,0 +1,238 @@
+//! Tests on an in-memory block store: a small pool that syncs datasets, tasks and MOS, and checks of space and leaks.
+
+mod model;
+mod naming;
+mod properties;
+
+use crate::pool::{CreateDataset, Mos};
+use crate::traverse::Traverse;
+use crate::{DslError, DslPool, HistoryEvent, PoolServices, PoolSpace, features};
+use dmu::testing::MemBlockIo;
+use dmu::{NewObject, Objset, ObjsetProps, SyncError, Tx, TxgConfig, TxgManager, TxgSync};
+use exec::Mutex;
+use ondisk::{BlockPtr, Compression, ObjectId, ObjectType, ObjsetType, Txg};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// The pool's services in memory.
+pub(super) struct Services {
+    refs: Mutex<BTreeMap<String, i64>>,
+    pub(super) events: Mutex<Vec<HistoryEvent>>,
+    pub(super) space: Mutex<PoolSpace>,
+}
+
+impl PoolServices for Services {
+    fn pool_name(&self) -> String {
+        "tank".to_string()
+    }
+    fn feature_enabled(&self, _guid: &str) -> bool {
+        true
+    }
+    fn feature_refs(&self, guid: &str) -> u64 {
+        self.refs.lock().get(guid).copied().unwrap_or(0) as u64
+    }
+    fn feature_add(&self, guid: &'static str, delta: i64, tx: &Tx) -> Result<(), DslError> {
+        assert!(tx.is_syncing(), "features change in syncing context only");
+        let mut refs = self.refs.lock();
+        let count = refs.entry(guid.to_string()).or_default();
+        *count += delta;
+        assert!(*count >= 0, "feature {guid} was given up more often than taken");
+        Ok(())
+    }
+    fn space(&self) -> PoolSpace {
+        *self.space.lock()
+    }
+    fn history(&self, event: HistoryEvent, _tx: &Tx) {
+        self.events.lock().push(event);
+    }
+    fn objset_props(&self) -> ObjsetProps {
+        ObjsetProps::default()
+    }
+}
+
+/// The smallest pool that syncs.
+pub(super) struct TestPool {
+    pub(super) io: Arc<MemBlockIo>,
+    pub(super) services: Arc<Services>,
+    pub(super) txgs: Arc<TxgManager>,
+    pub(super) dsl: Arc<DslPool>,
+}
+
+struct Syncer(Arc<DslPool>);
+
+impl TxgSync for Syncer {
+    fn sync_txg(&self, txg: Txg) -> Result<(), SyncError> {
+        let dsl = &self.0;
+        dsl.sync_datasets(txg)?;
+        dsl.run_sync_tasks(txg)?;
+        dsl.sync_datasets(txg)?;
+        dsl.sync_frees(txg, 7)?;
+        for _ in 0..12 {
+            dsl.sync_mos_usage(txg)?;
+            if !dsl.mos().is_dirty(txg) {
+                return Ok(());
+            }
+            dsl.mos().sync(txg)?;
+        }
+        Err(SyncError::Pool)
+    }
+}
+
+fn start(io: &Arc<MemBlockIo>, synced: Txg) -> Arc<TxgManager> {
+    TxgManager::new(dmu::BlockIo::exec(io).clone(), synced, TxgConfig::default())
+}
+
+pub(super) fn filesystem() -> CreateDataset {
+    with_props(&[])
+}
+
+pub(super) fn with_props(properties: &[(&str, &str)]) -> CreateDataset {
+    let properties = properties.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+    let init = |objset: &Arc<Objset>, tx: &Tx| {
+        let master = zap::CreateOptions { claim: Some(ObjectId(1)), ..zap::CreateOptions::new(ObjectType::MASTER_NODE) };
+        zap::create_with(objset, master, tx)?;
+        Ok(())
+    };
+    CreateDataset { kind: ObjsetType::ZFS, properties, init: Box::new(init) }
+}
+
+impl TestPool {
+    pub(super) fn create(seed: u64) -> TestPool {
+        let io = MemBlockIo::inline(seed);
+        let services = Arc::new(Services {
+            refs: Mutex::default(),
+            events: Mutex::default(),
+            space: Mutex::new(PoolSpace { usable_bytes: 1 << 40, slop_bytes: 1 << 30, deferred_bytes: 0 }),
+        });
+        let txgs = start(&io, Txg(3));
+        let tx = Tx::syncing(Txg::INITIAL);
+        let mos = Mos::create(Arc::new(io.clone()), ObjsetProps::mos(), &tx).expect("a MOS");
+        let dsl = DslPool::create(mos, services.clone(), txgs.clone(), &tx).expect("a pool");
+        dsl.create_root(filesystem(), &tx).expect("a root dataset");
+        txgs.start(Arc::new(Syncer(dsl.clone())));
+        let pool = TestPool { io, services, txgs, dsl };
+        pool.sync();
+        pool
+    }
+
+    pub(super) fn sync(&self) {
+        self.txgs.wait_synced(self.txgs.open_txg()).expect("syncs");
+    }
+
+    /// Syncs until nothing waits to be freed.
+    pub(super) fn drain(&self) {
+        self.sync();
+        while self.dsl.has_frees() {
+            self.sync();
+        }
+    }
+
+    /// Forgets all memory and opens from the root pointer.
+    pub(super) fn reopen(self) -> TestPool {
+        let synced = self.txgs.open_txg();
+        self.txgs.stop().expect("stops");
+        let root = self.dsl.mos().root_bp();
+        let TestPool { io, services, .. } = self;
+        let txgs = start(&io, synced);
+        let mos = Mos::open(Arc::new(io.clone()), root, ObjsetProps::mos()).expect("the MOS opens");
+        let dsl = DslPool::open(mos, services.clone(), txgs.clone()).expect("the pool opens");
+        txgs.start(Arc::new(Syncer(dsl.clone())));
+        TestPool { io, services, txgs, dsl }
+    }
+
+    /// Every dataset with its full name: heads and snapshots.
+    fn all_datasets(&self) -> Vec<(String, u64)> {
+        let mut found = Vec::new();
+        let mut waiting = vec!["tank".to_string()];
+        while let Some(name) = waiting.pop() {
+            let head = self.dsl.find(&name).expect("exists");
+            found.push((name.clone(), head.object));
+            for entry in self.dsl.snapshots(&name).expect("lists") {
+                found.push((format!("{name}@{}", entry.name), entry.object));
+            }
+            waiting.extend(self.dsl.children(&name).expect("lists").into_iter().map(|child| format!("{name}/{child}")));
+        }
+        found
+    }
+
+    fn reachable(&self, object: u64, root: &BlockPtr) -> BTreeMap<u64, u64> {
+        let mut blocks = BTreeMap::new();
+        let io: Arc<dyn dmu::BlockIo> = Arc::new(self.io.clone());
+        Traverse::run(&*io, object, root, 0, &mut |bp| {
+            if !bp.is_embedded() {
+                blocks.insert(bp.dva(0).offset, bp.asize());
+            }
+            Ok(())
+        })
+        .expect("walks");
+        blocks
+    }
+
+    /// Nothing leaks, nothing is freed that is referenced, and every counter of space is right. Call it drained.
+    pub(super) fn check(&self) {
+        assert_eq!(self.io.violations(), Vec::<&str>::new());
+        let datasets = self.all_datasets();
+        let blocks: BTreeMap<u64, BTreeMap<u64, u64>> = datasets
+            .iter()
+            .map(|(_, object)| (*object, self.reachable(*object, &self.dsl.dataset(*object).expect("loads").phys().ds_bp)))
+            .collect();
+        let mos = self.reachable(0, &self.dsl.mos().root_bp());
+        let mut all: BTreeSet<u64> = blocks.values().flat_map(|blocks| blocks.keys()).copied().collect();
+        all.extend(mos.keys());
+        assert_eq!(self.io.live_blocks(), all, "blocks in the store are those that can be reached");
+        for (name, object) in &datasets {
+            self.check_dataset(name, *object, &blocks);
+        }
+        let data: u64 = blocks.values().flat_map(|blocks| blocks.iter()).collect::<BTreeMap<_, _>>().values().copied().sum();
+        let root = self.dsl.find_dir("tank").expect("exists").phys();
+        assert_eq!(root.dd_used_bytes, data + mos.values().sum::<u64>(), "the root directory counts every block once");
+        assert_eq!(self.dsl.freeing_bytes(), 0);
+    }
+
+    /// Unique is what neither the previous snapshot nor the next one (or the head) has; clones don't count.
+    fn check_dataset(&self, name: &str, object: u64, blocks: &BTreeMap<u64, BTreeMap<u64, u64>>) {
+        let own = &blocks[&object];
+        let dataset = self.dsl.dataset(object).expect("loads");
+        let phys = dataset.phys();
+        assert_eq!(phys.ds_referenced_bytes, own.values().sum::<u64>(), "referenced bytes of {name}");
+        let shared = |offset: &u64| {
+            let neighbours = [phys.ds_prev_snap_obj, phys.ds_next_snap_obj];
+            neighbours.iter().any(|object| blocks.get(object).is_some_and(|blocks| blocks.contains_key(offset)))
+        };
+        let unique: u64 = own.iter().filter(|(offset, _)| !shared(offset)).map(|(_, bytes)| bytes).sum();
+        assert_eq!(phys.ds_unique_bytes, unique, "unique bytes of {name}");
+        let dir = dataset.dir.phys();
+        assert_eq!(dir.dd_used_breakdown.iter().sum::<u64>(), dir.dd_used_bytes, "kinds of space of {name} add up");
+    }
+
+    /// Features count exactly the datasets that list them.
+    pub(super) fn check_features(&self) {
+        let mut wanted: BTreeMap<&str, u64> = BTreeMap::new();
+        for (_, object) in self.all_datasets() {
+            let bits = self.dsl.dataset(object).expect("loads").features();
+            for guid in features::PER_DATASET.iter().filter(|guid| bits & features::bit(guid) != 0) {
+                *wanted.entry(guid).or_default() += 1;
+            }
+        }
+        for guid in features::PER_DATASET {
+            assert_eq!(self.services.feature_refs(guid), wanted.get(guid).copied().unwrap_or(0), "{guid}");
+        }
+    }
+}
+
+/// Writes `data` into an object of a dataset, making the object when it is 0; gives its number.
+pub(super) fn write(pool: &TestPool, name: &str, object: u64, offset: u64, data: &[u8]) -> Result<u64, DslError> {
+    let handle = pool.dsl.hold(name)?;
+    let objset = handle.objset()?;
+    let tx = handle.assign(crate::TxSpace::Writes(data.len() as u64))?;
+    let dnode = if object == 0 {
+        let new = NewObject { block_size: 4096, indirect_shift: 12, ..NewObject::new(ObjectType::PLAIN_FILE_CONTENTS) };
+        let dnode = objset.allocate_object(new, &tx)?;
+        dnode.set_compression(Compression::OFF, &tx)?;
+        dnode
+    } else {
+        objset.hold(ObjectId(object))?
+    };
+    dnode.write(offset, data, &tx)?;
+    Ok(dnode.object().0)
+}

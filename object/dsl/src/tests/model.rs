@@ -1,0 +1,227 @@
+//! Random programs of writes, snapshots, clones, destroys and renames against a model of contents, with every counter of
+//! space recomputed from the blocks.
+
+use super::{TestPool, filesystem, write};
+use crate::DslError;
+use ondisk::ObjectId;
+use std::collections::BTreeMap;
+
+type Content = BTreeMap<u64, Vec<u8>>;
+
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+    fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit
+    }
+    fn pick<'a>(&mut self, names: &'a [String]) -> &'a str {
+        &names[self.below(names.len() as u64) as usize]
+    }
+}
+
+/// What must be where: heads and snapshots by full name.
+#[derive(Default)]
+struct Model {
+    contents: BTreeMap<String, Content>,
+    /// Clone → origin snapshot.
+    origins: BTreeMap<String, String>,
+    serial: u64,
+}
+
+impl Model {
+    fn heads(&self) -> Vec<String> {
+        self.contents.keys().filter(|name| !name.contains('@')).cloned().collect()
+    }
+    fn snapshots(&self) -> Vec<String> {
+        self.contents.keys().filter(|name| name.contains('@')).cloned().collect()
+    }
+    fn fresh(&mut self, prefix: &str) -> String {
+        self.serial += 1;
+        format!("{prefix}{}", self.serial)
+    }
+    fn is_origin(&self, snapshot: &str) -> bool {
+        self.origins.values().any(|origin| origin == snapshot)
+    }
+}
+
+fn step(pool: &TestPool, model: &mut Model, random: &mut Random) {
+    match random.below(20) {
+        0..=8 => write_something(pool, model, random),
+        9 => {
+            let name = format!("{}/{}", random.pick(&model.heads()), model.fresh("f"));
+            pool.dsl.create_dataset(&name, filesystem()).expect("creates");
+            model.contents.insert(name, Content::new());
+        }
+        10..=12 => {
+            let head = random.pick(&model.heads()).to_string();
+            let name = format!("{head}@{}", model.fresh("s"));
+            pool.dsl.snapshot(std::slice::from_ref(&name), Vec::new()).expect("takes a snapshot");
+            let content = model.contents[&head].clone();
+            model.contents.insert(name, content);
+        }
+        13..=14 => destroy_snapshot(pool, model, random),
+        15 => clone(pool, model, random),
+        16..=17 => destroy_head(pool, model, random),
+        18 => rename(pool, model, random),
+        _ => pool.sync(),
+    }
+}
+
+fn write_something(pool: &TestPool, model: &mut Model, random: &mut Random) {
+    let head = random.pick(&model.heads()).to_string();
+    let content = &model.contents[&head];
+    let known: Vec<u64> = content.keys().copied().collect();
+    let object = if known.len() < 4 { 0 } else { known[random.below(known.len() as u64) as usize] };
+    let offset = random.below(40) * 1024;
+    let data = vec![1 + random.below(255) as u8; 1 + random.below(9000) as usize];
+    let object = write(pool, &head, object, offset, &data).expect("writes");
+    let file = model.contents.get_mut(&head).expect("known").entry(object).or_default();
+    let end = offset as usize + data.len();
+    if file.len() < end {
+        file.resize(end, 0);
+    }
+    file[offset as usize..end].copy_from_slice(&data);
+}
+
+fn destroy_snapshot(pool: &TestPool, model: &mut Model, random: &mut Random) {
+    let snapshots = model.snapshots();
+    if snapshots.is_empty() {
+        return;
+    }
+    let name = random.pick(&snapshots).to_string();
+    let result = pool.dsl.destroy_snapshots(std::slice::from_ref(&name), false);
+    if model.is_origin(&name) {
+        assert_eq!(result, Err(DslError::HasClones));
+    } else {
+        assert_eq!(result, Ok(()));
+        model.contents.remove(&name);
+    }
+}
+
+fn clone(pool: &TestPool, model: &mut Model, random: &mut Random) {
+    let snapshots = model.snapshots();
+    if snapshots.is_empty() {
+        return;
+    }
+    let origin = random.pick(&snapshots).to_string();
+    let name = format!("tank/{}", model.fresh("c"));
+    pool.dsl.clone_snapshot(&name, &origin, Vec::new()).expect("clones");
+    let content = model.contents[&origin].clone();
+    model.contents.insert(name.clone(), content);
+    model.origins.insert(name, origin);
+}
+
+fn destroy_head(pool: &TestPool, model: &mut Model, random: &mut Random) {
+    let heads: Vec<String> = model.heads().into_iter().filter(|name| name != "tank").collect();
+    if heads.is_empty() {
+        return;
+    }
+    let name = random.pick(&heads).to_string();
+    let result = pool.dsl.destroy_dataset(&name);
+    if model.contents.keys().any(|other| other.starts_with(&format!("{name}@"))) {
+        assert_eq!(result, Err(DslError::HasSnapshots));
+    } else if model.contents.keys().any(|other| other.starts_with(&format!("{name}/"))) {
+        assert_eq!(result, Err(DslError::HasChildren));
+    } else {
+        assert_eq!(result, Ok(()));
+        model.contents.remove(&name);
+        model.origins.remove(&name);
+    }
+}
+
+fn rename(pool: &TestPool, model: &mut Model, random: &mut Random) {
+    let heads: Vec<String> = model.heads().into_iter().filter(|name| name != "tank").collect();
+    if heads.is_empty() {
+        return;
+    }
+    let from = random.pick(&heads).to_string();
+    let parent = random.pick(&model.heads()).to_string();
+    let to = format!("{parent}/{}", model.fresh("r"));
+    let result = pool.dsl.rename(&from, &to);
+    if parent == from || parent.starts_with(&format!("{from}/")) {
+        assert_eq!(result, Err(DslError::BadName));
+        return;
+    }
+    assert_eq!(result, Ok(()));
+    let moved = |name: &str| match name.strip_prefix(&from) {
+        Some(rest) if rest.is_empty() || rest.starts_with(['/', '@']) => format!("{to}{rest}"),
+        _ => name.to_string(),
+    };
+    model.contents = std::mem::take(&mut model.contents).into_iter().map(|(name, content)| (moved(&name), content)).collect();
+    model.origins = std::mem::take(&mut model.origins).into_iter().map(|(name, origin)| (moved(&name), moved(&origin))).collect();
+}
+
+fn compare(pool: &TestPool, model: &Model) {
+    let mut names: Vec<String> = pool.all_datasets().into_iter().map(|(name, _)| name).collect();
+    names.sort();
+    assert_eq!(names, model.contents.keys().cloned().collect::<Vec<String>>());
+    for (name, content) in &model.contents {
+        let objset = pool.dsl.hold(name).expect("exists").objset().expect("opens");
+        for (object, bytes) in content {
+            let mut read = vec![0; bytes.len()];
+            objset.hold(ObjectId(*object)).expect("exists").read(0, &mut read).expect("reads");
+            assert!(read == *bytes, "contents of object {object} in {name}");
+        }
+    }
+}
+
+/// What users lose when this fails: files, snapshots, or space that never comes back.
+#[test]
+fn random_programs_match_the_model() {
+    let seeds = std::env::var("DSL_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(6);
+    for seed in 0..seeds {
+        let mut random = Random(seed);
+        let mut pool = TestPool::create(seed);
+        let mut model = Model::default();
+        model.contents.insert("tank".to_string(), Content::new());
+        for index in 0..120 {
+            step(&pool, &mut model, &mut random);
+            if index % 5 == 4 {
+                pool.drain();
+                pool.check();
+            }
+            if index % 20 == 19 {
+                pool = pool.reopen();
+                pool.drain();
+                pool.check();
+                compare(&pool, &model);
+            }
+        }
+        pool.check_features();
+    }
+}
+
+/// A pool that was emptied again must be as empty as before: nothing of destroyed datasets stays behind.
+#[test]
+fn everything_comes_back() {
+    let pool = TestPool::create(1);
+    pool.drain();
+    let objects = pool.dsl.mos().object_count();
+    for round in 0..3 {
+        pool.dsl.create_dataset("tank/a", filesystem()).expect("creates");
+        let mut object = 0;
+        for index in 0..6u64 {
+            object = write(&pool, "tank/a", object, index * 4096, &[index as u8 + 1; 20000]).expect("writes");
+            pool.dsl.snapshot(&[format!("tank/a@{index}")], Vec::new()).expect("snapshots");
+        }
+        pool.dsl.clone_snapshot("tank/b", "tank/a@3", Vec::new()).expect("clones");
+        write(&pool, "tank/b", object, 0, &[77; 50000]).expect("writes");
+        assert_eq!(pool.dsl.destroy_snapshots(&["tank/a@3".to_string()], false), Err(DslError::HasClones));
+        pool.dsl.destroy_snapshots(&["tank/a@3".to_string()], true).expect("is marked");
+        pool.dsl.destroy_dataset("tank/b").expect("destroys the clone and the marked snapshot");
+        assert_eq!(pool.dsl.hold("tank/a@3").map(|_| ()), Err(DslError::NotFound));
+        let rest: Vec<String> = [0, 1, 2, 4, 5].map(|index| format!("tank/a@{index}")).to_vec();
+        pool.dsl.destroy_snapshots(&rest, false).expect("destroys");
+        pool.dsl.destroy_dataset("tank/a").expect("destroys");
+        pool.drain();
+        pool.check();
+        assert_eq!(pool.dsl.mos().object_count(), objects, "round {round}");
+    }
+}
