@@ -90,10 +90,24 @@ pub struct Space {
     pub objects_available: u64,
 }
 
+/// What a transaction is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TxKind {
+    /// May need more space: refused when the pool or a quota is full.
+    Writes,
+    /// Frees more than it writes: must work when nothing else does.
+    Frees,
+}
+
 /// Where the space of a file system is known (the dataset).
 pub trait SpaceSource: Send + Sync {
     /// Space now.
     fn space(&self) -> Space;
+    /// Opens a transaction that dirties up to `bytes`, or says that there is no space for it.
+    fn assign(&self, txgs: &Arc<TxgManager>, bytes: u64, kind: TxKind) -> Result<Tx, ZplError> {
+        let _ = kind;
+        Ok(txgs.assign(bytes)?)
+    }
 }
 
 struct Entry {
@@ -250,7 +264,21 @@ impl Zfs {
 
     /// Opens a transaction; may wait.
     pub(crate) fn assign(&self, bytes: u64) -> Result<Tx, ZplError> {
-        Ok(self.txgs.as_ref().ok_or(ZplError::ReadOnly)?.assign(bytes)?)
+        self.assign_for(bytes, TxKind::Writes)
+    }
+
+    /// Opens a transaction for something that gives space back.
+    pub(crate) fn assign_frees(&self, bytes: u64) -> Result<Tx, ZplError> {
+        self.assign_for(bytes, TxKind::Frees)
+    }
+
+    fn assign_for(&self, bytes: u64, kind: TxKind) -> Result<Tx, ZplError> {
+        let txgs = self.txgs.as_ref().ok_or(ZplError::ReadOnly)?;
+        let source = self.space.read().clone();
+        match source {
+            Some(source) => source.assign(txgs, bytes, kind),
+            None => Ok(txgs.assign(bytes)?),
+        }
     }
 
     pub(crate) fn check_writable(&self) -> Result<(), ZplError> {
@@ -353,7 +381,7 @@ impl Zfs {
         if znode.state.lock().unlinked {
             return self.delete_object(znode);
         }
-        let tx = self.assign(TX_NAMES)?;
+        let tx = self.assign_frees(TX_NAMES)?;
         znode.update(&self.sa, &tx, |_| ())
     }
 
@@ -370,7 +398,7 @@ impl Zfs {
             0 => None,
             object => self.node(ObjectId(object)).ok(),
         };
-        let tx = self.assign(TX_NAMES)?;
+        let tx = self.assign_frees(TX_NAMES)?;
         if let Some(directory) = &xattr {
             self.mark_unlinked(directory, &tx)?;
         }
@@ -389,7 +417,7 @@ impl Zfs {
         let mut end = size;
         while end > FREE_CHUNK {
             let start = (end - 1) / FREE_CHUNK * FREE_CHUNK;
-            let tx = self.assign(TX_NAMES)?;
+            let tx = self.assign_frees(TX_NAMES)?;
             znode.dnode.free_range(start, u64::MAX, &tx)?;
             end = start;
         }
@@ -428,7 +456,7 @@ impl Zfs {
                     count += 1;
                 }
                 // Freed already, its entry stayed: nothing to delete but the entry.
-                Err(ZplError::NotFound) => set.remove_int(object.0, &self.assign(TX_NAMES)?)?,
+                Err(ZplError::NotFound) => set.remove_int(object.0, &self.assign_frees(TX_NAMES)?)?,
                 Err(error) => return Err(error),
             }
         }

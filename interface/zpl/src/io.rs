@@ -182,8 +182,8 @@ impl Zfs {
             return Err(ZplError::NotPermitted);
         }
         let _guard = node.ranges.lock(&self.exec, 0..u64::MAX, true);
-        let tx = self.assign(self.objset.props().record_size as u64 + TX_NAMES)?;
-        let old = node.fields().size;
+        let (old, estimate) = (node.fields().size, self.objset.props().record_size as u64 + TX_NAMES);
+        let tx = if size < old { self.assign_frees(estimate)? } else { self.assign(estimate)? };
         if size < old {
             node.dnode.free_range(size, u64::MAX, &tx)?;
         } else {
@@ -209,7 +209,8 @@ impl Zfs {
             return Ok(());
         }
         let _guard = node.ranges.lock(&self.exec, 0..u64::MAX, true);
-        let tx = self.assign(2 * self.objset.props().record_size as u64 + TX_NAMES)?;
+        let estimate = 2 * self.objset.props().record_size as u64 + TX_NAMES;
+        let tx = if how == Allocate::Punch { self.assign_frees(estimate)? } else { self.assign(estimate)? };
         let old = node.fields().size;
         let extends = matches!(how, Allocate::Extend | Allocate::Zero) && end > old;
         if how != Allocate::Extend && offset < old {

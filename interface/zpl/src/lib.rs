@@ -28,7 +28,7 @@ mod znode;
 pub use accounting::Accounting;
 pub use ctldir::SnapshotSource;
 pub use error::ZplError;
-pub use fs::{CaseSensitivity, CreateOptions, Settings, Space, SpaceSource, Zfs};
+pub use fs::{CaseSensitivity, CreateOptions, Settings, Space, SpaceSource, TxKind, Zfs};
 pub use fuse_fs::ZplFuse;
 pub use io::{Allocate, FILE_BYTES_MAX, WriteData};
 pub use make::NewNode;

@@ -259,7 +259,7 @@ impl Zfs {
             _ => {}
         }
         Self::check_removable(&fields, &directory.fields())?;
-        let tx = self.assign(TX_NAMES)?;
+        let tx = self.assign_frees(TX_NAMES)?;
         self.drop_name(directory, &node, name, &tx)?;
         self.drop_link(&node, &tx)
     }
@@ -288,7 +288,7 @@ impl Zfs {
         })?;
         for (name, object) in names {
             let node = self.node(object)?;
-            let tx = self.assign(TX_NAMES)?;
+            let tx = self.assign_frees(TX_NAMES)?;
             self.drop_name(directory, &node, &name, &tx)?;
             self.drop_link(&node, &tx)?;
             drop(tx);
