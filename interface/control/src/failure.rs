@@ -1,0 +1,37 @@
+//! Turning the engine's typed errors into one clear message: what, why, next step.
+
+use control_api::{ErrorKind, Failure};
+use dsl::DslError;
+use std::fmt::Display;
+
+/// A failed dataset operation on `name`: `cannot VERB 'name': …`.
+pub fn dataset(verb: &str, name: &str, error: &DslError) -> Failure {
+    let failure = Failure::new(kind(error), format!("cannot {verb} '{name}'"), error.to_string());
+    match error {
+        DslError::HasChildren => failure.advise("use '-r' to destroy the following datasets too: its children and their snapshots"),
+        DslError::HasSnapshots => failure.advise("use '-r' to destroy its snapshots too"),
+        DslError::Busy => failure.advise("unmount it first, or see what has files open there (lsof, fuser)"),
+        DslError::NoSpace => failure.advise("destroy snapshots or files that are not needed, or add devices"),
+        DslError::Quota => failure.advise("raise the quota of the dataset or of its parents, or remove files"),
+        _ => failure,
+    }
+}
+
+fn kind(error: &DslError) -> ErrorKind {
+    match error {
+        DslError::NotFound => ErrorKind::NotFound,
+        DslError::Exists => ErrorKind::Exists,
+        DslError::Busy | DslError::HasChildren | DslError::HasSnapshots | DslError::HasClones => ErrorKind::Busy,
+        DslError::Quota | DslError::NoSpace => ErrorKind::NoSpace,
+        DslError::ReadOnly | DslError::ReadOnlyProperty => ErrorKind::Permission,
+        DslError::Unsupported => ErrorKind::Unsupported,
+        DslError::Corrupt { .. } => ErrorKind::Damaged,
+        DslError::Dmu(_) | DslError::Zap(_) | DslError::Sync(_) => ErrorKind::Io,
+        _ => ErrorKind::Invalid,
+    }
+}
+
+/// A failure of a given kind about `what`.
+pub fn because(kind: ErrorKind, what: impl Into<String>, why: impl Display) -> Failure {
+    Failure::new(kind, what, why.to_string())
+}

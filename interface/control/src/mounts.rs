@@ -1,0 +1,166 @@
+//! Mounted file systems: which dataset is where, and everything that keeps it there.
+
+use crate::failure::{self, because};
+use control_api::{ErrorKind, Failure};
+use dmu::{Objset, TxgManager};
+use dsl::{DatasetHandle, PropSource};
+use exec::{Exec, Mutex};
+use fuse::{MountOptions, Session};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use zpl::{Settings, SnapshotSource, Space, SpaceSource, Zfs, ZplError, ZplFuse};
+
+/// One mount; dropping it unmounts.
+struct Mounted {
+    session: Session,
+    zfs: Arc<Zfs>,
+    mountpoint: String,
+}
+
+/// The mounts of one pool.
+#[derive(Default)]
+pub struct Mounts {
+    by_name: Mutex<BTreeMap<String, Mounted>>,
+}
+
+/// How a file system is mounted.
+pub struct MountPlan {
+    /// Absolute path, altroot included.
+    pub mountpoint: String,
+    /// Refuse writes.
+    pub read_only: bool,
+    /// Refuse to cover a directory that has entries.
+    pub must_be_empty: bool,
+    /// Behaviour that follows properties.
+    pub settings: Settings,
+    /// Flags of the mount.
+    pub options: MountOptions,
+}
+
+struct Dataset(Arc<DatasetHandle>);
+
+impl SpaceSource for Dataset {
+    fn space(&self) -> Space {
+        let space = self.0.space();
+        let objects_used = self.0.objset().map_or(0, |objset| objset.object_count());
+        // As OpenZFS counts: one object per sector that is available.
+        Space { referenced: space.referenced, available: space.available, objects_used, objects_available: space.available >> 9 }
+    }
+}
+
+impl SnapshotSource for Dataset {
+    fn list(&self) -> Result<Vec<String>, ZplError> {
+        self.0.snapshots().map(|list| list.into_iter().map(|snapshot| snapshot.name).collect()).map_err(|_| ZplError::Io)
+    }
+
+    fn open(&self, name: &str) -> Result<Arc<Objset>, ZplError> {
+        self.0.hold_snapshot(name).and_then(|snapshot| snapshot.objset()).map_err(|_| ZplError::NotFound)
+    }
+}
+
+impl Mounts {
+    /// Where a dataset is mounted; a mount that somebody else removed is forgotten.
+    pub fn mountpoint(&self, name: &str) -> Option<String> {
+        let mut by_name = self.by_name.lock();
+        let is_alive = by_name.get(name)?.session.is_alive();
+        if !is_alive {
+            by_name.remove(name);
+        }
+        by_name.get(name).map(|mounted| mounted.mountpoint.clone())
+    }
+
+    /// Name and place of every mount.
+    pub fn list(&self) -> Vec<(String, String)> {
+        let names: Vec<String> = self.by_name.lock().keys().cloned().collect();
+        names.into_iter().filter_map(|name| self.mountpoint(&name).map(|place| (name, place))).collect()
+    }
+
+    /// The dataset mounted at this path.
+    pub fn find(&self, mountpoint: &str) -> Option<String> {
+        self.list().into_iter().find(|(_, place)| place == mountpoint).map(|(name, _)| name)
+    }
+
+    /// Mounts a file system.
+    pub fn mount(&self, exec: &Exec, handle: DatasetHandle, txgs: Option<Arc<TxgManager>>, plan: MountPlan) -> Result<(), Failure> {
+        let name = handle.name();
+        let what = format!("cannot mount '{name}'");
+        if let Some(place) = self.mountpoint(&name) {
+            return Err(because(ErrorKind::Busy, what, format!("filesystem already mounted at {place}")));
+        }
+        prepare_directory(&plan, &what)?;
+        let objset = handle.objset().map_err(|error| failure::dataset("mount", &name, &error))?;
+        let zfs = Zfs::open(&objset, txgs.filter(|_| !plan.read_only), plan.settings).map_err(|error| because(ErrorKind::Damaged, &*what, error))?;
+        let dataset = Arc::new(Dataset(Arc::new(handle)));
+        zfs.set_space_source(dataset.clone());
+        if !zfs.is_read_only() {
+            zfs.drain_unlinked().map_err(|error| because(ErrorKind::Io, &*what, error))?;
+        }
+        let snapshots: Option<Arc<dyn SnapshotSource>> = Some(dataset);
+        let handler = Arc::new(ZplFuse::new(zfs.clone(), snapshots));
+        let session = Session::mount(exec, handler, Path::new(&plan.mountpoint), &plan.options).map_err(|error| {
+            because(ErrorKind::Permission, &*what, error).advise("is /dev/fuse there, and may this user mount on that directory?")
+        })?;
+        self.by_name.lock().insert(name, Mounted { session, zfs, mountpoint: plan.mountpoint });
+        Ok(())
+    }
+
+    /// Unmounts; without `force` open files refuse it.
+    pub fn unmount(&self, name: &str, force: bool) -> Result<(), Failure> {
+        let what = format!("cannot unmount '{name}'");
+        let Some(mounted) = self.by_name.lock().remove(name) else {
+            return Err(because(ErrorKind::Invalid, what, "not currently mounted"));
+        };
+        // What is mounted below would be lost from sight.
+        if let Err(errno) = mounted.session.unmount(force) {
+            let place = mounted.mountpoint.clone();
+            self.by_name.lock().insert(name.to_string(), mounted);
+            return Err(because(ErrorKind::Busy, what, format!("{place}: {errno}")).advise("close the files that are open there, or use '-f'"));
+        }
+        mounted.session.join();
+        mounted.zfs.sync().map_err(|error| because(ErrorKind::Io, what, error))
+    }
+
+    /// Unmounts everything at or below these datasets, deepest first.
+    pub fn unmount_below(&self, name: &str, force: bool) -> Result<Vec<String>, Failure> {
+        let mut mounted = self.list();
+        mounted.retain(|(other, _)| other == name || other.strip_prefix(name).is_some_and(|rest| rest.starts_with('/')));
+        mounted.sort_by_key(|(_, place)| std::cmp::Reverse(place.len()));
+        let mut done = Vec::new();
+        for (other, _) in mounted {
+            self.unmount(&other, force)?;
+            done.push(other);
+        }
+        Ok(done)
+    }
+
+    /// Applies changed properties to a mounted file system.
+    pub fn apply(&self, name: &str, settings: Settings) {
+        if let Some(mounted) = self.by_name.lock().get(name) {
+            mounted.zfs.set_settings(settings);
+        }
+    }
+}
+
+fn prepare_directory(plan: &MountPlan, what: &str) -> Result<(), Failure> {
+    let path = Path::new(&plan.mountpoint);
+    std::fs::create_dir_all(path).map_err(|error| {
+        because(ErrorKind::Permission, what, format!("{}: {error}", plan.mountpoint))
+            .advise("choose a place that you may write: zfs set mountpoint=/path …, or import with -R")
+    })?;
+    if plan.must_be_empty && std::fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some()) {
+        return Err(because(ErrorKind::Busy, what, format!("directory '{}' is not empty", plan.mountpoint)).advise("use '-O' to mount over it"));
+    }
+    Ok(())
+}
+
+/// The source of a property as the API words it.
+pub fn source(source: PropSource) -> control_api::Source {
+    match source {
+        PropSource::None => control_api::Source::None,
+        PropSource::Default => control_api::Source::Default,
+        PropSource::Local => control_api::Source::Local,
+        PropSource::Inherited(from) => control_api::Source::Inherited(from),
+        PropSource::Received => control_api::Source::Received,
+    }
+}
