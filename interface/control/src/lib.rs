@@ -1,14 +1,41 @@
 //! Executes typed requests for the daemon: owns the open pools and the mounts, and formats no text for people.
+//!
+//! Invariant: no lock of this crate is held while a request waits for a transaction group, except the mounts' own while
+//! they are looked up.
 #![forbid(unsafe_code)]
 
-use control_api::{DaemonInfo, ErrorKind, Failure, Request, Response, StateDir};
-use exec::Exec;
+mod cache_file;
+mod datasets;
+mod devices;
+mod failure;
+mod mounts;
+mod open_pool;
+mod pools;
+mod report;
+mod scrub;
+
+pub(crate) use open_pool::OpenPool;
+
+use control_api::{DaemonInfo, Failure, Request, Response, StateDir};
+use exec::{Exec, RwLock};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// The daemon's state: pools and mounts.
 pub struct Control {
     exec: Exec,
     state: StateDir,
     started_ns: u64,
+    pools: RwLock<BTreeMap<String, Arc<OpenPool>>>,
+}
+
+/// Who sent a request, for the pool's history.
+#[derive(Clone, Debug, Default)]
+pub struct Caller {
+    /// The command line.
+    pub command: Option<String>,
+    /// User id.
+    pub uid: u32,
 }
 
 impl std::fmt::Debug for Control {
@@ -18,25 +45,119 @@ impl std::fmt::Debug for Control {
 }
 
 impl Control {
-    /// Opens what the cache file lists.
-    pub fn start(exec: Exec, state: StateDir) -> Result<Control, Failure> {
+    /// Opens the pools that the state directory remembers; those that cannot be opened are reported on stderr and skipped.
+    pub fn start(exec: Exec, state: StateDir) -> Control {
         let started_ns = exec.now_ns();
-        Ok(Control { exec, state, started_ns })
+        let control = Control { exec, state, started_ns, pools: RwLock::default() };
+        control.reopen();
+        control
+    }
+
+    /// How pools run in this daemon: `ZIRCONIA_ARC_MAX` (bytes) bounds the cache of each.
+    fn runtime(&self) -> pool::Runtime {
+        let mut runtime = pool::Runtime::new();
+        if let Some(bytes) = std::env::var("ZIRCONIA_ARC_MAX").ok().and_then(|text| text.parse().ok()) {
+            runtime.arc_max = bytes;
+        }
+        runtime
     }
 
     /// Executes one request; it may take as long as its transaction group.
-    pub fn execute(&self, request: Request) -> Response {
-        match request {
-            Request::Info => Response::Info(DaemonInfo {
-                version: env!("CARGO_PKG_VERSION").to_string(),
-                pid: std::process::id(),
-                uptime_seconds: (self.exec.now_ns() - self.started_ns) / 1_000_000_000,
-                pools: Vec::new(),
-            }),
-            _ => Response::Failed(Failure::new(ErrorKind::Unsupported, "cannot do this", "the operation is not available in this version")),
+    pub fn execute(&self, request: &Request, caller: &Caller) -> Response {
+        let pool = changed_pool(request);
+        // A destroyed or exported pool cannot be written to afterwards.
+        let before = matches!(request, Request::PoolDestroy(_) | Request::PoolExport(_));
+        if before {
+            self.log(pool, caller);
+        }
+        match self.perform(request) {
+            Ok(response) => {
+                if !before {
+                    self.log(pool, caller);
+                }
+                response
+            }
+            Err(failure) => Response::Failed(failure),
         }
     }
 
-    /// Unmounts, syncs and closes everything.
-    pub fn shutdown(&self) {}
+    fn log(&self, pool: Option<&str>, caller: &Caller) {
+        let (Some(name), Some(command)) = (pool, &caller.command) else { return };
+        if let Some(open) = self.pools.read().get(name).filter(|open| open.pool().is_writeable()) {
+            open.pool().log_command(command, caller.uid);
+        }
+    }
+
+    fn perform(&self, request: &Request) -> Result<Response, Failure> {
+        match request {
+            Request::Info => Ok(Response::Info(self.info())),
+            Request::Stop => Ok(Response::Done { remarks: Vec::new() }),
+            Request::PoolCreate(request) => self.pool_create(request),
+            Request::PoolDestroy(target) => self.pool_destroy(target),
+            Request::PoolExport(target) => self.pool_export(target),
+            Request::PoolImportScan(search) => self.pool_import_scan(search),
+            Request::PoolImport(request) => self.pool_import(request),
+            Request::PoolQuery(query) => self.pool_query(query),
+            Request::PoolSet(request) => self.pool_set(request),
+            Request::PoolScrub(request) => self.pool_scrub(request),
+            Request::PoolClear(request) => self.pool_clear(request),
+            Request::PoolSync(names) => self.pool_sync(names),
+            Request::PoolHistory(request) => self.pool_history(request),
+            Request::PoolIostat(names) => self.pool_iostat(names),
+            Request::PoolWait(request) => self.pool_wait(request),
+            Request::LabelClear(request) => self.label_clear(request),
+            Request::DatasetCreate(request) => self.dataset_create(request),
+            Request::DatasetDestroy(request) => self.dataset_destroy(request),
+            Request::DatasetQuery(query) => self.dataset_query(query),
+            Request::DatasetSet(request) => self.dataset_set(request),
+            Request::DatasetInherit(request) => self.dataset_inherit(request),
+            Request::Snapshot(request) => self.snapshot(request),
+            Request::DatasetRename(request) => self.dataset_rename(request),
+            Request::Mount(request) => self.mount(request),
+            Request::Unmount(request) => self.unmount(request),
+        }
+    }
+
+    fn info(&self) -> DaemonInfo {
+        DaemonInfo {
+            version: env!("CARGO_PKG_VERSION").to_string(),
+            pid: std::process::id(),
+            uptime_seconds: self.exec.now_ns().saturating_sub(self.started_ns) / 1_000_000_000,
+            pools: self.pools.read().keys().cloned().collect(),
+        }
+    }
+
+    /// Unmounts, syncs and lets go of everything; the pools open again with the next daemon.
+    pub fn shutdown(&self) {
+        let pools = std::mem::take(&mut *self.pools.write());
+        for (name, open) in pools {
+            if let Err(failure) = open.mounts.unmount_below(&name, true) {
+                eprintln!("{failure}");
+            }
+            open.stop_scan();
+            if let Err(error) = open.pool().sync() {
+                eprintln!("cannot sync '{name}': {error}");
+            }
+        }
+    }
+}
+
+/// The pool that a request changes, for its history.
+fn changed_pool(request: &Request) -> Option<&str> {
+    let name = match request {
+        Request::PoolCreate(request) if !request.dry_run => &request.pool,
+        Request::PoolDestroy(target) | Request::PoolExport(target) => &target.pool,
+        Request::PoolImport(request) => request.new_name.as_ref().or(request.pool.as_ref())?,
+        Request::PoolSet(request) => &request.pool,
+        Request::PoolScrub(request) => &request.pool,
+        Request::PoolClear(request) => &request.pool,
+        Request::DatasetCreate(request) if !request.dry_run => &request.name,
+        Request::DatasetDestroy(request) if !request.dry_run => &request.name,
+        Request::DatasetSet(request) => &request.name,
+        Request::DatasetInherit(request) => &request.name,
+        Request::Snapshot(request) => request.names.first()?,
+        Request::DatasetRename(request) => &request.from,
+        _ => return None,
+    };
+    name.split(['/', '@']).next()
 }

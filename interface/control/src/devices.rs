@@ -1,0 +1,56 @@
+//! Finding and opening devices for pools: files, block devices, directories of them.
+
+use crate::failure::because;
+use control_api::{ErrorKind, Failure, ImportSearch};
+use device::{BlockDevice, OpenOptions};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Where devices are looked for when nothing is named.
+const DEFAULT_DIRECTORIES: [&str; 3] = ["/dev/disk/by-vdev", "/dev/disk/by-id", "/dev"];
+
+/// Opens a device for a pool: exclusively, for writing unless `read_only`.
+pub fn open(path: &str, read_only: bool, what: &str) -> Result<Arc<dyn BlockDevice>, Failure> {
+    let options = OpenOptions { read_only, exclusive: true, ..OpenOptions::default() };
+    device::open(Path::new(path), &options).map_err(|error| {
+        because(ErrorKind::Io, what, format!("cannot use '{path}': {error}")).advise("is it there, of at least 64 MiB, writable, and free of other users?")
+    })
+}
+
+/// Opens everything that a search names and that can be read; devices that cannot are passed over.
+pub fn candidates(search: &ImportSearch) -> Result<Vec<Arc<dyn BlockDevice>>, Failure> {
+    let options = OpenOptions { read_only: true, exclusive: false, ..OpenOptions::default() };
+    Ok(paths(search)?.iter().filter_map(|path| device::open(path, &options).ok()).collect())
+}
+
+fn paths(search: &ImportSearch) -> Result<Vec<PathBuf>, Failure> {
+    if search.paths.is_empty() {
+        let mut found: Vec<PathBuf> = DEFAULT_DIRECTORIES.iter().flat_map(|folder| entries(Path::new(folder), true)).collect();
+        found.sort();
+        found.dedup();
+        return Ok(found);
+    }
+    let mut found = Vec::new();
+    for path in &search.paths {
+        let metadata = std::fs::metadata(path)
+            .map_err(|error| because(ErrorKind::NotFound, "cannot search for pools", format!("cannot open '{path}': {error}")))?;
+        if metadata.is_dir() {
+            let in_dev = path.starts_with("/dev");
+            found.extend(entries(Path::new(path), in_dev));
+        } else {
+            found.push(PathBuf::from(path));
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// Devices in a folder; regular files too unless `devices_only`.
+fn entries(folder: &Path, devices_only: bool) -> Vec<PathBuf> {
+    let listed = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    listed
+        .map(|entry| entry.path())
+        .filter(|path| std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device() || (!devices_only && metadata.is_file())))
+        .collect()
+}

@@ -1,0 +1,49 @@
+//! A pool in the daemon's care: the engine's pool, its mounts, its scan.
+
+use crate::mounts::Mounts;
+use dmu::TxgManager;
+use dsl::DslPool;
+use pool::Pool;
+use std::sync::Arc;
+
+/// See the file's header.
+pub struct OpenPool {
+    pub(crate) mounts: Mounts,
+    pub(crate) scrub: crate::scrub::ScrubSlot,
+    pool: Pool,
+    altroot: Option<String>,
+}
+
+impl OpenPool {
+    /// Takes over a pool that was just made or imported.
+    pub fn new(pool: Pool, altroot: Option<String>) -> OpenPool {
+        OpenPool { mounts: Mounts::default(), scrub: crate::scrub::ScrubSlot::open(&pool), pool, altroot }
+    }
+    /// The engine's pool, when this was the last holder.
+    pub fn into_pool(self) -> Pool {
+        self.pool
+    }
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+    pub fn name(&self) -> String {
+        self.pool.name()
+    }
+    pub fn altroot(&self) -> Option<&str> {
+        self.altroot.as_deref()
+    }
+    pub fn dsl(&self) -> &Arc<DslPool> {
+        self.pool.dsl()
+    }
+    pub fn is_read_only(&self) -> bool {
+        !self.pool.is_writeable()
+    }
+    /// The transaction groups; None when nothing may be written.
+    pub fn txgs(&self) -> Option<Arc<TxgManager>> {
+        self.pool.is_writeable().then(|| self.pool.txgs().clone())
+    }
+    /// True when new nodes get a project number.
+    pub fn counts_projects(&self) -> bool {
+        self.pool.features().iter().any(|(name, _, references)| name == "project_quota" && references.is_some())
+    }
+}

@@ -1,0 +1,570 @@
+//! `zpool …`: making, finding, importing and closing pools, and reporting on them.
+
+use crate::failure::because;
+use crate::{Control, OpenPool, datasets, devices, report};
+use control_api::{
+    ErrorKind, Failure, ImportCandidate, IostatReport, LabelClear, PoolClear, PoolCreate, PoolHistory, PoolHistoryReport, PoolImport, PoolNames,
+    PoolQuery, PoolReport, PoolSet, PoolTarget, PoolWait, Response, VdevSpec,
+};
+use device::BlockDevice;
+use ondisk::Guid;
+use pool::{FoundPool, Host, ImportOptions, LeafSpec, Pool, PoolError, PoolSpec, PoolState, TopSpec};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use vdev::{LeafKind, TopKind};
+
+/// Names that no pool may have (OpenZFS: `pool_namecheck`, `zpool_name_valid`).
+const RESERVED: [&str; 7] = ["mirror", "raidz", "draid", "spare", "log", "cache", "special"];
+
+fn done() -> Response {
+    Response::Done { remarks: Vec::new() }
+}
+
+/// One clear message for a pool's error.
+pub(crate) fn pool_failure(what: String, error: &PoolError) -> Failure {
+    let kind = match error {
+        PoolError::NotFound => ErrorKind::NotFound,
+        PoolError::Ambiguous(_) | PoolError::Invalid(_) | PoolError::BadProperty | PoolError::BadValue => ErrorKind::Invalid,
+        PoolError::UnsupportedFeatures { .. } | PoolError::UnsupportedVersion(_) => ErrorKind::Unsupported,
+        PoolError::InUse { .. } | PoolError::Destroyed | PoolError::Device { .. } | PoolError::Closed => ErrorKind::Busy,
+        PoolError::ReadOnly => ErrorKind::Permission,
+        PoolError::NoUberblock | PoolError::Corrupt(_) | PoolError::SpaceMap(..) | PoolError::Object(..) => ErrorKind::Damaged,
+        _ => ErrorKind::Io,
+    };
+    let failure = Failure::new(kind, what, error.to_string());
+    match error {
+        PoolError::InUse { .. } => failure.advise("if no other system uses it now, import it with '-f'"),
+        PoolError::Destroyed => failure.advise("import it with '-D' to bring it back"),
+        PoolError::MissingDevices(_) | PoolError::MissingVdev(_) => {
+            failure.advise("attach the missing devices, name their directories with '-d', and try again; 'zpool import' shows which are missing")
+        }
+        PoolError::UnsupportedFeatures { read_only: true, .. } => failure.advise("import it with '-o readonly=on'"),
+        PoolError::UnsupportedFeatures { .. } => failure.advise("access the pool with a system that supports these features, or recreate it from backup"),
+        PoolError::Device { problem: pool::DeviceProblem::InUse, .. } => failure.advise("use '-f' to override, which destroys that pool"),
+        PoolError::NotFound => failure.advise("'zpool import -d DIR' lists what is found in a directory"),
+        _ => failure,
+    }
+}
+
+fn host() -> Host {
+    let id = std::fs::read("/etc/hostid").ok().and_then(|bytes| bytes.first_chunk::<4>().map(|raw| u64::from(u32::from_le_bytes(*raw)))).unwrap_or(0);
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_string();
+    Host { id, name }
+}
+
+fn check_name(name: &str) -> Result<(), &'static str> {
+    let mut characters = name.chars();
+    if !characters.next().is_some_and(|first| first.is_ascii_alphabetic()) {
+        return Err("name must begin with a letter");
+    }
+    if !name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.: ".contains(c)) {
+        return Err("invalid character in pool name");
+    }
+    if name.len() >= 256 {
+        return Err("name is too long");
+    }
+    let is_reserved = RESERVED.iter().any(|word| name == *word || name.strip_prefix(word).is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit())));
+    if is_reserved { Err("name is reserved") } else { Ok(()) }
+}
+
+fn leaf(spec: &VdevSpec, what: &str) -> Result<LeafSpec, Failure> {
+    let VdevSpec::Leaf { path } = spec else {
+        return Err(because(ErrorKind::Invalid, what, "a mirror or raidz cannot hold another mirror or raidz"));
+    };
+    let device = devices::open(path, false, what)?;
+    let kind = if device.facts().whole_disk { LeafKind::Disk } else { LeafKind::File };
+    Ok(LeafSpec { path: path.clone(), kind, device })
+}
+
+fn top(spec: &VdevSpec, what: &str) -> Result<TopSpec, Failure> {
+    let (kind, children) = match spec {
+        VdevSpec::Leaf { .. } => (TopKind::Leaf, std::slice::from_ref(spec)),
+        VdevSpec::Mirror { children } => (TopKind::Mirror, children.as_slice()),
+        VdevSpec::Raidz { parity, children } => (TopKind::Raidz(*parity), children.as_slice()),
+    };
+    if let TopKind::Raidz(parity) = kind
+        && (!(1..=3).contains(&parity) || children.len() <= usize::from(parity) || children.len() > 255)
+    {
+        return Err(because(ErrorKind::Invalid, what, format!("raidz{parity} takes between {} and 255 devices", parity + 1)));
+    }
+    Ok(TopSpec { kind, leaves: children.iter().map(|child| leaf(child, what)).collect::<Result<_, _>>()? })
+}
+
+fn distinct_paths(vdevs: &[VdevSpec], what: &str) -> Result<(), Failure> {
+    let mut seen = BTreeMap::new();
+    let mut rest: Vec<&VdevSpec> = vdevs.iter().collect();
+    while let Some(spec) = rest.pop() {
+        match spec {
+            VdevSpec::Leaf { path } => {
+                if seen.insert(path, ()).is_some() {
+                    return Err(because(ErrorKind::Invalid, what, format!("'{path}' is named twice")));
+                }
+            }
+            VdevSpec::Mirror { children } | VdevSpec::Raidz { children, .. } => rest.extend(children),
+        }
+    }
+    Ok(())
+}
+
+/// What `-o` of `zpool create` asks for.
+#[derive(Default)]
+struct CreateProperties {
+    ashift: Option<u32>,
+    comment: Option<String>,
+    features: Option<Vec<String>>,
+}
+
+fn create_properties(request: &PoolCreate, what: &str) -> Result<CreateProperties, Failure> {
+    let invalid = |why: String| because(ErrorKind::Invalid, what, why);
+    let mut wanted = CreateProperties { features: request.no_features.then(Vec::new), ..CreateProperties::default() };
+    for (name, value) in &request.properties {
+        match (name.as_str(), value.as_str()) {
+            ("ashift", value) => {
+                let ashift = value.parse::<u32>().ok().filter(|ashift| *ashift == 0 || (9..=16).contains(ashift));
+                let ashift = ashift.ok_or_else(|| invalid(format!("property 'ashift' number {value} is invalid: only values between 9 and 16 are allowed")))?;
+                wanted.ashift = (ashift != 0).then_some(ashift);
+            }
+            ("comment", value) => wanted.comment = Some(value.to_string()),
+            (feature, "enabled") if feature.starts_with("feature@") => {
+                let short = feature.trim_start_matches("feature@").to_string();
+                let known = pool::feature_by_name(&short).ok_or_else(|| invalid(format!("invalid feature '{short}'")))?;
+                if known.support != pool::Support::Full {
+                    return Err(because(ErrorKind::Unsupported, what, format!("feature '{short}' is not available in this version")));
+                }
+                let list = wanted.features.get_or_insert_with(default_features);
+                if !list.contains(&short) {
+                    list.push(short);
+                }
+            }
+            (feature, "disabled") if feature.starts_with("feature@") => {
+                let short = feature.trim_start_matches("feature@").to_string();
+                wanted.features.get_or_insert_with(default_features).retain(|other| *other != short);
+            }
+            // What is the default anyway, or concerns only the kernel's cache file.
+            ("failmode", "wait") | ("autotrim" | "autoexpand" | "autoreplace" | "listsnapshots" | "multihost", "off") | ("cachefile", _) => {}
+            (name, value) => return Err(because(ErrorKind::Unsupported, what, format!("property '{name}' cannot be set to '{value}' in this version"))),
+        }
+    }
+    Ok(wanted)
+}
+
+fn default_features() -> Vec<String> {
+    pool::FEATURES.iter().filter(|feature| feature.on_new_pools).map(|feature| feature.name.to_string()).collect()
+}
+
+impl Control {
+    pub(crate) fn open_pool(&self, name: &str) -> Result<Arc<OpenPool>, Failure> {
+        self.pools.read().get(name).cloned().ok_or_else(|| because(ErrorKind::NotFound, format!("cannot open '{name}'"), "no such pool"))
+    }
+
+    pub(crate) fn pool_create(&self, request: &PoolCreate) -> Result<Response, Failure> {
+        let what = format!("cannot create '{}'", request.pool);
+        check_name(&request.pool).map_err(|why| because(ErrorKind::Invalid, &*what, why))?;
+        if self.pools.read().contains_key(&request.pool) {
+            return Err(because(ErrorKind::Exists, what, "pool already exists"));
+        }
+        distinct_paths(&request.vdevs, &what)?;
+        let wanted = create_properties(request, &what)?;
+        let mut fs_properties = request.fs_properties.clone();
+        if let Some(mountpoint) = &request.mountpoint {
+            fs_properties.insert("mountpoint".to_string(), mountpoint.clone());
+        }
+        let root = datasets::new_filesystem(&fs_properties).map_err(|why| because(ErrorKind::Invalid, &*what, why))?;
+        let tops = request.vdevs.iter().map(|spec| top(spec, &what)).collect::<Result<Vec<_>, _>>()?;
+        if request.dry_run {
+            return Ok(done());
+        }
+        let spec = PoolSpec {
+            name: request.pool.clone(),
+            tops,
+            ashift: wanted.ashift,
+            features: wanted.features,
+            comment: wanted.comment,
+            host: host(),
+            force: request.force,
+            root,
+        };
+        let pool = Pool::create(&self.exec, spec, &self.runtime()).map_err(|error| pool_failure(what, &error))?;
+        self.adopt(pool, request.altroot.clone(), true)
+    }
+
+    /// Takes a pool into the daemon's care: registers, remembers, mounts.
+    fn adopt(&self, pool: Pool, altroot: Option<String>, mount: bool) -> Result<Response, Failure> {
+        let open = Arc::new(OpenPool::new(pool, altroot));
+        self.pools.write().insert(open.name(), open.clone());
+        self.remember();
+        let remarks = if mount { self.mount_all(&open) } else { Vec::new() };
+        Ok(Response::Done { remarks })
+    }
+
+    pub(crate) fn pool_destroy(&self, target: &PoolTarget) -> Result<Response, Failure> {
+        self.close(target, "destroy", Pool::destroy)
+    }
+
+    pub(crate) fn pool_export(&self, target: &PoolTarget) -> Result<Response, Failure> {
+        self.close(target, "export", Pool::export)
+    }
+
+    fn close(&self, target: &PoolTarget, verb: &str, end: fn(Pool) -> Result<(), PoolError>) -> Result<Response, Failure> {
+        let what = format!("cannot {verb} '{}'", target.pool);
+        let open = self.open_pool(&target.pool)?;
+        if target.force {
+            open.pool().zio().abandon();
+        }
+        open.mounts.unmount_below(&open.name(), target.force)?;
+        open.stop_scan();
+        drop(open);
+        let Some(open) = self.pools.write().remove(&target.pool) else {
+            return Err(because(ErrorKind::NotFound, what, "no such pool"));
+        };
+        let pool = match self.sole_owner(open) {
+            Ok(pool) => pool,
+            Err(open) => {
+                self.pools.write().insert(target.pool.clone(), open);
+                return Err(because(ErrorKind::Busy, what, "another command still works on the pool").advise("wait for it, then try again"));
+            }
+        };
+        let ended = end(pool).map_err(|error| pool_failure(what, &error));
+        self.remember();
+        ended.map(|()| done())
+    }
+
+    /// Waits a while for other requests to let go of the pool.
+    fn sole_owner(&self, mut open: Arc<OpenPool>) -> Result<Pool, Arc<OpenPool>> {
+        const TRIES: u32 = 200;
+        for _ in 0..TRIES {
+            match Arc::try_unwrap(open) {
+                Ok(open) => return Ok(open.into_pool()),
+                Err(shared) => open = shared,
+            }
+            self.exec.sleep_ns(25_000_000);
+        }
+        Err(open)
+    }
+
+    /// Exports nothing; writes everything and lets go, so that the pool opens again with the daemon.
+    pub(crate) fn pool_sync(&self, names: &PoolNames) -> Result<Response, Failure> {
+        for open in self.selected(&names.pools)? {
+            open.pool().sync().map_err(|error| pool_failure(format!("cannot sync '{}'", open.name()), &error))?;
+        }
+        Ok(done())
+    }
+
+    fn selected(&self, names: &[String]) -> Result<Vec<Arc<OpenPool>>, Failure> {
+        if names.is_empty() {
+            return Ok(self.pools.read().values().cloned().collect());
+        }
+        names.iter().map(|name| self.open_pool(name)).collect()
+    }
+
+    fn found(&self, search: &control_api::ImportSearch) -> Result<Vec<FoundPool>, Failure> {
+        let open: Vec<Guid> = self.pools.read().values().map(|pool| pool.pool().guid()).collect();
+        let mut found = pool::find_pools(&self.exec, devices::candidates(search)?);
+        found.retain(|pool| !open.contains(&pool.guid()) && (pool.state() == PoolState::Destroyed) == search.destroyed);
+        Ok(found)
+    }
+
+    pub(crate) fn pool_import_scan(&self, search: &control_api::ImportSearch) -> Result<Response, Failure> {
+        Ok(Response::Importable(self.found(search)?.iter().map(candidate).collect()))
+    }
+
+    pub(crate) fn pool_import(&self, request: &PoolImport) -> Result<Response, Failure> {
+        let mut read_only = false;
+        for (name, value) in &request.properties {
+            match (name.as_str(), value.as_str()) {
+                ("readonly", "on") => read_only = true,
+                ("readonly", "off") | ("cachefile", _) => {}
+                (name, _) => return Err(because(ErrorKind::Unsupported, "cannot import", format!("property '{name}' cannot be set at import in this version"))),
+            }
+        }
+        let found = self.found(&request.search)?;
+        let wanted: Vec<&FoundPool> = match &request.pool {
+            Some(word) => {
+                let guid = word.parse::<u64>().ok().map(Guid);
+                let matching: Vec<&FoundPool> = found.iter().filter(|pool| pool.name() == word || Some(pool.guid()) == guid).collect();
+                match matching.len() {
+                    0 => return Err(pool_failure(format!("cannot import '{word}'"), &PoolError::NotFound)),
+                    1 => matching,
+                    _ => {
+                        let guids = matching.iter().map(|pool| pool.guid()).collect();
+                        return Err(pool_failure(format!("cannot import '{word}'"), &PoolError::Ambiguous(guids)));
+                    }
+                }
+            }
+            None => found.iter().collect(),
+        };
+        let mut remarks = Vec::new();
+        for pool in wanted {
+            match self.import_one(pool, request, read_only) {
+                Ok(Response::Done { remarks: more }) => remarks.extend(more),
+                Ok(_) => {}
+                Err(failure) if request.pool.is_none() => remarks.push(failure.to_string()),
+                Err(failure) => return Err(failure),
+            }
+        }
+        Ok(Response::Done { remarks })
+    }
+
+    fn import_one(&self, found: &FoundPool, request: &PoolImport, read_only: bool) -> Result<Response, Failure> {
+        let name = request.new_name.clone().unwrap_or_else(|| found.name().to_string());
+        let what = format!("cannot import '{}'", found.name());
+        check_name(&name).map_err(|why| because(ErrorKind::Invalid, &*what, why))?;
+        if self.pools.read().contains_key(&name) {
+            return Err(because(ErrorKind::Exists, what, format!("a pool named '{name}' is already imported")).advise("give it another name: zpool import POOL NEWNAME"));
+        }
+        let paths: Vec<String> = found.devices().map(|device| device.path().to_string_lossy().into_owned()).collect();
+        if read_only && request.dry_run {
+            return Ok(done());
+        }
+        self.import_devices(&paths, found.guid(), &ImportWish { request, read_only, what })
+    }
+
+    fn import_devices(&self, paths: &[String], guid: Guid, wish: &ImportWish<'_>) -> Result<Response, Failure> {
+        let opened = paths.iter().map(|path| devices::open(path, wish.read_only, &wish.what)).collect::<Result<Vec<Arc<dyn BlockDevice>>, _>>()?;
+        let options = ImportOptions {
+            guid: Some(guid),
+            new_name: wish.request.new_name.clone(),
+            read_only: wish.read_only,
+            force: wish.request.force,
+            destroyed: wish.request.search.destroyed,
+            host: host(),
+            ..ImportOptions::default()
+        };
+        let pool = Pool::import(&self.exec, opened, &options, &self.runtime()).map_err(|error| pool_failure(wish.what.clone(), &error))?;
+        let damaged = pool.status().damaged_labels;
+        let mut response = self.adopt(pool, wish.request.altroot.clone(), !wish.request.no_mount)?;
+        if let (Response::Done { remarks }, true) = (&mut response, damaged > 0) {
+            remarks.push(format!("{damaged} damaged labels or uberblocks were passed over; 'zpool scrub' and 'zpool status' tell more"));
+        }
+        Ok(response)
+    }
+
+    pub(crate) fn pool_query(&self, query: &PoolQuery) -> Result<Response, Failure> {
+        let reports = self.selected(&query.pools)?.iter().map(|open| self.pool_report(open, query.errors)).collect();
+        Ok(Response::Pools(reports))
+    }
+
+    fn pool_report(&self, open: &OpenPool, errors: bool) -> PoolReport {
+        let status = open.pool().status();
+        let vdevs = report::tree(&status.name, &status.tree, Some(&status));
+        let mut state = vdevs.state.clone();
+        if status.suspended {
+            state = "SUSPENDED".to_string();
+        }
+        let (error_count, damaged) = open.errors(errors);
+        let diagnosis = diagnose(&state, &vdevs, error_count);
+        let properties = report::properties(&status, &state, open.altroot(), &open.pool().features());
+        PoolReport {
+            name: status.name.clone(),
+            guid: status.guid.0,
+            txg: status.txg.0,
+            status: diagnosis.map(|d| d.status.to_string()),
+            action: diagnosis.map(|d| d.action.to_string()),
+            message_id: diagnosis.map(|d| d.message_id.to_string()),
+            scan: open.scan_report(),
+            vdevs,
+            error_count,
+            errors: damaged,
+            properties,
+            state,
+        }
+    }
+
+    pub(crate) fn pool_set(&self, request: &PoolSet) -> Result<Response, Failure> {
+        let what = format!("cannot set property for '{}'", request.pool);
+        let open = self.open_pool(&request.pool)?;
+        match (request.property.strip_prefix("feature@"), request.value.as_str()) {
+            (Some(feature), "enabled") => {
+                open.pool().enable_feature(feature).map_err(|error| match error {
+                    PoolError::BadProperty => because(ErrorKind::Invalid, &*what, format!("invalid feature '{feature}'")),
+                    PoolError::BadValue => because(ErrorKind::Unsupported, &*what, format!("feature '{feature}' is not available in this version")),
+                    other => pool_failure(what.clone(), &other),
+                })?;
+                Ok(done())
+            }
+            (Some(_), _) => Err(because(ErrorKind::Invalid, what, "a feature can only be set to 'enabled'")),
+            (None, _) => {
+                open.pool().set_property(&request.property, &request.value).map_err(|error| match error {
+                    PoolError::BadProperty => because(ErrorKind::Invalid, &*what, format!("property '{}' does not exist or cannot be set", request.property)),
+                    PoolError::BadValue => because(ErrorKind::Invalid, &*what, format!("'{}' is no value for '{}'", request.value, request.property)),
+                    other => pool_failure(what.clone(), &other),
+                })?;
+                Ok(done())
+            }
+        }
+    }
+
+    pub(crate) fn pool_clear(&self, request: &PoolClear) -> Result<Response, Failure> {
+        let open = self.open_pool(&request.pool)?;
+        let tree = open.pool().tree();
+        let leaf = match &request.device {
+            None => None,
+            Some(word) => {
+                let index = tree.leaves.iter().position(|leaf| leaf.path == *word || leaf.path.ends_with(&format!("/{word}")) || leaf.guid.0.to_string() == *word);
+                let index = index.ok_or_else(|| because(ErrorKind::NotFound, format!("cannot clear errors for {word}"), "no such device in pool"))?;
+                Some(vdev::LeafId(index as u32))
+            }
+        };
+        open.pool().clear_errors(leaf);
+        open.pool().zio().resume();
+        Ok(done())
+    }
+
+    pub(crate) fn pool_history(&self, request: &PoolHistory) -> Result<Response, Failure> {
+        let mut reports = Vec::new();
+        for open in self.selected(&request.pools)? {
+            let records = open.pool().history().map_err(|error| pool_failure(format!("cannot show history for '{}'", open.name()), &error))?;
+            let records = records.iter().filter_map(|record| report::history_record(record, request.internal)).collect();
+            reports.push(PoolHistoryReport { pool: open.name(), records });
+        }
+        Ok(Response::History(reports))
+    }
+
+    pub(crate) fn pool_iostat(&self, names: &PoolNames) -> Result<Response, Failure> {
+        let pools = self.selected(&names.pools)?.iter().map(|open| report::iostat(&open.name(), &open.pool().status())).collect();
+        Ok(Response::Iostat(IostatReport { time_ns: self.exec.now_ns(), pools }))
+    }
+
+    pub(crate) fn pool_wait(&self, request: &PoolWait) -> Result<Response, Failure> {
+        const STEP_NS: u64 = 20_000_000;
+        const ACTIVITIES: [&str; 9] = ["discard", "free", "initialize", "replace", "remove", "resilver", "scrub", "trim", "raidz_expand"];
+        if let Some(unknown) = request.activities.iter().find(|name| !ACTIVITIES.contains(&name.as_str())) {
+            return Err(because(ErrorKind::Invalid, "cannot wait", format!("invalid activity '{unknown}'")));
+        }
+        let open = self.open_pool(&request.pool)?;
+        let until = self.exec.now_ns() + request.deadline_ms * 1_000_000;
+        loop {
+            let mut busy = open.busy();
+            busy.retain(|activity| request.activities.is_empty() || request.activities.contains(activity));
+            if busy.is_empty() || self.exec.now_ns() >= until {
+                return Ok(Response::Busy(busy));
+            }
+            self.exec.sleep_ns(STEP_NS);
+        }
+    }
+
+    pub(crate) fn label_clear(&self, request: &LabelClear) -> Result<Response, Failure> {
+        let what = format!("failed to clear label for {}", request.device);
+        let device = devices::open(&request.device, false, &what)?;
+        match pool::clear_labels(&self.exec, &device, request.force) {
+            Ok(()) => Ok(done()),
+            Err(error) => Err(pool_failure(what, &error).advise("use '-f' to override")),
+        }
+    }
+
+    /// Opens the pools that were open when the last daemon of this state directory ended.
+    pub(crate) fn reopen(&self) {
+        for entry in self.remembered() {
+            let request = PoolImport { force: true, altroot: entry.altroot.clone(), ..PoolImport::default() };
+            let wish = ImportWish { request: &request, read_only: entry.read_only, what: format!("cannot open '{}' again", entry.name) };
+            let paths: Vec<String> = entry.paths.iter().filter(|path| Path::new(path).exists()).cloned().collect();
+            match self.import_devices(&paths, Guid(entry.guid), &wish) {
+                Ok(Response::Done { remarks }) => remarks.iter().for_each(|remark| eprintln!("{}: {remark}", entry.name)),
+                Ok(_) => {}
+                Err(failure) => eprintln!("{failure}"),
+            }
+        }
+    }
+}
+
+/// An import as one request wants it.
+struct ImportWish<'a> {
+    request: &'a PoolImport,
+    read_only: bool,
+    what: String,
+}
+
+fn candidate(found: &FoundPool) -> ImportCandidate {
+    let (hostid, hostname) = found.host();
+    let vdevs = found.tree().map(|tree| report::tree(found.name(), &tree, None)).unwrap_or_default();
+    let in_use = found.state() == PoolState::Active && hostid != 0 && hostid != host().id;
+    let (status, action) = match (vdevs.state.as_str(), in_use) {
+        (_, true) => (
+            Some(format!("The pool was last accessed by another system ('{hostname}', hostid {hostid:x}).")),
+            "The pool can be imported using its name or numeric identifier and the '-f' flag.",
+        ),
+        ("ONLINE", _) => (None, "The pool can be imported using its name or numeric identifier."),
+        ("DEGRADED", _) => (
+            Some("One or more devices are missing from the system.".to_string()),
+            "The pool can be imported despite missing or damaged devices. The fault tolerance of the pool may be compromised if imported.",
+        ),
+        _ => (
+            Some("One or more devices are missing from the system.".to_string()),
+            "The pool cannot be imported. Attach the missing devices and try again.",
+        ),
+    };
+    ImportCandidate {
+        name: found.name().to_string(),
+        guid: found.guid().0,
+        state: vdevs.state.clone(),
+        status,
+        action: Some(action.to_string()),
+        vdevs,
+        unsupported_features: Vec::new(),
+    }
+}
+
+/// What `zpool status` says of an unhealthy pool.
+#[derive(Clone, Copy)]
+struct Diagnosis {
+    message_id: &'static str,
+    status: &'static str,
+    action: &'static str,
+}
+
+fn diagnose(state: &str, vdevs: &control_api::VdevReport, error_count: u64) -> Option<Diagnosis> {
+    let has_errors = {
+        let mut rest = vec![vdevs];
+        let mut found = false;
+        while let Some(vdev) = rest.pop() {
+            found |= vdev.read_errors + vdev.write_errors + vdev.checksum_errors > 0;
+            rest.extend(&vdev.children);
+        }
+        found
+    };
+    let diagnosis = match (state, error_count, has_errors) {
+        ("SUSPENDED", ..) => Diagnosis {
+            message_id: "ZFS-8000-HC",
+            status: "One or more devices are faulted in response to IO failures.",
+            action: "Make sure the affected devices are connected, then run 'zpool clear'.",
+        },
+        (_, 1.., _) => Diagnosis {
+            message_id: "ZFS-8000-8A",
+            status: "One or more devices has experienced an error resulting in data corruption. Applications may be affected.",
+            action: "Restore the file in question if possible. Otherwise restore the entire pool from backup.",
+        },
+        ("DEGRADED", ..) => Diagnosis {
+            message_id: "ZFS-8000-2Q",
+            status: "One or more devices could not be opened. Sufficient replicas exist for the pool to continue functioning in a degraded state.",
+            action: "Attach the missing device, export the pool and import it again.",
+        },
+        ("UNAVAIL" | "FAULTED", ..) => Diagnosis {
+            message_id: "ZFS-8000-3C",
+            status: "One or more devices could not be opened. There are insufficient replicas for the pool to continue functioning.",
+            action: "Attach the missing device, export the pool and import it again.",
+        },
+        (_, _, true) => Diagnosis {
+            message_id: "ZFS-8000-9P",
+            status: "One or more devices has experienced an unrecoverable error. An attempt was made to correct the error. Applications are unaffected.",
+            action: "Determine if the device needs to be replaced, and clear the errors using 'zpool clear'.",
+        },
+        _ => return None,
+    };
+    Some(diagnosis)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_the_grammar_would_misread_are_refused() {
+        for name in ["mirror", "raidz2", "log", "spare1", "1tank", "ta/nk", "", "ta@nk"] {
+            assert!(check_name(name).is_err(), "{name:?} must not name a pool");
+        }
+        for name in ["tank", "demo", "logs", "a-b_c.d:e", "raidzone"] {
+            assert!(check_name(name).is_ok(), "{name:?} is a fine name");
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! Pictures of pools for the commands: the vdev tree with its counters, properties, history.
+
+use control_api::{HistoryRecord, IostatVdev, Property, Source, Value, VdevReport};
+use nvlist::NvList;
+use pool::{LeafStatus, PoolStatus};
+use vdev::{LeafId, LeafKind, LeafState, Node, NodeKind, TopKind, TopVdev, VdevTree};
+use zio::IoKind;
+
+/// `ONLINE`, `OFFLINE`, ….
+pub fn leaf_state(state: LeafState) -> &'static str {
+    match state {
+        LeafState::Online => "ONLINE",
+        LeafState::Degraded => "DEGRADED",
+        LeafState::Offline => "OFFLINE",
+        LeafState::Faulted => "FAULTED",
+        LeafState::Missing => "UNAVAIL",
+        LeafState::Removed => "REMOVED",
+    }
+}
+
+fn node_kind(node: &Node) -> (&'static str, String) {
+    match node.kind {
+        NodeKind::Leaf(_) => ("disk", String::new()),
+        NodeKind::Mirror => ("mirror", format!("mirror-{}", node.id)),
+        NodeKind::Raidz(parity) => ("raidz", format!("raidz{parity}-{}", node.id)),
+        NodeKind::Replacing => ("replacing", format!("replacing-{}", node.id)),
+        NodeKind::Spare => ("spare", format!("spare-{}", node.id)),
+    }
+}
+
+/// The health of an interior vdev by its children's, given how many of them it can lose.
+fn combine(children: &[VdevReport], can_lose: usize) -> &'static str {
+    let lost = children.iter().filter(|child| !matches!(child.state.as_str(), "ONLINE" | "DEGRADED")).count();
+    if lost > can_lose {
+        "UNAVAIL"
+    } else if lost > 0 || children.iter().any(|child| child.state == "DEGRADED") {
+        "DEGRADED"
+    } else {
+        "ONLINE"
+    }
+}
+
+fn node_report(tree: &VdevTree, leaves: Option<&[LeafStatus]>, node: &Node) -> VdevReport {
+    if let NodeKind::Leaf(id) = node.kind {
+        return leaf_report(tree, leaves, id);
+    }
+    let children: Vec<VdevReport> = node.children.iter().map(|child| node_report(tree, leaves, child)).collect();
+    let can_lose = match node.kind {
+        NodeKind::Raidz(parity) => usize::from(parity),
+        _ => children.len().saturating_sub(1),
+    };
+    let (kind, name) = node_kind(node);
+    VdevReport { name, kind: kind.to_string(), guid: node.guid.0, state: combine(&children, can_lose).to_string(), children, ..VdevReport::default() }
+}
+
+fn leaf_report(tree: &VdevTree, leaves: Option<&[LeafStatus]>, id: LeafId) -> VdevReport {
+    let leaf = tree.leaf(id);
+    let counts = leaves.and_then(|leaves| leaves.iter().find(|status| status.leaf == id)).map(|status| &status.counts);
+    let note = match leaf.state {
+        LeafState::Missing => Some(format!("was {}", leaf.path)),
+        _ => None,
+    };
+    VdevReport {
+        name: if leaf.path.is_empty() { leaf.guid.0.to_string() } else { leaf.path.clone() },
+        kind: if leaf.kind == LeafKind::Disk { "disk" } else { "file" }.to_string(),
+        guid: leaf.guid.0,
+        state: leaf_state(leaf.state).to_string(),
+        note,
+        path: (!leaf.path.is_empty()).then(|| leaf.path.clone()),
+        read_errors: counts.map_or(0, |counts| counts.errors[IoKind::Read as usize]),
+        write_errors: counts.map_or(0, |counts| counts.errors[IoKind::Write as usize]),
+        checksum_errors: counts.map_or(0, |counts| counts.checksum_errors),
+        slow_ios: counts.map_or(0, |counts| counts.slow_ios),
+        ..VdevReport::default()
+    }
+}
+
+fn top_report(tree: &VdevTree, leaves: Option<&[LeafStatus]>, top: &TopVdev) -> VdevReport {
+    match (&top.node, top.kind) {
+        (Some(node), _) => node_report(tree, leaves, node),
+        (None, TopKind::Hole) => VdevReport { name: format!("hole-{}", top.id), kind: "hole".into(), state: "ONLINE".into(), ..VdevReport::default() },
+        (None, _) => VdevReport { name: format!("missing-{}", top.id), kind: "missing".into(), state: "UNAVAIL".into(), ..VdevReport::default() },
+    }
+}
+
+/// The tree of a pool; `status` gives counters and space when the pool is open.
+pub fn tree(name: &str, tree: &VdevTree, status: Option<&PoolStatus>) -> VdevReport {
+    let leaves = status.map(|status| status.leaves.as_slice());
+    let mut children = Vec::new();
+    for (index, top) in tree.tops.iter().enumerate().filter(|(_, top)| top.kind != TopKind::Hole) {
+        let mut report = top_report(tree, leaves, top);
+        if let Some(space) = status.and_then(|status| status.vdev_space.get(index)) {
+            report.allocated_bytes = space.allocated;
+            report.size_bytes = space.capacity;
+        }
+        children.push(report);
+    }
+    let total = |field: fn(&VdevReport) -> u64| children.iter().map(field).sum();
+    VdevReport {
+        name: name.to_string(),
+        kind: "root".to_string(),
+        guid: tree.guid.0,
+        state: combine(&children, 0).to_string(),
+        allocated_bytes: total(|child| child.allocated_bytes),
+        size_bytes: total(|child| child.size_bytes),
+        children,
+        ..VdevReport::default()
+    }
+}
+
+/// Counters for `zpool iostat`.
+pub fn iostat(name: &str, status: &PoolStatus) -> IostatVdev {
+    let mut children = Vec::new();
+    for (index, top) in status.tree.tops.iter().enumerate() {
+        let Some(node) = &top.node else { continue };
+        let mut report = iostat_node(&status.tree, &status.leaves, node);
+        if let Some(space) = status.vdev_space.get(index) {
+            report.allocated_bytes = Some(space.allocated);
+            report.free_bytes = Some(space.capacity.saturating_sub(space.allocated));
+        }
+        children.push(report);
+    }
+    let mut root = IostatVdev {
+        name: name.to_string(),
+        allocated_bytes: Some(status.space.allocated),
+        free_bytes: Some(status.space.capacity.saturating_sub(status.space.allocated)),
+        ..IostatVdev::default()
+    };
+    add_children(&mut root, children);
+    root
+}
+
+fn iostat_node(tree: &VdevTree, leaves: &[LeafStatus], node: &Node) -> IostatVdev {
+    if let NodeKind::Leaf(id) = node.kind {
+        let mut report = IostatVdev { name: tree.leaf(id).path.clone(), ..IostatVdev::default() };
+        if let Some(status) = leaves.iter().find(|status| status.leaf == id) {
+            report.read_operations = status.counts.ops[IoKind::Read as usize];
+            report.write_operations = status.counts.ops[IoKind::Write as usize];
+            report.read_bytes = status.counts.bytes[IoKind::Read as usize];
+            report.written_bytes = status.counts.bytes[IoKind::Write as usize];
+        }
+        return report;
+    }
+    let mut report = IostatVdev { name: node_kind(node).1, ..IostatVdev::default() };
+    add_children(&mut report, node.children.iter().map(|child| iostat_node(tree, leaves, child)).collect());
+    report
+}
+
+fn add_children(report: &mut IostatVdev, children: Vec<IostatVdev>) {
+    for child in &children {
+        report.read_operations += child.read_operations;
+        report.write_operations += child.write_operations;
+        report.read_bytes += child.read_bytes;
+        report.written_bytes += child.written_bytes;
+    }
+    report.children = children;
+}
+
+/// Every pool property, in `zpool get all` order, features last.
+pub fn properties(status: &PoolStatus, health: &str, altroot: Option<&str>, features: &[(String, String, Option<u64>)]) -> Vec<Property> {
+    let space = &status.space;
+    let text = |value: &str| Value::Text(value.to_string());
+    let fixed = |name: &str, value: Value| Property { name: name.to_string(), value, source: Source::Default };
+    let percent = if space.capacity == 0 { 0 } else { space.allocated * 100 / space.capacity };
+    let ashift = status.tree.tops.first().map_or(0, |top| u64::from(top.ashift));
+    let mut list = vec![
+        Property::fact("size", Value::Bytes(space.capacity)),
+        Property::fact("capacity", Value::Percent(percent)),
+        Property { name: "altroot".into(), value: text(altroot.unwrap_or("-")), source: if altroot.is_some() { Source::Local } else { Source::Default } },
+        Property::fact("health", text(health)),
+        Property::fact("guid", Value::Number(status.guid.0)),
+        fixed("version", if status.version == 5000 { Value::None } else { Value::Number(status.version) }),
+        fixed("bootfs", Value::None),
+        fixed("delegation", text("on")),
+        fixed("autoreplace", text("off")),
+        fixed("cachefile", Value::None),
+        fixed("failmode", text("wait")),
+        fixed("listsnapshots", text("off")),
+        fixed("autoexpand", text("off")),
+        Property::fact("dedupratio", Value::Ratio(100)),
+        Property::fact("free", Value::Bytes(space.capacity.saturating_sub(space.allocated))),
+        Property::fact("allocated", Value::Bytes(space.allocated)),
+        Property::fact("readonly", text(if status.read_only { "on" } else { "off" })),
+        Property { name: "ashift".into(), value: Value::Number(ashift), source: Source::Local },
+        Property {
+            name: "comment".into(),
+            value: status.comment.as_deref().map_or(Value::None, text),
+            source: if status.comment.is_some() { Source::Local } else { Source::Default },
+        },
+        Property::fact("expandsize", Value::None),
+        Property::fact("freeing", Value::Bytes(0)),
+        Property::fact("fragmentation", Value::None),
+        Property::fact("leaked", Value::Bytes(0)),
+        fixed("multihost", text("off")),
+        Property::fact("checkpoint", Value::None),
+        fixed("autotrim", text("off")),
+        fixed("compatibility", text("off")),
+    ];
+    for (name, _, references) in features {
+        let state = match references {
+            None => "disabled",
+            Some(0) => "enabled",
+            Some(_) => "active",
+        };
+        let is_known = pool::feature_by_name(name).is_some();
+        let name = if is_known { format!("feature@{name}") } else { format!("unsupported@{name}") };
+        list.push(Property { name, value: text(state), source: Source::Local });
+    }
+    list
+}
+
+/// A history record as the commands show it; None for an internal one that was not asked for.
+pub fn history_record(record: &NvList, internal: bool) -> Option<HistoryRecord> {
+    let time = record.get_u64("history time").unwrap_or(0) as i64;
+    let host = record.get_str("history hostname").unwrap_or_default();
+    let who = record.get_u64("history who").map(|uid| format!("user {uid} on {host}"));
+    if let Some(command) = record.get_str("history command") {
+        return Some(HistoryRecord { time, text: command.to_string(), internal: false, who });
+    }
+    if !internal {
+        return None;
+    }
+    let name = record.get_str("history internal name").unwrap_or("event");
+    let txg = record.get_u64("history txg").unwrap_or(0);
+    let dataset = record.get_str("dsname").map(|dataset| format!("{dataset} ")).unwrap_or_default();
+    let details = record.get_str("history internal str").unwrap_or_default();
+    Some(HistoryRecord { time, text: format!("[txg:{txg}] {name} {dataset}{details}").trim_end().to_string(), internal: true, who })
+}
