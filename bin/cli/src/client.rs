@@ -126,6 +126,15 @@ fn daemon_program() -> PathBuf {
         .unwrap_or_else(|| PathBuf::from("zirconiad"))
 }
 
+/// This command's line for the pool's history: the program's name and its words, in characters that a header carries.
+fn command_line() -> String {
+    let mut words: Vec<String> = std::env::args().collect();
+    if let Some(program) = words.first_mut() {
+        *program = program.rsplit('/').next().unwrap_or(program).to_string();
+    }
+    words.join(" ").chars().map(|c| if c.is_ascii_graphic() || c == ' ' { c } else { '?' }).collect()
+}
+
 async fn exchange(socket: &Path, body: Vec<u8>) -> Result<Bytes, String> {
     let stream = tokio::net::UnixStream::connect(socket).await.map_err(|error| format!("{}: {error}", socket.display()))?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
@@ -133,6 +142,7 @@ async fn exchange(socket: &Path, body: Vec<u8>) -> Result<Bytes, String> {
     let request = hyper::Request::post("/v1/request")
         .header("host", "zirconia")
         .header("content-type", "application/json")
+        .header("zirconia-command", command_line())
         .body(Full::new(Bytes::from(body)))
         .map_err(|error| error.to_string())?;
     let call = async {

@@ -49,7 +49,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     let _lock = lock(&state)?;
     let cores = std::thread::available_parallelism().map_or(4, usize::from);
     let exec: Exec = Arc::new(Pool::new(arguments.threads.unwrap_or(cores.max(4))));
-    let control = Arc::new(Control::start(exec, state.clone())?);
+    let control = Arc::new(Control::start(exec, state.clone()));
     let served = server::serve(&state, control.clone());
     control.shutdown();
     let _ = std::fs::remove_file(state.socket());

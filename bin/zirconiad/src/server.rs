@@ -1,6 +1,6 @@
 //! HTTP with JSON bodies on the unix socket: `POST /v1/request`, `GET /v1/openapi.json`. The engine works on its own threads.
 
-use control::Control;
+use control::{Caller, Control};
 use control_api::{ErrorKind, Failure, Request, Response, StateDir};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
@@ -83,6 +83,8 @@ fn json(status: StatusCode, body: Vec<u8>) -> hyper::Response<Full<Bytes>> {
 
 async fn perform(request: hyper::Request<Incoming>, control: Arc<Control>, stop: Arc<Notify>) -> Response {
     let invalid = |why: String| Response::Failed(Failure::new(ErrorKind::Invalid, "cannot read the request", why));
+    let command = request.headers().get("zirconia-command").and_then(|value| value.to_str().ok()).map(String::from);
+    let caller = Caller { command, uid: rustix::process::getuid().as_raw() };
     let body = match Limited::new(request.into_body(), BODY_BYTES_MAX).collect().await {
         Ok(body) => body.to_bytes(),
         Err(error) => return invalid(error.to_string()),
@@ -95,7 +97,7 @@ async fn perform(request: hyper::Request<Incoming>, control: Arc<Control>, stop:
         stop.notify_one();
         return Response::Done { remarks: Vec::new() };
     }
-    let work = tokio::task::spawn_blocking(move || control.execute(request));
+    let work = tokio::task::spawn_blocking(move || control.execute(&request, &caller));
     work.await.unwrap_or_else(|error| {
         Response::Failed(
             Failure::new(ErrorKind::Internal, "the request failed", format!("a defect in the daemon: {error}"))

@@ -7,7 +7,7 @@ use control_api::{
     DatasetCreate, DatasetDestroy, DatasetInherit, DatasetQuery, DatasetRename, DatasetReport, DatasetSet, ErrorKind, Failure, MountReport,
     MountRequest, Property, Response, SnapshotCreate, Source, UnmountRequest, Value,
 };
-use dsl::{CreateDataset, DatasetHandle, DslError, PropEntry, PropSource, PropValue};
+use dsl::{CreateDataset, DatasetHandle, DslError, PropEntry, PropValue};
 use fuse::MountOptions;
 use ondisk::ObjsetType;
 use std::collections::BTreeMap;
