@@ -27,7 +27,8 @@ impl Control {
     fn pool_of(&self, name: &str, verb: &str) -> Result<Arc<OpenPool>, Failure> {
         let pool = filesystem_of(name).split('/').next().unwrap_or_default();
         self.pools.read().get(pool).cloned().ok_or_else(|| {
-            because(ErrorKind::NotFound, format!("cannot {verb} '{name}'"), "dataset does not exist").advise("is its pool imported? see 'zpool list'")
+            because(ErrorKind::NotFound, format!("cannot {verb} '{name}'"), "dataset does not exist")
+                .advise("is its pool imported? see 'zpool list'")
         })
     }
 
@@ -45,7 +46,8 @@ impl Control {
         if request.dry_run {
             return self.dry_create(&pool, &request.name, parent);
         }
-        let options = new_filesystem(&request.properties).map_err(|why| because(ErrorKind::Invalid, format!("cannot create '{}'", request.name), why))?;
+        let options = new_filesystem(&request.properties)
+            .map_err(|why| because(ErrorKind::Invalid, format!("cannot create '{}'", request.name), why))?;
         pool.dsl().create_dataset(&request.name, options).map_err(|error| match error {
             DslError::NotFound => because(ErrorKind::NotFound, format!("cannot create '{}'", request.name), "parent does not exist")
                 .advise("use '-p' to create missing parents"),
@@ -85,12 +87,21 @@ impl Control {
 
     fn by_mountpoint(&self, path: &str) -> Result<String, Failure> {
         let pools = self.pools.read();
-        pools.values().find_map(|pool| pool.mounts.find(path)).ok_or_else(|| {
-            because(ErrorKind::NotFound, format!("cannot open '{path}'"), "no file system of these pools is mounted there")
-        })
+        pools
+            .values()
+            .find_map(|pool| pool.mounts.find(path))
+            .ok_or_else(|| because(ErrorKind::NotFound, format!("cannot open '{path}'"), "no file system of these pools is mounted there"))
     }
 
-    fn collect(&self, pool: &OpenPool, name: &str, query: &DatasetQuery, depth: u32, named: bool, out: &mut Vec<DatasetReport>) -> Result<(), Failure> {
+    fn collect(
+        &self,
+        pool: &OpenPool,
+        name: &str,
+        query: &DatasetQuery,
+        depth: u32,
+        named: bool,
+        out: &mut Vec<DatasetReport>,
+    ) -> Result<(), Failure> {
         let handle = pool.dsl().hold(name).map_err(|error| failure::dataset("open", name, &error))?;
         let report = self.report(pool, &handle)?;
         if query.types.contains(&report.kind) || (named && depth == 0 && query.types.len() == 1 && name.contains('@')) {
@@ -133,7 +144,7 @@ impl Control {
         let mut properties: Vec<Property> = handle.props().map_err(failed)?.into_iter().map(property).collect();
         for property in &mut properties {
             match property.name.as_str() {
-                "mountpoint" => property.value = Value::Text(effective_mountpoint(pool, &name, property)),
+                "mountpoint" => property.value = Value::Text(effective_mountpoint(pool, property)),
                 "mounted" if kind == "filesystem" => {
                     let is_mounted = pool.mounts.mountpoint(&name).is_some();
                     property.value = Value::Text(if is_mounted { "yes" } else { "no" }.to_string());
@@ -203,9 +214,9 @@ impl Control {
         let pool = self.pool_of(&first, "create snapshot")?;
         let mut names = Vec::new();
         for name in &request.names {
-            let (filesystem, snapshot) = name
-                .split_once('@')
-                .ok_or_else(|| because(ErrorKind::Invalid, format!("cannot create snapshot '{name}'"), "a snapshot's name is FILESYSTEM@NAME"))?;
+            let (filesystem, snapshot) = name.split_once('@').ok_or_else(|| {
+                because(ErrorKind::Invalid, format!("cannot create snapshot '{name}'"), "a snapshot's name is FILESYSTEM@NAME")
+            })?;
             if request.recursive {
                 names.extend(self.descendants(&pool, filesystem)?.into_iter().map(|dataset| format!("{dataset}@{snapshot}")));
             } else {
@@ -225,7 +236,10 @@ impl Control {
         let failed = |error: DslError| failure::dataset("destroy", &request.name, &error);
         if !request.name.contains('/') {
             return Err(because(ErrorKind::Invalid, format!("cannot destroy '{}'", request.name), "operation does not apply to pools")
-                .advise(format!("use 'zfs destroy -r {0}' for its file systems one by one, or 'zpool destroy {0}' for the pool", request.name)));
+                .advise(format!(
+                    "use 'zfs destroy -r {0}' for its file systems one by one, or 'zpool destroy {0}' for the pool",
+                    request.name
+                )));
         }
         let handle = pool.dsl().hold(&request.name).map_err(failed)?;
         let reclaim_bytes = handle.space().used;
@@ -243,7 +257,11 @@ impl Control {
         if !request.dry_run {
             pool.mounts.unmount_below(&request.name, request.force)?;
             for name in &names {
-                let gone = if name.contains('@') { pool.dsl().destroy_snapshots(std::slice::from_ref(name), false) } else { pool.dsl().destroy_dataset(name) };
+                let gone = if name.contains('@') {
+                    pool.dsl().destroy_snapshots(std::slice::from_ref(name), false)
+                } else {
+                    pool.dsl().destroy_dataset(name)
+                };
                 gone.map_err(|error| failure::dataset("destroy", name, &error))?;
             }
         }
@@ -263,7 +281,11 @@ impl Control {
             }
         }
         if names.is_empty() {
-            return Err(because(ErrorKind::NotFound, format!("could not find any snapshots to destroy: '{}'", request.name), "check snapshot names"));
+            return Err(because(
+                ErrorKind::NotFound,
+                format!("could not find any snapshots to destroy: '{}'", request.name),
+                "check snapshot names",
+            ));
         }
         let held = names.iter().map(|name| pool.dsl().hold(name)).collect::<Result<Vec<_>, _>>();
         let reclaim_bytes = held.map_or(0, |handles| handles.iter().map(|handle| handle.space().used).sum());
@@ -331,7 +353,7 @@ impl Control {
             return if by_itself { Ok(()) } else { Err(because(ErrorKind::Invalid, what, "not a file system")) };
         }
         let entry = handle.prop("mountpoint").map_err(|error| failure::dataset("mount", name, &error))?;
-        let mountpoint = effective_mountpoint(pool, name, &property(entry));
+        let mountpoint = effective_mountpoint(pool, &property(entry));
         let canmount = text("canmount");
         let refusal = match (canmount.as_str(), mountpoint.as_str()) {
             ("off", _) => Some("'canmount' property is set to 'off'"),
@@ -427,21 +449,15 @@ fn text_of(handle: &DatasetHandle, name: &str) -> String {
     }
 }
 
-/// Where the file system goes: an inherited place gets the rest of the name appended, and all lie below the altroot.
-fn effective_mountpoint(pool: &OpenPool, name: &str, property: &Property) -> String {
-    let (Value::Text(value), source) = (&property.value, &property.source) else { return "none".to_string() };
-    if value == "none" || value == "legacy" {
-        return value.clone();
-    }
-    let place = match source {
-        Source::Default => format!("/{name}"),
-        Source::Inherited(from) => format!("{}{}", value.trim_end_matches('/'), name.strip_prefix(from.as_str()).unwrap_or_default()),
-        _ => value.clone(),
-    };
-    let place = if place.is_empty() { "/".to_string() } else { place };
+/// Where the file system goes, below the pool's altroot.
+fn effective_mountpoint(pool: &OpenPool, property: &Property) -> String {
+    let Value::Text(place) = &property.value else { return "none".to_string() };
     match pool.altroot() {
-        Some(root) => format!("{}{}", root.trim_end_matches('/'), if place == "/" { "" } else { &place }),
-        None => place,
+        Some(root) if place.starts_with('/') => {
+            let below = format!("{}{}", root.trim_end_matches('/'), place.trim_end_matches('/'));
+            if below.is_empty() { "/".to_string() } else { below }
+        }
+        _ => place.clone(),
     }
 }
 

@@ -14,7 +14,8 @@ const DEFAULT_DIRECTORIES: [&str; 3] = ["/dev/disk/by-vdev", "/dev/disk/by-id", 
 pub fn open(path: &str, read_only: bool, what: &str) -> Result<Arc<dyn BlockDevice>, Failure> {
     let options = OpenOptions { read_only, exclusive: true, ..OpenOptions::default() };
     device::open(Path::new(path), &options).map_err(|error| {
-        because(ErrorKind::Io, what, format!("cannot use '{path}': {error}")).advise("is it there, of at least 64 MiB, writable, and free of other users?")
+        because(ErrorKind::Io, what, format!("cannot use '{path}': {error}"))
+            .advise("is it there, of at least 64 MiB, writable, and free of other users?")
     })
 }
 
@@ -51,6 +52,8 @@ fn entries(folder: &Path, devices_only: bool) -> Vec<PathBuf> {
     let listed = std::fs::read_dir(folder).into_iter().flatten().flatten();
     listed
         .map(|entry| entry.path())
-        .filter(|path| std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device() || (!devices_only && metadata.is_file())))
+        .filter(|path| {
+            std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device() || (!devices_only && metadata.is_file()))
+        })
         .collect()
 }

@@ -90,7 +90,8 @@ impl Mounts {
         }
         prepare_directory(&plan, &what)?;
         let objset = handle.objset().map_err(|error| failure::dataset("mount", &name, &error))?;
-        let zfs = Zfs::open(&objset, txgs.filter(|_| !plan.read_only), plan.settings).map_err(|error| because(ErrorKind::Damaged, &*what, error))?;
+        let zfs = Zfs::open(&objset, txgs.filter(|_| !plan.read_only), plan.settings)
+            .map_err(|error| because(ErrorKind::Damaged, &*what, error))?;
         let dataset = Arc::new(Dataset(Arc::new(handle)));
         zfs.set_space_source(dataset.clone());
         if !zfs.is_read_only() {
@@ -115,7 +116,9 @@ impl Mounts {
         if let Err(errno) = mounted.session.unmount(force) {
             let place = mounted.mountpoint.clone();
             self.by_name.lock().insert(name.to_string(), mounted);
-            return Err(because(ErrorKind::Busy, what, format!("{place}: {errno}")).advise("close the files that are open there, or use '-f'"));
+            return Err(
+                because(ErrorKind::Busy, what, format!("{place}: {errno}")).advise("close the files that are open there, or use '-f'")
+            );
         }
         mounted.session.join();
         mounted.zfs.sync().map_err(|error| because(ErrorKind::Io, what, error))
@@ -149,7 +152,9 @@ fn prepare_directory(plan: &MountPlan, what: &str) -> Result<(), Failure> {
             .advise("choose a place that you may write: zfs set mountpoint=/path …, or import with -R")
     })?;
     if plan.must_be_empty && std::fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some()) {
-        return Err(because(ErrorKind::Busy, what, format!("directory '{}' is not empty", plan.mountpoint)).advise("use '-O' to mount over it"));
+        return Err(
+            because(ErrorKind::Busy, what, format!("directory '{}' is not empty", plan.mountpoint)).advise("use '-O' to mount over it")
+        );
     }
     Ok(())
 }

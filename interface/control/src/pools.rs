@@ -3,8 +3,8 @@
 use crate::failure::because;
 use crate::{Control, OpenPool, datasets, devices, report};
 use control_api::{
-    ErrorKind, Failure, ImportCandidate, IostatReport, LabelClear, PoolClear, PoolCreate, PoolHistory, PoolHistoryReport, PoolImport, PoolNames,
-    PoolQuery, PoolReport, PoolSet, PoolTarget, PoolWait, Response, VdevSpec,
+    ErrorKind, Failure, ImportCandidate, IostatReport, LabelClear, PoolClear, PoolCreate, PoolHistory, PoolHistoryReport, PoolImport,
+    PoolNames, PoolQuery, PoolReport, PoolSet, PoolTarget, PoolWait, Response, VdevSpec,
 };
 use device::BlockDevice;
 use ondisk::Guid;
@@ -36,11 +36,12 @@ pub(crate) fn pool_failure(what: String, error: &PoolError) -> Failure {
     match error {
         PoolError::InUse { .. } => failure.advise("if no other system uses it now, import it with '-f'"),
         PoolError::Destroyed => failure.advise("import it with '-D' to bring it back"),
-        PoolError::MissingDevices(_) | PoolError::MissingVdev(_) => {
-            failure.advise("attach the missing devices, name their directories with '-d', and try again; 'zpool import' shows which are missing")
-        }
+        PoolError::MissingDevices(_) | PoolError::MissingVdev(_) => failure
+            .advise("attach the missing devices, name their directories with '-d', and try again; 'zpool import' shows which are missing"),
         PoolError::UnsupportedFeatures { read_only: true, .. } => failure.advise("import it with '-o readonly=on'"),
-        PoolError::UnsupportedFeatures { .. } => failure.advise("access the pool with a system that supports these features, or recreate it from backup"),
+        PoolError::UnsupportedFeatures { .. } => {
+            failure.advise("access the pool with a system that supports these features, or recreate it from backup")
+        }
         PoolError::Device { problem: pool::DeviceProblem::InUse, .. } => failure.advise("use '-f' to override, which destroys that pool"),
         PoolError::NotFound => failure.advise("'zpool import -d DIR' lists what is found in a directory"),
         _ => failure,
@@ -48,7 +49,10 @@ pub(crate) fn pool_failure(what: String, error: &PoolError) -> Failure {
 }
 
 fn host() -> Host {
-    let id = std::fs::read("/etc/hostid").ok().and_then(|bytes| bytes.first_chunk::<4>().map(|raw| u64::from(u32::from_le_bytes(*raw)))).unwrap_or(0);
+    let id = std::fs::read("/etc/hostid")
+        .ok()
+        .and_then(|bytes| bytes.first_chunk::<4>().map(|raw| u64::from(u32::from_le_bytes(*raw))))
+        .unwrap_or(0);
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_string();
     Host { id, name }
 }
@@ -64,7 +68,9 @@ fn check_name(name: &str) -> Result<(), &'static str> {
     if name.len() >= 256 {
         return Err("name is too long");
     }
-    let is_reserved = RESERVED.iter().any(|word| name == *word || name.strip_prefix(word).is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit())));
+    let is_reserved = RESERVED
+        .iter()
+        .any(|word| name == *word || name.strip_prefix(word).is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit())));
     if is_reserved { Err("name is reserved") } else { Ok(()) }
 }
 
@@ -122,7 +128,9 @@ fn create_properties(request: &PoolCreate, what: &str) -> Result<CreatePropertie
         match (name.as_str(), value.as_str()) {
             ("ashift", value) => {
                 let ashift = value.parse::<u32>().ok().filter(|ashift| *ashift == 0 || (9..=16).contains(ashift));
-                let ashift = ashift.ok_or_else(|| invalid(format!("property 'ashift' number {value} is invalid: only values between 9 and 16 are allowed")))?;
+                let ashift = ashift.ok_or_else(|| {
+                    invalid(format!("property 'ashift' number {value} is invalid: only values between 9 and 16 are allowed"))
+                })?;
                 wanted.ashift = (ashift != 0).then_some(ashift);
             }
             ("comment", value) => wanted.comment = Some(value.to_string()),
@@ -142,8 +150,12 @@ fn create_properties(request: &PoolCreate, what: &str) -> Result<CreatePropertie
                 wanted.features.get_or_insert_with(default_features).retain(|other| *other != short);
             }
             // What is the default anyway, or concerns only the kernel's cache file.
-            ("failmode", "wait") | ("autotrim" | "autoexpand" | "autoreplace" | "listsnapshots" | "multihost", "off") | ("cachefile", _) => {}
-            (name, value) => return Err(because(ErrorKind::Unsupported, what, format!("property '{name}' cannot be set to '{value}' in this version"))),
+            ("failmode", "wait")
+            | ("autotrim" | "autoexpand" | "autoreplace" | "listsnapshots" | "multihost", "off")
+            | ("cachefile", _) => {}
+            (name, value) => {
+                return Err(because(ErrorKind::Unsupported, what, format!("property '{name}' cannot be set to '{value}' in this version")));
+            }
         }
     }
     Ok(wanted)
@@ -275,7 +287,13 @@ impl Control {
             match (name.as_str(), value.as_str()) {
                 ("readonly", "on") => read_only = true,
                 ("readonly", "off") | ("cachefile", _) => {}
-                (name, _) => return Err(because(ErrorKind::Unsupported, "cannot import", format!("property '{name}' cannot be set at import in this version"))),
+                (name, _) => {
+                    return Err(because(
+                        ErrorKind::Unsupported,
+                        "cannot import",
+                        format!("property '{name}' cannot be set at import in this version"),
+                    ));
+                }
             }
         }
         let found = self.found(&request.search)?;
@@ -311,7 +329,8 @@ impl Control {
         let what = format!("cannot import '{}'", found.name());
         check_name(&name).map_err(|why| because(ErrorKind::Invalid, &*what, why))?;
         if self.pools.read().contains_key(&name) {
-            return Err(because(ErrorKind::Exists, what, format!("a pool named '{name}' is already imported")).advise("give it another name: zpool import POOL NEWNAME"));
+            return Err(because(ErrorKind::Exists, what, format!("a pool named '{name}' is already imported"))
+                .advise("give it another name: zpool import POOL NEWNAME"));
         }
         let paths: Vec<String> = found.devices().map(|device| device.path().to_string_lossy().into_owned()).collect();
         if read_only && request.dry_run {
@@ -321,7 +340,8 @@ impl Control {
     }
 
     fn import_devices(&self, paths: &[String], guid: Guid, wish: &ImportWish<'_>) -> Result<Response, Failure> {
-        let opened = paths.iter().map(|path| devices::open(path, wish.read_only, &wish.what)).collect::<Result<Vec<Arc<dyn BlockDevice>>, _>>()?;
+        let opened =
+            paths.iter().map(|path| devices::open(path, wish.read_only, &wish.what)).collect::<Result<Vec<Arc<dyn BlockDevice>>, _>>()?;
         let options = ImportOptions {
             guid: Some(guid),
             new_name: wish.request.new_name.clone(),
@@ -354,7 +374,11 @@ impl Control {
         }
         let (error_count, damaged) = open.errors(errors);
         let diagnosis = diagnose(&state, &vdevs, error_count);
-        let properties = report::properties(&status, &state, open.altroot(), &open.pool().features());
+        let mut properties = report::properties(&status, &state, open.altroot(), &open.pool().features());
+        // A pool whose property object cannot be read still has all the rest to show.
+        for stored in open.pool().props().unwrap_or_default() {
+            report::overlay(&mut properties, &stored);
+        }
         PoolReport {
             name: status.name.clone(),
             guid: status.guid.0,
@@ -378,16 +402,22 @@ impl Control {
             (Some(feature), "enabled") => {
                 open.pool().enable_feature(feature).map_err(|error| match error {
                     PoolError::BadProperty => because(ErrorKind::Invalid, &*what, format!("invalid feature '{feature}'")),
-                    PoolError::BadValue => because(ErrorKind::Unsupported, &*what, format!("feature '{feature}' is not available in this version")),
+                    PoolError::BadValue => {
+                        because(ErrorKind::Unsupported, &*what, format!("feature '{feature}' is not available in this version"))
+                    }
                     other => pool_failure(what.clone(), &other),
                 })?;
                 Ok(done())
             }
             (Some(_), _) => Err(because(ErrorKind::Invalid, what, "a feature can only be set to 'enabled'")),
             (None, _) => {
-                open.pool().set_property(&request.property, &request.value).map_err(|error| match error {
-                    PoolError::BadProperty => because(ErrorKind::Invalid, &*what, format!("property '{}' does not exist or cannot be set", request.property)),
-                    PoolError::BadValue => because(ErrorKind::Invalid, &*what, format!("'{}' is no value for '{}'", request.value, request.property)),
+                open.pool().set_prop(&request.property, &request.value).map_err(|error| match error {
+                    PoolError::BadProperty => {
+                        because(ErrorKind::Invalid, &*what, format!("property '{}' does not exist or cannot be set", request.property))
+                    }
+                    PoolError::BadValue => {
+                        because(ErrorKind::Invalid, &*what, format!("'{}' is no value for '{}'", request.value, request.property))
+                    }
                     other => pool_failure(what.clone(), &other),
                 })?;
                 Ok(done())
@@ -401,8 +431,12 @@ impl Control {
         let leaf = match &request.device {
             None => None,
             Some(word) => {
-                let index = tree.leaves.iter().position(|leaf| leaf.path == *word || leaf.path.ends_with(&format!("/{word}")) || leaf.guid.0.to_string() == *word);
-                let index = index.ok_or_else(|| because(ErrorKind::NotFound, format!("cannot clear errors for {word}"), "no such device in pool"))?;
+                let index = tree
+                    .leaves
+                    .iter()
+                    .position(|leaf| leaf.path == *word || leaf.path.ends_with(&format!("/{word}")) || leaf.guid.0.to_string() == *word);
+                let index = index
+                    .ok_or_else(|| because(ErrorKind::NotFound, format!("cannot clear errors for {word}"), "no such device in pool"))?;
                 Some(vdev::LeafId(index as u32))
             }
         };
@@ -414,7 +448,8 @@ impl Control {
     pub(crate) fn pool_history(&self, request: &PoolHistory) -> Result<Response, Failure> {
         let mut reports = Vec::new();
         for open in self.selected(&request.pools)? {
-            let records = open.pool().history().map_err(|error| pool_failure(format!("cannot show history for '{}'", open.name()), &error))?;
+            let records =
+                open.pool().history().map_err(|error| pool_failure(format!("cannot show history for '{}'", open.name()), &error))?;
             let records = records.iter().filter_map(|record| report::history_record(record, request.internal)).collect();
             reports.push(PoolHistoryReport { pool: open.name(), records });
         }
@@ -447,10 +482,15 @@ impl Control {
     pub(crate) fn label_clear(&self, request: &LabelClear) -> Result<Response, Failure> {
         let what = format!("failed to clear label for {}", request.device);
         let device = devices::open(&request.device, false, &what)?;
-        match pool::clear_labels(&self.exec, &device, request.force) {
-            Ok(()) => Ok(done()),
-            Err(error) => Err(pool_failure(what, &error).advise("use '-f' to override")),
+        if let (Some((pool, state)), false) = (pool::inspect_labels(&self.exec, &device).pool, request.force)
+            && state != PoolState::Destroyed
+        {
+            let member = if state == PoolState::Exported { "exported" } else { "potentially active" };
+            return Err(because(ErrorKind::Busy, what, format!("{} is a member of {member} pool '{pool}'", request.device))
+                .advise("use '-f' to override"));
         }
+        pool::clear_labels(&self.exec, &device).map_err(|error| pool_failure(what, &error))?;
+        Ok(done())
     }
 
     /// Opens the pools that were open when the last daemon of this state directory ended.

@@ -50,7 +50,14 @@ fn node_report(tree: &VdevTree, leaves: Option<&[LeafStatus]>, node: &Node) -> V
         _ => children.len().saturating_sub(1),
     };
     let (kind, name) = node_kind(node);
-    VdevReport { name, kind: kind.to_string(), guid: node.guid.0, state: combine(&children, can_lose).to_string(), children, ..VdevReport::default() }
+    VdevReport {
+        name,
+        kind: kind.to_string(),
+        guid: node.guid.0,
+        state: combine(&children, can_lose).to_string(),
+        children,
+        ..VdevReport::default()
+    }
 }
 
 fn leaf_report(tree: &VdevTree, leaves: Option<&[LeafStatus]>, id: LeafId) -> VdevReport {
@@ -78,8 +85,12 @@ fn leaf_report(tree: &VdevTree, leaves: Option<&[LeafStatus]>, id: LeafId) -> Vd
 fn top_report(tree: &VdevTree, leaves: Option<&[LeafStatus]>, top: &TopVdev) -> VdevReport {
     match (&top.node, top.kind) {
         (Some(node), _) => node_report(tree, leaves, node),
-        (None, TopKind::Hole) => VdevReport { name: format!("hole-{}", top.id), kind: "hole".into(), state: "ONLINE".into(), ..VdevReport::default() },
-        (None, _) => VdevReport { name: format!("missing-{}", top.id), kind: "missing".into(), state: "UNAVAIL".into(), ..VdevReport::default() },
+        (None, TopKind::Hole) => {
+            VdevReport { name: format!("hole-{}", top.id), kind: "hole".into(), state: "ONLINE".into(), ..VdevReport::default() }
+        }
+        (None, _) => {
+            VdevReport { name: format!("missing-{}", top.id), kind: "missing".into(), state: "UNAVAIL".into(), ..VdevReport::default() }
+        }
     }
 }
 
@@ -166,7 +177,11 @@ pub fn properties(status: &PoolStatus, health: &str, altroot: Option<&str>, feat
     let mut list = vec![
         Property::fact("size", Value::Bytes(space.capacity)),
         Property::fact("capacity", Value::Percent(percent)),
-        Property { name: "altroot".into(), value: text(altroot.unwrap_or("-")), source: if altroot.is_some() { Source::Local } else { Source::Default } },
+        Property {
+            name: "altroot".into(),
+            value: text(altroot.unwrap_or("-")),
+            source: if altroot.is_some() { Source::Local } else { Source::Default },
+        },
         Property::fact("health", text(health)),
         Property::fact("guid", Value::Number(status.guid.0)),
         fixed("version", if status.version == 5000 { Value::None } else { Value::Number(status.version) }),
@@ -207,6 +222,14 @@ pub fn properties(status: &PoolStatus, health: &str, altroot: Option<&str>, feat
         list.push(Property { name, value: text(state), source: Source::Local });
     }
     list
+}
+
+/// Puts a stored property in its place.
+pub fn overlay(properties: &mut [Property], stored: &pool::PoolProp) {
+    if let Some(property) = properties.iter_mut().find(|property| property.name == stored.name) {
+        property.value = if stored.value == "-" { Value::None } else { Value::Text(stored.value.clone()) };
+        property.source = if stored.is_local { Source::Local } else { Source::Default };
+    }
 }
 
 /// A history record as the commands show it; None for an internal one that was not asked for.
