@@ -23,7 +23,7 @@ pub type UnitThen = Box<dyn FnOnce(Result<(), ZioError>) + Send>;
 #[derive(Clone, Debug)]
 pub(crate) struct Snapshot {
     pub(crate) view: PoolView,
-    stats: Arc<[Arc<LeafStats>]>,
+    pub(crate) stats: Arc<[Arc<LeafStats>]>,
 }
 
 impl Snapshot {
@@ -175,6 +175,13 @@ impl Zio {
     /// A gang's headers are read first: [`Zio::wait_frees`] before the txg's space is counted.
     pub fn free(&self, txg: Txg, bp: &BlockPtr) {
         free::free(&self.core, txg, bp);
+    }
+
+    /// Takes the space of a block found at import that no space map knows yet (intent log; OpenZFS: `zio_claim`).
+    ///
+    /// Errors: `Corrupt` when the space is taken or does not exist, and those of reading a gang's headers.
+    pub fn claim(&self, txg: Txg, bp: &BlockPtr, then: UnitThen) {
+        free::claim(&self.core, txg, bp, then);
     }
 
     /// Waits until the space of every block freed so far has reached the allocator.

@@ -1,10 +1,10 @@
-//! Giving space back: at once for plain blocks, after its headers were read for a gang.
+//! Giving space back and claiming it: at once for plain blocks, after its headers were read for a gang.
 
 use crate::engine::{Core, Snapshot};
 use crate::gang::{self, GangTree};
 use crate::read::CopySpec;
 use crate::verify::check_pointer;
-use crate::{Priority, ReadFlags, events};
+use crate::{ErrorKind, Priority, ReadFlags, UnitThen, ZioError, events};
 use ondisk::{BlockPtr, Bookmark, Dva, Txg};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,6 +15,10 @@ pub(crate) fn free(core: &Arc<Core>, txg: Txg, bp: &BlockPtr) {
         return;
     }
     let snapshot = core.snapshot();
+    if bp.is_dedup() {
+        // Others may share the block; only the dedup table knows. Without it the space is kept, never given away.
+        return core.events.event(events::data(&snapshot, &Bookmark::default(), bp.dva(0)));
+    }
     if !bp.is_gang() {
         for dva in bp.dvas() {
             give_back(core, &snapshot, txg, &dva);
@@ -28,7 +32,7 @@ pub(crate) fn free(core: &Arc<Core>, txg: Txg, bp: &BlockPtr) {
     let flags = ReadFlags::default();
     let spec = CopySpec { bp: *bp, bookmark: Bookmark::default(), priority: Priority::AsyncWrite, flags, header: true };
     let (owner, view) = (core.clone(), snapshot.clone());
-    let done = move |result: Result<GangTree, crate::ZioError>| {
+    let done = move |result: Result<GangTree, ZioError>| {
         match result {
             Ok(tree) => tree.spaces(&view.view.tree).for_each(|dva| give_back(&owner, &view, txg, &dva)),
             // The headers are gone: the space of the members leaks, as in OpenZFS.
@@ -45,6 +49,30 @@ fn give_back(core: &Core, snapshot: &Snapshot, txg: Txg, dva: &Dva) {
     if !snapshot.view.allocator.free(txg, dva) {
         core.events.event(events::data(snapshot, &Bookmark::default(), *dva));
     }
+}
+
+/// Takes the space of a block that was written before a crash and is found again at import.
+pub(crate) fn claim(core: &Arc<Core>, txg: Txg, bp: &BlockPtr, then: UnitThen) {
+    let fail = |kind| ZioError::new(kind, Bookmark::default()).at(bp.dva(0));
+    let snapshot = core.snapshot();
+    if let Err(kind) = check_pointer(bp) {
+        return then(Err(fail(kind)));
+    }
+    if !bp.is_gang() {
+        let taken = bp.dvas().try_for_each(|dva| snapshot.view.allocator.claim(txg, &dva));
+        return then(taken.map_err(|_| fail(ErrorKind::Corrupt)));
+    }
+    let flags = ReadFlags::default();
+    let spec = CopySpec { bp: *bp, bookmark: Bookmark::default(), priority: Priority::SyncRead, flags, header: true };
+    let view = snapshot.clone();
+    let error = fail(ErrorKind::Corrupt);
+    let done = move |result: Result<GangTree, ZioError>| {
+        then(result.and_then(|tree| {
+            let taken = tree.spaces(&view.view.tree).try_for_each(|dva| view.view.allocator.claim(txg, &dva));
+            taken.map_err(|_| error)
+        }));
+    };
+    gang::assemble(core, &snapshot, spec, Box::new(done));
 }
 
 /// Waits until no free is pending.

@@ -65,11 +65,11 @@ fn header_dva(tree: &VdevTree, dva: Dva) -> Dva {
 
 type TreeThen = Box<dyn FnOnce(Result<GangTree, ZioError>) + Send>;
 
-/// Reads all headers of the gang `spec.bp`.
+/// Reads all headers of the gang `spec.bp`, level by level, so that a deep pile of headers is not a deep stack.
 pub(crate) fn assemble(core: &Arc<Core>, snapshot: &Arc<Snapshot>, spec: CopySpec, then: TreeThen) {
     let nodes = vec![GangNode { bp: spec.bp, members: 0..0 }];
     let assembly = Assembly { core: core.clone(), snapshot: snapshot.clone(), spec, tree: GangTree { nodes }, next: 0, then };
-    Box::new(assembly).step();
+    Box::new(assembly).read_level();
 }
 
 struct Assembly {
@@ -77,92 +77,98 @@ struct Assembly {
     snapshot: Arc<Snapshot>,
     spec: CopySpec,
     tree: GangTree,
+    /// First node of the level whose headers are read next.
     next: usize,
     then: TreeThen,
 }
 
 impl Assembly {
-    /// Reads the next header, or delivers the tree.
-    fn step(mut self: Box<Self>) {
-        while self.tree.nodes.get(self.next).is_some_and(|node| !node.bp.is_gang()) {
-            self.next += 1;
+    /// Reads the headers of the next level, or delivers the tree.
+    fn read_level(mut self: Box<Self>) {
+        let gangs: Vec<usize> = (self.next..self.tree.nodes.len()).filter(|&index| self.tree.nodes[index].bp.is_gang()).collect();
+        if gangs.is_empty() {
+            return (self.then)(Ok(self.tree));
         }
-        let Some(node) = self.tree.nodes.get(self.next) else { return (self.then)(Ok(self.tree)) };
-        let spec = CopySpec { bp: node.bp, header: true, ..self.spec };
+        self.next = self.tree.nodes.len();
+        let specs: Vec<CopySpec> =
+            gangs.iter().map(|&index| CopySpec { bp: self.tree.nodes[index].bp, header: true, ..self.spec }).collect();
         let (core, snapshot) = (self.core.clone(), self.snapshot.clone());
-        let then: ReadThen = Box::new(move |result| match result {
-            Ok(header) => self.expand(&header),
+        read_each(&core, &snapshot, specs, move |result| match result {
+            Ok(headers) => self.expand(&gangs, &headers),
             Err(error) => (self.then)(Err(error)),
         });
-        read_copies(&core, &snapshot, spec, then);
     }
 
-    /// Appends the members of the header just read.
-    fn expand(mut self: Box<Self>, header: &Abd) {
-        let bp = self.tree.nodes[self.next].bp;
-        let members: Vec<BlockPtr> = header_pointers(&bp, header).into_iter().flatten().filter(|member| !member.is_hole()).collect();
-        let whole = members.iter().map(BlockPtr::psize).sum::<usize>() == bp.psize();
-        let sound = members
-            .iter()
-            .all(|member| check_pointer(member).is_ok() && !member.is_embedded() && (!member.is_gang() || member.psize() < bp.psize()));
-        if !whole || !sound {
-            let error = ZioError::new(ErrorKind::Corrupt, self.spec.bookmark).at(bp.dva(0));
-            return (self.then)(Err(error));
+    /// Appends the members of the headers just read.
+    fn expand(mut self: Box<Self>, gangs: &[usize], headers: &[Abd]) {
+        for (&index, header) in gangs.iter().zip(headers) {
+            let bp = self.tree.nodes[index].bp;
+            let members: Vec<BlockPtr> = header_pointers(&bp, header).into_iter().flatten().filter(|member| !member.is_hole()).collect();
+            let whole = members.iter().map(BlockPtr::psize).sum::<usize>() == bp.psize();
+            let sound = members
+                .iter()
+                .all(|member| check_pointer(member).is_ok() && !member.is_embedded() && (!member.is_gang() || member.psize() < bp.psize()));
+            if !whole || !sound {
+                let error = ZioError::new(ErrorKind::Corrupt, self.spec.bookmark).at(bp.dva(0));
+                return (self.then)(Err(error));
+            }
+            let first = self.tree.nodes.len();
+            self.tree.nodes.extend(members.into_iter().map(|bp| GangNode { bp, members: 0..0 }));
+            self.tree.nodes[index].members = first..self.tree.nodes.len();
         }
-        let first = self.tree.nodes.len();
-        self.tree.nodes.extend(members.into_iter().map(|bp| GangNode { bp, members: 0..0 }));
-        self.tree.nodes[self.next].members = first..self.tree.nodes.len();
-        self.next += 1;
-        self.step();
+        self.read_level();
     }
 }
 
-/// Pieces of a gang read, and how many are missing.
-struct Gather {
-    pieces: Vec<Option<Abd>>,
+/// Blocks read together, and how many are missing.
+struct Gather<F> {
+    blocks: Vec<Option<Abd>>,
     missing: usize,
     error: Option<ZioError>,
-    then: Option<ReadThen>,
+    then: Option<F>,
 }
 
-/// Reads the physical bytes of a gang.
-pub(crate) fn read(core: &Arc<Core>, snapshot: &Arc<Snapshot>, spec: CopySpec, then: ReadThen) {
-    let (owner, view) = (core.clone(), snapshot.clone());
-    let done = move |result: Result<GangTree, ZioError>| match result {
-        Ok(tree) => read_pieces(&owner, &view, spec, &tree, then),
-        Err(error) => then(Err(error)),
-    };
-    assemble(core, snapshot, spec, Box::new(done));
-}
-
-fn read_pieces(core: &Arc<Core>, snapshot: &Arc<Snapshot>, spec: CopySpec, tree: &GangTree, then: ReadThen) {
-    let pieces = tree.pieces();
-    let gather = Gather { pieces: vec![None; pieces.len()], missing: pieces.len(), error: None, then: Some(then) };
+/// Reads several blocks or headers; `then` gets all of them in order, or an error.
+fn read_each<F>(core: &Arc<Core>, snapshot: &Arc<Snapshot>, specs: Vec<CopySpec>, then: F)
+where
+    F: FnOnce(Result<Vec<Abd>, ZioError>) + Send + 'static,
+{
+    let gather = Gather { blocks: vec![None; specs.len()], missing: specs.len(), error: None, then: Some(then) };
     let gather = Arc::new(Mutex::new(gather));
-    for (index, bp) in pieces.into_iter().enumerate() {
+    for (index, spec) in specs.into_iter().enumerate() {
         let gather = gather.clone();
-        let then: ReadThen = Box::new(move |result| {
+        let done: ReadThen = Box::new(move |result| {
             let mut state = gather.lock();
             match result {
-                Ok(data) => state.pieces[index] = Some(data),
+                Ok(data) => state.blocks[index] = Some(data),
                 Err(error) => state.error = Some(error),
             }
             state.missing -= 1;
             if state.missing > 0 {
                 return;
             }
-            let whole = match state.error {
-                Some(error) => Err(error),
-                None => joined(&spec, &state.pieces.drain(..).flatten().collect::<Vec<_>>()),
-            };
+            let all = state.error.map_or_else(|| Ok(state.blocks.drain(..).flatten().collect()), Err);
             let then = state.then.take();
             drop(state);
             if let Some(then) = then {
-                then(whole);
+                then(all);
             }
         });
-        read_copies(core, snapshot, CopySpec { bp, header: false, ..spec }, then);
+        read_copies(core, snapshot, spec, done);
     }
+}
+
+/// Reads the physical bytes of a gang.
+pub(crate) fn read(core: &Arc<Core>, snapshot: &Arc<Snapshot>, spec: CopySpec, then: ReadThen) {
+    let (owner, view) = (core.clone(), snapshot.clone());
+    let done = move |result: Result<GangTree, ZioError>| match result {
+        Ok(tree) => {
+            let specs = tree.pieces().into_iter().map(|bp| CopySpec { bp, header: false, ..spec }).collect();
+            read_each(&owner, &view, specs, move |pieces| then(pieces.and_then(|pieces| joined(&spec, &pieces))));
+        }
+        Err(error) => then(Err(error)),
+    };
+    assemble(core, snapshot, spec, Box::new(done));
 }
 
 /// The pieces as one block. Each piece matched its own pointer; the whole must match the gang's, which tells a gang

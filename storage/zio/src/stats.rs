@@ -1,7 +1,8 @@
 //! What the pipeline counts, per leaf and in total. Counters of every I/O are sharded; those of errors need not be.
 
+use crate::Zio;
 use device::DeviceError;
-use kstat::{Counter, Gauge, Histogram};
+use kstat::{Counter, Gauge, Histogram, Kstat, Value};
 use ondisk::Guid;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -138,3 +139,42 @@ pub struct ZioStats {
 
 /// The leaves' counters by guid, so that they survive a change of the tree.
 pub(crate) type LeafStatsByGuid = BTreeMap<Guid, Arc<LeafStats>>;
+
+/// A total of the pool by name.
+type Total = (&'static str, fn(&ZioStats) -> &Counter);
+/// A count of a leaf by name.
+type LeafCount = (&'static str, fn(&LeafCounts) -> u64);
+
+const TOTALS: [Total; 6] = [
+    ("gang_writes", |stats| &stats.gang_writes),
+    ("embedded_writes", |stats| &stats.embedded_writes),
+    ("hole_writes", |stats| &stats.hole_writes),
+    ("rewrites", |stats| &stats.rewrites),
+    ("read_failures", |stats| &stats.read_failures),
+    ("write_failures", |stats| &stats.write_failures),
+];
+
+const LEAF_SUMS: [LeafCount; 6] = [
+    ("read_errors", |counts| counts.errors[IoKind::Read as usize]),
+    ("write_errors", |counts| counts.errors[IoKind::Write as usize]),
+    ("flush_errors", |counts| counts.errors[IoKind::Flush as usize]),
+    ("checksum_errors", |counts| counts.checksum_errors),
+    ("slow_ios", |counts| counts.slow_ios),
+    ("repaired_bytes", |counts| counts.repaired_bytes),
+];
+
+impl Zio {
+    /// The totals, and the sums over the leaves, as a statistic to be registered as `zfs/POOL/zio`.
+    pub fn kstat(&self) -> Kstat {
+        let mut kstat = Kstat::named();
+        for (name, counter) in TOTALS {
+            let core = self.core.clone();
+            kstat.computed(name, move || Value::U64(counter(&core.stats).get()));
+        }
+        for (name, count) in LEAF_SUMS {
+            let core = self.core.clone();
+            kstat.computed(name, move || Value::U64(core.snapshot().stats.iter().map(|leaf| count(&leaf.counts())).sum()));
+        }
+        kstat
+    }
+}

@@ -189,6 +189,66 @@ fn gangs_nest() {
     assert!(rig.read(&packed).is_ok_and(|back| back == text(2, 131_072)), "compressed gangs decompress");
 }
 
+/// A large block in the smallest pieces makes thousands of headers: that must not exhaust a thread's stack.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a thread with a small stack")]
+fn a_gang_of_thousands_of_pieces_reads_and_frees() {
+    let rig = fragmented(&[(TopKind::Leaf, 1)], 9, 512, 9000);
+    let data = noise(5, 1 << 20);
+    let bp = rig.write(request(data.clone(), 1)).expect("the write succeeds");
+    assert!(bp.is_gang());
+    let run = std::thread::Builder::new().stack_size(256 << 10);
+    let rig = run
+        .spawn(move || {
+            assert!(rig.read(&bp).is_ok_and(|back| back == data));
+            rig.zio.free(TXG, &bp);
+            rig.zio.wait_frees();
+            rig
+        })
+        .expect("a thread starts")
+        .join()
+        .expect("the stack suffices");
+    drop(rig);
+}
+
+/// Blocks found at import must be claimed once, gangs with all their members, and never over somebody else's space.
+#[test]
+fn claims_take_exactly_the_blocks_space() {
+    for make in [&|| Rig::new(inline(), &MIRROR, 12) as Rig, &|| fragmented(&MIRROR, 12, 16384, 200)] as [&dyn Fn() -> Rig; 2] {
+        let rig = make();
+        let before = allocated(&rig);
+        let bp = rig.write(request(noise(1, 131_072), 1)).expect("the write succeeds");
+        let used = allocated(&rig) - before;
+        let claim = || {
+            let (done, wait) = exec::completion();
+            rig.zio.claim(Txg(30), &bp, Box::new(move |result| done.complete(result)));
+            wait.wait(&rig.exec)
+        };
+        assert_eq!(claim().map_err(|error| error.kind), Err(ErrorKind::Corrupt), "the space is taken");
+        rig.zio.free(TXG, &bp);
+        rig.zio.wait_frees();
+        for txg in 10..14 {
+            rig.allocator.take_deltas(Txg(txg));
+            rig.allocator.sync_done(Txg(txg));
+        }
+        assert_eq!(allocated(&rig), before);
+        assert_eq!(claim(), Ok(()));
+        assert_eq!(allocated(&rig), before + used);
+    }
+}
+
+/// The block of a dedup table entry may have other owners: freeing it without the table would give away their data.
+#[test]
+fn dedup_blocks_are_not_freed_without_the_table() {
+    let rig = Rig::new(inline(), &MIRROR, 12);
+    let mut bp = rig.write(request(noise(1, 16384), 1)).expect("the write succeeds");
+    let used = allocated(&rig);
+    bp.0[6] |= 1 << 62;
+    rig.zio.free(TXG, &bp);
+    assert!(rig.allocator.take_deltas(TXG).iter().all(|delta| delta.frees.is_empty()));
+    assert_eq!(allocated(&rig), used);
+}
+
 /// A full pool must say so, and must not lose the space of what it tried.
 #[test]
 fn a_full_pool_refuses_and_leaks_nothing() {
