@@ -153,5 +153,29 @@ fn main() {
             txgs.wait_synced(txgs.open_txg()).expect("sync");
         });
     }
+    small_objects(&txgs, &objset);
     let _ = txgs.stop();
+}
+
+/// Objects that have a bonus and no data: create, change and look up.
+fn small_objects(txgs: &Arc<TxgManager>, objset: &Arc<Objset>) {
+    const OBJECTS: u64 = 200_000;
+    let new = NewObject { bonus_type: ObjectType::SA, bonus_len: 168, ..NewObject::new(ObjectType::PLAIN_FILE_CONTENTS) };
+    let mut numbers = Vec::new();
+    let start = cpu_seconds();
+    for _ in 0..OBJECTS {
+        let tx = txgs.assign(0).expect("assign");
+        let dnode = objset.allocate_object(new, &tx).expect("allocate");
+        dnode.set_bonus(&[7; 168], &tx).expect("set_bonus");
+        numbers.push(dnode.object());
+    }
+    let created = cpu_seconds();
+    txgs.wait_synced(txgs.open_txg()).expect("sync");
+    let synced = cpu_seconds();
+    for _ in 0..2 {
+        numbers.iter().for_each(|&object| drop(objset.hold(object).expect("hold").bonus()));
+    }
+    let per = |seconds: f64| seconds * 1e6 / OBJECTS as f64;
+    let held = per(cpu_seconds() - synced) / 2.0;
+    println!("small objects: create {:.2}, sync {:.2}, hold {held:.2} CPU µs each", per(created - start), per(synced - created));
 }

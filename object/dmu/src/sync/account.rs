@@ -9,6 +9,7 @@ use crate::state::Tree;
 use crate::{DmuError, ObjectOwner, ObjsetHook, OwnerDelta, Tx};
 use ondisk::{DNODE_SLOT_BYTES, META_DNODE_OBJECT, Txg, dnode_flags, objset_flags};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 impl Objset {
     /// Marks an ordinary dnode as accounted for, once the object set has a hook.
@@ -24,28 +25,40 @@ impl Objset {
     }
 
     /// Hands the txg's changes to the hook.
-    pub(super) fn account(&self, committed: &[Committed], txg: Txg) -> Result<(), DmuError> {
-        let Some(hook) = self.hook.read().clone() else { return Ok(()) };
-        let mut sums: BTreeMap<ObjectOwner, (i64, i64)> = BTreeMap::new();
-        for change in committed {
-            let mut add = |tree: &Tree, sign: i64| {
-                let counted = tree.exists && tree.flags & dnode_flags::USERUSED_ACCOUNTED != 0;
-                let Some(owner) = counted.then(|| owner(hook.as_ref(), change, tree)).flatten() else { return };
-                let sum = sums.entry(owner).or_default();
-                sum.0 += sign * (tree.used_bytes as i64 + DNODE_SLOT_BYTES as i64);
-                sum.1 += sign;
-            };
-            add(&change.before, -1);
-            if !change.freed {
-                add(&change.after, 1);
-            }
-        }
-        let changed = sums.into_iter().filter(|(_, sum)| *sum != (0, 0));
-        let deltas: Vec<OwnerDelta> = changed.map(|(owner, (bytes, objects))| OwnerDelta { owner, bytes, objects }).collect();
+    pub(super) fn account(&self, charges: &OwnerCharges, txg: Txg) -> Result<(), DmuError> {
+        let Some(hook) = &charges.hook else { return Ok(()) };
+        let changed = charges.sums.iter().filter(|(_, sum)| **sum != (0, 0));
+        let deltas: Vec<OwnerDelta> = changed.map(|(&owner, &(bytes, objects))| OwnerDelta { owner, bytes, objects }).collect();
         match self.shared() {
             Some(objset) if !deltas.is_empty() => hook.apply(&objset, &deltas, &Tx::syncing(txg)),
             _ => Ok(()),
         }
+    }
+}
+
+/// What owners used more or less in a txg, summed as dnodes are committed.
+pub(super) struct OwnerCharges {
+    hook: Option<Arc<dyn ObjsetHook>>,
+    sums: BTreeMap<ObjectOwner, (i64, i64)>,
+}
+
+impl OwnerCharges {
+    pub(super) fn new(hook: Option<Arc<dyn ObjsetHook>>) -> OwnerCharges {
+        OwnerCharges { hook, sums: BTreeMap::new() }
+    }
+
+    /// A dnode went from one tree to another.
+    pub(super) fn add(&mut self, change: &Committed) {
+        let Some(hook) = self.hook.clone() else { return };
+        let mut charge = |tree: &Tree, sign: i64| {
+            let counted = tree.exists && tree.flags & dnode_flags::USERUSED_ACCOUNTED != 0;
+            let Some(owner) = counted.then(|| owner(hook.as_ref(), change, tree)).flatten() else { return };
+            let sum = self.sums.entry(owner).or_default();
+            sum.0 += sign * (tree.used_bytes as i64 + DNODE_SLOT_BYTES as i64);
+            sum.1 += sign;
+        };
+        charge(&change.before, -1);
+        charge(&change.after, 1);
     }
 }
 

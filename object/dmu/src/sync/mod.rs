@@ -21,6 +21,7 @@ use crate::props::{BlockKind, write_policy};
 use crate::state::{Core, Tree};
 use crate::{BlockWrite, DmuError, Dnode};
 use abd::Abd;
+use account::OwnerCharges;
 use node::NodeSync;
 use ondisk::{
     BlockId, BlockPtr, Checksum, Compression, DNODE_SLOT_BYTES, DNODE_SLOTS_PER_BLOCK, DnodePhys, META_DNODE_OBJECT, ObjectType,
@@ -98,17 +99,17 @@ impl Objset {
             return Ok(self.root_bp());
         }
         let (ordinary, mut own) = split(self.context.take_dirty(txg));
-        let mut committed = Vec::new();
+        let mut charges = OwnerCharges::new(self.hook.read().clone());
         let mut batches: Vec<Vec<Arc<Dnode>>> = ordinary.chunks(DNODES_PER_BATCH).map(<[_]>::to_vec).rev().collect();
         let mut result = Ok(());
         while let Some(batch) = batches.pop() {
             if result.is_ok() {
-                result = self.sync_dnodes(batch, txg, &mut committed);
+                result = self.sync_dnodes(batch, txg, &mut charges);
             } else {
                 batch.into_iter().for_each(|dnode| self.context.readd_dirty(dnode, txg));
             }
         }
-        result = result.and_then(|()| self.account(&committed, txg));
+        result = result.and_then(|()| self.account(&charges, txg));
         let (later, more) = split(self.context.take_dirty(txg));
         later.into_iter().for_each(|dnode| self.context.readd_dirty(dnode, txg));
         own.extend(more);
@@ -119,17 +120,17 @@ impl Objset {
             return Err(error);
         }
         let (meta, special): (Vec<_>, Vec<_>) = own.into_iter().partition(|dnode| dnode.object() == META_DNODE_OBJECT);
-        let result = self.sync_dnodes(special, txg, &mut Vec::new());
+        let result = self.sync_dnodes(special, txg, &mut OwnerCharges::new(None));
         if result.is_err() {
             meta.into_iter().for_each(|dnode| self.context.readd_dirty(dnode, txg));
             return result.map(|()| BlockPtr::HOLE);
         }
-        self.sync_dnodes(meta, txg, &mut Vec::new())?;
+        self.sync_dnodes(meta, txg, &mut OwnerCharges::new(None))?;
         self.sync_root(txg)
     }
 
     /// Syncs dnodes, a level at a time; those that failed stay dirty.
-    fn sync_dnodes(&self, dnodes: Vec<Arc<Dnode>>, txg: Txg, committed: &mut Vec<node::Committed>) -> Result<(), DmuError> {
+    fn sync_dnodes(&self, dnodes: Vec<Arc<Dnode>>, txg: Txg, charges: &mut OwnerCharges) -> Result<(), DmuError> {
         let props = self.props();
         let mut set = WriteSet::new(self.context.env.io.clone());
         let mut jobs: Vec<NodeSync> = dnodes.into_iter().filter_map(|dnode| NodeSync::begin(dnode, txg, props)).collect();
@@ -154,7 +155,7 @@ impl Objset {
         }
         let mut result = Ok(());
         for job in jobs {
-            if let Err(error) = self.commit(job, txg, committed) {
+            if let Err(error) = self.commit(job, txg, charges) {
                 result = Err(error);
             }
         }
@@ -162,7 +163,7 @@ impl Objset {
     }
 
     /// Puts a dnode's new root in place, or takes back what was written for it.
-    fn commit(&self, mut job: NodeSync, txg: Txg, committed: &mut Vec<node::Committed>) -> Result<(), DmuError> {
+    fn commit(&self, mut job: NodeSync, txg: Txg, charges: &mut OwnerCharges) -> Result<(), DmuError> {
         self.flag_accounted(&mut job);
         let object = job.dnode.object();
         let is_own = object == META_DNODE_OBJECT || special_index(object).is_some();
@@ -178,7 +179,7 @@ impl Objset {
         }
         let freed_slots = job.core.freed.then_some(job.core.slots);
         if let Some(ledger) = &self.context.env.ledger {
-            committed.extend(job.commit(ledger.as_ref()));
+            charges.add(&job.commit(ledger.as_ref()));
         }
         match freed_slots {
             Some(slots) => {

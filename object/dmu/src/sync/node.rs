@@ -22,12 +22,11 @@ struct Pending {
 }
 
 /// What accounting wants to know about a dnode that was synced.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Committed {
     pub dnode: Arc<Dnode>,
     pub before: Arc<Tree>,
     pub after: Arc<Tree>,
-    pub freed: bool,
 }
 
 /// A dnode being synced.
@@ -332,7 +331,7 @@ impl NodeSync {
     }
 
     /// Swaps the new tree in, drops the txg's dirty records, and tells the ledger.
-    pub(super) fn commit(self, ledger: &dyn BlockLedger) -> Option<Committed> {
+    pub(super) fn commit(self, ledger: &dyn BlockLedger) -> Committed {
         let after = Arc::new(self.new_tree());
         let entry = {
             let mut state = self.dnode.state.write();
@@ -348,7 +347,7 @@ impl NodeSync {
         for bp in &self.born {
             ledger.born(self.txg, bp);
         }
-        Some(Committed { dnode: self.dnode, before: self.tree, after, freed: self.core.freed })
+        Committed { dnode: self.dnode, before: self.tree, after }
     }
 
     /// Frees what was written for a sync that failed.

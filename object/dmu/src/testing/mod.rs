@@ -297,8 +297,13 @@ impl TxgSync for SyncOne {
 impl TestPool {
     /// An empty object set of `kind` over `io`.
     pub fn create(io: Arc<MemBlockIo>, kind: ObjsetType, props: ObjsetProps) -> Result<TestPool, DmuError> {
+        Self::create_with(io, kind, props, TxgConfig::default())
+    }
+
+    /// As [`TestPool::create`] with other tunables.
+    pub fn create_with(io: Arc<MemBlockIo>, kind: ObjsetType, props: ObjsetProps, config: TxgConfig) -> Result<TestPool, DmuError> {
         let env = Self::env(&io);
-        let txgs = TxgManager::new(io.exec.clone(), Txg(3), TxgConfig::default());
+        let txgs = TxgManager::new(io.exec.clone(), Txg(3), config);
         let objset = Objset::create(env, kind, props, &txgs.assign(0)?)?;
         txgs.start(Arc::new(SyncOne(objset.clone(), io.clone())));
         Ok(TestPool { io, objset, txgs })

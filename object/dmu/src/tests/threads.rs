@@ -2,7 +2,8 @@
 
 use super::model::Random;
 use crate::testing::{MemBlockIo, TestPool};
-use crate::{Dnode, NewObject, ObjsetProps};
+use crate::{Dnode, NewObject, ObjsetProps, TxgConfig};
+use exec::{Exec, Lockstep};
 use ondisk::{ObjectType, ObjsetType};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -123,5 +124,82 @@ fn readers_and_writers_share_an_object_while_it_syncs() {
             assert_eq!(version(place as u64, &out), Some(wanted.load(Ordering::SeqCst)));
         }
         pool.txgs.stop().expect("stop");
+    }
+}
+
+/// A few operations of each kind, on one object whose blocks hold several records.
+fn lockstep_program(exec: &Exec, seed: u64) {
+    let config = TxgConfig { timeout_ns: 400_000, dirty_data_max: 40_000, delay_scale_ns: 100, ..TxgConfig::default() };
+    let pool = TestPool::create_with(MemBlockIo::new(exec.clone()), ObjsetType::ZFS, ObjsetProps::default(), config).expect("create");
+    let new = NewObject { block_size: 2048, indirect_shift: 12, ..NewObject::new(ObjectType::PLAIN_FILE_CONTENTS) };
+    let dnode = pool.objset.allocate_object(new, &pool.txgs.assign(0).expect("assign")).expect("allocate");
+    let versions: Arc<Vec<AtomicU64>> = Arc::new((0..RECORDS).map(|_| AtomicU64::new(0)).collect());
+    let pool = Arc::new(pool);
+    let mut operations = Vec::new();
+    for writer in 0..WRITERS {
+        let (pool, dnode, versions) = (pool.clone(), dnode.clone(), versions.clone());
+        let write = move || {
+            let mut random = Random(seed * 10 + writer);
+            for _ in 0..25 {
+                let place = random.below(20) * WRITERS + writer;
+                let next = versions[place as usize].load(Ordering::SeqCst) + 1;
+                let tx = pool.txgs.assign(RECORD as u64).expect("assign");
+                dnode.write(place * RECORD as u64, &record(place, next), &tx).expect("write");
+                drop(tx);
+                versions[place as usize].store(next, Ordering::SeqCst);
+            }
+        };
+        operations.push(exec.spawn_operation("writer", Box::new(write)));
+    }
+    for reader in 0..2 {
+        let (dnode, versions) = (dnode.clone(), versions.clone());
+        let read = move || {
+            let mut random = Random(seed * 20 + reader);
+            for _ in 0..40 {
+                let place = random.below(20 * WRITERS);
+                let least = versions[place as usize].load(Ordering::SeqCst);
+                let mut out = vec![0; RECORD];
+                dnode.read(place * RECORD as u64, &mut out).expect("read");
+                let seen = version(place, &out);
+                assert!(seen.is_some_and(|seen| seen >= least), "record {place}: {seen:?}, but {least} was written before");
+            }
+        };
+        operations.push(exec.spawn_operation("reader", Box::new(read)));
+    }
+    for creator in 0..2 {
+        let pool = pool.clone();
+        let create = move || {
+            for object in 0..10u8 {
+                let tx = pool.txgs.assign(0).expect("assign");
+                let dnode = pool.objset.allocate_object(NewObject::new(ObjectType::PLAIN_FILE_CONTENTS), &tx).expect("allocate");
+                dnode.write(0, &[creator * 10 + object + 1; 600], &tx).expect("write");
+                drop(tx);
+                let held = pool.objset.hold(dnode.object()).expect("hold");
+                assert!(Arc::ptr_eq(&held, &dnode), "an object is in memory once");
+                assert_eq!(held.read_abd(0, 600).expect("read").to_vec(), [creator * 10 + object + 1; 600]);
+                if object % 3 == 0 {
+                    let tx = pool.txgs.assign(0).expect("assign");
+                    pool.objset.free_object(dnode.object(), &tx).expect("free");
+                }
+            }
+        };
+        operations.push(exec.spawn_operation("creator", Box::new(create)));
+    }
+    operations.into_iter().for_each(exec::OperationHandle::join);
+    pool.txgs.stop().expect("stop");
+    assert_eq!(pool.check(), Ok(()));
+    assert_eq!(pool.objset.object_count(), 1 + 2 * 6);
+    for place in 0..20 * WRITERS {
+        let mut out = vec![0; RECORD];
+        dnode.read(place * RECORD as u64, &mut out).expect("read");
+        assert_eq!(version(place, &out), Some(versions[place as usize].load(Ordering::SeqCst)));
+    }
+}
+
+/// If this fails, some interleaving of readers, writers, creators and the sync corrupts data or deadlocks: the seed shows it.
+#[test]
+fn interleavings_of_operations_and_the_sync_are_harmless() {
+    for seed in 0..25 {
+        Lockstep::run(seed, |exec| lockstep_program(exec, seed));
     }
 }
