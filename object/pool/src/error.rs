@@ -41,6 +41,8 @@ pub enum PoolError {
     },
     /// The pool was destroyed; it can be imported as such.
     Destroyed,
+    /// These datasets have an intent log that must be replayed first; the pool can be imported read-only.
+    IntentLogs(Vec<String>),
     /// The device holds a pool, or is too small, or cannot be written.
     Device {
         /// Path of the device.
@@ -103,6 +105,14 @@ impl fmt::Display for PoolError {
             PoolError::Tree(error) => fmt::Display::fmt(error, f),
             PoolError::InUse { hostid, hostname } => {
                 write!(f, "the pool was last used by the host '{hostname}' (hostid {hostid:x}) and not exported")
+            }
+            PoolError::IntentLogs(datasets) => {
+                write!(
+                    f,
+                    "the pool was not exported and the intent logs of {} hold writes that this release cannot replay; ",
+                    datasets.join(", ")
+                )?;
+                f.write_str("let OpenZFS import and export it first, or import it read-only")
             }
             PoolError::Destroyed => f.write_str("the pool was destroyed"),
             PoolError::Device { path, problem } => match problem {

@@ -11,7 +11,7 @@ use crate::mos_objects::read_packed;
 use crate::services::Services;
 use crate::spacemap::SpaceMaps;
 use crate::sync::{Config, Syncer, VERSION, Work};
-use crate::{Pool, PoolError, dtl, props};
+use crate::{Pool, PoolError, Support, dtl, feature_by_guid, props};
 use arc::Cache;
 use dmu::{Objset, ObjsetProps, TxgConfig, TxgManager};
 use dsl::{DslPool, Mos, PoolServices};
@@ -82,9 +82,13 @@ impl Pool {
         let ub = found.best.clone().ok_or(PoolError::NoUberblock)?;
         check_version(ub.ub_version)?;
         check_host(found, options)?;
+        check_label_features(found)?;
         let mut start = Start::new(exec, found, runtime, &ub)?;
         let features = Arc::new(Features::open(start.mos.objset())?);
         features.check(options.read_only)?;
+        if !options.read_only {
+            check_dedup(start.objset())?;
+        }
         let config_object = start.trust_config(found, options, runtime)?;
         start.finish(found, options, runtime, Opened { ub, features, config_object })
     }
@@ -93,6 +97,25 @@ impl Pool {
 fn check_version(version: u64) -> Result<(), PoolError> {
     let supported = version == VERSION || (1..=VERSION_BEFORE_FEATURES).contains(&version);
     if supported { Ok(()) } else { Err(PoolError::UnsupportedVersion(version)) }
+}
+
+/// Refuses features that must be known to read the MOS; the labels name them (OpenZFS: `spa_ld_parse_config`).
+fn check_label_features(found: &FoundPool) -> Result<(), PoolError> {
+    let unknown = |guid: &&String| feature_by_guid(guid).is_none_or(|feature| feature.support == Support::None);
+    let features: Vec<String> = found.facts.mos_features.iter().filter(unknown).cloned().collect();
+    if features.is_empty() { Ok(()) } else { Err(PoolError::UnsupportedFeatures { features, read_only: false }) }
+}
+
+/// Refuses to write a pool with dedup tables: blocks would be freed that other files share. Old ones have no feature flag.
+fn check_dedup(mos: &Arc<Objset>) -> Result<(), PoolError> {
+    let mut tables = Vec::new();
+    Zap::hold(mos, DIRECTORY)?.for_each(|entry| {
+        if entry.name.starts_with(b"DDT-") && entry.name != b"DDT-statistics" {
+            tables.push(String::from_utf8_lossy(&entry.name).into_owned());
+        }
+        Ok(())
+    })?;
+    if tables.is_empty() { Ok(()) } else { Err(PoolError::UnsupportedFeatures { features: tables, read_only: true }) }
 }
 
 /// Refuses a pool that another host may have open.
@@ -208,6 +231,12 @@ impl Start {
         });
         let txgs = TxgManager::new(self.exec.clone(), opened.ub.txg(), runtime.txg);
         let dsl = DslPool::open(self.mos.clone(), services.clone() as Arc<dyn PoolServices>, txgs.clone())?;
+        if found.state() == PoolState::Active && !options.read_only {
+            let pending = intent_logs(&dsl, &self.facts.name)?;
+            if !pending.is_empty() {
+                return Err(PoolError::IntentLogs(pending));
+            }
+        }
         let mos_features = opened.features.mos_features();
         let config = Config {
             tree: Arc::new(self.tree),
@@ -245,6 +274,21 @@ fn lost(tree: &VdevTree, error: dsl::DslError) -> PoolError {
     }
     let missing: Vec<Guid> = tree.leaves.iter().filter(|leaf| !leaf.state.is_usable()).map(|leaf| leaf.guid).collect();
     if tree.is_readable() || missing.is_empty() { PoolError::Dsl(error) } else { PoolError::MissingDevices(missing) }
+}
+
+/// The datasets below `name` that have an intent log, which this release can't replay.
+fn intent_logs(dsl: &Arc<DslPool>, name: &str) -> Result<Vec<String>, PoolError> {
+    let mut found = Vec::new();
+    let mut waiting = vec![name.to_string()];
+    while let Some(name) = waiting.pop() {
+        // A dataset that can't be opened (encrypted) can't be written either.
+        let header = dsl.hold(&name).and_then(|dataset| dataset.objset()).map(|objset| objset.zil_header());
+        if header.is_ok_and(|header| !header.zh_log.is_hole()) {
+            found.push(name.clone());
+        }
+        waiting.extend(dsl.children(&name)?.into_iter().map(|child| format!("{name}/{child}")));
+    }
+    Ok(found)
 }
 
 /// Replays every space map into the allocator.

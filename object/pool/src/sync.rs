@@ -111,10 +111,8 @@ impl Syncer {
             hook.sync(&tx)?;
         }
         self.sync_after_import(&mut work, &tx)?;
-        self.sync_dtls(&tx)?;
         self.services.history.sync(&tx)?;
-        let config_dirty = self.sync_config(&mut work, &tx)?;
-        let root = self.converge(&mut work, &tx)?;
+        let (root, config_dirty) = self.converge(&mut work, &tx)?;
         if root.is_some() || config_dirty {
             self.commit(txg, root, config_dirty)?;
         }
@@ -176,12 +174,16 @@ impl Syncer {
         Ok(dirty)
     }
 
-    /// Syncs the MOS until nothing of the txg is dirty; gives its root when there was anything.
-    fn converge(&self, work: &mut Work, tx: &Tx) -> Result<Option<BlockPtr>, PoolError> {
+    /// Syncs the MOS until nothing of the txg is dirty; gives its root when there was anything, and whether the configuration
+    /// changed.
+    fn converge(&self, work: &mut Work, tx: &Tx) -> Result<(Option<BlockPtr>, bool), PoolError> {
         let txg = tx.txg();
-        let mut root = None;
+        let (mut root, mut config_dirty) = (None, false);
         for pass in 1..=PASSES_MAX {
             self.io.set_pass(pass);
+            // What a leaf missed in the last pass must be on disk with this txg.
+            self.sync_dtls(tx)?;
+            config_dirty |= self.sync_config(work, tx)?;
             self.dsl.sync_mos_usage(txg)?;
             self.zio().wait_frees();
             let context = AppendContext { allocator: &self.services.allocator, features: &self.services.features, pass, tx };
@@ -189,7 +191,7 @@ impl Syncer {
                 work.maps.append(&delta, &context)?;
             }
             if !self.mos.is_dirty(txg) {
-                return Ok(root);
+                return Ok((root, config_dirty));
             }
             root = Some(self.mos.sync(txg)?);
         }
