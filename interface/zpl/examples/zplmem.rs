@@ -16,7 +16,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let pool = TestPool::create(MemBlockIo::new(exec.clone()), ObjsetType::ZFS, props)?;
     zpl::Zfs::create(&pool.objset, &zpl::CreateOptions::default(), &pool.txgs.assign(0)?)?;
     let zfs = zpl::Zfs::open(&pool.objset, Some(pool.txgs.clone()), zpl::Settings::default())?;
-    pool.objset.set_hook(Arc::new(zpl::Accounting::new(true, false)));
     let options = fuse::MountOptions { source: "zplmem".into(), ..Default::default() };
     let handler = Arc::new(zpl::ZplFuse::new(zfs, None));
     let session = fuse::Session::mount(&exec, handler, mountpoint.as_ref(), &options)?;

@@ -5,7 +5,7 @@
 
 use abd::Abd;
 use dmu::{DmuError, GROUPUSED_OBJECT, ObjectOwner, Objset, ObjsetHook, OwnerDelta, PROJECTUSED_OBJECT, Tx, USERUSED_OBJECT};
-use ondisk::{ObjectId, ObjectType};
+use ondisk::{ObjectId, ObjectType, objset_flags};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use zap::{Zap, ZapError};
@@ -32,6 +32,16 @@ impl Accounting {
     /// The hook; `objects` and `projects` say which features the pool has active for the object set.
     pub fn new(objects: bool, projects: bool) -> Accounting {
         Accounting { objects, projects }
+    }
+
+    /// Installs the hook that continues what the object set's flags say is counted.
+    pub(crate) fn install(objset: &Objset) {
+        let flags = objset.flags();
+        if flags & objset_flags::USERACCOUNTING_COMPLETE != 0 {
+            let has = |flag: u64| flags & flag != 0;
+            let hook = Accounting::new(has(objset_flags::USEROBJACCOUNTING_COMPLETE), has(objset_flags::PROJECTQUOTA_COMPLETE));
+            objset.set_hook(Arc::new(hook));
+        }
     }
 }
 

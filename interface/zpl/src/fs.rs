@@ -6,10 +6,10 @@
 
 use crate::sa::{Attr, Sa};
 use crate::znode::{Node, S_IFDIR, Time, Znode, decode_fields, flag};
-use crate::{NewNode, ZplError};
+use crate::{Accounting, NewNode, ZplError};
 use dmu::{Objset, Tx, TxgManager};
 use exec::{Exec, Mutex, RwLock};
-use ondisk::{ObjectId, ObjectType, Txg};
+use ondisk::{ObjectId, ObjectType, Txg, objset_flags};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry::Vacant;
 use std::sync::Arc;
@@ -161,6 +161,8 @@ impl Zfs {
         master.add_u64("SA_ATTRS", sa.0, tx)?;
         let unlinked = zap::create(objset, ObjectType::UNLINKED_SET, tx)?;
         master.add_u64("DELETE_QUEUE", unlinked.0, tx)?;
+        objset.set_flags(objset.flags() | objset_flags::USERACCOUNTING_COMPLETE, tx)?;
+        Accounting::install(objset);
         let settings = Settings { project_quota: options.project_quota, ..Settings::default() };
         let zfs = Arc::new(Self::assemble(objset, None, settings, ObjectId(0))?);
         let new = NewNode { mode: S_IFDIR | 0o755, uid: options.uid, gid: options.gid, ..NewNode::default() };
@@ -200,6 +202,9 @@ impl Zfs {
         };
         // Old file systems keep attributes in a record that we read but don't make.
         let txgs = txgs.filter(|_| sa.is_modern());
+        if txgs.is_some() {
+            Accounting::install(objset);
+        }
         Ok(Zfs {
             objset: objset.clone(),
             txgs,

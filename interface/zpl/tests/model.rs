@@ -6,7 +6,7 @@
 use abd::Abd;
 use dmu::testing::{MemBlockIo, TestPool};
 use dmu::{ObjsetProps, Tx};
-use ondisk::{ObjectId, ObjsetType};
+use ondisk::{ObjectId, ObjectType, ObjsetType};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use zpl::{Allocate, CreateOptions, NewNode, Node, Place, RenameMode, SetAttrs, SetMode, Settings, WriteData, Zfs, ZplError};
@@ -349,12 +349,26 @@ impl World {
             objects.insert(next);
             object = next;
         }
+        compare_accounting(&pool, &objects);
         let extra = objects.len() - seen.len();
         let xattr_objects: usize = seen.values().map(|inode| hidden(&zfs, *inode)).sum();
         // Master node, SA master, registry, layouts, unlinked set; the rest is reachable or leaked.
         assert_eq!(extra, 5 + xattr_objects, "objects leaked: {objects:?}");
         assert_eq!(pool.io.violations(), Vec::<&str>::new());
     }
+}
+
+/// What `zfs userspace` shows must be what the files take: else quotas are wrong.
+fn compare_accounting(pool: &TestPool, objects: &BTreeSet<ObjectId>) {
+    let mut sum = 0;
+    for object in objects {
+        let info = pool.objset.hold(*object).and_then(|dnode| dnode.info()).expect("an object");
+        if info.bonus_type == ObjectType::SA {
+            sum += info.used_bytes + 512;
+        }
+    }
+    let used = zap::Zap::hold(&pool.objset, dmu::USERUSED_OBJECT).and_then(|zap| zap.lookup_u64("0")).expect("space of user 0");
+    assert_eq!(used, sum);
 }
 
 fn hidden(zfs: &Arc<Zfs>, object: ObjectId) -> usize {
