@@ -1,1 +1,6 @@
-//! The scan layer; see ARCHITECTURE.md for its place and invariants.
+//! Scans: walking everything that a pool references, to verify and repair it (OpenZFS: `dsl_scan.c`, `spa_errlog.c`).
+#![forbid(unsafe_code)]
+
+mod status;
+
+pub use status::{Damaged, ScanFunction, ScanState, ScanStatus};

@@ -1,0 +1,95 @@
+//! What a scan tells the outside: its function, state, progress and the blocks that it found damaged.
+//!
+//! Plain values: nothing here changes after it was handed out.
+
+use ondisk::{BlockId, DslScanPhys, Level, ObjectId, ObjsetId, scan_func, scan_state};
+
+/// What a scan does (OpenZFS: `pool_scan_func_t`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScanFunction {
+    /// Verifies every copy of every block.
+    Scrub,
+    /// Rewrites what a leaf missed.
+    Resilver,
+}
+
+/// How far a scan is (OpenZFS: `dsl_scan_state_t`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScanState {
+    /// It runs, or is paused.
+    Scanning,
+    /// It saw everything.
+    Finished,
+    /// It was stopped.
+    Canceled,
+}
+
+/// The pool's last or current scan (OpenZFS: `pool_scan_stat_t`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScanStatus {
+    /// What it does.
+    pub function: ScanFunction,
+    /// How far it is.
+    pub state: ScanState,
+    /// Seconds since the epoch when it was paused; None when it isn't.
+    pub paused_since: Option<u64>,
+    /// Seconds since the epoch when it began.
+    pub start_time: u64,
+    /// Seconds since the epoch when it ended; 0 while it runs.
+    pub end_time: u64,
+    /// Allocated bytes that are to be looked at.
+    pub to_examine: u64,
+    /// Allocated bytes whose pointers were seen.
+    pub examined: u64,
+    /// Allocated bytes read.
+    pub issued: u64,
+    /// Bytes rewritten because they were wrong.
+    pub repaired: u64,
+    /// Blocks that could not be repaired.
+    pub errors: u64,
+    /// Allocated bytes read per second, of late.
+    pub rate: u64,
+}
+
+impl ScanStatus {
+    /// The persistent part of a scan's state; None when there never was a scan.
+    pub(crate) fn from_phys(phys: &DslScanPhys) -> Option<ScanStatus> {
+        let function = match phys.scn_func {
+            scan_func::SCRUB => ScanFunction::Scrub,
+            scan_func::RESILVER => ScanFunction::Resilver,
+            _ => return None,
+        };
+        let state = match phys.scn_state {
+            scan_state::SCANNING => ScanState::Scanning,
+            scan_state::FINISHED => ScanState::Finished,
+            scan_state::CANCELED => ScanState::Canceled,
+            _ => return None,
+        };
+        Some(ScanStatus {
+            function,
+            state,
+            paused_since: None,
+            start_time: phys.scn_start_time,
+            end_time: phys.scn_end_time,
+            to_examine: phys.scn_to_examine,
+            examined: phys.scn_examined,
+            issued: phys.scn_examined,
+            repaired: phys.scn_processed,
+            errors: phys.scn_errors,
+            rate: 0,
+        })
+    }
+}
+
+/// A block that is damaged for good: no copy of it could be read (OpenZFS: an entry of the error log).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Damaged {
+    /// The object set: the dataset's object in the MOS, 0 for the MOS itself.
+    pub objset: ObjsetId,
+    /// The object.
+    pub object: ObjectId,
+    /// Level of the block: 0 is data.
+    pub level: Level,
+    /// Block within the level.
+    pub block: BlockId,
+}
