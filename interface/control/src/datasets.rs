@@ -5,7 +5,7 @@ use crate::mounts::{MountPlan, source};
 use crate::{Control, OpenPool};
 use control_api::{
     DatasetCreate, DatasetDestroy, DatasetInherit, DatasetQuery, DatasetRename, DatasetReport, DatasetSet, ErrorKind, Failure, MountReport,
-    MountRequest, Property, Response, SnapshotCreate, Source, UnmountRequest, Value,
+    MountRequest, Property, Response, SnapshotCreate, UnmountRequest, Value,
 };
 use dsl::{CreateDataset, DatasetHandle, DslError, PropEntry, PropValue};
 use fuse::MountOptions;

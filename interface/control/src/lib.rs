@@ -134,7 +134,6 @@ impl Control {
             if let Err(failure) = open.mounts.unmount_below(&name, true) {
                 eprintln!("{failure}");
             }
-            open.stop_scan();
             if let Err(error) = open.pool().sync() {
                 eprintln!("cannot sync '{name}': {error}");
             }

@@ -9,7 +9,6 @@ use std::sync::Arc;
 /// See the file's header.
 pub struct OpenPool {
     pub(crate) mounts: Mounts,
-    pub(crate) scrub: crate::scrub::ScrubSlot,
     pool: Pool,
     altroot: Option<String>,
 }
@@ -17,7 +16,7 @@ pub struct OpenPool {
 impl OpenPool {
     /// Takes over a pool that was just made or imported.
     pub fn new(pool: Pool, altroot: Option<String>) -> OpenPool {
-        OpenPool { mounts: Mounts::default(), scrub: crate::scrub::ScrubSlot::open(&pool), pool, altroot }
+        OpenPool { mounts: Mounts::default(), pool, altroot }
     }
     /// The engine's pool, when this was the last holder.
     pub fn into_pool(self) -> Pool {

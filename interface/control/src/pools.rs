@@ -225,7 +225,6 @@ impl Control {
             open.pool().zio().abandon();
         }
         open.mounts.unmount_below(&open.name(), target.force)?;
-        open.stop_scan();
         drop(open);
         let Some(open) = self.pools.write().remove(&target.pool) else {
             return Err(because(ErrorKind::NotFound, what, "no such pool"));

@@ -1,40 +1,132 @@
-//! `zpool scrub` and what `zpool status` says of it.
+//! `zpool scrub`, `zpool wait`, and what `zpool status` says of scans and damaged files.
 
 use crate::failure::because;
+use crate::pools::pool_failure;
 use crate::{Control, OpenPool};
-use control_api::{ErrorKind, Failure, PoolScrub, Response, ScanReport};
-use pool::Pool;
+use control_api::{ErrorKind, Failure, PoolScrub, Response, ScanReport, ScrubAction};
+use dmu::Objset;
+use pool::{Damaged, ScanFunction, ScanState};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use zpl::{Settings, Zfs};
 
-/// The scrub of one pool.
-pub struct ScrubSlot;
-
-impl ScrubSlot {
-    /// Takes up what the pool remembers.
-    pub fn open(_pool: &Pool) -> ScrubSlot {
-        ScrubSlot
-    }
-}
+/// Levels of directories that a path may have before it is given up.
+const PATH_DEPTH_MAX: usize = 256;
 
 impl OpenPool {
     /// The running or last scan.
     pub fn scan_report(&self) -> Option<ScanReport> {
-        None
+        let status = self.pool().scan_status()?;
+        let state = match (status.state, status.paused_since) {
+            (ScanState::Scanning, Some(_)) => "paused",
+            (ScanState::Scanning, None) => "scanning",
+            (ScanState::Finished, _) => "finished",
+            (ScanState::Canceled, _) => "canceled",
+        };
+        Some(ScanReport {
+            function: if status.function == ScanFunction::Scrub { "scrub" } else { "resilver" }.to_string(),
+            state: state.to_string(),
+            start_time: status.start_time as i64,
+            end_time: status.end_time as i64,
+            pause_time: status.paused_since.unwrap_or(0) as i64,
+            to_examine_bytes: status.to_examine,
+            examined_bytes: status.examined,
+            issued_bytes: status.issued,
+            repaired_bytes: status.repaired,
+            errors: status.errors,
+            rate_bytes_per_second: status.rate,
+        })
     }
+
     /// Background work that runs, by the names of `zpool wait`.
     pub fn busy(&self) -> Vec<String> {
-        Vec::new()
+        let mut busy = Vec::new();
+        if let Some(status) = self.pool().scan_status()
+            && status.state == ScanState::Scanning
+            && status.paused_since.is_none()
+        {
+            busy.push(if status.function == ScanFunction::Scrub { "scrub" } else { "resilver" }.to_string());
+        }
+        if self.dsl().has_frees() {
+            busy.push("free".to_string());
+        }
+        busy
     }
-    /// Stops the scan so that the pool can be closed; it goes on after the next import.
-    pub fn stop_scan(&self) {}
-    /// Number of damaged blocks known, and their names when wanted.
-    pub fn errors(&self, _names: bool) -> (u64, Vec<String>) {
-        (0, Vec::new())
+
+    /// Number of damaged objects known, and their names when wanted.
+    pub fn errors(&self, names: bool) -> (u64, Vec<String>) {
+        let Ok(damaged) = self.pool().damaged() else { return (0, Vec::new()) };
+        let objects: BTreeSet<(u64, u64)> = damaged.iter().map(|block: &Damaged| (block.objset.0, block.object.0)).collect();
+        let list = if names { objects.iter().map(|(objset, object)| self.name_object(*objset, *object)).collect() } else { Vec::new() };
+        (objects.len() as u64, list)
     }
+
+    /// `pool/fs:/path`, or the numbers where there is no path.
+    fn name_object(&self, objset: u64, object: u64) -> String {
+        let numbers = format!("<0x{objset:x}>:<0x{object:x}>");
+        if objset == 0 {
+            return format!("<metadata>:<0x{object:x}>");
+        }
+        let Ok(handle) = self.dsl().hold_object(objset) else { return numbers };
+        let name = handle.name();
+        match handle.objset().ok().and_then(|objset| path_of(&objset, object)) {
+            Some(path) => match self.mounts.mountpoint(&name) {
+                Some(place) => format!("{}{path}", place.trim_end_matches('/')),
+                None => format!("{name}:{path}"),
+            },
+            None => format!("{name}:<0x{object:x}>"),
+        }
+    }
+}
+
+/// The path of an object from the root of its file system, through the parents that nodes remember.
+fn path_of(objset: &Arc<Objset>, object: u64) -> Option<String> {
+    let zfs = Zfs::open(objset, None, Settings::default()).ok()?;
+    let mut names = Vec::new();
+    let mut at = ondisk::ObjectId(object);
+    while at != zfs.root() {
+        if names.len() >= PATH_DEPTH_MAX {
+            return None;
+        }
+        let node = zfs.node(at).ok()?;
+        let parent = zfs.node(ondisk::ObjectId(zfs.attribute(&node, zpl::Attr::Parent)?)).ok()?;
+        let mut found = None;
+        zfs.list(&parent, 0, &mut |entry| {
+            if entry.dirent.object == at {
+                found = Some(String::from_utf8_lossy(entry.name).into_owned());
+            }
+            found.is_none()
+        })
+        .ok()?;
+        names.push(found?);
+        at = parent.object();
+    }
+    names.reverse();
+    Some(format!("/{}", names.join("/")))
 }
 
 impl Control {
     pub(crate) fn pool_scrub(&self, request: &PoolScrub) -> Result<Response, Failure> {
-        self.open_pool(&request.pool)?;
-        Err(because(ErrorKind::Unsupported, format!("cannot scrub '{}'", request.pool), "not available in this version"))
+        let open = self.open_pool(&request.pool)?;
+        let what = match request.action {
+            ScrubAction::Start => format!("cannot scrub {}", request.pool),
+            ScrubAction::Pause => format!("cannot pause scrubbing {}", request.pool),
+            ScrubAction::Stop => format!("cannot cancel scrubbing {}", request.pool),
+        };
+        let scanning = open.pool().scan_status().filter(|status| status.state == ScanState::Scanning);
+        match (request.action, scanning) {
+            (ScrubAction::Start, Some(status)) if status.paused_since.is_none() => {
+                return Err(because(ErrorKind::Busy, what, "currently scrubbing; use 'zpool scrub -s' to cancel scrub"));
+            }
+            (ScrubAction::Pause | ScrubAction::Stop, None) => return Err(because(ErrorKind::Invalid, what, "there is no active scrub")),
+            _ => {}
+        }
+        let done = match request.action {
+            ScrubAction::Start => open.pool().scrub_start(),
+            ScrubAction::Pause => open.pool().scrub_pause(),
+            ScrubAction::Stop => open.pool().scrub_stop(),
+        };
+        done.map_err(|error| pool_failure(what, &error))?;
+        Ok(Response::Done { remarks: Vec::new() })
     }
 }
