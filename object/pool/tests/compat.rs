@@ -5,7 +5,8 @@ use pool::{FEATURES, Support};
 #[test]
 fn the_feature_table_of_compat_md_says_what_the_code_does() {
     let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../COMPAT.md")).expect("COMPAT.md is in the tree");
-    let rows: Vec<Vec<&str>> = text.lines().filter(|line| line.starts_with("| `")).map(|line| line.split('|').map(str::trim).collect()).collect();
+    let rows: Vec<Vec<&str>> =
+        text.lines().filter(|line| line.starts_with("| `")).map(|line| line.split('|').map(str::trim).collect()).collect();
     assert_eq!(rows.len(), FEATURES.len(), "one row a feature");
     for (feature, row) in FEATURES.iter().zip(rows) {
         let support = match feature.support {
