@@ -7,7 +7,8 @@
 //! data columns (the first ones). Both sides include their per-call work (splitting in columns is outside for both).
 //! A block of one sector has one data column: its parity is a copy of it, bound by stores on both sides, so that row is shown but not
 //! judged. Our clock is the thread's CPU time. So that a busy machine does not make the peer look slow, its figures are multiplied by the
-//! wall time of the whole run ÷ the CPU time it got.
+//! wall time of the whole run ÷ the CPU time it got. That is right on average only: on a busy machine run `chrt -f 1 zbench kernels`
+//! (the peer inherits the real-time class), then wall time is CPU time.
 
 use abd::Abd;
 use kernels::raidz::{self, Implementation};
