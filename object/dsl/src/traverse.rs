@@ -6,7 +6,7 @@ use dmu::BlockIo;
 use ondisk::{BlockId, BlockPtr, Bookmark, DNODE_SLOT_BYTES, DnodePhys, Level, ObjectId, ObjectType, ObjsetId, ObjsetPhys, Txg};
 
 /// A walk. `visit` gets every block that is not a hole (embedded ones too); it runs after the blocks below.
-pub(crate) struct Traverse<'a> {
+pub struct Traverse<'a> {
     io: &'a dyn BlockIo,
     objset: ObjsetId,
     after: Txg,
@@ -14,8 +14,9 @@ pub(crate) struct Traverse<'a> {
 }
 
 impl<'a> Traverse<'a> {
-    /// Walks the object set at `root`, leaving out what was born in `after` or before.
-    pub(crate) fn run(
+    /// Walks the object set at `root`, leaving out what was born in `after` or before. Ends at the first error of a read or of
+    /// `visit`.
+    pub fn run(
         io: &'a dyn BlockIo,
         objset: u64,
         root: &BlockPtr,

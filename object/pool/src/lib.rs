@@ -34,6 +34,7 @@ mod scrub;
 mod services;
 mod spacemap;
 mod sync;
+mod verify;
 
 pub use config::{Host, PoolState};
 pub use create::{LeafSpec, PoolSpec, TopSpec};
@@ -46,3 +47,4 @@ pub use pool::{LeafStatus, Pool, PoolStatus};
 pub use props::PoolProp;
 pub use scan::{Damaged, ScanFunction, ScanState, ScanStatus};
 pub use sync::SyncHook;
+pub use verify::SpaceReport;

@@ -1,0 +1,140 @@
+//! Checks that the space maps agree with the block pointers: every allocated segment belongs to exactly one block, and every
+//! block lies in allocated space (OpenZFS: `zdb -b`).
+
+use crate::features::DIRECTORY;
+use crate::{Pool, PoolError};
+use dmu::BlockIo;
+use dsl::{DslError, Traverse};
+use ondisk::{BlockPtr, BpobjPhys, DslDatasetPhys, ObjectId, ObjectType};
+use range_tree::RangeTree;
+use std::ops::Range;
+use vdev::TopKind;
+use zap::Zap;
+
+/// What the check found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SpaceReport {
+    /// Block pointers that were counted.
+    pub blocks: u64,
+    /// Bytes of all copies.
+    pub bytes: u64,
+    /// Bytes that two blocks claim.
+    pub overlapping: u64,
+    /// Bytes of blocks in space that the space maps call free.
+    pub unallocated: u64,
+    /// Bytes that the space maps call allocated and no block claims.
+    pub leaked: u64,
+    /// Gang blocks, whose members were not counted: their bytes show as leaked.
+    pub gangs: u64,
+}
+
+impl SpaceReport {
+    /// True when space maps and blocks agree exactly.
+    pub fn is_clean(&self) -> bool {
+        self.overlapping == 0 && self.unallocated == 0 && (self.leaked == 0 || self.gangs != 0)
+    }
+}
+
+struct Counter {
+    report: SpaceReport,
+    claimed: Vec<RangeTree>,
+    /// Allocated bytes of a gang's header, by vdev: the address of a gang states the bytes of all its members.
+    header_bytes: Vec<u64>,
+}
+
+impl Counter {
+    fn count(&mut self, bp: &BlockPtr) {
+        self.report.blocks += 1;
+        self.report.gangs += u64::from(bp.is_gang());
+        for dva in bp.dvas() {
+            let vdev = dva.vdev.0 as usize;
+            let Some(claimed) = self.claimed.get_mut(vdev) else {
+                self.report.unallocated += dva.asize;
+                continue;
+            };
+            let length = if dva.gang { self.header_bytes[vdev] } else { dva.asize };
+            self.report.bytes += length;
+            let added = claimed.cover(dva.offset..dva.offset.saturating_add(length));
+            self.report.overlapping += length - added;
+        }
+    }
+}
+
+impl Pool {
+    /// Walks every block of the pool, which must not change meanwhile: a read-only import is best.
+    pub fn verify_space(&self) -> Result<SpaceReport, PoolError> {
+        let tree = self.tree();
+        let header = |top: &vdev::TopVdev| if top.is_concrete() { top.asize_for_psize(ondisk::SECTOR_BYTES as u64) } else { 0 };
+        let mut counter = Counter {
+            report: SpaceReport::default(),
+            claimed: vec![RangeTree::new(); tree.tops.len()],
+            header_bytes: tree.tops.iter().map(header).collect(),
+        };
+        let io = self.syncer.io.as_ref();
+        let root = self.syncer.config.lock().uberblock.ub_rootbp;
+        Traverse::run(io, 0, &root, 0, &mut |bp| {
+            counter.count(bp);
+            Ok(())
+        })?;
+        self.count_datasets(io, &mut counter)?;
+        for name in ["free_bpobj", "sync_bplist"] {
+            if let Some(list) = Zap::hold(self.mos(), DIRECTORY)?.try_lookup_u64(name)? {
+                self.count_list(ObjectId(list), &mut counter)?;
+            }
+        }
+        for top in tree.tops.iter().filter(|top| top.is_concrete() && top.kind != TopKind::Hole) {
+            let allocator = &self.syncer.services.allocator;
+            let claimed = &mut counter.claimed[top.id.0 as usize];
+            for metaslab in 0..allocator.metaslab_count(top.id) {
+                for segment in allocator.synced_allocated(top.id, metaslab) {
+                    let length = segment.end - segment.start;
+                    counter.report.leaked += length - claimed.clear_range(segment);
+                }
+            }
+            counter.report.unallocated += claimed.total();
+        }
+        Ok(counter.report)
+    }
+
+    /// Every dataset's and snapshot's own blocks: those born after the snapshot before it.
+    fn count_datasets(&self, io: &dyn BlockIo, counter: &mut Counter) -> Result<(), PoolError> {
+        let mut object = ObjectId(0);
+        while let Some(next) = self.mos().next_object(object)? {
+            object = next;
+            let dnode = self.mos().hold(object)?;
+            if dnode.info()?.bonus_type != ObjectType::DSL_DATASET {
+                continue;
+            }
+            let phys = DslDatasetPhys::decode(&dnode.bonus()?).map_err(|_| PoolError::Object(object, "a dataset"))?;
+            let count = &mut |bp: &BlockPtr| -> Result<(), DslError> {
+                counter.count(bp);
+                Ok(())
+            };
+            Traverse::run(io, object.0, &phys.ds_bp, phys.ds_prev_snap_txg, count)?;
+        }
+        Ok(())
+    }
+
+    /// The blocks that wait to be freed.
+    fn count_list(&self, list: ObjectId, counter: &mut Counter) -> Result<(), PoolError> {
+        let damaged = || PoolError::Object(list, "a list of block pointers");
+        let dnode = self.mos().hold(list)?;
+        let phys = BpobjPhys::decode_bonus(&dnode.bonus()?).map_err(|_| damaged())?;
+        for index in 0..phys.bpo_num_blkptrs {
+            let mut raw = [0; BlockPtr::BYTES];
+            dnode.read(index * BlockPtr::BYTES as u64, &mut raw)?;
+            counter.count(&BlockPtr::decode(&raw, true));
+        }
+        let sublists: Range<u64> = 0..phys.bpo_num_subobjs;
+        if sublists.is_empty() {
+            return Ok(());
+        }
+        let subobjs = self.mos().hold(ObjectId(phys.bpo_subobjs))?;
+        for index in sublists {
+            let mut raw = [0; 8];
+            subobjs.read(index * 8, &mut raw)?;
+            self.count_list(ObjectId(u64::from_le_bytes(raw)), counter)?;
+        }
+        Ok(())
+    }
+}
