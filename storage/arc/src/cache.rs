@@ -191,7 +191,7 @@ impl Cache {
     pub fn cached(&self, bp: &BlockPtr) -> Option<Abd> {
         let wanted = Wanted::new(bp, &Bookmark::default())?;
         let now_ns = self.exec().now_ns();
-        let found = self.state(&wanted.key).shard.lookup(&wanted.key, wanted.tag, Access::Demand, wanted.kind, now_ns);
+        let found = self.state(&wanted.key).shard.lookup(&wanted.key, wanted.tag, Access::Probe, wanted.kind, now_ns);
         match found {
             Lookup::Hit(data) => Some(data),
             Lookup::Compressed(physical) => self.unpack(&wanted, &physical).ok(),

@@ -51,6 +51,8 @@ impl State {
 pub(crate) enum Access {
     Demand,
     Prefetch,
+    /// Only looks: a hit is a demand, a miss is none, because the read follows.
+    Probe,
 }
 
 /// What a buffer costs: whole pages.
@@ -236,12 +238,14 @@ impl Shard {
         let Entry { state, size, .. } = self.slab[index as usize];
         if state.is_ghost() {
             self.counters.miss(access, kind);
-            self.counters.ghost_hits[state as usize - 2] += 1;
-            self.adapt(state, kind, size);
+            if access != Access::Probe {
+                self.counters.ghost_hits[state as usize - 2] += 1;
+                self.adapt(state, kind, size);
+            }
             return Lookup::Miss;
         }
         self.counters.hit(access, kind, state == State::Mfu);
-        if access == Access::Demand {
+        if access != Access::Prefetch {
             self.touch(index, now_ns);
         }
         let body = &self.slab[index as usize].body;

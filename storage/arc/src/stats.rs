@@ -23,11 +23,14 @@ pub(crate) struct Counters {
 
 impl Counters {
     pub(crate) fn hit(&mut self, access: Access, kind: Kind, frequent: bool) {
-        self.hits[access as usize][kind as usize] += 1;
+        self.hits[usize::from(access == Access::Prefetch)][kind as usize] += 1;
         self.list_hits[usize::from(frequent)] += 1;
     }
     pub(crate) fn miss(&mut self, access: Access, kind: Kind) {
-        self.misses[access as usize][kind as usize] += 1;
+        match access {
+            Access::Demand | Access::Prefetch => self.misses[access as usize][kind as usize] += 1,
+            Access::Probe => {}
+        }
     }
     pub(crate) fn add(&mut self, other: &Counters) {
         for (mine, theirs) in [(&mut self.hits, &other.hits), (&mut self.misses, &other.misses)] {

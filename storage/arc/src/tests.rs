@@ -322,6 +322,7 @@ fn arcstats_has_the_names_that_tools_read() {
     let bp = rig.write(request(1, 4096));
     rig.read(&bp);
     rig.cache.clear();
+    assert!(rig.cache.cached(&bp).is_none(), "looking does not read");
     rig.read(&bp);
     let kstat = rig.cache.kstat();
     let values: BTreeMap<&str, kstat::Value> = kstat.values().into_iter().collect();
