@@ -238,6 +238,11 @@ impl Dataset {
         }
         meta.free_object(self.object, tx)
     }
+
+    /// The dataset object's own ZAP, when it has one.
+    pub(crate) fn zap(&self, meta: &Meta) -> Result<Option<zap::Zap>, DslError> {
+        if self.dnode.info()?.kind == ObjectType::OTN_ZAP_METADATA { Ok(Some(meta.zap(self.object)?)) } else { Ok(None) }
+    }
 }
 
 /// Makes an object of the DSL carry a ZAP (OpenZFS: `dmu_object_zapify`).

@@ -26,8 +26,10 @@ impl DirtySets {
     pub(crate) fn take(&self, txg: Txg) -> BTreeSet<u64> {
         std::mem::take(&mut *self.slot(txg).lock())
     }
-    pub(crate) fn remove(&self, txg: Txg, dataset: u64) {
-        self.slot(txg).lock().remove(&dataset);
+    pub(crate) fn remove(&self, dataset: u64) {
+        for slot in &self.slots {
+            slot.lock().remove(&dataset);
+        }
     }
 }
 

@@ -14,8 +14,8 @@ use std::sync::atomic::Ordering;
 /// What a look at the limits says.
 enum Verdict {
     Fits,
-    /// Wait for the txg in flight and look again.
-    Wait,
+    /// Wait for the txg in flight and look again; refused for this reason when that does not help.
+    Wait(DslError),
     Refused(DslError),
 }
 
@@ -41,12 +41,11 @@ impl DslPool {
         loop {
             match self.look(dataset, bytes, frees) {
                 Verdict::Fits => break,
-                Verdict::Wait if waits < 3 => {
+                Verdict::Wait(_) if waits < 3 => {
                     waits += 1;
                     self.txgs().wait_synced(self.txgs().open_txg())?;
                 }
-                Verdict::Wait => return Err(DslError::NoSpace),
-                Verdict::Refused(error) => return Err(error),
+                Verdict::Wait(error) | Verdict::Refused(error) => return Err(error),
             }
         }
         let tx = self.txgs().assign(bytes)?;
@@ -65,7 +64,7 @@ impl DslPool {
         let mut inflight = dataset.dir.inflight();
         let refquota = dataset.refquota.load(Ordering::Relaxed);
         if !frees && refquota != 0 && dataset.referenced() + inflight >= refquota {
-            return if inflight > 0 { Verdict::Wait } else { Verdict::Refused(DslError::Quota) };
+            return if inflight > 0 { Verdict::Wait(DslError::Quota) } else { Verdict::Refused(DslError::Quota) };
         }
         // Space that the refreservation paid for already.
         let prepaid = dataset.reserved().saturating_sub(dataset.unique());
@@ -83,15 +82,15 @@ impl DslPool {
                     limit = offered;
                     refusal = DslError::NoSpace;
                     if used >= limit && used - limit < deferred {
-                        return Verdict::Wait;
+                        return Verdict::Wait(refusal);
                     }
                 }
             }
             if used >= limit {
-                return if inflight > 0 { Verdict::Wait } else { Verdict::Refused(refusal) };
+                return if inflight > 0 { Verdict::Wait(refusal) } else { Verdict::Refused(refusal) };
             }
             if limit != u64::MAX && used + inflight >= limit + limit / 32 {
-                return Verdict::Wait;
+                return Verdict::Wait(refusal);
             }
             let above = dir.accounted_above(used + inflight, asked as i64);
             if above <= 0 {

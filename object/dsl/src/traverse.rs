@@ -5,6 +5,18 @@ use crate::meta::damaged;
 use dmu::BlockIo;
 use ondisk::{BlockId, BlockPtr, Bookmark, DNODE_SLOT_BYTES, DnodePhys, Level, ObjectId, ObjectType, ObjsetId, ObjsetPhys, Txg};
 
+/// Blocks read ahead of the walk.
+const PREFETCH_BLOCKS: usize = 16;
+
+/// The pointers of an indirect block with their places.
+fn pointers(block: &[u8]) -> impl Iterator<Item = (usize, BlockPtr)> + '_ {
+    block.chunks_exact(BlockPtr::BYTES).enumerate().map(|(index, raw)| {
+        let mut pointer = [0; BlockPtr::BYTES];
+        pointer.copy_from_slice(raw);
+        (index, BlockPtr::decode(&pointer, true))
+    })
+}
+
 /// A walk. `visit` gets every block that is not a hole (embedded ones too); it runs after the blocks below.
 pub struct Traverse<'a> {
     io: &'a dyn BlockIo,
@@ -66,17 +78,31 @@ impl<'a> Traverse<'a> {
         if at.level.0 > 0 {
             let block = self.io.read(bp, &at).map_err(dmu::DmuError::from)?.to_vec();
             let per_block = (block.len() / BlockPtr::BYTES) as u64;
-            for (index, raw) in block.chunks_exact(BlockPtr::BYTES).enumerate() {
-                let mut pointer = [0; BlockPtr::BYTES];
-                pointer.copy_from_slice(raw);
-                let below = BlockPtr::decode(&pointer, true);
-                let block = BlockId(at.block.0.wrapping_mul(per_block).wrapping_add(index as u64));
-                self.tree(&below, Bookmark { level: Level(at.level.0 - 1), block, ..at })?;
+            let place = |index: usize| Bookmark {
+                level: Level(at.level.0 - 1),
+                block: BlockId(at.block.0.wrapping_mul(per_block).wrapping_add(index as u64)),
+                ..at
+            };
+            let below: Vec<(usize, BlockPtr)> = pointers(&block).filter(|(_, bp)| !bp.is_hole() && bp.birth() > self.after).collect();
+            for (position, (index, bp)) in below.iter().enumerate() {
+                if position.is_multiple_of(PREFETCH_BLOCKS) {
+                    self.prefetch(&below[position..below.len().min(position + 2 * PREFETCH_BLOCKS)], &place);
+                }
+                self.tree(bp, place(*index))?;
             }
         } else if bp.object_type() == ObjectType::DNODE {
             self.dnodes(bp, at)?;
         }
         (self.visit)(bp)
+    }
+
+    /// Starts to read those of the blocks that the walk will look into.
+    fn prefetch(&self, blocks: &[(usize, BlockPtr)], place: &dyn Fn(usize) -> Bookmark) {
+        for (index, bp) in blocks {
+            if !bp.is_embedded() && (bp.level() > 0 || bp.object_type() == ObjectType::DNODE) {
+                self.io.prefetch(bp, &place(*index));
+            }
+        }
     }
 
     /// The dnodes of a block of the meta-dnode.

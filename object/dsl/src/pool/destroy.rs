@@ -54,7 +54,16 @@ impl DslPool {
         if !defer && (self.user_holds(snapshot)? > 0 || snapshot.phys().ds_num_children > 1) {
             return Err(DslError::HasClones);
         }
-        Ok(())
+        let head = self.head(&snapshot.dir)?;
+        self.check_no_bookmarks(&head)
+    }
+
+    /// A bookmark keeps keys of deadlists alive that destroying would merge, which this does not do yet.
+    fn check_no_bookmarks(&self, head: &Dataset) -> Result<(), DslError> {
+        match head.zap(&self.meta)? {
+            Some(zap) if zap.contains("com.delphix:bookmarks")? => Err(DslError::Unsupported),
+            _ => Ok(()),
+        }
     }
 
     fn destroy_snapshot(self: &Arc<Self>, snapshot: &Arc<Dataset>, defer: bool, tx: &Tx) -> Result<(), DslError> {
@@ -183,7 +192,7 @@ impl DslPool {
                 self.meta.free_object(object, tx)?;
             }
         }
-        self.forget(snapshot, tx.txg());
+        self.forget(snapshot);
         snapshot.free_record(&self.meta, tx)
     }
 
@@ -218,7 +227,7 @@ impl DslPool {
         if self.meta.zap(head.dir.phys().dd_child_dir_zapobj)?.count() > 0 {
             return Err(DslError::HasChildren);
         }
-        Ok(())
+        self.check_no_bookmarks(head)
     }
 
     fn destroy_head(self: &Arc<Self>, head: &Arc<Dataset>, tx: &Tx) -> Result<(), DslError> {
@@ -241,7 +250,7 @@ impl DslPool {
         dir.charge(dd_used::HEAD, -Usage::new(own.dd_used_bytes, own.dd_compressed_bytes, own.dd_uncompressed_bytes), tx)?;
         dir.update(tx, |phys| phys.dd_head_dataset_obj = 0)?;
         self.meta.free_object(phys.ds_snapnames_zapobj, tx)?;
-        self.forget(head, tx.txg());
+        self.forget(head);
         head.free_record(&self.meta, tx)?;
         self.remove_dir(&dir, tx)?;
         match origin {

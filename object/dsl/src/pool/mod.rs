@@ -217,9 +217,10 @@ impl DslPool {
         Ok(self.datasets.lock().entry(object).or_insert(dataset).clone())
     }
 
-    fn forget(&self, dataset: &Dataset, txg: ondisk::Txg) {
+    /// Drops a destroyed dataset from memory. It may be dirty in the open txg too: that dirt is gone with it.
+    fn forget(&self, dataset: &Dataset) {
         dataset.set_objset(None);
-        self.dirty.remove(txg, dataset.object);
+        self.dirty.remove(dataset.object);
         self.datasets.lock().remove(&dataset.object);
     }
 
