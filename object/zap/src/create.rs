@@ -1,4 +1,4 @@
-//! Making and destroying ZAP objects.
+//! Making and destroying ZAP objects (OpenZFS: `zap_create_impl`, `zap_destroy`).
 
 use crate::error::ZapError;
 use crate::fat;
