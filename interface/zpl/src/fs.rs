@@ -422,6 +422,8 @@ impl Zfs {
         let mut end = size;
         while end > FREE_CHUNK {
             let start = (end - 1) / FREE_CHUNK * FREE_CHUNK;
+            // A file that is partly unreadable goes all the same: what is lost can only be leaked.
+            let _ = znode.dnode.prepare_free(start, u64::MAX);
             let tx = self.assign_frees(TX_NAMES)?;
             znode.dnode.free_range(start, u64::MAX, &tx)?;
             end = start;

@@ -114,6 +114,8 @@ impl Zfs {
         let grows = end > block && (block < record || !block.is_power_of_two()) && fields.size <= block;
         let range = if grows { 0..u64::MAX } else { write.offset..end };
         let guard = node.ranges.lock(&self.exec, range, true);
+        // Disks are waited for before the transaction, not in it: it would hold up everybody's next txg.
+        node.dnode.prepare_write(write.offset, write.data.len())?;
         let tx = self.assign(length + TX_NAMES)?;
         if grows {
             self.grow_block(node, end, record, &tx)?;
@@ -183,6 +185,9 @@ impl Zfs {
         }
         let _guard = node.ranges.lock(&self.exec, 0..u64::MAX, true);
         let (old, estimate) = (node.fields().size, self.objset.props().record_size as u64 + TX_NAMES);
+        if size < old {
+            node.dnode.prepare_free(size, u64::MAX)?;
+        }
         let tx = if size < old { self.assign_frees(estimate)? } else { self.assign(estimate)? };
         if size < old {
             node.dnode.free_range(size, u64::MAX, &tx)?;
@@ -210,6 +215,9 @@ impl Zfs {
         }
         let _guard = node.ranges.lock(&self.exec, 0..u64::MAX, true);
         let estimate = 2 * self.objset.props().record_size as u64 + TX_NAMES;
+        if how != Allocate::Extend {
+            node.dnode.prepare_free(offset, length)?;
+        }
         let tx = if how == Allocate::Punch { self.assign_frees(estimate)? } else { self.assign(estimate)? };
         let old = node.fields().size;
         let extends = matches!(how, Allocate::Extend | Allocate::Zero) && end > old;

@@ -82,11 +82,11 @@ fn cpu_seconds() -> f64 {
     spent.sum::<f64>() / 1e9
 }
 
-fn measure(name: &str, bytes: u64, work: impl FnOnce()) {
-    let (cpu, wall) = (cpu_seconds(), std::time::Instant::now());
+fn measure(exec: &Exec, name: &str, bytes: u64, work: impl FnOnce()) {
+    let (cpu, wall) = (cpu_seconds(), exec.now_ns());
     work();
     let gib = bytes as f64 / (1u64 << 30) as f64;
-    let (cpu, wall) = (cpu_seconds() - cpu, wall.elapsed().as_secs_f64());
+    let (cpu, wall) = (cpu_seconds() - cpu, (exec.now_ns() - wall) as f64 / 1e9);
     println!("{name:44} {:7.3} CPU s/GiB {:7.2} GiB/s", cpu / gib, gib / wall);
 }
 
@@ -99,7 +99,7 @@ fn main() {
     let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
     let io = Arc::new(NullIo { exec: exec.clone(), shards, next: AtomicU64::new(1 << 20) });
     let config = TxgConfig { dirty_data_max: 4 << 30, ..TxgConfig::default() };
-    let txgs = TxgManager::new(exec, Txg(3), config);
+    let txgs = TxgManager::new(exec.clone(), Txg(3), config);
     let env = ObjsetEnv { io: io.clone(), ledger: Some(io), id: ObjsetId(54) };
     let Ok(tx) = txgs.assign(0) else { return };
     let Ok(objset) = Objset::create(env, ObjsetType::ZFS, ObjsetProps::default(), &tx) else { return };
@@ -110,7 +110,7 @@ fn main() {
 
     let source: Vec<u8> = (0..1 << 20).map(|at: u64| (at * 13 % 251) as u8).collect();
     let mut target = vec![0u8; 1 << 20];
-    measure("memcpy, 1 MiB", bytes, || {
+    measure(&exec, "memcpy, 1 MiB", bytes, || {
         for _ in 0..mib {
             target.copy_from_slice(std::hint::black_box(&source));
             std::hint::black_box(&mut target);
@@ -119,7 +119,7 @@ fn main() {
     for (dnode, record) in objects.iter().zip(["128K", "16K"]) {
         for chunk in [1usize << 20, 16 << 10] {
             for round in ["new", "over"] {
-                measure(&format!("write {round}, {record} records, {} KiB chunks, sync", chunk >> 10), bytes, || {
+                measure(&exec, &format!("write {round}, {record} records, {} KiB chunks, sync", chunk >> 10), bytes, || {
                     for offset in (0..bytes).step_by(chunk) {
                         let tx = txgs.assign(chunk as u64).expect("assign");
                         dnode.write(offset, &source[..chunk], &tx).expect("write");
@@ -127,25 +127,25 @@ fn main() {
                     txgs.wait_synced(txgs.open_txg()).expect("sync");
                 });
             }
-            measure(&format!("read sequentially, {record} records, {} KiB", chunk >> 10), bytes, || {
+            measure(&exec, &format!("read sequentially, {record} records, {} KiB", chunk >> 10), bytes, || {
                 for offset in (0..bytes).step_by(chunk) {
                     dnode.read(offset, &mut target[..chunk]).expect("read");
                 }
             });
         }
-        measure(&format!("read randomly, {record} records, 16 KiB"), bytes, || {
+        measure(&exec, &format!("read randomly, {record} records, 16 KiB"), bytes, || {
             let blocks = bytes >> 14;
             for step in 0..blocks {
                 dnode.read((step * 2_654_435_761 % blocks) << 14, &mut target[..16 << 10]).expect("read");
             }
         });
-        measure(&format!("read without a copy, {record} records, 1 MiB"), bytes, || {
+        measure(&exec, &format!("read without a copy, {record} records, 1 MiB"), bytes, || {
             for offset in (0..bytes).step_by(1 << 20) {
                 std::hint::black_box(dnode.read_abd(offset, 1 << 20).expect("read"));
             }
         });
         let page = Abd::from_slice(&source);
-        measure(&format!("write without a copy, {record} records, sync"), bytes, || {
+        measure(&exec, &format!("write without a copy, {record} records, sync"), bytes, || {
             for offset in (0..bytes).step_by(1 << 20) {
                 let tx = txgs.assign(1 << 20).expect("assign");
                 dnode.write_abd(offset, page.clone(), &tx).expect("write");

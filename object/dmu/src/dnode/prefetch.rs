@@ -4,7 +4,7 @@
 //! its distance, from 4 MiB up to 64 MiB; new reads are started when half of the distance has been used up.
 
 use super::Dnode;
-use crate::state::Found;
+use crate::state::{Found, Tree};
 
 /// Streams per object (OpenZFS: `zfetch_max_streams`).
 const STREAMS: usize = 8;
@@ -83,6 +83,16 @@ impl Dnode {
             None => return,
         };
         self.prefetch_blocks(ahead);
+    }
+
+    /// Starts the reads of level-1 blocks of a tree, as far as their pointers are known without waiting.
+    pub(crate) fn prefetch_indirects(&self, tree: &Tree, ids: std::ops::Range<u64>) {
+        for id in ids {
+            let Some(bp) = self.pointer_now(tree, 1, id) else { continue };
+            if !bp.is_hole() {
+                self.context.env.io.prefetch(&bp, &self.context.bookmark(self.object, 1, id));
+            }
+        }
     }
 
     /// Starts the reads of a range's clean blocks, as far as their pointers are known without waiting.

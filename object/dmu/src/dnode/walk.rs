@@ -42,7 +42,7 @@ impl Dnode {
         Ok(if block == first { offset } else { block * size })
     }
 
-    fn extent(&self) -> Result<(u64, u64), DmuError> {
+    pub(super) fn extent(&self) -> Result<(u64, u64), DmuError> {
         let state = self.state.read();
         if state.core.freed { Err(DmuError::NoSuchObject) } else { Ok((state.core.block_size as u64, state.core.max_block)) }
     }

@@ -11,6 +11,9 @@ use abd::Abd;
 use ondisk::{BLOCK_BYTES_MAX, BlockId, SECTOR_BYTES};
 use std::sync::Arc;
 
+/// Level-1 blocks whose reads are started together.
+const PREFETCH_INDIRECTS: u64 = 64;
+
 /// True when the second look found what the first one saw, so that bytes read in between are still right.
 fn is_same(before: &Found, now: &Found) -> bool {
     match (before, now) {
@@ -56,6 +59,72 @@ impl Dnode {
             }
         }
         Ok(())
+    }
+
+    /// Reads what a write of this range will need, so that the transaction doesn't wait for disks: the old bytes of blocks
+    /// that are overwritten in part, and the indirect blocks above. What can't be read is an error here, where the user
+    /// hears of it, and not in the sync (OpenZFS: `dmu_tx_hold_write`). Cheap when all of it is in memory.
+    pub fn prepare_write(&self, offset: u64, length: usize) -> Result<(), DmuError> {
+        let end = offset.checked_add(length as u64).ok_or(DmuError::Invalid)?;
+        let (size, max_block) = self.extent()?;
+        let (first, last) = (offset / size, end.saturating_sub(1) / size);
+        if length == 0 || first > max_block {
+            return Ok(());
+        }
+        if !offset.is_multiple_of(size) || (first == last && !end.is_multiple_of(size)) {
+            self.warm(first)?;
+        }
+        if first != last && !end.is_multiple_of(size) && last <= max_block {
+            self.warm(last)?;
+        }
+        self.warm_indirects(first, last.min(max_block))
+    }
+
+    /// As [`Dnode::prepare_write`] for [`Dnode::free_range`] (OpenZFS: `dmu_tx_hold_free`).
+    pub fn prepare_free(&self, offset: u64, length: u64) -> Result<(), DmuError> {
+        let (size, max_block) = self.extent()?;
+        let end = offset.saturating_add(length);
+        let (first, last) = (offset / size, end.saturating_sub(1) / size);
+        if length == 0 || first > max_block {
+            return Ok(());
+        }
+        if !offset.is_multiple_of(size) {
+            self.warm(first)?;
+        }
+        if !end.is_multiple_of(size) && last <= max_block {
+            self.warm(last)?;
+        }
+        self.warm_indirects(first, last.min(max_block))
+    }
+
+    /// Reads a block unless it is dirty or a hole.
+    fn warm(&self, block: u64) -> Result<(), DmuError> {
+        let found = self.state.read().find(block);
+        if matches!(found, Found::Clean(_)) { self.fetch(block).map(drop) } else { Ok(()) }
+    }
+
+    /// Reads the level-1 blocks above the clean blocks of a range.
+    fn warm_indirects(&self, first: u64, last: u64) -> Result<(), DmuError> {
+        let mut tries = 0;
+        'again: loop {
+            let tree = self.state.read().tree.clone();
+            if tree.levels == 1 {
+                return Ok(());
+            }
+            let shift = tree.pointer_shift();
+            let mut started = first >> shift;
+            for id in first >> shift..=last >> shift {
+                if id == started && last >> shift > id {
+                    started = id + PREFETCH_INDIRECTS;
+                    self.prefetch_indirects(&tree, id..started.min((last >> shift) + 1));
+                }
+                if let Err(error) = self.indirect(&tree, 1, id) {
+                    self.retry_if_stale(&tree, &mut tries, error)?;
+                    continue 'again;
+                }
+            }
+            return Ok(());
+        }
     }
 
     /// Changes one block in place (reads it first when it isn't dirty).

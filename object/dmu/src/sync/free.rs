@@ -2,6 +2,10 @@
 //!
 //! OpenZFS: `dnode_sync_free_range`, `free_children`. Blocks that the txg also wrote are left alone: their new pointer
 //! replaces the old one. An indirect block whose every child goes is a hole at once and isn't written.
+//!
+//! A damaged indirect block must not stop the pool's sync for ever: what lies below it can't be named any more, so it is
+//! given up (leaked), which is what remains once every copy is lost. Users hear of the damage in open context
+//! ([`crate::Dnode::prepare_free`]).
 
 use super::node::NodeSync;
 use super::{Shape, finish_pointer};
@@ -55,13 +59,13 @@ impl NodeSync {
         let mut next = range.start >> shift;
         let last = (range.end - 1) >> shift;
         let mut warmed = next;
-        while let Some(id) = self.dnode.search_tree(&tree, 1, next, Wanted::Data)? {
+        while let Some(id) = readable(self.dnode.search_tree(&tree, 1, next, Wanted::Data))?.flatten() {
             if id > last {
                 break;
             }
             if id >= warmed {
                 warmed = id + PREFETCH_BLOCKS as u64;
-                self.prefetch_indirects(id..warmed.min(last.saturating_add(1)));
+                self.dnode.prefetch_indirects(&self.tree, id..warmed.min(last.saturating_add(1)));
             }
             self.free_in_block(id, &range)?;
             next = id + 1;
@@ -73,7 +77,7 @@ impl NodeSync {
     fn free_in_block(&mut self, id: u64, range: &std::ops::Range<u64>) -> Result<(), BlockError> {
         let tree = self.tree.clone();
         let shift = tree.pointer_shift();
-        let Some(block) = self.dnode.indirect(&tree, 1, id)? else { return Ok(()) };
+        let Some(block) = readable(self.dnode.indirect(&tree, 1, id))?.flatten() else { return Ok(()) };
         let start = id << shift;
         let end = start + (1 << shift);
         let children = || (start..end).map(|child| (child, decode_pointer(&block, (child - start) as usize)));
@@ -115,13 +119,14 @@ impl NodeSync {
         if level > 0 {
             let tree = self.tree.clone();
             let shift = tree.pointer_shift();
-            let block = self.dnode.indirect(&tree, level, id)?.ok_or(BlockError::Corrupt)?;
+            let block = readable(self.dnode.indirect(&tree, level, id))?.flatten();
             let first = id << shift;
-            for child in first..first + (1 << shift) {
+            for child in block.iter().flat_map(|_| first..first + (1 << shift)) {
                 if level > 1 && (child - first).is_multiple_of(PREFETCH_BLOCKS as u64) {
                     self.prefetch_below(level - 1, child..child + PREFETCH_BLOCKS as u64);
                 }
-                let child_bp = decode_pointer(&block, (child - first) as usize);
+                let index = (child - first) as usize;
+                let child_bp = block.as_ref().map_or(BlockPtr::HOLE, |block| decode_pointer(block, index));
                 self.free_below(level - 1, child, &child_bp)?;
             }
         }
@@ -136,13 +141,9 @@ impl NodeSync {
         for id in self.blocks.keys().map(|block| block >> shift) {
             if last != Some(id) {
                 last = Some(id);
-                self.prefetch_below(1, id..id + 1);
+                self.dnode.prefetch_indirects(&self.tree, id..id + 1);
             }
         }
-    }
-
-    fn prefetch_indirects(&self, ids: std::ops::Range<u64>) {
-        self.prefetch_below(1, ids);
     }
 
     fn prefetch_below(&self, level: u8, ids: std::ops::Range<u64>) {
@@ -153,5 +154,14 @@ impl NodeSync {
                 io.prefetch(&bp, &self.dnode.context.bookmark(self.dnode.object(), level, id));
             }
         }
+    }
+}
+
+/// `None` for a block of which every copy is lost; other failures may pass and stay errors.
+fn readable<T>(read: Result<T, BlockError>) -> Result<Option<T>, BlockError> {
+    match read {
+        Ok(block) => Ok(Some(block)),
+        Err(BlockError::Checksum | BlockError::Corrupt) => Ok(None),
+        Err(error) => Err(error),
     }
 }

@@ -1,9 +1,9 @@
 //! Every read and write of a sync fails once: a typed error, the synced state untouched, and the sync can be repeated.
 
 use super::model::Program;
-use crate::testing::{MemBlockIo, TestPool, verify_tree};
-use crate::{BlockError, DmuError, Objset, ObjsetProps, SyncError};
-use ondisk::{ObjectId, ObjsetType};
+use crate::testing::{MemBlockIo, TestPool, TreeFaultKind, verify_tree};
+use crate::{BlockError, DmuError, NewObject, Objset, ObjsetProps, SyncError};
+use ondisk::{ObjectId, ObjectType, ObjsetType};
 
 /// A pool with a synced state, and changes on top that are not synced yet.
 fn prepare() -> (TestPool, Program, Program) {
@@ -118,4 +118,34 @@ fn a_modification_that_fails_changes_nothing() {
     pool.sync().expect("sync");
     assert_eq!(pool.check(), Ok(()));
     program.check_all(&pool);
+}
+
+/// If this fails, one damaged block of metadata in one file stops the whole pool, or the user isn't told of it.
+#[test]
+fn a_damaged_indirect_block_is_an_error_for_the_user_and_does_not_stop_the_sync() {
+    let io = MemBlockIo::inline(5);
+    let pool = TestPool::create(io, ObjsetType::ZFS, ObjsetProps::default()).expect("create");
+    let new = NewObject { indirect_shift: 12, ..NewObject::new(ObjectType::PLAIN_FILE_CONTENTS) };
+    let dnode = pool.objset.allocate_object(new, &pool.txgs.assign(0).expect("assign")).expect("allocate");
+    let other = pool.objset.allocate_object(new, &pool.txgs.assign(0).expect("assign")).expect("allocate");
+    dnode.write(0, &[3; 512 * 64], &pool.txgs.assign(0).expect("assign")).expect("write");
+    pool.sync().expect("sync");
+    let object = dnode.object();
+    let damaged = dnode.state.read().tree.clone();
+    pool.io.corrupt(&dnode.pointer(&damaged, 1, 0).expect("pointer"));
+    drop(dnode);
+    let pool = pool.reopen().expect("reopen");
+    let dnode = pool.objset.hold(object).expect("hold");
+    let lost = Err(DmuError::Block(BlockError::Checksum));
+    assert_eq!(dnode.prepare_write(0, 512), lost);
+    assert_eq!(dnode.prepare_free(0, u64::MAX), lost);
+    assert_eq!(dnode.prepare_write(512 * 40, 512), Ok(()), "the other half is there");
+    dnode.free_range(0, 512 * 50, &pool.txgs.assign(0).expect("assign")).expect("free");
+    pool.sync().expect("the pool goes on");
+    assert_eq!(dnode.read(512 * 60, &mut [0; 512]), Ok(()));
+    assert_eq!(dnode.read(0, &mut [0; 512]), lost);
+    pool.objset.free_object(object, &pool.txgs.assign(0).expect("assign")).expect("free");
+    pool.sync().expect("the pool goes on");
+    assert_eq!(pool.objset.hold(other.object()).map(|held| held.object()), Ok(other.object()));
+    assert_eq!(pool.check().map_err(|fault| fault.kind), Err(TreeFaultKind::Leak), "what nothing names any more is lost space");
 }

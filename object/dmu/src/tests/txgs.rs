@@ -71,26 +71,21 @@ fn writers_wait_while_too_much_is_dirty() {
 fn many_threads_share_txgs_while_the_thread_syncs() {
     let config = TxgConfig { dirty_data_max: 200_000, timeout_ns: 1_000_000, delay_scale_ns: 10, ..TxgConfig::default() };
     let (txgs, recorder) = manager(Arc::new(Pool::new(2)), config);
-    let threads: Vec<_> = (0..4)
-        .map(|_| {
-            let txgs = txgs.clone();
-            std::thread::spawn(move || {
-                let mut last = Txg(0);
-                for step in 0..2000 {
-                    let tx = txgs.assign(100).expect("assign");
-                    assert!(tx.txg() >= last, "txgs never go back");
-                    last = tx.txg();
-                    txgs.budget().charge(last, 100);
-                    drop(tx);
-                    if step % 500 == 0 {
-                        txgs.wait_synced(last).expect("sync");
-                        assert!(txgs.synced_txg() >= last);
-                    }
-                }
-            })
-        })
-        .collect();
-    threads.into_iter().for_each(|thread| thread.join().expect("a thread failed"));
+    let work = || {
+        let mut last = Txg(0);
+        for step in 0..2000 {
+            let tx = txgs.assign(100).expect("assign");
+            assert!(tx.txg() >= last, "txgs never go back");
+            last = tx.txg();
+            txgs.budget().charge(last, 100);
+            drop(tx);
+            if step % 500 == 0 {
+                txgs.wait_synced(last).expect("sync");
+                assert!(txgs.synced_txg() >= last);
+            }
+        }
+    };
+    std::thread::scope(|scope| (0..4).for_each(|_| drop(scope.spawn(work))));
     txgs.stop().expect("stop");
     assert_eq!(txgs.assign(0).err(), Some(DmuError::Stopped));
     assert_eq!(txgs.dirty_bytes(), 0);
@@ -106,20 +101,15 @@ fn a_failure_wakes_everybody_who_waits() {
     recorder.fail_at.store(11, Ordering::SeqCst);
     let tx = txgs.assign(0).expect("assign");
     txgs.budget().charge(tx.txg(), 999);
-    let waiters: Vec<_> = (0..3)
-        .map(|kind| {
-            let txgs = txgs.clone();
-            std::thread::spawn(move || match kind {
-                0 => txgs.wait_synced(Txg(11)).is_err(),
-                1 => txgs.assign(500).is_err(),
-                _ => txgs.wait_open(Txg(13)).is_err(),
-            })
-        })
-        .collect();
-    drop(tx);
-    for waiter in waiters {
-        assert!(waiter.join().expect("a waiter failed"));
-    }
+    std::thread::scope(|scope| {
+        let waiters = [
+            scope.spawn(|| txgs.wait_synced(Txg(11)).is_err()),
+            scope.spawn(|| txgs.assign(500).is_err()),
+            scope.spawn(|| txgs.wait_open(Txg(13)).is_err()),
+        ];
+        drop(tx);
+        assert_eq!(waiters.map(|waiter| waiter.join().expect("a waiter failed")), [true; 3]);
+    });
     assert!(txgs.stop().is_err());
 }
 
