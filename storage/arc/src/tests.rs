@@ -5,7 +5,7 @@ use crate::key::Key;
 use crate::shard::{Access, Body, HEADER_BYTES, Kind, Lookup, Shard};
 use abd::Abd;
 use device::{BlockDevice, DeviceFacts, DeviceIo, DeviceOp, MemDevice};
-use exec::{Exec, Executor, Inline, Mutex, Pool};
+use exec::{Exec, Executor, Inline, Lockstep, Mutex, Pool};
 use kstat::NoEvents;
 use metaslab::Allocator;
 use ondisk::{BlockId, BlockPtr, Bookmark, Compression, Level, ObjectId, ObjectType, ObjsetId, Txg};
@@ -163,10 +163,8 @@ fn random_operations_match_a_map_within_the_budget() {
     }
 }
 
-/// Threads that read, write and shrink the cache at the same time must get right bytes and never exceed the budget.
-#[test]
-fn threads_share_the_cache_within_the_budget() {
-    let exec: Exec = Arc::new(Pool::new(2));
+/// Four readers that also shrink the cache, rewrite and forget, for `steps` steps each.
+fn share(exec: &Exec, steps: u64) {
     let (_device, cache) = cache_on(exec.clone(), 2 << 20);
     let blocks: Vec<(BlockPtr, Abd)> = (0..64)
         .map(|n| {
@@ -183,15 +181,16 @@ fn threads_share_the_cache_within_the_budget() {
             exec.spawn_operation(
                 "reader",
                 Box::new(move || {
-                    for step in 0..2000u64 {
+                    for step in 0..steps {
                         let (bp, data) = &blocks[((step * (worker + 3)) ^ (step >> 3)) as usize % blocks.len()];
                         assert!(cache.read(bp, &bookmark(0)).expect("the block reads") == *data);
                         assert!(cache.size() <= 2 << 20);
-                        if step % 97 == 0 {
-                            cache.set_max(if worker % 2 == 0 { 1 << 20 } else { 2 << 20 });
-                        }
-                        if step % 31 == worker {
-                            cache.insert_written(bp, data.clone());
+                        match (step + worker) % 23 {
+                            3 => cache.set_max(if worker % 2 == 0 { 1 << 20 } else { 2 << 20 }),
+                            7 => cache.insert_written(bp, data.clone()),
+                            11 => cache.forget(bp),
+                            13 => cache.prefetch(bp, &bookmark(0)),
+                            _ => {}
                         }
                     }
                 }),
@@ -199,10 +198,26 @@ fn threads_share_the_cache_within_the_budget() {
         })
         .collect();
     workers.into_iter().for_each(exec::OperationHandle::join);
-    let (bp, data) = &blocks[5];
-    assert!(cache.read(bp, &bookmark(0)).expect("the block reads") == *data);
+    for (bp, data) in blocks.iter() {
+        assert!(cache.read(bp, &bookmark(0)).expect("the block reads") == *data);
+    }
     cache.clear();
     assert_eq!(cache.size(), 0, "every byte charged is given back");
+}
+
+/// Threads that read, write and shrink the cache at the same time must get right bytes and never exceed the budget.
+#[test]
+fn threads_share_the_cache_within_the_budget() {
+    let exec: Exec = Arc::new(Pool::new(2));
+    share(&exec, 2000);
+}
+
+/// The same with every interleaving of locks that a seed can choose.
+#[test]
+fn interleaved_threads_share_the_cache_within_the_budget() {
+    for seed in 0..12 {
+        Lockstep::run(seed, |exec| share(exec, 60));
+    }
 }
 
 /// Many readers of one cold block must cost one device read.
