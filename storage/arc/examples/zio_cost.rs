@@ -12,10 +12,10 @@ use exec::{Exec, Pool, WaitQueue, completion};
 use kstat::NoEvents;
 use metaslab::Allocator;
 use ondisk::{BlockId, BlockPtr, Bookmark, Compression, Level, ObjectId, ObjectType, ObjsetId, Txg};
+use rustix::time::ClockId;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
 use vdev::{TopKind, VdevTree, WritePlan};
 use zio::{Facts, PoolView, ReadRequest, WriteRequest, Zio};
 
@@ -23,7 +23,11 @@ const LEAF_BYTES: u64 = 160 << 20;
 const IN_FLIGHT: u64 = 32;
 
 fn cpu_seconds() -> f64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    seconds_of(ClockId::ProcessCPUTime)
+}
+
+fn seconds_of(clock: ClockId) -> f64 {
+    let time = rustix::time::clock_gettime(clock);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
@@ -81,8 +85,7 @@ impl Bench {
             );
         }
         queue.wait_until(&self.exec, &|| done.load(Ordering::Acquire) == count);
-        let pointers = std::mem::take(&mut *pointers.lock());
-        pointers
+        pointers.lock().split_off(0)
     }
 
     /// The writes of the same blocks by the devices alone.
@@ -135,9 +138,9 @@ impl Drop for Bench {
 
 /// CPU seconds per GiB of the fastest of several rounds of `work` over `bytes`.
 fn cost(bytes: f64, seconds: f64, mut work: impl FnMut()) -> f64 {
-    let started = Instant::now();
+    let started = seconds_of(ClockId::Monotonic);
     let mut best = f64::MAX;
-    while started.elapsed().as_secs_f64() < seconds {
+    while seconds_of(ClockId::Monotonic) - started < seconds {
         let before = cpu_seconds();
         work();
         best = best.min(cpu_seconds() - before);
