@@ -27,6 +27,9 @@ impl Bpobj {
         let dnode = meta.hold(object)?;
         let bonus = dnode.bonus()?;
         let phys = BpobjPhys::decode_bonus(&bonus).map_err(|_| damaged(object, "the bonus of a block pointer list is short"))?;
+        if phys.bpo_num_blkptrs > entries(&dnode, POINTER_BYTES)? {
+            return Err(damaged(object, "a list claims more block pointers than it has"));
+        }
         Ok(Bpobj { object, dnode, phys, bonus_len: bonus.len() })
     }
 
@@ -73,6 +76,12 @@ impl Bpobj {
         self.add_usage(sum);
         self.store(tx)
     }
+}
+
+/// How many entries of `bytes` bytes the object has room for.
+fn entries(dnode: &Dnode, bytes: u64) -> Result<u64, DslError> {
+    let info = dnode.info()?;
+    Ok((info.max_block.0.saturating_add(1)).saturating_mul(info.block_size as u64) / bytes)
 }
 
 /// What a list keeps of a pointer: no checksum (it compresses better), no payload, no fill.
@@ -162,11 +171,12 @@ impl Meta {
         if list.phys.bpo_subobjs == 0 || count == 0 {
             return Ok(Vec::new());
         }
-        if count > 1 << 32 {
-            return Err(damaged(list.object, "a list references too many lists"));
+        let array = self.hold(list.phys.bpo_subobjs)?;
+        if count > entries(&array, 8)? {
+            return Err(damaged(list.object, "a list claims to reference more lists than it does"));
         }
         let mut raw = vec![0; count as usize * 8];
-        self.hold(list.phys.bpo_subobjs)?.read(0, &mut raw)?;
+        array.read(0, &mut raw)?;
         Ok(raw.chunks_exact(8).map(|word| word.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte))).collect())
     }
 
@@ -281,8 +291,12 @@ impl Meta {
     }
 
     fn last_subobj(&self, list: &Bpobj) -> Result<u64, DslError> {
+        let array = self.hold(list.phys.bpo_subobjs)?;
+        if list.phys.bpo_num_subobjs > entries(&array, 8)? {
+            return Err(damaged(list.object, "a list claims to reference more lists than it does"));
+        }
         let mut raw = [0; 8];
-        self.hold(list.phys.bpo_subobjs)?.read((list.phys.bpo_num_subobjs - 1) * 8, &mut raw)?;
+        array.read((list.phys.bpo_num_subobjs - 1) * 8, &mut raw)?;
         Ok(u64::from_le_bytes(raw))
     }
 }

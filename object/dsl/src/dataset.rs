@@ -223,7 +223,7 @@ impl Dataset {
     pub(crate) fn recalculate_unique(&self, pool: &DslPool, tx: &Tx) -> Result<(), DslError> {
         let phys = self.phys();
         let prev = if phys.ds_prev_snap_obj == 0 { 0 } else { pool.dataset(phys.ds_prev_snap_obj)?.phys().ds_referenced_bytes };
-        let dead = Deadlist::open(pool.meta(), phys.ds_deadlist_obj)?.usage()?;
+        let dead = Deadlist::usage_of(pool.meta(), phys.ds_deadlist_obj)?;
         let shared = prev.saturating_sub(dead.used as u64);
         self.update(tx, |phys| {
             phys.ds_unique_bytes = phys.ds_referenced_bytes.saturating_sub(shared);

@@ -64,9 +64,10 @@ impl<'m> Deadlist<'m> {
         Ok(self.zap.dnode().set_bonus(&phys.encode(), tx)?)
     }
 
-    /// Sums of all blocks (OpenZFS: `dsl_deadlist_space`).
-    pub(crate) fn usage(&self) -> Result<Usage, DslError> {
-        let phys = self.phys()?;
+    /// Sums of all blocks of a deadlist, without opening its table (OpenZFS: `dsl_deadlist_space`).
+    pub(crate) fn usage_of(meta: &Meta, object: u64) -> Result<Usage, DslError> {
+        let bonus = meta.hold(object)?.bonus()?;
+        let phys = DeadlistPhys::decode(&bonus).map_err(|_| damaged(object, "the bonus of a deadlist is short"))?;
         Ok(Usage::new(phys.dl_used, phys.dl_comp, phys.dl_uncomp))
     }
 

@@ -44,9 +44,9 @@ impl DslPool {
     /// Bytes that `dataset` has and its previous snapshot `prev` had not (OpenZFS: `dsl_dataset_space_written`).
     pub(crate) fn written_since(&self, dataset: &Dataset, prev: u64) -> Result<u64, DslError> {
         let phys = dataset.phys();
-        let dead = Deadlist::open(&self.meta, phys.ds_deadlist_obj)?.usage()?;
+        let dead = Deadlist::usage_of(&self.meta, phys.ds_deadlist_obj)?;
         let before = self.dataset(prev)?.phys().ds_referenced_bytes;
-        Ok((phys.ds_referenced_bytes + dead.used as u64).saturating_sub(before))
+        Ok(phys.ds_referenced_bytes.saturating_add(dead.used as u64).saturating_sub(before))
     }
 
     /// Names of user properties set on the dataset or above.

@@ -1,5 +1,7 @@
 //! Tests on an in-memory block store: a small pool that syncs datasets, tasks and MOS, and checks of space and leaks.
 
+mod concurrent;
+mod hostile;
 mod model;
 mod naming;
 mod properties;
@@ -98,7 +100,10 @@ pub(super) fn with_props(properties: &[(&str, &str)]) -> CreateDataset {
 
 impl TestPool {
     pub(super) fn create(seed: u64) -> TestPool {
-        let io = MemBlockIo::inline(seed);
+        TestPool::create_on(MemBlockIo::inline(seed))
+    }
+
+    pub(super) fn create_on(io: Arc<MemBlockIo>) -> TestPool {
         let services = Arc::new(Services {
             refs: Mutex::default(),
             events: Mutex::default(),

@@ -1,0 +1,107 @@
+//! Damaged records in the MOS: every use must end, with an error or without, and never with a panic.
+
+use super::{Syncer, TestPool, filesystem, start, write};
+use crate::pool::Mos;
+use crate::{DslPool, TxSpace};
+use dmu::{ObjsetProps, Tx};
+use ondisk::{BlockId, ObjectId};
+use std::sync::Arc;
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (self.0 >> 33) % limit.max(1)
+    }
+}
+
+fn populated(seed: u64) -> TestPool {
+    let pool = TestPool::create(seed);
+    pool.dsl.create_dataset("tank/a", filesystem()).expect("creates");
+    pool.dsl.create_dataset("tank/a/b", filesystem()).expect("creates");
+    let mut object = 0;
+    for index in 0..3u8 {
+        object = write(&pool, "tank/a", object, 0, &[index + 1; 9000]).expect("writes");
+        pool.dsl.snapshot(&[format!("tank/a@{index}"), format!("tank@{index}")], Vec::new()).expect("snapshots");
+    }
+    pool.dsl.clone_snapshot("tank/c", "tank/a@1", Vec::new()).expect("clones");
+    pool.drain();
+    pool
+}
+
+/// Overwrites bytes of some objects of the MOS, in bonus or contents.
+fn damage(pool: &TestPool, random: &mut Random) {
+    let mos = pool.dsl.mos().clone();
+    let mut objects = vec![ObjectId(1)];
+    while let Some(next) = mos.next_object(*objects.last().expect("one")).expect("walks") {
+        objects.push(next);
+    }
+    let picks: Vec<(ObjectId, u64, u64, u8)> = (0..1 + random.below(3))
+        .map(|_| (objects[random.below(objects.len() as u64) as usize], random.below(2), random.below(4096), random.below(256) as u8))
+        .collect();
+    let change = move |_: &Arc<DslPool>, (), tx: &Tx| {
+        for (object, place, at, value) in picks {
+            let dnode = mos.hold(object)?;
+            let mut bonus = dnode.bonus()?.to_vec();
+            if place == 0 && !bonus.is_empty() {
+                let at = at as usize % bonus.len();
+                // Whole words: numbers of other objects, or absurd sizes.
+                bonus[at] = value;
+                if value > 200 {
+                    let word = at / 8 * 8;
+                    bonus[word..(word + 8).min(at / 8 * 8 + 8)].fill(0xFF);
+                }
+                dnode.set_bonus(&bonus, tx)?;
+            } else {
+                let limit = dnode.info()?.block_size as u64;
+                dnode.modify_block(BlockId(0), tx, |bytes| bytes[(at % limit.min(600)) as usize] = value)?;
+            }
+        }
+        Ok(())
+    };
+    // The pool may notice at once.
+    let _ = pool.dsl.sync_task(|_, _| Ok(()), change);
+}
+
+/// Does a bit of everything; errors are fine.
+fn exercise(dsl: &Arc<DslPool>) {
+    for name in ["tank", "tank/a", "tank/a/b", "tank/c", "tank/a@0", "tank/a@1", "tank@2"] {
+        let _ = (dsl.children(name), dsl.snapshots(name));
+        let Ok(handle) = dsl.hold(name) else { continue };
+        let _ = (handle.name(), handle.space(), handle.props());
+        if let Ok(tx) = handle.assign(TxSpace::Writes(1000))
+            && let Ok(objset) = handle.objset()
+            && let Ok(Some(object)) = objset.next_object(ObjectId(1))
+            && let Ok(dnode) = objset.hold(object)
+        {
+            let _ = dnode.write(0, &[3; 100], &tx);
+        }
+        drop(handle);
+    }
+    let _ = dsl.snapshot(&["tank/a@new".to_string()], Vec::new());
+    let _ = dsl.rename("tank/a/b", "tank/moved");
+    for name in ["tank/a@0", "tank/a@2", "tank@1"] {
+        let _ = dsl.destroy_snapshots(&[name.to_string()], false);
+    }
+    let _ = (dsl.destroy_dataset("tank/c"), dsl.destroy_dataset("tank/moved"), dsl.create_dataset("tank/x", filesystem()));
+    let _ = dsl.txgs().wait_synced(dsl.txgs().open_txg());
+}
+
+/// A hostile image must not take the daemon down.
+#[test]
+fn damaged_records_give_errors() {
+    for seed in 0..std::env::var("DSL_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(60) {
+        let pool = populated(seed);
+        damage(&pool, &mut Random(seed));
+        let synced = pool.txgs.open_txg();
+        let _ = pool.txgs.stop();
+        let root = pool.dsl.mos().root_bp();
+        let txgs = start(&pool.io, synced);
+        let Ok(mos) = Mos::open(Arc::new(pool.io.clone()), root, ObjsetProps::mos()) else { continue };
+        let Ok(dsl) = DslPool::open(mos, pool.services.clone(), txgs.clone()) else { continue };
+        txgs.start(Arc::new(Syncer(dsl.clone())));
+        exercise(&dsl);
+        let _ = txgs.stop();
+    }
+}
