@@ -11,8 +11,8 @@ use crate::{Errno, Reply};
 use abd::Abd;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Where in a receive buffer a request starts, so that the payload of a WRITE (80 bytes later) is page-aligned.
-pub(crate) const REQUEST_START: usize = abd::PAGE_BYTES - size_of::<abi::InHeader>() - size_of::<abi::WriteIn>();
+/// Bytes of a WRITE request before its payload: they are received apart, so that the payload starts a page of its own.
+pub(crate) const HEAD_BYTES: usize = size_of::<abi::InHeader>() + size_of::<abi::WriteIn>();
 
 /// What to send back.
 #[derive(Debug)]
@@ -29,9 +29,11 @@ pub(crate) enum Output {
 pub(crate) struct Request<'a> {
     /// Its head.
     pub header: abi::InHeader,
-    /// The receive buffer.
-    pub buffer: &'a Abd,
-    /// What follows the head.
+    /// The payload buffer: what lies behind [`HEAD_BYTES`].
+    pub payload: &'a Abd,
+    /// Bytes received into it.
+    pub payload_bytes: usize,
+    /// What follows the head; of a WRITE without the payload.
     pub body: &'a [u8],
 }
 
@@ -264,15 +266,15 @@ fn write(handler: &dyn Handler, request: &Request<'_>, caller: &Caller, node: No
     let mut body = request.body;
     let input: abi::WriteIn = take(&mut body)?;
     let size = input.size as usize;
-    if body.len() < size {
+    if request.payload_bytes < size {
         return Err(Errno::EINVAL);
     }
     let wanted = WriteRequest {
         node,
         handle: FileHandle(input.fh),
         offset: input.offset,
-        data: request.buffer.slice(abd::PAGE_BYTES..abd::PAGE_BYTES + size),
-        pinned_bytes: request.buffer.len(),
+        data: request.payload.slice(0..size),
+        pinned_bytes: request.payload.len(),
         open_flags: input.flags,
         kill_suid: input.write_flags & abi::WRITE_KILL_SUIDGID != 0,
         from_cache: input.write_flags & abi::WRITE_CACHE != 0,

@@ -4,14 +4,14 @@
 //! whose payload the handler kept is left to it and replaced; otherwise it is used again.
 
 use crate::abi::{self, cap, op};
-use crate::dispatch::{Output, REQUEST_START, Request, dispatch};
+use crate::dispatch::{HEAD_BYTES, Output, Request, dispatch};
 use crate::handler::Handler;
 use crate::mount::{self, MountError, MountOptions};
 use crate::{Errno, Reply};
 use abd::Abd;
 use exec::{Exec, Mutex, OperationHandle};
 use rustix::fd::OwnedFd;
-use std::io::IoSlice;
+use std::io::{IoSlice, IoSliceMut};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -194,37 +194,55 @@ fn answer_init(init: &abi::InitIn, options: &MountOptions) -> (abi::InitOut, Neg
     (reply, Negotiated { minor: reply.minor, capabilities, max_write })
 }
 
+/// What a reader keeps between requests.
+struct Reader {
+    /// The first bytes of a request: a WRITE's records.
+    head: [u8; HEAD_BYTES],
+    /// The rest: a WRITE's payload, page-aligned.
+    payload: Abd,
+    /// A request other than WRITE whose bytes went to both.
+    joined: Vec<u8>,
+    out: Vec<u8>,
+}
+
 /// The loop of one reader.
 fn serve(device: &OwnedFd, handler: &dyn Handler, max_write: usize) {
-    let capacity = abd::PAGE_BYTES + max_write.max(64 << 10) + abd::PAGE_BYTES;
-    let mut buffer = Abd::scratch(capacity);
-    let mut out = Vec::with_capacity(64 << 10);
+    let capacity = max_write.max(64 << 10);
+    let mut reader =
+        Reader { head: [0; HEAD_BYTES], payload: Abd::scratch(capacity), joined: Vec::new(), out: Vec::with_capacity(64 << 10) };
     loop {
-        if buffer.get_mut().is_none() {
-            buffer = Abd::scratch(capacity);
+        if reader.payload.get_mut().is_none() {
+            reader.payload = Abd::scratch(capacity);
         }
-        let Some(room) = buffer.get_mut() else { return };
-        let received = match rustix::io::read(device, &mut room[REQUEST_START..]) {
+        let Some(room) = reader.payload.get_mut() else { return };
+        let received = match rustix::io::readv(device, &mut [IoSliceMut::new(&mut reader.head), IoSliceMut::new(room)]) {
             Ok(count) => count,
             // ENOENT: the request was interrupted before we got it.
             Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN | rustix::io::Errno::NOENT) => continue,
             Err(_) => return,
         };
-        if !serve_one(device, handler, &buffer, received, &mut out) {
+        if !serve_one(device, handler, &mut reader, received) {
             return;
         }
     }
 }
 
-/// Serves the request in `buffer`; false when the connection is gone.
-fn serve_one(device: &OwnedFd, handler: &dyn Handler, buffer: &Abd, received: usize, out: &mut Vec<u8>) -> bool {
-    let Some(bytes) = buffer.as_contiguous().and_then(|bytes| bytes.get(REQUEST_START..REQUEST_START + received)) else { return true };
-    let Ok((header, body)) = abi::InHeader::read_from_prefix(bytes) else { return true };
+/// Serves the request that was received; false when the connection is gone.
+fn serve_one(device: &OwnedFd, handler: &dyn Handler, reader: &mut Reader, received: usize) -> bool {
+    let Reader { head, payload, joined, out } = reader;
+    let Ok((header, _)) = abi::InHeader::read_from_prefix(&head[..]) else { return true };
+    let payload_bytes = received.saturating_sub(HEAD_BYTES);
+    let mut body = head.get(size_of::<abi::InHeader>()..received.min(HEAD_BYTES)).unwrap_or_default();
+    if payload_bytes > 0 && header.opcode != op::WRITE {
+        joined.clear();
+        joined.extend_from_slice(body);
+        joined.extend_from_slice(payload.as_contiguous().and_then(|bytes| bytes.get(..payload_bytes)).unwrap_or_default());
+        body = joined;
+    }
     out.clear();
     out.resize(HEAD, 0);
-    let request = Request { header, buffer, body };
-    let result = dispatch(handler, &request, out);
-    let data = match result {
+    let request = Request { header, payload, payload_bytes, body };
+    let data = match dispatch(handler, &request, out) {
         Ok(Output::Nothing) => return true,
         Ok(Output::Small) => None,
         Ok(Output::Data(data)) => Some(data),

@@ -67,6 +67,7 @@ fn main() -> Result<(), Failure> {
         return Err("usage: zplmount FOLDER POOL DATASET MOUNTPOINT [rw]".into());
     };
     let writable = !rest.is_empty();
+    abd::set_cache_bytes_max(256 << 20);
     let exec: Exec = Arc::new(exec::Pool::new(2));
     let pool = match rest {
         [word, record_size] if word == "new" => create(&exec, Path::new(folder), pool_name, record_size)?,
