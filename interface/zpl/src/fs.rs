@@ -491,6 +491,11 @@ impl Zfs {
         }
     }
 
+    /// Bytes of an attribute, 0 when the node has not got it: for checks.
+    pub fn attribute_bytes(&self, node: &Znode, attr: Attr) -> usize {
+        self.sa.get(&node.state.lock().attrs, attr).map_or(0, <[u8]>::len)
+    }
+
     /// Value of a 64-bit attribute straight from the object, for checks.
     pub fn attribute(&self, node: &Znode, attr: Attr) -> Option<u64> {
         self.sa.get_u64(&node.state.lock().attrs, attr)

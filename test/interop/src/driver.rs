@@ -1,0 +1,169 @@
+//! The engine as a library: pools from the files of a folder, file systems opened without a daemon and without a mount.
+
+use crate::Failure;
+use device::{BlockDevice, OpenOptions};
+use dmu::{Tx, TxgManager};
+use dsl::{CreateDataset, DatasetHandle, DslError, TxSpace};
+use exec::Exec;
+use ondisk::ObjsetType;
+use pool::{Host, ImportOptions, LeafSpec, Pool, PoolError, PoolSpec, Runtime, TopSpec};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use vdev::{LeafKind, TopKind};
+use zpl::{Settings, Space, SpaceSource, TxKind, Zfs, ZplError};
+
+/// Smallest file that can be a vdev.
+const VDEV_BYTES_MIN: u64 = 64 << 20;
+const THREADS: usize = 3;
+
+/// Threads for the engine.
+pub fn executor() -> Exec {
+    Arc::new(exec::Pool::new(THREADS))
+}
+
+fn host() -> Host {
+    Host { id: 0, name: "interop".to_string() }
+}
+
+/// A layout: top-level vdevs of one kind.
+#[derive(Clone, Copy, Debug)]
+pub struct Layout {
+    /// As the table shows it.
+    pub name: &'static str,
+    /// Kind of every top-level vdev.
+    pub kind: TopKind,
+    /// Number of top-level vdevs.
+    pub tops: usize,
+    /// Devices of each.
+    pub width: usize,
+}
+
+/// The vdev files of a folder, in order.
+pub fn vdev_files(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.metadata()?.len() >= VDEV_BYTES_MIN {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn open_device(path: &Path, read_only: bool) -> Result<Arc<dyn BlockDevice>, Failure> {
+    Ok(device::open(path, &OpenOptions { read_only, ..OpenOptions::default() })?)
+}
+
+/// What fills a new file system.
+pub fn filesystem(properties: &[(&str, &str)]) -> CreateDataset {
+    let options = zpl::CreateOptions { project_quota: true, ..zpl::CreateOptions::default() };
+    CreateDataset {
+        kind: ObjsetType::ZFS,
+        properties: properties.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect(),
+        init: Box::new(move |objset, tx| Zfs::create(objset, &options, tx).map_err(|_| DslError::Unsupported)),
+    }
+}
+
+/// Makes a pool on new files in `folder`.
+pub fn create(exec: &Exec, folder: &Path, name: &str, layout: Layout, ashift: u32, device_bytes: u64) -> Result<Pool, Failure> {
+    let mut tops = Vec::new();
+    for top in 0..layout.tops {
+        let mut leaves = Vec::new();
+        for leaf in 0..layout.width {
+            let path = folder.join(format!("d{:02}", top * layout.width + leaf));
+            std::fs::File::create(&path)?.set_len(device_bytes)?;
+            let device = open_device(&path, false)?;
+            leaves.push(LeafSpec { path: path.to_string_lossy().into_owned(), kind: LeafKind::File, device });
+        }
+        tops.push(TopSpec { kind: layout.kind, leaves });
+    }
+    let spec = PoolSpec {
+        name: name.to_string(),
+        tops,
+        ashift: Some(ashift),
+        features: None,
+        comment: None,
+        host: host(),
+        force: true,
+        root: filesystem(&[]),
+    };
+    Ok(Pool::create(exec, spec, &Runtime::new())?)
+}
+
+/// Imports a pool from the files of `folder`.
+pub fn import(exec: &Exec, folder: &Path, name: &str, read_only: bool) -> Result<Pool, ImportError> {
+    let other = ImportError::Other;
+    let mut devices = Vec::new();
+    for path in vdev_files(folder).map_err(other)? {
+        devices.push(open_device(&path, read_only).map_err(other)?);
+    }
+    let options = ImportOptions { name: Some(name.to_string()), read_only, force: true, host: host(), ..ImportOptions::default() };
+    Pool::import(exec, devices, &options, &Runtime::new()).map_err(ImportError::Pool)
+}
+
+/// Why an import failed.
+#[derive(Debug)]
+pub enum ImportError {
+    /// The engine refused it.
+    Pool(PoolError),
+    /// The files could not be opened.
+    Other(Failure),
+}
+
+impl std::fmt::Display for ImportError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            ImportError::Pool(error) => write!(f, "import: {error}"),
+            ImportError::Other(error) => write!(f, "import: {error}"),
+        }
+    }
+}
+impl std::error::Error for ImportError {}
+
+struct Limits(DatasetHandle);
+
+impl SpaceSource for Limits {
+    fn space(&self) -> Space {
+        let space = self.0.space();
+        Space { referenced: space.referenced, available: space.available, ..Space::default() }
+    }
+    fn assign(&self, _: &Arc<TxgManager>, bytes: u64, kind: TxKind) -> Result<Tx, ZplError> {
+        let space = match kind {
+            TxKind::Writes => TxSpace::Writes(bytes),
+            TxKind::Frees => TxSpace::Frees,
+        };
+        self.0.assign(space).map_err(|error| match error {
+            DslError::Quota => ZplError::OverQuota,
+            DslError::NoSpace => ZplError::NoSpace,
+            DslError::ReadOnly => ZplError::ReadOnly,
+            _ => ZplError::Stopped,
+        })
+    }
+}
+
+/// Opens a file system for writing; what a crash left in its unlinked set is deleted.
+pub fn open(pool: &Pool, dataset: &str) -> Result<Arc<Zfs>, Failure> {
+    let handle = pool.dsl().hold(dataset)?;
+    let objset = handle.objset()?;
+    let project_quota = pool.features().iter().any(|(name, _, references)| name == "project_quota" && references.is_some());
+    let settings = Settings { project_quota, ..Settings::default() };
+    let zfs = Zfs::open(&objset, Some(pool.txgs().clone()), settings)?;
+    zfs.set_space_source(Arc::new(Limits(handle)));
+    zfs.drain_unlinked()?;
+    Ok(zfs)
+}
+
+/// All datasets and snapshots of a pool by full name, sorted.
+pub fn datasets(pool: &Pool) -> Result<Vec<String>, Failure> {
+    let mut names = Vec::new();
+    let mut rest = vec![pool.name()];
+    while let Some(name) = rest.pop() {
+        rest.extend(pool.dsl().children(&name)?.into_iter().map(|child| format!("{name}/{child}")));
+        names.extend(pool.dsl().snapshots(&name)?.into_iter().map(|snapshot| format!("{name}@{}", snapshot.name)));
+        names.push(name);
+    }
+    names.retain(|name| !name.contains(['%', '$']));
+    names.sort();
+    Ok(names)
+}

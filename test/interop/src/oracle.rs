@@ -1,0 +1,167 @@
+//! The real OpenZFS in user space: `zdb`, and `zpfix` (libzpool), run on folders of vdev files.
+
+use crate::Failure;
+use crate::manifest::{self, Lines};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+const ZDB_SECONDS: u64 = 900;
+const ZPFIX_SECONDS: u64 = 900;
+const SETUP_SECONDS: u64 = 600;
+
+/// The oracles that were found.
+pub struct Oracle {
+    zdb: Option<PathBuf>,
+    zpfix: Option<PathBuf>,
+}
+
+/// What a program said.
+struct Said {
+    code: Option<i32>,
+    text: String,
+}
+
+fn run(command: &mut Command, seconds: u64) -> Result<Said, Failure> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let log = tempfile_like(&name)?;
+    let file = std::fs::File::create(&log)?;
+    let mut child = command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file).spawn()?;
+    let deadline = Instant::now() + Duration::from_secs(seconds);
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        if Instant::now() > deadline {
+            child.kill()?;
+            child.wait()?;
+            let _ = std::fs::remove_file(&log);
+            return Err(format!("{name} did not end within {seconds} s").into());
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    let text = String::from_utf8_lossy(&std::fs::read(&log)?).into_owned();
+    let _ = std::fs::remove_file(&log);
+    Ok(Said { code: status.code(), text })
+}
+
+/// A file for a program's output; pipes could fill up.
+fn tempfile_like(program: &str) -> Result<PathBuf, Failure> {
+    let base = Path::new(program).file_name().map_or_else(|| "program".into(), |name| name.to_string_lossy().into_owned());
+    Ok(crate::scratch()?.join(format!("{base}.out")))
+}
+
+fn on_path(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]).collect::<Vec<PathBuf>>();
+    folders.into_iter().map(|folder| folder.join(program)).find(|path| path.is_file())
+}
+
+/// The last lines of a text, for a message.
+fn tail(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    lines[lines.len().saturating_sub(6)..].join("\n      ")
+}
+
+impl Oracle {
+    /// Looks for the oracles; builds `zpfix` once from its sources where they lie (`$ZIRCONIA_PEER` or `../shared/peer`).
+    pub fn find(root: &Path) -> Oracle {
+        let zdb = on_path("zdb");
+        if zdb.is_none() {
+            println!("skipped: every check by zdb (it is not installed; tools/deps.sh installs it)");
+        }
+        let zpfix = find_zpfix(root);
+        if let Err(why) = &zpfix {
+            println!("skipped: every check by the real engine's zpfix ({why})");
+        }
+        Oracle { zdb, zpfix: zpfix.ok() }
+    }
+
+    /// True when the real engine can make and check pools.
+    pub fn has_zpfix(&self) -> bool {
+        self.zpfix.is_some()
+    }
+
+    /// `zdb -bcc` (every block read, no leak) and `zdb -d` (every reference count of a feature): no complaint.
+    pub fn zdb_clean(&self, folder: &Path, pool: &str) -> Result<(), Failure> {
+        let Some(zdb) = &self.zdb else { return Ok(()) };
+        let blocks = run(Command::new(zdb).args(["-e", "-p"]).arg(folder).args(["-bcc", pool]), ZDB_SECONDS)?;
+        if blocks.code != Some(0) || !blocks.text.contains("No leaks") {
+            return Err(format!("zdb -bcc ended with {:?}:\n      {}", blocks.code, tail(&blocks.text)).into());
+        }
+        complaint("zdb -bcc", &blocks.text)?;
+        let objects = run(Command::new(zdb).args(["-e", "-p"]).arg(folder).args(["-d", pool]), ZDB_SECONDS)?;
+        if objects.code != Some(0) {
+            return Err(format!("zdb -d ended with {:?}:\n      {}", objects.code, tail(&objects.text)).into());
+        }
+        complaint("zdb -d", &objects.text)
+    }
+
+    /// The bytes of a file as zdb finds them.
+    pub fn zdb_file(&self, folder: &Path, dataset: &str, path: &str) -> Result<Option<Vec<u8>>, Failure> {
+        let Some(zdb) = &self.zdb else { return Ok(None) };
+        let out = crate::scratch()?.join("zdb.copy");
+        let _ = std::fs::remove_file(&out);
+        let said = run(Command::new(zdb).args(["-e", "-p"]).arg(folder).args(["-r", dataset, path]).arg(&out), ZDB_SECONDS)?;
+        let bytes = std::fs::read(&out);
+        let _ = std::fs::remove_file(&out);
+        if said.code != Some(0) {
+            return Err(format!("zdb -r {dataset} {path} ended with {:?}:\n      {}", said.code, tail(&said.text)).into());
+        }
+        Ok(Some(bytes?))
+    }
+
+    /// Makes a fixture.
+    pub fn make(&self, name: &str, folder: &Path) -> Result<(), Failure> {
+        let zpfix = self.zpfix.as_ref().ok_or("zpfix is missing")?;
+        std::fs::create_dir_all(folder)?;
+        let said = run(Command::new(zpfix).args(["make", name]).arg(folder), ZPFIX_SECONDS)?;
+        if said.code == Some(0) { Ok(()) } else { Err(format!("zpfix make {name}: {}", tail(&said.text)).into()) }
+    }
+
+    /// The real engine imports the pool read-write, scrubs it and finds no error; its manifest.
+    pub fn check(&self, folder: &Path, pool: &str) -> Result<Option<Lines>, Failure> {
+        let Some(zpfix) = &self.zpfix else { return Ok(None) };
+        let said = run(Command::new(zpfix).args(["check", pool]).arg(folder).args(["--rw", "--scrub"]), ZPFIX_SECONDS)?;
+        let line = |start: &str| said.text.lines().find(|line| line.starts_with(start));
+        let scrubbed = line("# scrub").is_some_and(|line| line.contains("repaired=0 ") && line.ends_with("errors=0"));
+        let counters = line("# vdev errors:").is_some_and(|line| line.trim_end() == "# vdev errors:");
+        let unreadable = said.text.lines().find(|line| line.starts_with('!') || line.contains("cannot own"));
+        if said.code != Some(0) || !scrubbed || !counters || unreadable.is_some() {
+            let what = unreadable.or(line("# scrub")).unwrap_or_default();
+            return Err(format!("zpfix check --rw --scrub ended with {:?}: {what}\n      {}", said.code, tail(&said.text)).into());
+        }
+        Ok(Some(manifest::parse(&said.text)))
+    }
+}
+
+/// Anything that zdb says of errors or leaks, other than that there are none.
+fn complaint(what: &str, text: &str) -> Result<(), Failure> {
+    const WORDS: [&str; 7] = ["error", "leaked", "unexpected", "mismatch", "not correct", "overlap", "double"];
+    let bad = text.lines().find(|line| {
+        let line = line.to_lowercase();
+        WORDS.iter().any(|word| line.contains(word))
+            && !line.contains("error log")
+            && !line.contains("no leaks")
+            && !line.starts_with("traversing")
+    });
+    match bad {
+        Some(line) => Err(format!("{what}: {line}").into()),
+        None => Ok(()),
+    }
+}
+
+fn find_zpfix(root: &Path) -> Result<PathBuf, String> {
+    let places = [std::env::var_os("ZIRCONIA_PEER").map(PathBuf::from), Some(root.join("../shared/peer"))];
+    let folder = places.into_iter().flatten().find(|folder| folder.is_dir()).ok_or("no sources in $ZIRCONIA_PEER or ../shared/peer")?;
+    let built = root.join("target/peer");
+    for ready in [folder.join("zpfix"), built.join("zpfix")] {
+        if ready.is_file() {
+            return Ok(ready);
+        }
+    }
+    println!("building the real engine's tools into {}", built.display());
+    let said = run(Command::new("bash").arg(folder.join("setup.sh")).arg(&built), SETUP_SECONDS).map_err(|error| error.to_string())?;
+    let program = built.join("zpfix");
+    if said.code == Some(0) && program.is_file() { Ok(program) } else { Err(format!("setup.sh failed: {}", tail(&said.text))) }
+}

@@ -1,0 +1,357 @@
+//! The programs that fill and change our pools: every kind of node, then random changes over many txgs, snapshots, clones of
+//! habits that users have. Everything follows from a seed, and a shadow remembers what files must hold.
+
+use crate::shadow::{Expected, KINDS, Kind, Shadow, content};
+use crate::touch::{DIRECTORY, new_file, write};
+use crate::{Failure, driver, manifest};
+use exec::SplitMix;
+use pool::Pool;
+use sha2::{Digest, Sha256};
+use std::sync::Arc;
+use zpl::{Allocate, NewNode, Node, Place, RenameMode, SetAttrs, SetMode, Zfs};
+
+const FILES_MAX: usize = 40;
+const FILE_BYTES_MAX: usize = 2 << 20;
+const SNAPSHOTS_KEPT: usize = 4;
+const HUGE_BYTES: u64 = 1 << 30;
+
+/// How much a program does.
+#[derive(Clone, Copy, Debug)]
+pub struct Size {
+    /// Txgs of random changes.
+    pub rounds: u64,
+    /// Entries of the large directory.
+    pub entries: u64,
+    /// Every checksum, compression and record size.
+    pub every_property: bool,
+    /// A file of 1 GiB.
+    pub huge: bool,
+}
+
+/// A pool being filled.
+pub struct Program<'a> {
+    pool: &'a Pool,
+    size: Size,
+    random: SplitMix,
+    /// What it must hold.
+    pub expected: Expected,
+    churned: Shadow,
+    snapshots: Vec<String>,
+    round: u64,
+}
+
+fn checksums(every: bool) -> &'static [&'static str] {
+    if every { &["off", "on", "fletcher2", "fletcher4", "sha256", "sha512", "noparity"] } else { &["off", "fletcher2", "sha256"] }
+}
+
+fn compressions(every: bool) -> &'static [&'static str] {
+    if every {
+        &[
+            "off",
+            "on",
+            "lzjb",
+            "zle",
+            "gzip-1",
+            "gzip-6",
+            "gzip-9",
+            "lz4",
+            "zstd",
+            "zstd-1",
+            "zstd-3",
+            "zstd-9",
+            "zstd-19",
+            "zstd-fast",
+            "zstd-fast-10",
+            "zstd-fast-1000",
+        ]
+    } else {
+        &["off", "lzjb", "zle", "gzip-6", "lz4", "zstd-3", "zstd-fast-10"]
+    }
+}
+
+fn record_sizes(every: bool) -> &'static [(&'static str, usize)] {
+    if every {
+        &[("512", 512), ("4K", 4 << 10), ("128K", 128 << 10), ("1M", 1 << 20), ("16M", 16 << 20)]
+    } else {
+        &[("512", 512), ("4K", 4 << 10), ("1M", 1 << 20), ("16M", 16 << 20)]
+    }
+}
+
+impl<'a> Program<'a> {
+    /// A program that has done nothing yet.
+    pub fn new(pool: &'a Pool, size: Size, seed: u64) -> Program<'a> {
+        Program {
+            pool,
+            size,
+            random: SplitMix::new(seed),
+            expected: Expected::default(),
+            churned: Shadow::default(),
+            snapshots: Vec::new(),
+            round: 0,
+        }
+    }
+
+    fn name(&self, dataset: &str) -> String {
+        format!("{}/{dataset}", self.pool.name())
+    }
+
+    fn make(&self, dataset: &str, properties: &[(&str, &str)]) -> Result<Arc<Zfs>, Failure> {
+        let name = self.name(dataset);
+        self.pool.dsl().create_dataset(&name, driver::filesystem(properties)).map_err(|error| format!("create {name}: {error}"))?;
+        driver::open(self.pool, &name)
+    }
+
+    /// Fills the pool.
+    pub fn fill(&mut self) -> Result<(), Failure> {
+        let every = self.size.every_property;
+        for checksum in checksums(every) {
+            self.tree(&format!("ck-{checksum}"), &[("checksum", checksum), ("compression", "off")], 128 << 10)?;
+        }
+        for compression in compressions(every) {
+            self.tree(&format!("c-{compression}"), &[("compression", compression)], 128 << 10)?;
+        }
+        for (word, bytes) in record_sizes(every) {
+            self.tree(&format!("rs-{word}"), &[("recordsize", word)], *bytes)?;
+        }
+        self.tree("copies", &[("copies", "2"), ("dnodesize", "2k"), ("xattr", "sa")], 128 << 10)?;
+        self.large_directory()?;
+        if self.size.huge {
+            self.huge()?;
+        }
+        self.datasets_that_go()
+    }
+
+    /// A dataset with one of everything.
+    fn tree(&mut self, dataset: &str, properties: &[(&str, &str)], record: usize) -> Result<(), Failure> {
+        let zfs = self.make(dataset, properties)?;
+        let mut shadow = Shadow::default();
+        let root = zfs.node(zfs.root())?;
+        let seed = self.random.next_u64();
+        let large = if record > 1 << 20 { record + 12_345 } else { 700_001 };
+        let files: [(&str, usize, Kind); 9] = [
+            ("empty", 0, Kind::Zeros),
+            ("tiny", 10, Kind::Text),
+            ("embedded", 400, Kind::Letter),
+            ("oneblock", 3000, Kind::Random),
+            ("text", 300_000, Kind::Text),
+            ("random", 260_000, Kind::Random),
+            ("half", large, Kind::Half),
+            ("zeros", 512 << 10, Kind::Zeros),
+            ("exact", 256 << 10, Kind::Letter),
+        ];
+        for (index, (name, size, kind)) in files.into_iter().enumerate() {
+            let bytes = content(size, seed + index as u64, kind);
+            drop(new_file(&zfs, &root, name.as_bytes(), &bytes)?);
+            shadow.files.insert(format!("/{name}"), bytes);
+        }
+        sparse(&zfs, &root, &mut shadow)?;
+        nodes(&zfs, &root, &mut shadow, seed)?;
+        self.expected.add(&self.name(dataset), &shadow);
+        Ok(())
+    }
+
+    fn large_directory(&mut self) -> Result<(), Failure> {
+        let zfs = self.make("bigdir", &[])?;
+        let root = zfs.node(zfs.root())?;
+        let directory = zfs.create_node(&root, b"many", &NewNode { mode: DIRECTORY, ..NewNode::default() })?;
+        for index in 0..self.size.entries {
+            let name = format!("entry {index:08}");
+            let size = if index % 1000 == 0 { 700 } else { 0 };
+            drop(new_file(&zfs, &directory, name.as_bytes(), &content(size, index, Kind::Text))?);
+        }
+        for index in (0..self.size.entries).step_by(7) {
+            zfs.unlink(&directory, format!("entry {index:08}").as_bytes())?;
+        }
+        Ok(())
+    }
+
+    fn huge(&mut self) -> Result<(), Failure> {
+        let zfs = self.make("huge", &[("recordsize", "1M")])?;
+        let root = zfs.node(zfs.root())?;
+        let node = new_file(&zfs, &root, b"gib", b"")?;
+        let mut sha = Sha256::new();
+        for index in 0..HUGE_BYTES >> 20 {
+            let kind = if index % 3 == 0 { Kind::Text } else { Kind::Random };
+            let bytes = content(1 << 20, index, kind);
+            sha.update(&bytes);
+            write(&zfs, &node, index << 20, &bytes)?;
+        }
+        self.expected.add_digest(format!("{}/gib", self.name("huge")), HUGE_BYTES, manifest::hex(&sha.finalize()));
+        Ok(())
+    }
+
+    /// Datasets that are made, filled, renamed, destroyed.
+    fn datasets_that_go(&mut self) -> Result<(), Failure> {
+        self.tree("gone", &[("compression", "lz4")], 128 << 10)?;
+        self.tree("before", &[], 128 << 10)?;
+        let (gone, before, after) = (self.name("gone"), self.name("before"), self.name("after"));
+        let snapshot = format!("{gone}@s");
+        self.pool.dsl().snapshot(std::slice::from_ref(&snapshot), Vec::new())?;
+        self.pool.dsl().destroy_snapshots(&[snapshot], false)?;
+        self.pool.dsl().destroy_dataset(&gone).map_err(|error| format!("destroy {gone}: {error}"))?;
+        self.expected.forget(&gone);
+        self.pool.dsl().rename(&before, &after)?;
+        self.expected.rename(&before, &after);
+        Ok(())
+    }
+
+    /// Random changes of one file system, a txg a round, with snapshots that come and go.
+    pub fn churn(&mut self, rounds: u64) -> Result<(), Failure> {
+        let name = self.name("churn");
+        let zfs = if self.round == 0 { self.make("churn", &[("recordsize", "16K")])? } else { driver::open(self.pool, &name)? };
+        let root = zfs.node(zfs.root())?;
+        for _ in 0..rounds {
+            self.round += 1;
+            for _ in 0..6 {
+                self.step(&zfs, &root).map_err(|error| format!("round {}: {error}", self.round))?;
+            }
+            self.pool.sync()?;
+            if self.round.is_multiple_of(5) {
+                self.turn_snapshots(&name)?;
+            }
+        }
+        drop(root);
+        zfs.sync()?;
+        self.expected.forget(&name);
+        self.expected.add(&name, &self.churned);
+        Ok(())
+    }
+
+    fn turn_snapshots(&mut self, name: &str) -> Result<(), Failure> {
+        let snapshot = format!("{name}@r{}", self.round);
+        self.pool.dsl().snapshot(std::slice::from_ref(&snapshot), Vec::new())?;
+        self.expected.add(&snapshot, &self.churned);
+        self.snapshots.push(snapshot);
+        if self.snapshots.len() > SNAPSHOTS_KEPT {
+            let index = self.random.below(self.snapshots.len());
+            let snapshot = self.snapshots.remove(index);
+            self.pool.dsl().destroy_snapshots(std::slice::from_ref(&snapshot), false)?;
+            self.expected.forget(&snapshot);
+        }
+        Ok(())
+    }
+
+    fn pick(&mut self) -> Option<String> {
+        let count = self.churned.files.len();
+        (count > 0).then(|| self.random.below(count)).and_then(|index| self.churned.files.keys().nth(index).cloned())
+    }
+
+    fn step(&mut self, zfs: &Arc<Zfs>, root: &Node) -> Result<(), Failure> {
+        let choice = self.random.below(9);
+        let picked = self.pick();
+        let (Some(path), true) = (picked, choice > 1) else { return self.add(zfs, root) };
+        let name = path[1..].to_string();
+        let mut bytes = self.churned.files.remove(&path).unwrap_or_default();
+        if choice == 2 || self.churned.files.len() >= FILES_MAX {
+            return Ok(zfs.unlink(root, name.as_bytes())?);
+        }
+        let node = zfs.lookup(root, name.as_bytes())?;
+        let at = self.random.below(bytes.len().clamp(1, FILE_BYTES_MAX));
+        let length = self.random.below(200_000);
+        match choice {
+            3 => {
+                let size = if self.random.chance(2) { at } else { bytes.len() + length };
+                zfs.truncate(&node, size as u64)?;
+                bytes.resize(size, 0);
+            }
+            4 if length > 0 => {
+                zfs.allocate(&node, at as u64, length as u64, Allocate::Punch)?;
+                let end = (at + length).min(bytes.len());
+                bytes.get_mut(at..end).unwrap_or_default().fill(0);
+            }
+            5 => {
+                let to = format!("renamed-{}-{name}", self.round);
+                let to = &to[..to.len().min(200)];
+                let (from, place) = (Place { directory: root, name: name.as_bytes() }, Place { directory: root, name: to.as_bytes() });
+                zfs.rename(from, place, RenameMode::default())?;
+                self.churned.files.remove(&format!("/{to}"));
+                self.churned.files.insert(format!("/{to}"), bytes);
+                return Ok(());
+            }
+            _ => self.put(zfs, &node, &mut bytes, if choice == 6 { bytes_end(choice, at) } else { at }, length)?,
+        }
+        self.churned.files.insert(path, bytes);
+        Ok(())
+    }
+
+    fn put(&mut self, zfs: &Zfs, node: &Node, bytes: &mut Vec<u8>, at: usize, length: usize) -> Result<(), Failure> {
+        let kind = KINDS[self.random.below(KINDS.len())];
+        let data = content(length, self.random.next_u64(), kind);
+        write(zfs, node, at as u64, &data)?;
+        if length > 0 {
+            bytes.resize(bytes.len().max(at + length), 0);
+            bytes[at..at + length].copy_from_slice(&data);
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, zfs: &Arc<Zfs>, root: &Node) -> Result<(), Failure> {
+        let kind = KINDS[self.random.below(KINDS.len())];
+        let limit = [600, 20_000, 300_000, 1_000_000][self.random.below(4)];
+        let bytes = content(self.random.below(limit), self.random.next_u64(), kind);
+        let name = format!("file-{:x}", self.random.next_u64());
+        drop(new_file(zfs, root, name.as_bytes(), &bytes)?);
+        self.churned.files.insert(format!("/{name}"), bytes);
+        Ok(())
+    }
+}
+
+/// A place beyond the end now and then.
+fn bytes_end(choice: usize, at: usize) -> usize {
+    at + choice * 50_000
+}
+
+/// Data far apart, a hole punched, the end cut and grown again.
+fn sparse(zfs: &Arc<Zfs>, root: &Node, shadow: &mut Shadow) -> Result<(), Failure> {
+    let node = new_file(zfs, root, b"sparse", b"")?;
+    let mut bytes = vec![0; 9_000_000];
+    for (at, size) in [(100_000usize, 5000usize), (3_000_000, 400_000), (8_999_000, 1000)] {
+        let data = content(size, at as u64, Kind::Text);
+        write(zfs, &node, at as u64, &data)?;
+        bytes[at..at + size].copy_from_slice(&data);
+    }
+    zfs.allocate(&node, 3_050_000, 200_000, Allocate::Punch)?;
+    bytes[3_050_000..3_250_000].fill(0);
+    zfs.truncate(&node, 3_300_001)?;
+    bytes.truncate(3_300_001);
+    zfs.truncate(&node, 20_000_000)?;
+    bytes.resize(20_000_000, 0);
+    shadow.files.insert("/sparse".to_string(), bytes);
+    Ok(())
+}
+
+/// Directories, links, device nodes, attributes, names.
+fn nodes(zfs: &Arc<Zfs>, root: &Node, shadow: &mut Shadow, seed: u64) -> Result<(), Failure> {
+    let new = |mode: u64| NewNode { mode, uid: 1000, gid: 100, ..NewNode::default() };
+    let directory = zfs.create_node(root, b"dir", &new(0o040_750))?;
+    let deep = zfs.create_node(&directory, b"sub", &new(0o041_777))?;
+    let bytes = content(5000, seed, Kind::Text);
+    drop(new_file(zfs, &deep, b"deep", &bytes)?);
+    shadow.files.insert("/dir/sub/deep".to_string(), bytes);
+    let long = vec![b'x'; 399];
+    zfs.create_node(&directory, b"short", &NewNode { target: b"../tiny", ..new(0o120_777) })?;
+    zfs.create_node(&directory, b"long", &NewNode { target: &long, ..new(0o120_777) })?;
+    zfs.create_node(&directory, b"fifo", &new(0o010_600))?;
+    zfs.create_node(&directory, b"character", &NewNode { rdev: 1 << 20 | 3, ..new(0o020_600) })?;
+    zfs.create_node(&directory, b"block", &NewNode { rdev: 8 << 20 | 1, ..new(0o060_600) })?;
+    zfs.create_node(&directory, "n\u{e4}me with sp\u{e4}ce".as_bytes(), &new(0o100_644))?;
+    zfs.create_node(&directory, &[b'L'; 255], &new(0o104_755))?;
+    let bytes = content(2000, seed + 1, Kind::Half);
+    let node = new_file(zfs, root, b"hard", &bytes)?;
+    zfs.link(&node, &directory, b"hard too")?;
+    shadow.files.insert("/hard".to_string(), bytes.clone());
+    shadow.files.insert("/dir/hard too".to_string(), bytes);
+    for (name, size) in [(b"user.small".as_slice(), 5), (b"user.spill", 3000), (b"user.directory", 40_000)] {
+        let node = new_file(zfs, root, &[b"with ", name].concat(), b"data")?;
+        zfs.set_xattr(&node, b"user.first", b"1", SetMode::Any)?;
+        zfs.set_xattr(&node, name, &content(size, seed, Kind::Text), SetMode::Any)?;
+        zfs.set_xattr(&node, b"user.last", &[7; 300], SetMode::Any)?;
+        zfs.remove_xattr(&node, b"user.first")?;
+    }
+    let old = new_file(zfs, root, b"old", b"")?;
+    zfs.set_attrs(&old, &SetAttrs { mode: Some(0o400), uid: Some(4_000_000_000), mtime: Some((-5, 7)), ..SetAttrs::default() })?;
+    let gone = new_file(zfs, root, b"gone", &content(200_000, seed, Kind::Random))?;
+    zfs.unlink(root, b"gone")?;
+    drop(gone);
+    Ok(())
+}

@@ -1,0 +1,189 @@
+//! `read`: pools made by the real engine, listed, survived with damage, written to and handed back; and pools refused.
+
+use crate::damage::{Damage, copy_pool, damage};
+use crate::driver::{self, ImportError};
+use crate::manifest::{self, Lines};
+use crate::oracle::Oracle;
+use crate::report::Table;
+use crate::{Failure, Wanted, kernel, touch};
+use exec::Exec;
+use std::path::{Path, PathBuf};
+
+/// A fixture that we read and write.
+struct Fixture {
+    name: &'static str,
+    /// Devices of one top-level vdev that may be lost at once.
+    parity: usize,
+    /// Part of the quick subset.
+    quick: bool,
+}
+
+const fn fixture(name: &'static str, parity: usize, quick: bool) -> Fixture {
+    Fixture { name, parity, quick }
+}
+
+const FIXTURES: [Fixture; 25] = [
+    fixture("stripe1", 0, true),
+    fixture("stripe3", 0, false),
+    fixture("mirror2", 1, true),
+    fixture("mirror3", 2, false),
+    fixture("raidz1", 1, true),
+    fixture("raidz1a9", 1, false),
+    fixture("raidz1x2", 1, false),
+    fixture("raidz2", 2, true),
+    fixture("raidz2w", 2, false),
+    fixture("raidz3", 3, false),
+    fixture("ashift9", 0, false),
+    fixture("ashift13", 0, false),
+    fixture("ashift14", 1, false),
+    fixture("ashift16", 0, false),
+    fixture("recsizes", 0, false),
+    fixture("copies", 0, false),
+    fixture("dnodes", 0, false),
+    fixture("bigdir", 0, false),
+    fixture("bigfile", 0, false),
+    fixture("gang", 0, true),
+    fixture("comps", 0, false),
+    fixture("v28", 1, true),
+    fixture("v5000", 1, false),
+    fixture("degraded", 1, false),
+    fixture("unlinked", 0, true),
+];
+
+/// A fixture that this release can't write, or can't open.
+struct Refusal {
+    name: &'static str,
+    /// The message.
+    says: &'static str,
+    /// It can be imported read-only.
+    readable: bool,
+    quick: bool,
+}
+
+const fn refusal(name: &'static str, quick: bool, readable: bool, says: &'static str) -> Refusal {
+    Refusal { name, says, readable, quick }
+}
+
+const REFUSALS: [Refusal; 1] = [refusal("encrypt", true, false, "the pool uses features that are not supported: com.datto:encryption")];
+
+/// Where a run keeps its pools.
+struct Bench<'a> {
+    exec: Exec,
+    oracle: &'a Oracle,
+    made: PathBuf,
+    work: PathBuf,
+}
+
+/// Runs the direction.
+pub fn run(oracle: &Oracle, root: &Path, wanted: &Wanted, table: &mut Table) {
+    let Ok(base) = crate::scratch() else {
+        table.check("scratch folder", || crate::scratch().map(|_| ()));
+        return;
+    };
+    if oracle.has_zpfix() {
+        let bench = Bench { exec: driver::executor(), oracle, made: base.join("made"), work: base.join("work") };
+        for fixture in FIXTURES.iter().filter(|fixture| wanted.includes(fixture.name, fixture.quick)) {
+            bench.fixture(fixture, wanted.all, table);
+        }
+        for refusal in REFUSALS.iter().filter(|refusal| wanted.includes(refusal.name, refusal.quick)) {
+            table.check(&format!("read {} (refused)", refusal.name), || bench.refusal(refusal));
+        }
+    }
+    if wanted.includes("kplain", false) {
+        kernel::run(&base, root, table);
+    }
+}
+
+impl Bench<'_> {
+    /// The fixture, made anew or taken from `$ZIRCONIA_FIXTURES`, and its manifest.
+    fn make(&self, name: &str) -> Result<Lines, Failure> {
+        let _ = std::fs::remove_dir_all(&self.made);
+        let kept = std::env::var_os("ZIRCONIA_FIXTURES").map(|folder| PathBuf::from(folder).join(name)).filter(|folder| folder.is_dir());
+        let text = match &kept {
+            Some(folder) => {
+                copy_pool(folder, &self.made)?;
+                std::fs::read(folder.join("MANIFEST"))?
+            }
+            None => {
+                self.oracle.make(name, &self.made)?;
+                std::fs::read(self.made.join("MANIFEST"))?
+            }
+        };
+        Ok(manifest::parse(&String::from_utf8_lossy(&text)))
+    }
+
+    fn fixture(&self, fixture: &Fixture, all: bool, table: &mut Table) {
+        let name = fixture.name;
+        let pool = format!("fx_{name}");
+        let Some(expected) = table.check(&format!("read {name}"), || {
+            let expected = self.make(name)?;
+            self.list(&self.made, &pool, &expected)?;
+            Ok(expected)
+        }) else {
+            return;
+        };
+        for count in (1..=fixture.parity).filter(|count| all || *count == fixture.parity) {
+            for (how, from_end) in [(Damage::Missing, false), (Damage::Noise, true), (Damage::Missing, true), (Damage::Noise, false)] {
+                let quick = from_end == (how == Damage::Noise);
+                if all || quick {
+                    let place = if from_end { "last" } else { "first" };
+                    let what = format!("read {name}, {place} {count} {}", if how == Damage::Noise { "noise" } else { "missing" });
+                    table.check(&what, || self.damaged(&pool, &expected, count, from_end, how));
+                }
+            }
+        }
+        table.check(&format!("read {name}, then written by us"), || self.written(&pool));
+    }
+
+    fn list(&self, folder: &Path, pool: &str, expected: &Lines) -> Result<(), Failure> {
+        let pool = driver::import(&self.exec, folder, pool, true)?;
+        let found = manifest::of_pool(&pool)?;
+        pool.export()?;
+        manifest::compare("ours", expected, &found)
+    }
+
+    fn damaged(&self, pool: &str, expected: &Lines, count: usize, from_end: bool, how: Damage) -> Result<(), Failure> {
+        copy_pool(&self.made, &self.work)?;
+        damage(&self.work, count, from_end, how)?;
+        self.list(&self.work, pool, expected)
+    }
+
+    /// We write to it, and the real engine finds it clean and lists it as we do; so do we after the real engine wrote to it.
+    fn written(&self, name: &str) -> Result<(), Failure> {
+        copy_pool(&self.made, &self.work)?;
+        let pool = driver::import(&self.exec, &self.work, name, false)?;
+        touch::touch(&pool)?;
+        let ours = manifest::of_pool(&pool)?;
+        pool.export()?;
+        self.list(&self.work, name, &ours).map_err(|error| format!("after our export: {error}"))?;
+        self.oracle.zdb_clean(&self.work, name)?;
+        if let Some(theirs) = self.oracle.check(&self.work, name)? {
+            manifest::compare("the real engine's", &ours, &theirs)?;
+        }
+        self.list(&self.work, name, &ours).map_err(|error| format!("after the real engine had it: {error}"))?;
+        Ok(())
+    }
+
+    fn refusal(&self, refusal: &Refusal) -> Result<(), Failure> {
+        let expected = self.make(refusal.name)?;
+        let name = format!("fx_{}", refusal.name);
+        let said = match driver::import(&self.exec, &self.made, &name, false) {
+            Ok(_) => return Err("it was imported".into()),
+            Err(ImportError::Pool(error)) => error.to_string(),
+            Err(error) => return Err(error.into()),
+        };
+        if said != refusal.says {
+            return Err(format!("the message is: {said}").into());
+        }
+        match (driver::import(&self.exec, &self.made, &name, true), refusal.readable) {
+            (Ok(pool), true) => {
+                let found = manifest::of_pool(&pool)?;
+                pool.export()?;
+                manifest::compare("ours", &expected, &found)
+            }
+            (Ok(_), false) => Err("it was imported read-only".into()),
+            (Err(error), true) => Err(format!("read-only: {error}").into()),
+            (Err(_), false) => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! What the files of our pools must hold, kept beside the engine: the third opinion when two manifests agree.
+
+use crate::Failure;
+use crate::manifest::{self, Lines, digest};
+use exec::SplitMix;
+use std::collections::BTreeMap;
+
+/// How compressible contents are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Not at all.
+    Random,
+    /// Half of it is zeros.
+    Half,
+    /// Words.
+    Text,
+    /// All zeros.
+    Zeros,
+    /// One letter.
+    Letter,
+}
+
+/// Kinds by number, for programs.
+pub const KINDS: [Kind; 5] = [Kind::Random, Kind::Half, Kind::Text, Kind::Zeros, Kind::Letter];
+
+/// Bytes that only `seed` decides.
+pub fn content(size: usize, seed: u64, kind: Kind) -> Vec<u8> {
+    let mut random = SplitMix::new(seed);
+    let mut bytes = Vec::with_capacity(size + 8);
+    while bytes.len() < size {
+        bytes.extend_from_slice(&random.next_u64().to_le_bytes());
+    }
+    bytes.truncate(size);
+    for (index, byte) in bytes.iter_mut().enumerate() {
+        *byte = match kind {
+            Kind::Random => *byte,
+            Kind::Half => *byte * u8::from(index % 512 < 256),
+            Kind::Text => b"the quick brown fox jumps over it"[usize::from(*byte % 33)],
+            Kind::Zeros => 0,
+            Kind::Letter => b'A',
+        };
+    }
+    bytes
+}
+
+/// Files of one dataset by path.
+#[derive(Clone, Default)]
+pub struct Shadow {
+    /// Contents; paths start with `/`.
+    pub files: BTreeMap<String, Vec<u8>>,
+}
+
+/// Size and digest of files by dataset (or snapshot) and path.
+#[derive(Default)]
+pub struct Expected {
+    files: BTreeMap<String, (u64, String)>,
+}
+
+impl Expected {
+    /// Remembers a dataset's or snapshot's files.
+    pub fn add(&mut self, dataset: &str, shadow: &Shadow) {
+        for (path, bytes) in &shadow.files {
+            self.add_digest(format!("{dataset}{path}"), bytes.len() as u64, digest(bytes));
+        }
+    }
+    /// Remembers one file.
+    pub fn add_digest(&mut self, path: String, size: u64, sha: String) {
+        self.files.insert(path, (size, sha));
+    }
+    /// Forgets what a destroyed dataset or snapshot had.
+    pub fn forget(&mut self, dataset: &str) {
+        let start = format!("{dataset}/");
+        self.files.retain(|path, _| !path.starts_with(&start));
+    }
+    /// A dataset got another name.
+    pub fn rename(&mut self, from: &str, to: &str) {
+        let files = std::mem::take(&mut self.files);
+        let renamed = |path: String| match path.strip_prefix(from).filter(|rest| rest.starts_with('/')) {
+            Some(rest) => format!("{to}{rest}"),
+            None => path,
+        };
+        self.files = files.into_iter().map(|(path, file)| (renamed(path), file)).collect();
+    }
+    /// Checks that the manifest has every file as expected.
+    pub fn check(&self, lines: &Lines) -> Result<(), Failure> {
+        let found: BTreeMap<&str, (u64, &str)> =
+            lines.iter().filter_map(|line| manifest::file_line(line)).map(|file| (file.path, (file.size, file.sha))).collect();
+        for (path, (size, sha)) in &self.files {
+            match found.get(path.as_str()) {
+                None => return Err(format!("{path} is missing").into()),
+                Some(file) if file.0 != *size => return Err(format!("{path} has {} bytes, not {size}", file.0).into()),
+                Some(file) if file.1 != sha => return Err(format!("{path} has other contents than were written").into()),
+                Some(_) => {}
+            }
+        }
+        Ok(())
+    }
+    /// How many files are expected.
+    pub fn count(&self) -> usize {
+        self.files.len()
+    }
+}

@@ -1,0 +1,148 @@
+//! `write`: pools that we make and change, checked by the real engine, changed by it, and read by us again.
+
+use crate::driver::{self, Layout};
+use crate::manifest::{self, Lines};
+use crate::oracle::Oracle;
+use crate::program::{Program, Size};
+use crate::report::Table;
+use crate::{Failure, Wanted};
+use exec::Exec;
+use std::path::{Path, PathBuf};
+use vdev::TopKind;
+
+const fn layout(name: &'static str, kind: TopKind, tops: usize, width: usize) -> Layout {
+    Layout { name, kind, tops, width }
+}
+
+const LAYOUTS: [Layout; 7] = [
+    layout("stripe1", TopKind::Leaf, 1, 1),
+    layout("stripe3", TopKind::Leaf, 3, 1),
+    layout("mirror2", TopKind::Mirror, 1, 2),
+    layout("raidz1x3", TopKind::Raidz(1), 1, 3),
+    layout("raidz1x4", TopKind::Raidz(1), 1, 4),
+    layout("raidz2x6", TopKind::Raidz(2), 1, 6),
+    layout("raidz3x8", TopKind::Raidz(3), 1, 8),
+];
+/// The pools of the quick subset.
+const QUICK: [(&str, u32); 4] = [("stripe1", 12), ("mirror2", 9), ("raidz1x3", 12), ("raidz2x6", 12)];
+/// The pool that gets the file of 1 GiB.
+const HUGE: (&str, u32) = ("raidz2x6", 12);
+
+const QUICK_SIZE: Size = Size { rounds: 20, entries: 3000, every_property: false, huge: false };
+const FULL_SIZE: Size = Size { rounds: 110, entries: 100_000, every_property: true, huge: false };
+const DEVICE_BYTES: u64 = 1 << 30;
+/// Files that zdb copies out, per pool.
+const SAMPLES: usize = 4;
+
+struct Case<'a> {
+    exec: Exec,
+    oracle: &'a Oracle,
+    folder: PathBuf,
+    pool: String,
+    layout: Layout,
+    ashift: u32,
+    size: Size,
+}
+
+/// Runs the direction.
+pub fn run(oracle: &Oracle, wanted: &Wanted, table: &mut Table) {
+    let exec = driver::executor();
+    for layout in LAYOUTS {
+        for ashift in [9, 12] {
+            let name = format!("{}a{ashift}", layout.name);
+            if !wanted.includes(&name, QUICK.contains(&(layout.name, ashift))) {
+                continue;
+            }
+            let mut size = if wanted.all { FULL_SIZE } else { QUICK_SIZE };
+            size.huge = wanted.all && HUGE == (layout.name, ashift);
+            let folder = crate::scratch().map(|base| base.join(&name));
+            let (exec, pool) = (exec.clone(), format!("ours_{name}"));
+            match folder {
+                Ok(folder) => Case { exec, oracle, folder, pool, layout, ashift, size }.run(&name, table),
+                Err(error) => drop(table.check::<()>(&name, || Err(error))),
+            }
+        }
+    }
+}
+
+impl Case<'_> {
+    fn run(&self, name: &str, table: &mut Table) {
+        let made = table.check(&format!("write {name}: made, exported, read back"), || self.make());
+        if let Some((lines, expected)) = made {
+            table.check(&format!("write {name}: zdb finds no error, no leak"), || self.oracle.zdb_clean(&self.folder, &self.pool));
+            table.check(&format!("write {name}: zdb copies files out"), || self.samples(&lines));
+            table.check(&format!("write {name}: real engine scrubs, lists"), || match self.oracle.check(&self.folder, &self.pool)? {
+                Some(theirs) => manifest::compare("the real engine's", &lines, &theirs),
+                None => Ok(()),
+            });
+            table.check(&format!("write {name}: read and written again"), || self.again(&lines, &expected));
+        }
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+
+    fn list(&self) -> Result<Lines, Failure> {
+        let pool = driver::import(&self.exec, &self.folder, &self.pool, true)?;
+        let lines = manifest::of_pool(&pool)?;
+        pool.export()?;
+        Ok(lines)
+    }
+
+    fn make(&self) -> Result<(Lines, crate::shadow::Expected), Failure> {
+        let _ = std::fs::remove_dir_all(&self.folder);
+        std::fs::create_dir_all(&self.folder)?;
+        let pool = driver::create(&self.exec, &self.folder, &self.pool, self.layout, self.ashift, DEVICE_BYTES)?;
+        let expected = {
+            let mut program = Program::new(&pool, self.size, u64::from(self.ashift));
+            program.fill()?;
+            program.churn(self.size.rounds)?;
+            program.expected
+        };
+        let before = manifest::of_pool(&pool)?;
+        pool.export()?;
+        let lines = self.list()?;
+        manifest::compare("after the export, ours", &before, &lines)?;
+        expected.check(&lines)?;
+        Ok((lines, expected))
+    }
+
+    /// zdb finds the bytes of some files of different sizes.
+    fn samples(&self, lines: &Lines) -> Result<(), Failure> {
+        let mut files: Vec<_> = lines.iter().filter_map(|line| manifest::file_line(line)).filter(|file| file.size > 0).collect();
+        files.retain(|file| !file.path.contains(['@', '#']));
+        files.sort_by_key(|file| (file.size, file.path));
+        for index in 0..SAMPLES.min(files.len()) {
+            let file = &files[(files.len() - 1) * (index + 1) / SAMPLES.min(files.len())];
+            let (dataset, path) = split(&self.pool, file.path).ok_or("a path of the manifest")?;
+            if let Some(bytes) = self.oracle.zdb_file(&self.folder, dataset, path)?
+                && (bytes.len() as u64 != file.size || manifest::digest(&bytes) != file.sha)
+            {
+                return Err(format!("zdb -r finds other bytes in {}", file.path).into());
+            }
+        }
+        Ok(())
+    }
+
+    /// After the real engine had the pool we list the same, write more, and it is still clean.
+    fn again(&self, lines: &Lines, expected: &crate::shadow::Expected) -> Result<(), Failure> {
+        manifest::compare("after the real engine had it, ours", lines, &self.list()?)?;
+        let pool = driver::import(&self.exec, &self.folder, &self.pool, false)?;
+        crate::touch::touch(&pool)?;
+        let ours = manifest::of_pool(&pool)?;
+        pool.export()?;
+        if expected.count() == 0 {
+            return Err("nothing was expected".into());
+        }
+        self.oracle.zdb_clean(&self.folder, &self.pool)?;
+        if let Some(theirs) = self.oracle.check(&self.folder, &self.pool)? {
+            manifest::compare("the real engine's", &ours, &theirs)?;
+        }
+        Ok(())
+    }
+}
+
+/// Dataset and path below it of a manifest's path; our datasets are one level deep.
+fn split<'a>(pool: &str, path: &'a str) -> Option<(&'a str, &'a str)> {
+    let start = pool.len() + 1;
+    let end = start + path.get(start..)?.find('/')?;
+    Some((&path[..end], Path::new(&path[end + 1..]).to_str()?))
+}
