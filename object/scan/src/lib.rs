@@ -1,6 +1,33 @@
 //! Scans: walking everything that a pool references, to verify and repair it (OpenZFS: `dsl_scan.c`, `spa_errlog.c`).
+//!
+//! # How it works
+//! * A scrub visits the MOS, then every dataset, oldest snapshots first: each block once, by its birth. Metadata is read and
+//!   verified on the way; data is collected, sorted by address and read with several blocks in flight.
+//! * Each read looks at every copy and all parity and repairs what is wrong; what cannot be repaired goes to the error log.
+//! * The state is written with every txg, so a scrub goes on after an export or a crash, here or in OpenZFS.
+//!
+//! # Invariants
+//! 1. Nothing is read (and so nothing repaired) that may have been given to another block: see `gate`.
+//! 2. The state on disk never claims what was not read.
+//! 3. Only the sync writes to the MOS. No lock is held across a wait.
 #![forbid(unsafe_code)]
 
+mod datasets;
+mod errlog;
+mod error;
+mod frees;
+mod gate;
+mod ports;
+mod progress;
+mod queue;
+mod record;
+mod scan;
 mod status;
+mod sync;
+mod walk;
 
+pub use error::ScanError;
+pub use frees::FreeLog;
+pub use ports::ScanHost;
+pub use scan::{Scan, ScanParts};
 pub use status::{Damaged, ScanFunction, ScanState, ScanStatus};

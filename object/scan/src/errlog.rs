@@ -1,0 +1,138 @@
+//! The persistent error log: which blocks are damaged for good (OpenZFS: `spa_errlog.c`).
+//!
+//! There are two logs, named in the pool's directory: of the scrub that runs, and of the last one. Without the feature
+//! `head_errlog` a log is a ZAP with a name per block; with it, it maps head datasets to such ZAPs.
+
+use crate::record::DIRECTORY;
+use crate::{Damaged, ScanError};
+use dmu::{Objset, Tx};
+use ondisk::{
+    Bookmark, DslDatasetPhys, DslDirPhys, ErrorBlock, ObjectId, ObjectType, ObjsetId, Txg, bookmark_from_name, bookmark_name,
+};
+use std::sync::Arc;
+use zap::{Value, Zap};
+
+/// The log of the scrub that runs (OpenZFS: `DMU_POOL_ERRLOG_SCRUB`).
+const SCRUB: &str = "errlog_scrub";
+/// The log of the last scrub (OpenZFS: `DMU_POOL_ERRLOG_LAST`).
+const LAST: &str = "errlog_last";
+
+/// Both logs of a pool.
+pub(crate) struct ErrorLog<'a> {
+    mos: &'a Arc<Objset>,
+}
+
+impl<'a> ErrorLog<'a> {
+    pub(crate) fn new(mos: &'a Arc<Objset>) -> ErrorLog<'a> {
+        ErrorLog { mos }
+    }
+
+    fn log(&self, name: &str) -> Result<Option<ObjectId>, ScanError> {
+        let object = Zap::hold(self.mos, DIRECTORY)?.try_lookup_u64(name)?;
+        Ok(object.filter(|object| *object != 0).map(ObjectId))
+    }
+
+    /// Logs blocks found damaged by the scrub that runs (OpenZFS: `sync_error_list`).
+    pub(crate) fn add(&self, blocks: &[(Bookmark, Txg)], by_head: bool, tx: &Tx) -> Result<(), ScanError> {
+        if blocks.is_empty() {
+            return Ok(());
+        }
+        let log = match self.log(SCRUB)? {
+            Some(log) => log,
+            None => {
+                let log = zap::create(self.mos, ObjectType::ERROR_LOG, tx)?;
+                Zap::hold(self.mos, DIRECTORY)?.update_u64(SCRUB, log.0, tx)?;
+                log
+            }
+        };
+        let log = Zap::hold(self.mos, log)?;
+        let no_name = Value::U8(vec![0]);
+        for (at, birth) in blocks {
+            if !by_head {
+                log.update(bookmark_name(at), &no_name, tx)?;
+                continue;
+            }
+            let head = format!("{:x}", self.head_of(at.objset).0);
+            let blocks = match log.try_lookup_u64(&head)? {
+                Some(blocks) => ObjectId(blocks),
+                None => {
+                    let blocks = zap::create(self.mos, ObjectType::ERROR_LOG, tx)?;
+                    log.update_u64(&head, blocks.0, tx)?;
+                    blocks
+                }
+            };
+            let block = ErrorBlock { object: at.object, level: at.level, block: at.block, birth: *birth };
+            Zap::hold(self.mos, blocks)?.update(block.name(), &no_name, tx)?;
+        }
+        Ok(())
+    }
+
+    /// The head of a dataset's directory; the object set itself when that can't be told (OpenZFS: `get_head_ds`).
+    fn head_of(&self, objset: ObjsetId) -> ObjsetId {
+        let bonus = |object: u64| self.mos.hold(ObjectId(object)).and_then(|dnode| dnode.bonus()).ok();
+        let dataset = bonus(objset.0).filter(|_| objset.0 != 0).and_then(|bonus| DslDatasetPhys::decode(&bonus).ok());
+        let dir = dataset.and_then(|dataset| bonus(dataset.ds_dir_obj)).and_then(|bonus| DslDirPhys::decode(&bonus).ok());
+        dir.map_or(objset, |dir| ObjsetId(dir.dd_head_dataset_obj))
+    }
+
+    /// A scrub ended: its log becomes the last one, and the last one is forgotten (OpenZFS: `spa_errlog_rotate`).
+    pub(crate) fn rotate(&self, tx: &Tx) -> Result<(), ScanError> {
+        let (scrub, last) = (self.log(SCRUB)?, self.log(LAST)?);
+        if scrub.is_none() && last.is_none() {
+            return Ok(());
+        }
+        if let Some(last) = last {
+            for (_, blocks) in self.heads(last)? {
+                zap::destroy(self.mos, blocks, tx)?;
+            }
+            zap::destroy(self.mos, last, tx)?;
+        }
+        let directory = Zap::hold(self.mos, DIRECTORY)?;
+        directory.update_u64(LAST, scrub.map_or(0, |scrub| scrub.0), tx)?;
+        directory.update_u64(SCRUB, 0, tx)?;
+        Ok(())
+    }
+
+    /// Head datasets of a log with their ZAPs; none when the log is of blocks.
+    fn heads(&self, log: ObjectId) -> Result<Vec<(ObjsetId, ObjectId)>, ScanError> {
+        let mut heads = Vec::new();
+        Zap::hold(self.mos, log)?.for_each(|entry| {
+            let name = std::str::from_utf8(&entry.name).unwrap_or_default();
+            if let (8, Ok(head)) = (entry.integer_size, u64::from_str_radix(name, 16)) {
+                heads.push((ObjsetId(head), ObjectId(entry.first_integer)));
+            }
+            Ok(())
+        })?;
+        Ok(heads)
+    }
+
+    /// All blocks of both logs.
+    pub(crate) fn list(&self) -> Result<Vec<Damaged>, ScanError> {
+        let mut found = Vec::new();
+        for name in [SCRUB, LAST] {
+            let Some(log) = self.log(name)? else { continue };
+            let heads = self.heads(log)?;
+            self.each_name(log, &mut |name| {
+                if let Ok(Bookmark { objset, object, level, block }) = bookmark_from_name(name) {
+                    found.push(Damaged { objset, object, level, block });
+                }
+            })?;
+            for (objset, blocks) in heads {
+                self.each_name(blocks, &mut |name| {
+                    if let Ok(ErrorBlock { object, level, block, .. }) = ErrorBlock::from_name(name) {
+                        found.push(Damaged { objset, object, level, block });
+                    }
+                })?;
+            }
+        }
+        Ok(found)
+    }
+
+    fn each_name(&self, log: ObjectId, each: &mut dyn FnMut(&str)) -> Result<(), ScanError> {
+        Zap::hold(self.mos, log)?.for_each(|entry| {
+            each(std::str::from_utf8(&entry.name).unwrap_or_default());
+            Ok(())
+        })?;
+        Ok(())
+    }
+}

@@ -1,0 +1,212 @@
+//! The scan's part of a txg's sync: requests, the state on disk, and the next view of the pool (OpenZFS: `dsl_scan_sync`).
+//!
+//! It runs after the datasets of the txg were written and before the MOS is, with nothing of the scan in flight. So the roots
+//! that it hands out are those of the txg (of the txg before for the MOS), and every block below them stays where it is until
+//! the gate was closed again.
+
+use crate::datasets;
+use crate::errlog::ErrorLog;
+use crate::record::{self, DIRECTORY};
+use crate::scan::{Cursor, Request, Scan, Shared, View};
+use crate::walk::Position;
+use crate::{ScanError, record::set_cursor};
+use dmu::{SyncError, Tx};
+use ondisk::{DslScanPhys, ObjectType, Txg, scan_flags, scan_func, scan_state};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use zap::Zap;
+
+/// Datasets whose roots a view has: what the walk can visit before it needs another.
+const ROOTS_MAX: usize = 256;
+
+impl Scan {
+    /// Takes part in the sync of a txg. Called by the pool once per txg.
+    pub fn sync(&self, tx: &Tx) -> Result<(), SyncError> {
+        {
+            let shared = self.shared.lock();
+            if shared.request.is_none() && !shared.is_scanning() && shared.damaged.is_empty() {
+                return Ok(());
+            }
+        }
+        self.gate.close(self.exec());
+        let result = self.sync_alone(tx).map_err(ScanError::into_sync);
+        self.gate.open();
+        self.changed.notify_all();
+        result
+    }
+
+    fn sync_alone(&self, tx: &Tx) -> Result<(), ScanError> {
+        let request = self.shared.lock().request.take();
+        self.sync_damaged(tx)?;
+        match request {
+            Some(Request::Start) => self.begin(tx)?,
+            Some(Request::Pause) => self.pause_now(),
+            Some(Request::Resume) => self.resume_now(),
+            Some(Request::Stop) => self.end(scan_state::CANCELED, tx)?,
+            None => {}
+        }
+        let (scanning, complete) = {
+            let shared = self.shared.lock();
+            (shared.is_scanning(), shared.complete)
+        };
+        if scanning && complete {
+            self.end(scan_state::FINISHED, tx)?;
+        } else if scanning {
+            self.renew_view(tx)?;
+            self.store(tx)?;
+        }
+        Ok(())
+    }
+
+    fn sync_damaged(&self, tx: &Tx) -> Result<(), ScanError> {
+        let damaged = std::mem::take(&mut self.shared.lock().damaged);
+        ErrorLog::new(&self.mos).add(&damaged, self.host.has_head_errlog(), tx)
+    }
+
+    fn now(&self) -> u64 {
+        self.exec().wall_clock().0 as u64
+    }
+
+    /// Begins a scrub (OpenZFS: `dsl_scan_setup_sync`).
+    fn begin(&self, tx: &Tx) -> Result<(), ScanError> {
+        if self.shared.lock().phys.scn_state == scan_state::SCANNING {
+            return Ok(());
+        }
+        let phys = DslScanPhys {
+            scn_func: scan_func::SCRUB,
+            scn_state: scan_state::SCANNING,
+            scn_queue_obj: zap::create(&self.mos, ObjectType::SCAN_QUEUE, tx)?.0,
+            scn_max_txg: tx.txg().0,
+            scn_start_time: self.now(),
+            scn_to_examine: self.host.allocated_bytes(),
+            ..DslScanPhys::default()
+        };
+        self.frees.set_active(true);
+        self.progress.set(0, 0, self.exec().now_ns());
+        let text = format!("func={} mintxg={} maxtxg={}", phys.scn_func, phys.scn_min_txg, phys.scn_max_txg);
+        self.host.log("scan setup", &text, tx);
+        let mut shared = self.shared.lock();
+        shared.repaired_base = i128::from(self.repaired_total());
+        (shared.cursor, shared.checkpoint) = (Cursor::default(), (Cursor::default(), 0));
+        (shared.complete, shared.paused_since, shared.phys) = (false, None, phys);
+        shared.list.clear();
+        shared.queue.clear();
+        Ok(())
+    }
+
+    fn pause_now(&self) {
+        let mut shared = self.shared.lock();
+        if shared.is_scanning() {
+            shared.phys.scn_flags |= scan_flags::SCRUB_PAUSED;
+            shared.paused_since = Some(self.now());
+            self.stopping.store(true, Ordering::Release);
+        }
+    }
+
+    fn resume_now(&self) {
+        let mut shared = self.shared.lock();
+        shared.phys.scn_flags &= !scan_flags::SCRUB_PAUSED;
+        shared.paused_since = None;
+    }
+
+    /// Ends the scrub (OpenZFS: `dsl_scan_done`).
+    fn end(&self, state: u64, tx: &Tx) -> Result<(), ScanError> {
+        self.stopping.store(true, Ordering::Release);
+        let (mut phys, base) = {
+            let shared = self.shared.lock();
+            if !shared.is_scanning() {
+                return Ok(());
+            }
+            (shared.phys.clone(), shared.repaired_base)
+        };
+        if phys.scn_queue_obj != 0 {
+            zap::destroy(&self.mos, ondisk::ObjectId(phys.scn_queue_obj), tx)?;
+        }
+        let (examined, _, errors) = self.progress.get();
+        phys.scn_state = state;
+        phys.scn_queue_obj = 0;
+        phys.scn_flags &= !scan_flags::SCRUB_PAUSED;
+        phys.scn_end_time = self.now();
+        (phys.scn_examined, phys.scn_errors, phys.scn_processed) = (examined, errors, self.repaired_since(base));
+        set_cursor(&mut phys, &Cursor { dataset: Some(0), position: Position::default() }, &[]);
+        if state == scan_state::FINISHED {
+            Zap::hold(&self.mos, DIRECTORY)?.update_u64("last_scrubbed_txg", phys.scn_max_txg, tx)?;
+        }
+        ErrorLog::new(&self.mos).rotate(tx)?;
+        let name = if state == scan_state::FINISHED { "scan done" } else { "scan cancelled" };
+        self.host.log(name, &format!("errors={errors}"), tx);
+        record::store(&self.mos, &phys, tx)?;
+        self.frees.set_active(false);
+        let mut shared = self.shared.lock();
+        (shared.phys, shared.view, shared.complete, shared.paused_since) = (phys, None, false, None);
+        shared.queue.clear();
+        Ok(())
+    }
+
+    /// Hands the roots as of now to the walk.
+    fn renew_view(&self, tx: &Tx) -> Result<(), ScanError> {
+        self.add_newer_snapshots()?;
+        let items = {
+            let mut shared = self.shared.lock();
+            if shared.is_paused() {
+                self.drop_freed(&mut shared, tx.txg());
+            }
+            let first = shared.cursor.dataset.unwrap_or(usize::MAX).min(shared.list.len());
+            shared.list[first..].iter().take(ROOTS_MAX).copied().collect::<Vec<_>>()
+        };
+        let mut roots = HashMap::with_capacity(items.len());
+        for item in &items {
+            roots.insert(item.object, datasets::root(&self.mos, item)?);
+        }
+        let mut shared = self.shared.lock();
+        let generation = self.generation.fetch_add(1, Ordering::AcqRel) + 1;
+        shared.view = Some(Arc::new(View { txg: tx.txg(), generation, mos_root: self.mos.root_bp(), roots }));
+        Ok(())
+    }
+
+    /// Snapshots taken since the scan began are put in front of the heads that come next.
+    fn add_newer_snapshots(&self) -> Result<(), ScanError> {
+        let (heads, until) = {
+            let shared = self.shared.lock();
+            let first = shared.cursor.dataset.unwrap_or(usize::MAX).min(shared.list.len());
+            let heads: Vec<_> = shared.list[first..].iter().take(ROOTS_MAX).filter(|item| item.is_head).copied().collect();
+            (heads, Txg(shared.phys.scn_max_txg))
+        };
+        for head in heads {
+            for snapshot in datasets::newer_snapshots(&self.mos, &head, until)? {
+                let mut shared = self.shared.lock();
+                if !shared.list.contains(&snapshot)
+                    && let Some(index) = shared.list.iter().position(|item| *item == head)
+                {
+                    shared.list.insert(index, snapshot);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Leaves out of a paused scrub's queue what was freed, so that frees need not be remembered for long.
+    fn drop_freed(&self, shared: &mut Shared, txg: Txg) {
+        shared.queue.retain(|entry| !self.frees.contains(&entry.bp));
+        if !shared.running {
+            self.frees.forget_before(txg);
+        }
+    }
+
+    /// Writes down where a restart goes on from.
+    fn store(&self, tx: &Tx) -> Result<(), ScanError> {
+        let phys = {
+            let mut shared = self.shared.lock();
+            let (_, _, errors) = self.progress.get();
+            let (cursor, examined) = shared.checkpoint;
+            let repaired = self.repaired_since(shared.repaired_base);
+            let Shared { phys, list, .. } = &mut *shared;
+            set_cursor(phys, &cursor, list);
+            (phys.scn_examined, phys.scn_errors, phys.scn_processed) = (examined, errors, repaired);
+            phys.scn_cur_max_txg = phys.scn_max_txg;
+            phys.clone()
+        };
+        record::store(&self.mos, &phys, tx)
+    }
+}
