@@ -7,6 +7,7 @@ use arc::Cache;
 use dmu::{BlockError, BlockIo, BlockWrite, WriteDone};
 use exec::{Exec, RwLock};
 use ondisk::{BlockPtr, Bookmark, Txg};
+use scan::FreeLog;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use vdev::VdevTree;
@@ -17,15 +18,20 @@ pub(crate) struct PoolIo {
     cache: Cache,
     pass: AtomicU32,
     tree: RwLock<Arc<VdevTree>>,
+    frees: Arc<FreeLog>,
 }
 
 impl PoolIo {
     pub fn new(cache: Cache) -> PoolIo {
         let tree = cache.zio().view().tree;
-        PoolIo { cache, pass: AtomicU32::new(1), tree: RwLock::new(tree) }
+        PoolIo { cache, pass: AtomicU32::new(1), tree: RwLock::new(tree), frees: Arc::default() }
     }
     pub fn cache(&self) -> &Cache {
         &self.cache
+    }
+    /// Where frees are reported for a scan that runs.
+    pub fn frees(&self) -> &Arc<FreeLog> {
+        &self.frees
     }
     /// Replaces what the pipeline knows about the vdevs.
     pub fn set_view(&self, view: PoolView) {
@@ -82,6 +88,7 @@ impl BlockIo for PoolIo {
         self.cache.write(request, Box::new(move |result| done(result.map_err(block_error))));
     }
     fn free(&self, txg: Txg, bp: &BlockPtr) {
+        self.frees.freed(txg, bp);
         self.cache.free(txg, bp);
     }
     fn dsize(&self, bp: &BlockPtr) -> u64 {

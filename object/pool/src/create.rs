@@ -125,9 +125,10 @@ impl Pool {
             work: Mutex::new(Work { maps, config_object, deferred: None, logged: None }),
             hooks: RwLock::default(),
         });
+        let scan = crate::scrub::open(&syncer, &txgs)?;
         txgs.start(syncer.clone());
         txgs.wait_synced(Txg::INITIAL)?;
-        Ok(Pool { syncer, txgs, damaged_labels: 0 })
+        Ok(Pool { syncer, txgs, damaged_labels: 0, scan })
     }
 }
 

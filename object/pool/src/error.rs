@@ -4,6 +4,7 @@ use device::DeviceError;
 use dmu::{DmuError, SyncError};
 use dsl::DslError;
 use ondisk::{Guid, ObjectId, VdevId};
+use scan::ScanError;
 use std::fmt;
 use vdev::TreeError;
 use zap::ZapError;
@@ -74,6 +75,8 @@ pub enum PoolError {
     Dsl(DslError),
     /// A txg could not be synced.
     Sync(SyncError),
+    /// A scan can't be started, paused or stopped.
+    Scan(ScanError),
     /// An object of the MOS has not the form that it should have.
     Object(ObjectId, &'static str),
 }
@@ -132,6 +135,7 @@ impl fmt::Display for PoolError {
             PoolError::Zap(error) => fmt::Display::fmt(error, f),
             PoolError::Dsl(error) => fmt::Display::fmt(error, f),
             PoolError::Sync(error) => fmt::Display::fmt(error, f),
+            PoolError::Scan(error) => fmt::Display::fmt(error, f),
             PoolError::Object(object, what) => write!(f, "MOS object {object} is damaged: {what}"),
         }
     }
@@ -147,7 +151,7 @@ macro_rules! from {
         }
     )*};
 }
-from!(DeviceError => Io, DmuError => Dmu, ZapError => Zap, DslError => Dsl, SyncError => Sync, TreeError => Tree);
+from!(DeviceError => Io, DmuError => Dmu, ZapError => Zap, DslError => Dsl, SyncError => Sync, TreeError => Tree, ScanError => Scan);
 
 impl PoolError {
     /// The same as an error of a txg's sync.

@@ -45,6 +45,6 @@ pub use labelclear::{LabelReport, clear_labels, inspect_labels};
 pub use open::{ImportOptions, Runtime};
 pub use pool::{LeafStatus, Pool, PoolStatus};
 pub use props::PoolProp;
-pub use scan::{Damaged, ScanFunction, ScanState, ScanStatus};
+pub use scan::{Damaged, ScanError, ScanFunction, ScanState, ScanStatus};
 pub use sync::SyncHook;
 pub use verify::SpaceReport;

@@ -258,10 +258,12 @@ impl Start {
             work: Mutex::new(work),
             hooks: RwLock::default(),
         });
-        let pool = Pool { syncer: syncer.clone(), txgs: txgs.clone(), damaged_labels: found.damaged_labels() };
+        let scan = crate::scrub::open(&syncer, &txgs)?;
+        let pool = Pool { syncer: syncer.clone(), txgs: txgs.clone(), damaged_labels: found.damaged_labels(), scan };
         if !options.read_only {
             txgs.start(syncer);
             pool.sync()?;
+            pool.scan.spawn();
         }
         Ok(pool)
     }

@@ -21,6 +21,7 @@ pub struct Pool {
     pub(crate) syncer: Arc<Syncer>,
     pub(crate) txgs: Arc<TxgManager>,
     pub(crate) damaged_labels: usize,
+    pub(crate) scan: Arc<scan::Scan>,
 }
 
 /// A leaf's facts and counters.
@@ -219,6 +220,7 @@ impl Pool {
     }
 
     fn close(self, state: PoolState) -> Result<(), PoolError> {
+        self.scan.halt();
         if !self.is_writeable() {
             // Its txgs never ran, so there is nothing to end.
             let _ = self.txgs.stop();

@@ -1,37 +1,90 @@
-//! Scrubs of a pool: start, pause, stop, progress, and the blocks found damaged. The work is done by the `scan` crate.
+//! Scrubs of a pool: start, pause, stop, progress, and the blocks found damaged. The work is done by the `scan` crate; here is
+//! what ties it to the pool: its part of the sync, the features and history it needs, and its thread.
 
+use crate::services::Services;
+use crate::sync::{SyncHook, Syncer};
 use crate::{Pool, PoolError};
-use scan::{Damaged, ScanStatus};
+use dmu::{SyncError, Tx, TxgManager};
+use scan::{Damaged, Scan, ScanHost, ScanParts, ScanStatus};
+use std::sync::Arc;
 
-const NOT_YET: PoolError = PoolError::Invalid("scrubs are not supported yet");
+const HEAD_ERRLOG: &str = "com.delphix:head_errlog";
+
+/// The scan's place in the sync.
+struct Hook(Arc<Scan>);
+
+impl SyncHook for Hook {
+    fn sync(&self, tx: &Tx) -> Result<(), SyncError> {
+        self.0.sync(tx)
+    }
+}
+
+impl ScanHost for Services {
+    fn allocated_bytes(&self) -> u64 {
+        self.allocator.class_space().allocated
+    }
+    fn has_head_errlog(&self) -> bool {
+        self.features.is_enabled(HEAD_ERRLOG)
+    }
+    fn log(&self, name: &str, text: &str, tx: &Tx) {
+        self.log_internal(name, text, tx);
+    }
+}
+
+/// Opens the pool's scan and makes it part of the sync. A scrub that was not finished goes on once [`Scan::spawn`] is called.
+pub(crate) fn open(syncer: &Syncer, txgs: &Arc<TxgManager>) -> Result<Arc<Scan>, PoolError> {
+    let scan = Scan::open(ScanParts {
+        mos: syncer.mos.clone(),
+        cache: syncer.io.cache().clone(),
+        txgs: txgs.clone(),
+        frees: syncer.io.frees().clone(),
+        host: syncer.services.clone(),
+    })?;
+    syncer.hooks.write().push(Arc::new(Hook(scan.clone())));
+    Ok(scan)
+}
 
 impl Pool {
-    /// Begins a scrub, or goes on with a paused one. Fails when one runs already.
+    /// Begins a scrub, or goes on with a paused one. Errors: [`scan::ScanError::Running`].
     pub fn scrub_start(&self) -> Result<(), PoolError> {
-        Err(NOT_YET)
+        self.check_writeable()?;
+        Ok(self.scan.start()?)
     }
-    /// Pauses the scrub that runs; its place is kept, across imports too. Fails when none runs.
+    /// Pauses the scrub that runs; its place is kept, across imports too. Errors: [`scan::ScanError::NotRunning`],
+    /// [`scan::ScanError::Paused`].
     pub fn scrub_pause(&self) -> Result<(), PoolError> {
-        Err(NOT_YET)
+        self.check_writeable()?;
+        Ok(self.scan.pause()?)
     }
-    /// Ends the scrub that runs or is paused. Fails when there is none.
+    /// Ends the scrub that runs or is paused. Errors: [`scan::ScanError::NotRunning`].
     pub fn scrub_stop(&self) -> Result<(), PoolError> {
-        Err(NOT_YET)
+        self.check_writeable()?;
+        Ok(self.scan.stop()?)
     }
     /// The last or current scan; None when the pool never had one.
     pub fn scan_status(&self) -> Option<ScanStatus> {
-        None
+        self.scan.status()
     }
     /// The blocks that are known to be damaged for good.
     pub fn damaged(&self) -> Result<Vec<Damaged>, PoolError> {
-        Ok(Vec::new())
+        Ok(self.scan.damaged_blocks()?)
     }
-    /// Waits until no scrub runs: it ended, or was paused.
+    /// Waits until no scrub makes progress any more: it ended or was paused. Does the work where there is no thread for it.
     pub fn scrub_wait(&self) -> Result<(), PoolError> {
+        self.scrub_drive()?;
+        self.scan.wait();
         Ok(())
     }
     /// Does the work of the scrub on this thread until it ends; for executors that have no threads of their own.
     pub fn scrub_drive(&self) -> Result<(), PoolError> {
+        self.check_writeable()?;
+        self.scan.run();
+        Ok(())
+    }
+    /// Does a part of it: reads about `blocks` blocks of data.
+    pub fn scrub_drive_part(&self, blocks: usize) -> Result<(), PoolError> {
+        self.check_writeable()?;
+        self.scan.run_part(blocks);
         Ok(())
     }
 }

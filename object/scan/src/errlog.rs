@@ -6,9 +6,7 @@
 use crate::record::DIRECTORY;
 use crate::{Damaged, ScanError};
 use dmu::{Objset, Tx};
-use ondisk::{
-    Bookmark, DslDatasetPhys, DslDirPhys, ErrorBlock, ObjectId, ObjectType, ObjsetId, Txg, bookmark_from_name, bookmark_name,
-};
+use ondisk::{Bookmark, DslDatasetPhys, DslDirPhys, ErrorBlock, ObjectId, ObjectType, ObjsetId, Txg, bookmark_from_name, bookmark_name};
 use std::sync::Arc;
 use zap::{Value, Zap};
 

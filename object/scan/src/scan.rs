@@ -27,7 +27,7 @@ use exec::{Exec, Mutex, OperationHandle, WaitQueue};
 use ondisk::{BlockPtr, Bookmark, DslScanPhys, ObjsetId, Txg, scan_flags, scan_func, scan_state};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use zio::{ErrorKind, Zio, ZioError};
 
 /// Bytes in flight at most.
@@ -108,7 +108,10 @@ pub struct Scan {
     pub(crate) frees: Arc<FreeLog>,
     pub(crate) gate: Gate,
     pub(crate) progress: Progress,
-    pub(crate) queue_max: usize,
+    /// Blocks collected before they are read.
+    pub(crate) queue_max: AtomicUsize,
+    /// The loop ends after it read one batch.
+    one_batch: AtomicBool,
     pub(crate) shared: Mutex<Shared>,
     pub(crate) generation: AtomicU64,
     /// The loop is to end soon.
@@ -148,8 +151,11 @@ impl Scan {
         let mut shared = Shared { phys, ..Shared::default() };
         if shared.is_scanning() {
             frees.set_active(true);
-            shared.list = datasets::list(&mos, Txg(shared.phys.scn_max_txg))?;
-            shared.cursor = record::cursor(&shared.phys, &shared.list);
+            // Without a list the scrub begins again: it must not keep the pool from being opened.
+            if let Ok(list) = datasets::list(&mos, Txg(shared.phys.scn_max_txg)) {
+                shared.cursor = record::cursor(&shared.phys, &list);
+                shared.list = list;
+            }
             shared.checkpoint = (shared.cursor, shared.phys.scn_examined);
             shared.paused_since = shared.is_paused().then(|| exec.wall_clock().0 as u64);
         }
@@ -162,7 +168,8 @@ impl Scan {
             frees,
             gate: Gate::new(FLIGHT_BYTES_MAX),
             progress,
-            queue_max: QUEUE_MAX,
+            queue_max: AtomicUsize::new(QUEUE_MAX),
+            one_batch: AtomicBool::new(false),
             shared: Mutex::new(shared),
             generation: AtomicU64::new(0),
             stopping: AtomicBool::new(false),
@@ -181,6 +188,9 @@ impl Scan {
     }
     pub(crate) fn zio(&self) -> &Zio {
         self.cache.zio()
+    }
+    pub(crate) fn queue_room(&self) -> usize {
+        self.queue_max.load(Ordering::Relaxed)
     }
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
@@ -282,6 +292,15 @@ impl Scan {
         self.work();
     }
 
+    /// Does a part of the scan's work on this thread: collects and reads about `blocks` blocks of data.
+    pub fn run_part(self: &Arc<Self>, blocks: usize) {
+        self.queue_max.store(blocks.max(1), Ordering::Relaxed);
+        self.one_batch.store(true, Ordering::Relaxed);
+        self.run();
+        self.one_batch.store(false, Ordering::Relaxed);
+        self.queue_max.store(QUEUE_MAX, Ordering::Relaxed);
+    }
+
     // ---- what is known ----
 
     /// The scan as of now; None when the pool never had one.
@@ -352,7 +371,7 @@ impl Scan {
             let walked = self.walk(&view, &mut queue);
             // A view that went out of date ended the walk early: collect more from the next one before reading.
             let stale = walked == Walked::Part && !self.is_current(view.generation);
-            if self.is_stopping() || (stale && queue.len() < self.queue_max) || !queue::read_all(self, &mut queue) {
+            if self.is_stopping() || (stale && queue.len() < self.queue_room()) || !queue::read_all(self, &mut queue) {
                 continue;
             }
             let wanted = {
@@ -363,6 +382,9 @@ impl Scan {
             };
             if wanted {
                 self.next_txg();
+            }
+            if self.one_batch.load(Ordering::Relaxed) {
+                self.stopping.store(true, Ordering::Release);
             }
         }
         self.changed.notify_all();

@@ -85,7 +85,11 @@ impl Kid {
 fn kids_of(objset: ObjsetId, object: u64, dnode: &DnodePhys, slots: u64, out: &mut Vec<Kid>) {
     let tree = Tree { object, shift: u32::from(dnode.indirect_shift).saturating_sub(7), slots };
     let level = Level(dnode.levels.saturating_sub(1));
-    let kid = |bp: &BlockPtr, level, block| Kid { bp: *bp, at: Bookmark { objset, object: ObjectId(object), level, block: BlockId(block) }, tree };
+    let kid = |bp: &BlockPtr, level, block| Kid {
+        bp: *bp,
+        at: Bookmark { objset, object: ObjectId(object), level, block: BlockId(block) },
+        tree,
+    };
     out.extend(dnode.ptrs().iter().enumerate().filter(|(_, bp)| !bp.is_hole()).map(|(index, bp)| kid(bp, level, index as u64)));
     out.extend(dnode.spill.iter().filter(|bp| !bp.is_hole()).map(|bp| kid(bp, Level(0), u64::MAX)));
 }
@@ -150,7 +154,7 @@ impl<'a> Walk<'a> {
 
     /// Stops the walk when it has to.
     fn check(&self) -> Result<(), Suspended> {
-        let go_on = self.scan.is_current(self.generation) && !self.scan.is_stopping() && self.queue.len() < self.scan.queue_max;
+        let go_on = self.scan.is_current(self.generation) && !self.scan.is_stopping() && self.queue.len() < self.scan.queue_room();
         if go_on { Ok(()) } else { Err(Suspended) }
     }
 
