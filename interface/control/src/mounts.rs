@@ -2,14 +2,14 @@
 
 use crate::failure::{self, because};
 use control_api::{ErrorKind, Failure};
-use dmu::{Objset, TxgManager};
-use dsl::{DatasetHandle, PropSource};
+use dmu::{Objset, Tx, TxgManager};
+use dsl::{DatasetHandle, DslError, PropSource, TxSpace};
 use exec::{Exec, Mutex};
 use fuse::{MountOptions, Session};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use zpl::{Settings, SnapshotSource, Space, SpaceSource, Zfs, ZplError, ZplFuse};
+use zpl::{Settings, SnapshotSource, Space, SpaceSource, TxKind, Zfs, ZplError, ZplFuse};
 
 /// One mount; dropping it unmounts.
 struct Mounted {
@@ -46,6 +46,21 @@ impl SpaceSource for Dataset {
         let objects_used = self.0.objset().map_or(0, |objset| objset.object_count());
         // As OpenZFS counts: one object per sector that is available.
         Space { referenced: space.referenced, available: space.available, objects_used, objects_available: space.available >> 9 }
+    }
+
+    fn assign(&self, _txgs: &Arc<TxgManager>, bytes: u64, kind: TxKind) -> Result<Tx, ZplError> {
+        let space = match kind {
+            TxKind::Writes => TxSpace::Writes(bytes),
+            TxKind::Frees => TxSpace::Frees,
+        };
+        self.0.assign(space).map_err(|error| match error {
+            DslError::Quota => ZplError::OverQuota,
+            DslError::NoSpace => ZplError::NoSpace,
+            DslError::ReadOnly => ZplError::ReadOnly,
+            DslError::Dmu(error) => error.into(),
+            DslError::Sync(error) => error.into(),
+            _ => ZplError::Stopped,
+        })
     }
 }
 

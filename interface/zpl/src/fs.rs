@@ -22,7 +22,7 @@ const VERSION: u64 = 5;
 /// From this version on directory entries carry the type (OpenZFS: `ZPL_VERSION_DIRENT_TYPE`).
 const VERSION_DIRENT_TYPE: u64 = 2;
 /// Bytes that one transaction of names and attributes dirties, at most.
-pub(crate) const TX_NAMES: u64 = 256 << 10;
+pub(crate) const TX_NAMES: u64 = 64 << 10;
 /// A file is freed in pieces of this size when it goes.
 const FREE_CHUNK: u64 = 1 << 30;
 const SHARDS: usize = 16;
