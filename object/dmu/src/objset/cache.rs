@@ -1,4 +1,4 @@
-//! The dnodes in memory, by number.
+//! The dnodes in memory, by number: all that are in use, and a bounded number of others.
 //!
 //! A dnode that somebody holds, or that is dirty (the dirty lists hold it), stays. The others are dropped when there are
 //! many, the recently used ones last.
