@@ -162,6 +162,8 @@ impl Mounts {
 
 fn prepare_directory(plan: &MountPlan, what: &str) -> Result<(), Failure> {
     let path = Path::new(&plan.mountpoint);
+    // What a killed daemon left behind.
+    fuse::clear_dead_mount(path);
     std::fs::create_dir_all(path).map_err(|error| {
         because(ErrorKind::Permission, what, format!("{}: {error}", plan.mountpoint))
             .advise("choose a place that you may write: zfs set mountpoint=/path …, or import with -R")

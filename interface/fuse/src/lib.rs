@@ -14,5 +14,5 @@ mod session;
 
 pub use errno::Errno;
 pub use handler::*;
-pub use mount::{MountError, MountOptions};
+pub use mount::{MountError, MountOptions, clear_dead_mount};
 pub use session::{Negotiated, Session};

@@ -193,6 +193,13 @@ pub(crate) fn detach(mountpoint: &Path, through_helper: bool, lazy: bool) -> Rep
     }
 }
 
+/// Takes away a mount whose server died (every access says ENOTCONN), so that the directory can be used again; true when
+/// there was one. A mount that answers is left alone.
+pub fn clear_dead_mount(mountpoint: &Path) -> bool {
+    let is_dead = std::fs::symlink_metadata(mountpoint).is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN));
+    is_dead && (detach(mountpoint, false, true).is_ok() || detach(mountpoint, true, true).is_ok())
+}
+
 /// Pages that one request may carry (`fs.fuse.max_pages_limit`; 256 before Linux 6.13 had it).
 pub(crate) fn kernel_pages_limit() -> u32 {
     let text = std::fs::read_to_string("/proc/sys/fs/fuse/max_pages_limit").unwrap_or_default();
