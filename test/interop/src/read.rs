@@ -64,7 +64,54 @@ const fn refusal(name: &'static str, quick: bool, readable: bool, says: &'static
     Refusal { name, says, readable, quick }
 }
 
-const REFUSALS: [Refusal; 1] = [refusal("encrypt", true, false, "the pool uses features that are not supported: com.datto:encryption")];
+const REFUSALS: [Refusal; 11] = [
+    refusal("encrypt", true, false, "the pool uses features that are not supported: com.datto:encryption"),
+    refusal(
+        "dedupfast",
+        false,
+        false,
+        "the pool uses features that are not supported: com.klarasystems:fast_dedup, org.illumos:edonr, org.illumos:skein, org.openzfs:blake3",
+    ),
+    refusal(
+        "deduplegacy",
+        false,
+        false,
+        "the pool uses features that are not supported: org.illumos:edonr, org.illumos:skein, org.openzfs:blake3",
+    ),
+    refusal("draid1", true, false, "the pool uses features that are not supported: org.openzfs:draid"),
+    refusal("removal", true, false, "the pool uses features that are not supported: com.delphix:device_removal"),
+    refusal(
+        "classes",
+        false,
+        true,
+        "the pool uses features that are not supported: com.klarasystems:fast_dedup; it can be imported read-only",
+    ),
+    refusal("expand", true, false, "the pool uses features that are not supported: org.openzfs:raidz_expansion"),
+    refusal(
+        "checkpoint",
+        true,
+        true,
+        "the pool uses features that are not supported: com.delphix:zpool_checkpoint; it can be imported read-only",
+    ),
+    refusal(
+        "cksums",
+        false,
+        false,
+        "the pool uses features that are not supported: org.illumos:edonr, org.illumos:skein, org.openzfs:blake3",
+    ),
+    refusal(
+        "snapclone",
+        false,
+        true,
+        "the pool uses features that are not supported: com.delphix:bookmark_written, com.delphix:livelist; it can be imported read-only",
+    ),
+    refusal(
+        "zil",
+        false,
+        true,
+        "the pool was not exported and the intent logs of fx_zil/vol hold writes that this release cannot replay; let OpenZFS import and export it first, or import it read-only",
+    ),
+];
 
 /// Where a run keeps its pools.
 struct Bench<'a> {
@@ -179,7 +226,8 @@ impl Bench<'_> {
             (Ok(pool), true) => {
                 let found = manifest::of_pool(&pool)?;
                 pool.export()?;
-                manifest::compare("ours", &expected, &found)
+                // A fixture whose maker "crashed" has no manifest.
+                if expected.is_empty() { Ok(()) } else { manifest::compare("ours", &expected, &found) }
             }
             (Ok(_), false) => Err("it was imported read-only".into()),
             (Err(error), true) => Err(format!("read-only: {error}").into()),

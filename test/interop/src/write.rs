@@ -32,7 +32,7 @@ const QUICK_SIZE: Size = Size { rounds: 20, entries: 3000, every_property: false
 const FULL_SIZE: Size = Size { rounds: 110, entries: 100_000, every_property: true, huge: false };
 const DEVICE_BYTES: u64 = 1 << 30;
 /// Files that zdb copies out, per pool.
-const SAMPLES: usize = 4;
+const SAMPLES: usize = 3;
 
 struct Case<'a> {
     exec: Exec,
