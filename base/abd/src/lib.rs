@@ -235,7 +235,15 @@ pub fn slice_is_zero(bytes: &[u8]) -> bool {
 
 impl PartialEq for Abd {
     fn eq(&self, other: &Abd) -> bool {
-        self.length == other.length && self.to_contiguous().as_contiguous() == other.to_contiguous().as_contiguous()
+        if self.length != other.length {
+            return false;
+        }
+        let (left, right) = (self.to_contiguous(), other.to_contiguous());
+        match (left.as_contiguous(), right.as_contiguous()) {
+            // The same bytes need not be looked at.
+            (Some(left), Some(right)) => std::ptr::eq(left, right) || left == right,
+            _ => false,
+        }
     }
 }
 impl Eq for Abd {}

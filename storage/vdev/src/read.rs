@@ -77,6 +77,8 @@ pub(crate) struct Common {
     pub(crate) length: usize,
     pub(crate) mode: ReadMode,
     pub(crate) birth: Txg,
+    /// What the block's Fletcher-4 must be, when that is its checksum.
+    pub(crate) fletcher4: Option<[u64; 4]>,
 }
 
 #[derive(Debug)]
@@ -108,7 +110,7 @@ impl ReadJob {
         load: &dyn Fn(LeafId) -> u64,
     ) -> (ReadJob, ReadStep) {
         let (offset, psize) = extent;
-        let common = Common { tree: tree.clone(), psize, length: top.padded_psize(psize), mode, birth };
+        let common = Common { tree: tree.clone(), psize, length: top.padded_psize(psize), mode, birth, fletcher4: None };
         let (machine, step) = if top.parity() == 0 {
             let (copies, step) = Copies::start(&common, top, offset, load);
             (Machine::Copies(copies), step)
@@ -117,6 +119,12 @@ impl ReadJob {
             (Machine::Raidz(raidz), step)
         };
         (ReadJob { common, machine }, step)
+    }
+
+    /// Says that the block's checksum is Fletcher-4 of its bytes as little-endian words: a scrub of RAID-Z then verifies data
+    /// and parity in one pass.
+    pub fn expect_fletcher4(&mut self, sum: [u64; 4]) {
+        self.common.fletcher4 = Some(sum);
     }
 
     /// Takes the results of the I/Os issued last (None = the device failed). `verify` judges the block's bytes.

@@ -16,7 +16,7 @@ use abd::Abd;
 use device::{DeviceError, DeviceOp};
 use exec::TaskClass;
 use kernels::ByteOrder;
-use ondisk::{BlockPtr, Bookmark, Compression, Dva};
+use ondisk::{BlockPtr, Bookmark, Checksum, Compression, Dva};
 use std::sync::Arc;
 use vdev::{LeafIo, Part, ReadFailure, ReadJob, ReadMode, ReadOutcome, ReadStep, WritePlan};
 
@@ -41,6 +41,12 @@ impl CopySpec {
         }
         let data = if data.len() == self.length() { data.clone() } else { data.slice(0..self.length()) };
         if self.header { header_order(&self.bp, &data).is_some() } else { block_is_right(&self.bp, &data) }
+    }
+    /// The checksum, when it is Fletcher-4 over the block's own bytes in this machine's order.
+    fn fletcher4(&self) -> Option<[u64; 4]> {
+        let bp = &self.bp;
+        let plain = !self.header && bp.checksum_kind() == Checksum::FLETCHER_4 && bp.is_little_endian() && !bp.uses_crypt();
+        plain.then(|| bp.checksum())
     }
     fn options(&self) -> BatchOptions {
         let class = if self.priority == Priority::Scrub { TaskClass::Background } else { TaskClass::Interrupt };
@@ -146,7 +152,10 @@ impl CopyReader {
             }
             let mode = if self.thorough() { ReadMode::Scrub } else { ReadMode::Normal };
             let birth = self.spec.bp.physical_birth();
-            let (job, step) = ReadJob::start(tree, top, (dva.offset, length), birth, mode, &|_| 0);
+            let (mut job, step) = ReadJob::start(tree, top, (dva.offset, length), birth, mode, &|_| 0);
+            if let Some(sum) = self.spec.fletcher4() {
+                job.expect_fletcher4(sum);
+            }
             self.job = Some(job);
             return self.step(step);
         }
