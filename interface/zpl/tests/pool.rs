@@ -1,0 +1,198 @@
+//! File systems in a whole pool on memory devices: what was written is there after an export and import, OpenZFS's `zdb` finds
+//! no error and reads the same bytes, and a full pool can be emptied.
+
+use abd::Abd;
+use device::{BlockDevice, MemDevice};
+use dmu::{Tx, TxgManager};
+use dsl::{CreateDataset, DatasetHandle, DslError, TxSpace};
+use exec::{Exec, Inline};
+use ondisk::ObjsetType;
+use pool::{Host, ImportOptions, LeafSpec, Pool, PoolSpec, Runtime, TopSpec};
+use std::process::Command;
+use std::sync::Arc;
+use vdev::{LeafKind, TopKind};
+use zpl::{CreateOptions, NewNode, Node, SetMode, Settings, Space, SpaceSource, TxKind, WriteData, Zfs, ZplError};
+
+const DEVICE_BYTES: usize = 96 << 20;
+
+fn exec() -> Exec {
+    Arc::new(Inline::new(11))
+}
+
+fn file_system() -> CreateDataset {
+    CreateDataset {
+        kind: ObjsetType::ZFS,
+        properties: Vec::new(),
+        init: Box::new(|objset, tx| Zfs::create(objset, &CreateOptions::default(), tx).map_err(|_| DslError::Unsupported)),
+    }
+}
+
+fn make_pool(devices: &[Arc<MemDevice>], kind: TopKind) -> Pool {
+    let leaves = devices.iter().map(|device| {
+        let path = device.path().display().to_string();
+        LeafSpec { path, kind: LeafKind::File, device: device.clone() }
+    });
+    let spec = PoolSpec {
+        name: "zpltest".into(),
+        tops: vec![TopSpec { kind, leaves: leaves.collect() }],
+        ashift: Some(9),
+        features: None,
+        comment: None,
+        host: Host::default(),
+        force: false,
+        root: file_system(),
+    };
+    Pool::create(&exec(), spec, &Runtime::new()).expect("a pool")
+}
+
+struct Dataset(DatasetHandle);
+
+impl SpaceSource for Dataset {
+    fn space(&self) -> Space {
+        let space = self.0.space();
+        Space { referenced: space.referenced, available: space.available, ..Space::default() }
+    }
+    fn assign(&self, _: &Arc<TxgManager>, bytes: u64, kind: TxKind) -> Result<Tx, ZplError> {
+        let space = if kind == TxKind::Frees { TxSpace::Frees } else { TxSpace::Writes(bytes) };
+        self.0.assign(space).map_err(|error| match error {
+            DslError::NoSpace => ZplError::NoSpace,
+            DslError::Quota => ZplError::OverQuota,
+            _ => ZplError::Io,
+        })
+    }
+}
+
+fn open_fs(pool: &Pool, name: &str) -> Arc<Zfs> {
+    let handle = pool.dsl().hold(name).expect("the dataset");
+    let zfs = Zfs::open(&handle.objset().expect("its object set"), Some(pool.txgs().clone()), Settings::default()).expect("a file system");
+    zfs.set_space_source(Arc::new(Dataset(handle)));
+    zfs
+}
+
+fn file() -> NewNode<'static> {
+    NewNode { mode: 0o100_644, uid: 1000, gid: 100, ..NewNode::default() }
+}
+
+fn write(zfs: &Arc<Zfs>, node: &Node, offset: u64, bytes: &[u8]) -> Result<u64, ZplError> {
+    let data = Abd::from_slice(bytes);
+    zfs.write(node, WriteData { offset, data, may_keep: true, kill_suid: false, synchronous: false })
+}
+
+fn pattern(length: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as u8
+    };
+    (0..length).map(|_| next()).collect()
+}
+
+fn fill(zfs: &Arc<Zfs>) {
+    let root = zfs.node(zfs.root()).expect("root");
+    let directory = zfs.create_node(&root, b"dir", &NewNode { mode: 0o040_750, ..NewNode::default() }).expect("mkdir");
+    for index in 0..40u64 {
+        let node = zfs.create_node(&directory, format!("f{index}").as_bytes(), &file()).expect("create");
+        write(zfs, &node, 0, &pattern(1 << (index % 18), index)).expect("write");
+        zfs.set_xattr(&node, b"user.seed", &pattern(1 << (index % 14), index), SetMode::Any).expect("setxattr");
+        if index % 5 == 0 {
+            zfs.unlink(&directory, format!("f{index}").as_bytes()).expect("unlink");
+        }
+    }
+    let big = zfs.create_node(&root, b"big", &file()).expect("create");
+    write(zfs, &big, 0, &pattern(3_000_000, 99)).expect("write");
+    write(zfs, &big, 9_000_000, &pattern(100_000, 98)).expect("write behind a hole");
+    zfs.create_node(&root, b"link", &NewNode { mode: 0o120_777, target: b"dir/f1", ..NewNode::default() }).expect("symlink");
+}
+
+fn check(zfs: &Arc<Zfs>) {
+    let root = zfs.node(zfs.root()).expect("root");
+    let directory = zfs.lookup(&root, b"dir").expect("dir");
+    assert_eq!(directory.fields().size, 2 + 32);
+    for index in (0..40u64).filter(|index| index % 5 != 0) {
+        let node = zfs.lookup(&directory, format!("f{index}").as_bytes()).expect("a file");
+        assert_eq!(zfs.read(&node, 0, 1 << 20).expect("read").to_vec(), pattern(1 << (index % 18), index));
+        assert_eq!(zfs.get_xattr(&node, b"user.seed"), Ok(pattern(1 << (index % 14), index)));
+    }
+    let big = zfs.lookup(&root, b"big").expect("big");
+    assert_eq!(zfs.read(&big, 9_000_000, 200_000).expect("read").to_vec(), pattern(100_000, 98));
+    assert_eq!(zfs.read_link(&zfs.lookup(&root, b"link").expect("link")), Ok(b"dir/f1".to_vec()));
+}
+
+/// `zdb` of OpenZFS judges what we wrote, where it is installed.
+fn judge(devices: &[Arc<MemDevice>], folder: &str) {
+    let folder = std::env::temp_dir().join(format!("zirconia-{folder}-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    for (index, device) in devices.iter().enumerate() {
+        std::fs::write(folder.join(format!("d{index}")), device.contents()).expect("an image");
+    }
+    let zdb = |arguments: &[&str]| Command::new("zdb").args(["-e", "-p"]).arg(&folder).args(arguments).output();
+    match zdb(&["-bcc", "zpltest"]) {
+        Err(error) => eprintln!("SKIPPED: zdb cannot be started: {error}"),
+        Ok(output) => {
+            let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success() && text.contains("No leaks"), "zdb: {text}");
+            let copy = folder.join("copy");
+            let done = zdb(&["-r", "zpltest/fs", "big", &copy.display().to_string()]).expect("zdb starts again");
+            assert!(done.status.success(), "zdb -r: {}", String::from_utf8_lossy(&done.stderr));
+            let bytes = std::fs::read(&copy).expect("the copy");
+            assert!(bytes.len() == 9_100_000 && bytes[..3_000_000] == pattern(3_000_000, 99)[..], "zdb reads other bytes");
+        }
+    }
+    let _ = std::fs::remove_dir_all(&folder);
+}
+
+#[test]
+fn a_tree_survives_export_and_import_and_openzfs_reads_it() {
+    for (kind, count) in [(TopKind::Leaf, 1), (TopKind::Raidz(1), 3)] {
+        let devices: Vec<Arc<MemDevice>> = (0..count).map(|index| Arc::new(MemDevice::new(&format!("d{index}"), DEVICE_BYTES))).collect();
+        let pool = make_pool(&devices, kind);
+        pool.dsl().create_dataset("zpltest/fs", file_system()).expect("a file system");
+        {
+            let zfs = open_fs(&pool, "zpltest/fs");
+            fill(&zfs);
+            check(&zfs);
+        }
+        pool.export().expect("exported");
+        judge(&devices, if count == 1 { "leaf" } else { "raidz" });
+        let opened = devices.iter().map(|device| device.clone() as Arc<dyn BlockDevice>).collect();
+        let pool = Pool::import(&exec(), opened, &ImportOptions::default(), &Runtime::new()).expect("imported");
+        check(&open_fs(&pool, "zpltest/fs"));
+        pool.export().expect("exported again");
+    }
+}
+
+/// A pool that cannot be emptied once it is full is lost.
+#[test]
+fn a_full_file_system_says_so_and_can_be_emptied() {
+    let devices = vec![Arc::new(MemDevice::new("d0", DEVICE_BYTES))];
+    let pool = make_pool(&devices, TopKind::Leaf);
+    pool.dsl().create_dataset("zpltest/fs", file_system()).expect("a file system");
+    {
+        let zfs = open_fs(&pool, "zpltest/fs");
+        let root = zfs.node(zfs.root()).expect("root");
+        let bytes = pattern(1 << 20, 5);
+        let mut names = Vec::new();
+        let error = loop {
+            let name = format!("fill{}", names.len());
+            let written = zfs.create_node(&root, name.as_bytes(), &file()).and_then(|node| write(&zfs, &node, 0, &bytes).map(|_| ()));
+            if zfs.lookup(&root, name.as_bytes()).is_ok() {
+                names.push(name);
+            }
+            if let Err(error) = written {
+                break error;
+            }
+            assert!(names.len() < 200, "a pool of 96 MiB took 200 MiB");
+        };
+        assert_eq!(error, ZplError::NoSpace);
+        assert!(names.len() > 30, "full after {} MiB", names.len());
+        for name in &names {
+            zfs.unlink(&root, name.as_bytes()).expect("deleting works on a full pool");
+        }
+        pool.sync().and_then(|()| pool.sync()).and_then(|()| pool.sync()).expect("synced");
+        let node = zfs.create_node(&root, b"again", &file()).expect("there is space again");
+        write(&zfs, &node, 0, &bytes).expect("written");
+    }
+    pool.export().expect("exported");
+}
