@@ -152,6 +152,28 @@ impl TxgManager {
         result
     }
 
+    /// Stops without writing what is open, as a crash would; a sync under way ends first. Idempotent, also after
+    /// [`TxgManager::stop`].
+    pub fn abandon(&self) {
+        {
+            let mut state = self.state.lock();
+            state.failed.get_or_insert(SyncError::Stopped);
+            state.stopping = true;
+            self.kicked.notify_all();
+        }
+        self.changed.notify_all();
+        self.budget.fell.notify_all();
+        let handle = self.thread.lock().take();
+        if let Some(handle) = handle {
+            handle.join();
+        }
+        self.sync.lock().take();
+        let callbacks: Vec<Callback> = self.state.lock().callbacks.iter_mut().flat_map(std::mem::take).collect();
+        for callback in callbacks {
+            callback(false);
+        }
+    }
+
     /// Opens a transaction in the open txg. Waits while too much is dirty; `estimate` is what the caller will dirty, in
     /// bytes.
     pub fn assign(self: &Arc<Self>, estimate: u64) -> Result<Tx, DmuError> {

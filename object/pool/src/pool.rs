@@ -15,8 +15,8 @@ use std::sync::Arc;
 use vdev::{LeafId, LeafState, VdevTree};
 use zio::{LeafCounts, Zio};
 
-/// An open pool. Close it with [`Pool::export`] or [`Pool::destroy`]; a handle that is dropped without leaves the pool as after
-/// a crash, which loses nothing that was synced.
+/// An open pool. Close it with [`Pool::export`] or [`Pool::destroy`]; a handle that is dropped without stops the txgs and leaves
+/// the pool as after a crash, which loses nothing that was synced.
 pub struct Pool {
     pub(crate) syncer: Arc<Syncer>,
     pub(crate) txgs: Arc<TxgManager>,
@@ -62,6 +62,13 @@ pub struct PoolStatus {
     pub leaves: Vec<LeafStatus>,
     /// Labels that did not verify when the pool was opened.
     pub damaged_labels: usize,
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.zio().abandon();
+        self.txgs.abandon();
+    }
 }
 
 impl Pool {

@@ -5,7 +5,7 @@ use crate::features::DIRECTORY;
 use crate::{Pool, PoolError};
 use dmu::BlockIo;
 use dsl::{DslError, Traverse};
-use ondisk::{BlockPtr, BpobjPhys, DslDatasetPhys, ObjectId, ObjectType};
+use ondisk::{BlockPtr, Bookmark, BpobjPhys, DslDatasetPhys, ObjectId, ObjectType, ObjsetId, ObjsetPhys};
 use range_tree::RangeTree;
 use std::ops::Range;
 use vdev::TopKind;
@@ -26,12 +26,14 @@ pub struct SpaceReport {
     pub leaked: u64,
     /// Gang blocks, whose members were not counted: their bytes show as leaked.
     pub gangs: u64,
+    /// Intent logs, whose blocks were not counted either.
+    pub intent_logs: u64,
 }
 
 impl SpaceReport {
     /// True when space maps and blocks agree exactly.
     pub fn is_clean(&self) -> bool {
-        self.overlapping == 0 && self.unallocated == 0 && (self.leaked == 0 || self.gangs != 0)
+        self.overlapping == 0 && self.unallocated == 0 && (self.leaked == 0 || self.gangs != 0 || self.intent_logs != 0)
     }
 }
 
@@ -106,6 +108,12 @@ impl Pool {
                 continue;
             }
             let phys = DslDatasetPhys::decode(&dnode.bonus()?).map_err(|_| PoolError::Object(object, "a dataset"))?;
+            if !phys.ds_bp.is_hole() {
+                let at = Bookmark { objset: ObjsetId(object.0), ..Bookmark::default() };
+                let root = io.read(&phys.ds_bp, &at).map_err(dmu::DmuError::from)?.to_vec();
+                let root = ObjsetPhys::decode(&root).map_err(|_| PoolError::Object(object, "an object set"))?;
+                counter.report.intent_logs += u64::from(!root.zil_header.zh_log.is_hole());
+            }
             let count = &mut |bp: &BlockPtr| -> Result<(), DslError> {
                 counter.count(bp);
                 Ok(())

@@ -188,3 +188,18 @@ fn a_read_only_import_writes_nothing() {
     pool.export().expect("closed");
     assert!(devices[0].contents() == before, "a read-only import changed the device");
 }
+
+#[test]
+fn a_dropped_pool_stops_writing() {
+    let threads: Exec = Arc::new(exec::Pool::new(2));
+    let devices = devices(1);
+    let pool = Pool::create(&threads, spec(&devices, &[(TopKind::Leaf, 1)]), &Runtime::new()).expect("created");
+    pool.sync().expect("synced");
+    let txgs = pool.txgs().clone();
+    drop(pool);
+    assert!(txgs.assign(0).is_err(), "a transaction after the end would be lost without a word");
+    let pool = Pool::import(&threads, opened(&devices), &ImportOptions { host: host(1), ..ImportOptions::default() }, &Runtime::new());
+    let pool = pool.expect("imported");
+    assert!(pool.verify_space().expect("readable").is_clean());
+    pool.export().expect("exported");
+}
