@@ -164,6 +164,8 @@ fn create(args: &Args, exec: &Exec, paths: &[PathBuf]) -> Result<Pool, String> {
 }
 
 fn runtime(args: &Args) -> Runtime {
+    // As the daemon does: buffers of dirty data are kept for the next burst.
+    abd::set_cache_bytes_max(Runtime::new().txg.dirty_data_max as usize);
     Runtime { arc_max: (args.size_mib << 20) * 2, ..Runtime::new() }
 }
 

@@ -48,6 +48,8 @@ impl Control {
     /// Opens the pools that the state directory remembers; those that cannot be opened are reported on stderr and skipped.
     pub fn start(exec: Exec, state: StateDir) -> Control {
         let started_ns = exec.now_ns();
+        // Buffers of dirty data come and go in bursts; faulting them in anew each time costs more than all checksums.
+        abd::set_cache_bytes_max(pool::Runtime::new().txg.dirty_data_max as usize);
         let control = Control { exec, state, started_ns, pools: RwLock::default() };
         control.reopen();
         control
