@@ -351,7 +351,8 @@ impl Control {
             ..ImportOptions::default()
         };
         let pool = Pool::import(&self.exec, opened, &options, &self.runtime()).map_err(|error| pool_failure(wish.what.clone(), &error))?;
-        let damaged = pool.status().damaged_labels;
+        let status = pool.status();
+        let damaged = status.damaged_labels + status.damaged_uberblocks;
         let mut response = self.adopt(pool, wish.request.altroot.clone(), !wish.request.no_mount)?;
         if let (Response::Done { remarks }, true) = (&mut response, damaged > 0) {
             remarks.push(format!("{damaged} damaged labels or uberblocks were passed over; 'zpool scrub' and 'zpool status' tell more"));

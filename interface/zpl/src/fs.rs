@@ -304,6 +304,11 @@ impl Zfs {
             let attrs = self.sa.load(&dnode)?;
             let fields = decode_fields(&self.sa, &attrs)?;
             let znode = Arc::new(Znode::new(object, dnode, attrs, fields));
+            // Who changed it may have let go of it since: it is as new as its changes, or as what is being synced now.
+            if let Some(txgs) = &self.txgs {
+                let syncing = txgs.open_txg().0.saturating_sub(1);
+                znode.changed_by(znode.dnode.dirty_txg().map_or(syncing, |txg| txg.0.max(syncing)));
+            }
             let mut shard = self.shard(object).lock();
             // Somebody else may have read it meanwhile: then theirs counts.
             if let Vacant(place) = shard.entry(object.0) {

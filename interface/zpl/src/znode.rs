@@ -209,7 +209,12 @@ impl Znode {
     }
 
     pub(crate) fn touch(&self, tx: &Tx) {
-        self.last_txg.fetch_max(tx.txg().0, Ordering::AcqRel);
+        self.changed_by(tx.txg().0);
+    }
+
+    /// Notes that a txg up to this one changed it.
+    pub(crate) fn changed_by(&self, txg: u64) {
+        self.last_txg.fetch_max(txg, Ordering::AcqRel);
     }
 
     /// Changes attributes in the transaction: `change` edits the decoded fields and what differs is written.

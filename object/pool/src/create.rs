@@ -128,7 +128,7 @@ impl Pool {
         let scan = crate::scrub::open(&syncer, &txgs)?;
         txgs.start(syncer.clone());
         txgs.wait_synced(Txg::INITIAL)?;
-        Ok(Pool { syncer, txgs, damaged_labels: 0, scan })
+        Ok(Pool { syncer, txgs, damaged_labels: 0, damaged_uberblocks: 0, scan })
     }
 }
 

@@ -62,6 +62,10 @@ impl FoundPool {
     pub fn damaged_labels(&self) -> usize {
         self.members.iter().map(|member| member.labels.damaged).sum()
     }
+    /// Uberblocks, of those devices, that do not verify: the newest of them may be lost.
+    pub fn damaged_uberblocks(&self) -> usize {
+        self.members.iter().map(|member| member.labels.damaged_uberblocks).sum()
+    }
     /// The tree that the labels describe, as far as they do; leaves without a device are missing.
     pub fn tree(&self) -> Result<VdevTree, PoolError> {
         bootstrap_tree(self)

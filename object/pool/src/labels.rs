@@ -9,6 +9,7 @@ use device::{BlockDevice, DeviceError, DeviceIo, DeviceOp};
 use exec::{Exec, completion};
 use kernels::checksum::{Verifier, embed, verify_embedded};
 use nvlist::{Encoding, NvList};
+use ondisk::label::ZioEck;
 use ondisk::label::{
     CONFIG_BYTES, CONFIG_NVLIST_BYTES, CONFIG_OFFSET, LABEL_BYTES, LABELS, RING_BYTES, RING_OFFSET, RING_SLOT_SHIFT_MAX,
     RING_SLOT_SHIFT_MIN, label_offset, ring_slot_bytes, ring_slot_offset, ring_slots,
@@ -28,6 +29,8 @@ pub(crate) struct DeviceLabels {
     pub uberblocks: Vec<Uberblock>,
     /// Labels without a valid configuration.
     pub damaged: usize,
+    /// Slots of the rings that hold something, but no valid uberblock.
+    pub damaged_uberblocks: usize,
 }
 
 impl DeviceLabels {
@@ -59,7 +62,7 @@ pub(crate) fn read_labels(exec: &Exec, device: &Device) -> DeviceLabels {
     labels.configs.sort_by_key(|config| std::cmp::Reverse(config.get_u64("txg")));
     let ashift = labels.configs.first().and_then(|config| config.get_nvlist("vdev_tree")?.get_u64("ashift"));
     for (start, label) in rings {
-        uberblocks_of(&label, start, ashift, &mut labels.uberblocks);
+        uberblocks_of(&label, start, ashift, &mut labels);
     }
     labels.uberblocks.sort_by_key(|ub| std::cmp::Reverse(ub.preference()));
     labels.uberblocks.dedup();
@@ -73,7 +76,7 @@ fn config_of(label: &Abd, start: u64) -> Option<NvList> {
     NvList::decode(&block[..CONFIG_NVLIST_BYTES]).ok()
 }
 
-fn uberblocks_of(label: &Abd, start: u64, ashift: Option<u64>, out: &mut Vec<Uberblock>) {
+fn uberblocks_of(label: &Abd, start: u64, ashift: Option<u64>, out: &mut DeviceLabels) {
     let label = label.to_contiguous();
     let Some(ring) = label.as_contiguous().and_then(|label| label.get(RING_OFFSET..RING_OFFSET + RING_BYTES)) else { return };
     let shifts = match ashift.and_then(|ashift| u32::try_from(ashift).ok()) {
@@ -82,10 +85,15 @@ fn uberblocks_of(label: &Abd, start: u64, ashift: Option<u64>, out: &mut Vec<Ube
     };
     for shift in shifts {
         for (index, slot) in ring.chunks_exact(1 << shift).enumerate() {
-            let Ok(Some((ub, _))) = Uberblock::decode_slot(slot) else { continue };
+            let decoded = Uberblock::decode_slot(slot).ok().flatten().map(|(ub, _)| ub);
             let offset = start + (RING_OFFSET + (index << shift)) as u64;
-            if verify_embedded(Checksum::LABEL, slot, Verifier::label(offset)).is_ok() {
-                out.push(ub);
+            let verifies = || verify_embedded(Checksum::LABEL, slot, Verifier::label(offset)).is_ok();
+            match decoded {
+                Some(ub) if verifies() => out.uberblocks.push(ub),
+                // OpenZFS starts a ring with an uberblock of txg 0 and a checksum of the whole ring in its last slot.
+                Some(ub) if ub.ub_txg == 0 => {}
+                None if abd::slice_is_zero(&slot[..slot.len() - ZioEck::SIZE]) => {}
+                _ => out.damaged_uberblocks += usize::from(ashift.is_some()),
             }
         }
     }

@@ -259,7 +259,13 @@ impl Start {
             hooks: RwLock::default(),
         });
         let scan = crate::scrub::open(&syncer, &txgs)?;
-        let pool = Pool { syncer: syncer.clone(), txgs: txgs.clone(), damaged_labels: found.damaged_labels(), scan };
+        let pool = Pool {
+            syncer: syncer.clone(),
+            txgs: txgs.clone(),
+            damaged_labels: found.damaged_labels(),
+            damaged_uberblocks: found.damaged_uberblocks(),
+            scan,
+        };
         if !options.read_only {
             txgs.start(syncer);
             pool.sync()?;

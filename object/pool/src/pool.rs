@@ -22,6 +22,7 @@ pub struct Pool {
     pub(crate) txgs: Arc<TxgManager>,
     pub(crate) damaged_labels: usize,
     pub(crate) scan: Arc<scan::Scan>,
+    pub(crate) damaged_uberblocks: usize,
 }
 
 /// A leaf's facts and counters.
@@ -62,6 +63,8 @@ pub struct PoolStatus {
     pub leaves: Vec<LeafStatus>,
     /// Labels that did not verify when the pool was opened.
     pub damaged_labels: usize,
+    /// Uberblocks that did not verify when the pool was opened: it may have fallen back to an older one.
+    pub damaged_uberblocks: usize,
 }
 
 impl Drop for Pool {
@@ -203,6 +206,7 @@ impl Pool {
             leaves: (0..tree.leaves.len()).map(leaf).collect(),
             tree,
             damaged_labels: self.damaged_labels,
+            damaged_uberblocks: self.damaged_uberblocks,
         }
     }
 

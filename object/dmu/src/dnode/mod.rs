@@ -18,7 +18,7 @@ use crate::{DmuError, Tx};
 use abd::Abd;
 use exec::{Mutex, MutexGuard, RwLock};
 use indirect::IndirectCache;
-use ondisk::{BlockId, BlockPtr, Checksum, Compression, DNODE_CORE_BYTES, DNODE_SLOT_BYTES, ObjectId, ObjectType};
+use ondisk::{BlockId, BlockPtr, Checksum, Compression, DNODE_CORE_BYTES, DNODE_SLOT_BYTES, ObjectId, ObjectType, Txg};
 use prefetch::Prefetcher;
 use std::any::Any;
 use std::sync::atomic::AtomicBool;
@@ -120,6 +120,11 @@ impl Dnode {
     /// The ZAP's slot, apart from [`Dnode::user`]: a directory has both an index and a znode.
     pub fn index(&self) -> MutexGuard<'_, UserData> {
         self.index.lock()
+    }
+
+    /// The newest txg with changes that were not written yet; one that is being synced may not show any more.
+    pub fn dirty_txg(&self) -> Option<Txg> {
+        self.state.read().dirty.last().map(|entry| entry.txg)
     }
 
     /// Facts, dirty changes included.

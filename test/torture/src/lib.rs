@@ -1,0 +1,20 @@
+//! Torture: whole pools through power cuts, faulty devices, damaged labels and hostile images, judged against a model.
+//!
+//! * [`cuts`]: every moment of a program at which the power may go off;
+//! * [`faults`]: the k-th device operation fails, for every k;
+//! * [`damage`]: labels, uberblocks, whole devices overwritten or cut short; bytes flipped with their checksums made right.
+//!
+//! # Invariants
+//! 1. Everything follows from a seed: the same seed gives the same program, the same trace and the same verdict.
+//! 2. The model knows nothing of the engine: it is a map of names and bytes.
+//! 3. A trial ends in a typed error or in the model's contents; a panic is a failure with its seed.
+#![forbid(unsafe_code)]
+
+pub mod cuts;
+pub mod damage;
+pub mod faults;
+pub mod machine;
+pub mod model;
+pub mod outcome;
+pub mod program;
+mod raw;

@@ -1,0 +1,141 @@
+//! `torture [SEED] [OPERATIONS]`: every power cut of a long program, every fault of a short one, damaged and hostile devices.
+//!
+//! Prints a table and ends with `N passed, N failed`; fails when anything did. The same seed gives the same figures.
+#![forbid(unsafe_code)]
+
+use exec::{Executor, Mutex};
+use std::process::ExitCode;
+use std::sync::Arc;
+use torture::cuts::{CutReport, Recorded, Share, record, try_cuts};
+use torture::damage::{specimen, try_devices, try_hostile, try_labels, try_uberblocks};
+use torture::faults::{Blow, try_faults};
+use torture::machine::Layout;
+use torture::outcome::Verdict;
+
+const OPERATIONS: usize = 200;
+const FAULT_OPERATIONS: usize = 14;
+const HOSTILE_IMAGES: u64 = 2000;
+const LAYOUTS: [Layout; 4] = [Layout::Stripe1, Layout::Stripe2, Layout::Mirror2, Layout::Raidz1x3];
+
+/// Runs `part(0) … part(count - 1)` on as many threads as there are processors; what they give, in that order.
+fn in_parallel<T: Send + 'static>(count: usize, part: impl Fn(usize) -> T + Send + Sync + 'static) -> Vec<T> {
+    let threads = exec::Pool::new(1);
+    let part = Arc::new(part);
+    let results = Arc::new(Mutex::new(Vec::new()));
+    let start = |index: usize| {
+        let (part, results) = (part.clone(), results.clone());
+        let job = Box::new(move || {
+            let result = part(index);
+            results.lock().push((index, result));
+        });
+        threads.spawn_operation("torture", job)
+    };
+    let handles: Vec<_> = (0..count).map(start).collect();
+    handles.into_iter().for_each(exec::OperationHandle::join);
+    let mut results = std::mem::take(&mut *results.lock());
+    results.sort_by_key(|(index, _)| *index);
+    results.into_iter().map(|(_, result)| result).collect()
+}
+
+fn cuts(layout: Layout, seed: u64, operations: usize, threads: usize) -> Verdict {
+    let mut verdict = Verdict::default();
+    let recorded: Option<Recorded> = match (record(layout, seed, operations), record(layout, seed, operations)) {
+        (Ok(first), Ok(second)) => {
+            let same = first.trace_hash == second.trace_hash;
+            verdict
+                .trial(&format!("{layout} seed {seed}: the same trace twice"), || if same { Ok(()) } else { Err("traces differ".into()) });
+            Some(first)
+        }
+        (Err(error), _) | (_, Err(error)) => {
+            verdict.trial(&format!("{layout} seed {seed}: the program"), || Err(error.to_string()));
+            None
+        }
+    };
+    let Some(recorded) = recorded else { return verdict };
+    let hash = recorded.trace_hash;
+    let recorded = Arc::new(recorded);
+    let mut total = CutReport::default();
+    for part in in_parallel(threads, move |rest| try_cuts(&recorded, Share { every: threads, rest })) {
+        total.add(part);
+    }
+    println!(
+        "{layout:<9} {operations:>4} {:>6} {:>7} {:>10} {:>8} {:>11} {:>5} {:>12}  {hash:016x}",
+        total.cuts, total.images, total.imported, total.matched, total.at_promise, total.leaks, total.continued
+    );
+    verdict.add(total.verdict);
+    verdict
+}
+
+fn faults(layout: Layout, seed: u64, threads: usize) -> Verdict {
+    let mut total = Verdict::default();
+    let blows: &[Blow] = if layout.is_redundant() { &[Blow::Error, Blow::CorruptRead, Blow::Lie] } else { &[Blow::Error] };
+    for blow in blows.iter().copied() {
+        let parts = in_parallel(threads, move |rest| try_faults(layout, seed, FAULT_OPERATIONS, blow, (threads as u64, rest as u64)));
+        let mut verdict = Verdict::default();
+        parts.into_iter().for_each(|part| verdict.add(part));
+        println!(
+            "{layout:<9} {:<12} at every operation of a device: {} passed, {} failed",
+            format!("{blow:?}"),
+            verdict.passed,
+            verdict.failed
+        );
+        total.add(verdict);
+    }
+    total
+}
+
+fn damage(layout: Layout, seed: u64) -> Verdict {
+    let mut total = Verdict::default();
+    match specimen(layout, seed, 60) {
+        Ok(specimen) => {
+            for verdict in [try_labels(&specimen), try_uberblocks(&specimen), try_devices(&specimen)] {
+                total.add(verdict);
+            }
+        }
+        Err(error) => total.trial(&format!("{layout} seed {seed}: the specimen"), || Err(error.to_string())),
+    }
+    println!("{layout:<9} labels, uberblocks, devices damaged: {} passed, {} failed", total.passed, total.failed);
+    total
+}
+
+fn hostile(seed: u64, threads: usize) -> Verdict {
+    let specimen = match specimen(Layout::Stripe1, seed, 60) {
+        Ok(specimen) => Arc::new(specimen),
+        Err(error) => {
+            let mut verdict = Verdict::default();
+            verdict.trial(&format!("seed {seed}: the specimen"), || Err(error.to_string()));
+            return verdict;
+        }
+    };
+    let share = HOSTILE_IMAGES / threads as u64;
+    let parts = in_parallel(threads, move |part| try_hostile(&specimen, seed * 1_000_000 + part as u64 * share, share));
+    let mut total = Verdict::default();
+    parts.into_iter().for_each(|part| total.add(part));
+    println!("hostile images, checksums made right: {} passed, {} failed", total.passed, total.failed);
+    total
+}
+
+fn main() -> ExitCode {
+    let mut numbers = std::env::args().skip(1).map(|word| word.parse::<u64>());
+    let (seed, operations) = match (numbers.next(), numbers.next()) {
+        (None, _) => (1, OPERATIONS),
+        (Some(Ok(seed)), None) => (seed, OPERATIONS),
+        (Some(Ok(seed)), Some(Ok(operations))) => (seed, operations as usize),
+        _ => {
+            eprintln!("usage: torture [SEED] [OPERATIONS]");
+            return ExitCode::FAILURE;
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut total = Verdict::default();
+    println!("seed {seed}: damaged devices");
+    LAYOUTS.iter().for_each(|layout| total.add(damage(*layout, seed)));
+    total.add(hostile(seed, threads));
+    println!("seed {seed}: faulty devices under {FAULT_OPERATIONS} operations");
+    LAYOUTS.iter().for_each(|layout| total.add(faults(*layout, seed, threads)));
+    println!("seed {seed}: power cuts at every write and flush; lost, applied, torn");
+    println!("layout     ops   cuts  images  import ok  matched  at promise leaks  continued ok  trace");
+    LAYOUTS.iter().for_each(|layout| total.add(cuts(*layout, seed, operations, threads)));
+    println!("{total}");
+    if total.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
