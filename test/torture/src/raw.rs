@@ -3,7 +3,8 @@
 use crate::machine::DEVICE_BYTES;
 use kernels::checksum::{ByteOrder, Verifier, checksum, embed};
 use ondisk::label::{
-    CONFIG_BYTES, CONFIG_OFFSET, LABEL_START_BYTES, LABELS, RING_OFFSET, label_offset, ring_slot_bytes, ring_slot_offset, ring_slots,
+    CONFIG_BYTES, CONFIG_OFFSET, LABEL_END_BYTES, LABEL_START_BYTES, LABELS, RING_OFFSET, label_offset, ring_slot_bytes, ring_slot_offset,
+    ring_slots,
 };
 use ondisk::{BlockPtr, Checksum, Compression, Dva, Uberblock, VdevId};
 use sim::Image;
@@ -97,7 +98,7 @@ pub struct Forger {
 impl Forger {
     /// Starts at the end of the space of a device.
     pub fn new() -> Forger {
-        Forger { next: ondisk::label::usable_bytes(DEVICE_BYTES as u64) & !0xF_FFFF }
+        Forger { next: (DEVICE_BYTES as u64 - LABEL_START_BYTES - LABEL_END_BYTES) & !0xF_FFFF }
     }
 
     /// Writes `plain` in place of what `bp` points at; gives the pointer to it, with the right checksum.
