@@ -43,4 +43,4 @@ pub use handle::{DatasetHandle, DatasetSpace, TxSpace};
 pub use pool::{CreateDataset, DatasetInit, DslPool, Mos, SnapshotEntry};
 pub use ports::{HistoryEvent, PoolServices, PoolSpace};
 pub use prop::{PropEntry, PropSource, PropValue};
-pub use traverse::Traverse;
+pub use traverse::{Position, Walk};

@@ -4,7 +4,7 @@
 use crate::features::DIRECTORY;
 use crate::{Pool, PoolError};
 use dmu::BlockIo;
-use dsl::{DslError, Traverse};
+use dsl::{DslError, Walk};
 use ondisk::{BlockPtr, Bookmark, BpobjPhys, DslDatasetPhys, ObjectId, ObjectType, ObjsetId, ObjsetPhys};
 use range_tree::RangeTree;
 use std::ops::Range;
@@ -74,11 +74,15 @@ impl Pool {
         };
         let io = self.syncer.io.as_ref();
         let root = self.syncer.config.lock().uberblock.ub_rootbp;
-        Traverse::run(io, 0, &root, 0, &mut |bp| {
+        Walk::all(io, 0, &root, 0).run(&mut |bp| {
             counter.count(bp);
             Ok(())
         })?;
         self.count_datasets(io, &mut counter)?;
+        self.dsl().for_each_queued(&mut |bp| {
+            counter.count(bp);
+            Ok(())
+        })?;
         for name in ["free_bpobj", "sync_bplist"] {
             if let Some(list) = Zap::hold(self.mos(), DIRECTORY)?.try_lookup_u64(name)? {
                 self.count_list(ObjectId(list), &mut counter)?;
@@ -118,7 +122,7 @@ impl Pool {
                 counter.count(bp);
                 Ok(())
             };
-            Traverse::run(io, object.0, &phys.ds_bp, phys.ds_prev_snap_txg, count)?;
+            Walk::all(io, object.0, &phys.ds_bp, phys.ds_prev_snap_txg).run(count)?;
         }
         Ok(())
     }

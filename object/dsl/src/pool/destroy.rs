@@ -1,17 +1,17 @@
 //! Destroying snapshots and datasets (OpenZFS: `dsl_destroy.c`).
 //!
 //! A snapshot's blocks that nobody else has are on the next snapshot's deadlist; they move to the pool's list of blocks to
-//! free, which [`DslPool::sync_frees`] drains in bounded steps. A dataset's own blocks are found by walking it.
+//! free, which [`DslPool::sync_frees`] drains in bounded steps. A dataset's own blocks are queued by its root pointer.
 
 use super::DslPool;
 use crate::dataset::Dataset;
 use crate::deadlist::Deadlist;
 use crate::dir::Dir;
 use crate::meta::{Usage, bump};
-use crate::traverse::Traverse;
-use crate::{DslError, names};
+use crate::traverse::Walk;
+use crate::{DslError, features, names};
 use dmu::Tx;
-use ondisk::{dd_used, ds_flags};
+use ondisk::{BlockPtr, dd_used, ds_flags};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -233,21 +233,20 @@ impl DslPool {
     fn destroy_head(self: &Arc<Self>, head: &Arc<Dataset>, tx: &Tx) -> Result<(), DslError> {
         let phys = head.phys();
         let dir = head.dir.clone();
-        self.log("destroy", head.object, format!("(synchronous, mintxg={})", phys.ds_prev_snap_txg), tx)?;
+        self.log("destroy", head.object, format!("(bptree, mintxg={})", phys.ds_prev_snap_txg), tx)?;
         self.set_refreservation(head, 0, tx)?;
         head.deactivate_all(&self.meta, tx)?;
         let origin = self.unlink_clone(head, tx)?;
         Deadlist::open(&self.meta, phys.ds_deadlist_obj)?.free(tx)?;
         head.set_objset(None);
-        let io = &*self.meta.io;
-        Traverse::run(io, head.object, &phys.ds_bp, phys.ds_prev_snap_txg, &mut |bp| {
-            if !bp.is_embedded() {
-                io.free(tx.txg(), bp);
-            }
-            Ok(())
-        })?;
         let own = dir.phys();
-        dir.charge(dd_used::HEAD, -Usage::new(own.dd_used_bytes, own.dd_compressed_bytes, own.dd_uncompressed_bytes), tx)?;
+        let usage = Usage::new(own.dd_used_bytes, own.dd_compressed_bytes, own.dd_uncompressed_bytes);
+        dir.charge(dd_used::HEAD, -usage, tx)?;
+        if self.meta.services.feature_enabled(features::ASYNC_DESTROY) {
+            self.bptree_add(&phys.ds_bp, phys.ds_prev_snap_txg, usage, tx)?;
+        } else {
+            self.free_now(head.object, &phys.ds_bp, phys.ds_prev_snap_txg, tx)?;
+        }
         dir.update(tx, |phys| phys.dd_head_dataset_obj = 0)?;
         self.meta.free_object(phys.ds_snapnames_zapobj, tx)?;
         self.forget(head);
@@ -257,6 +256,19 @@ impl DslPool {
             Some(origin) if self.is_deferred_and_unused(&origin)? => self.destroy_snapshot(&origin, false, tx),
             _ => Ok(()),
         }
+    }
+
+    /// Frees all blocks of a dataset in this txg, for pools without the feature to do it in steps.
+    fn free_now(&self, object: u64, root: &BlockPtr, after: u64, tx: &Tx) -> Result<(), DslError> {
+        let io = &*self.meta.io;
+        let walk = Walk { skip_unreadable: true, ..Walk::all(io, object, root, after) };
+        walk.run(&mut |bp| {
+            if !bp.is_embedded() {
+                io.free(tx.txg(), bp);
+            }
+            Ok(())
+        })?;
+        Ok(())
     }
 
     fn is_deferred_and_unused(&self, snapshot: &Dataset) -> Result<bool, DslError> {
@@ -299,7 +311,7 @@ impl DslPool {
         }
         self.dirs.lock().remove(&dir.object);
         if self.meta.hold(dir.object)?.info()?.kind == ondisk::ObjectType::OTN_ZAP_METADATA {
-            self.meta.services.feature_add(crate::features::EXTENSIBLE_DATASET, -1, tx)?;
+            self.meta.services.feature_add(features::EXTENSIBLE_DATASET, -1, tx)?;
         }
         self.meta.free_object(dir.object, tx)
     }

@@ -3,6 +3,7 @@
 //! The configuration lock orders looks at the name space against sync tasks, which take it for writing. It may be held for
 //! reading while the MOS is read; nobody who holds it waits for a txg.
 
+mod bptree;
 mod clone;
 mod create;
 mod destroy;
@@ -86,6 +87,8 @@ pub struct DslPool {
     free_dir: Arc<Dir>,
     free_bpobj: u64,
     origin_snap: AtomicU64,
+    /// The queue of destroyed datasets; 0 when there is none.
+    bptree: AtomicU64,
 }
 
 impl std::fmt::Debug for DslPool {
@@ -121,6 +124,7 @@ impl DslPool {
         let free_bpobj = directory.lookup_u64(FREE_BPOBJ_NAME)?;
         meta.load_empty_bpobj()?;
         let pool = DslPool::assemble(mos, meta, txgs, root, free_bpobj)?;
+        pool.load_bptree()?;
         let children = pool.meta.zap(pool.root_dir.phys().dd_child_dir_zapobj)?;
         if let Some(origin) = children.try_lookup_u64(ORIGIN_DIR)? {
             let head = pool.dir(origin)?.phys().dd_head_dataset_obj;
@@ -150,6 +154,7 @@ impl DslPool {
             free_dir,
             free_bpobj,
             origin_snap: AtomicU64::new(0),
+            bptree: AtomicU64::new(0),
             meta,
         }))
     }
@@ -339,7 +344,7 @@ impl DslPool {
 
     /// True when blocks wait to be freed by [`DslPool::sync_frees`].
     pub fn has_frees(&self) -> bool {
-        Bpobj::open(&self.meta, self.free_bpobj).is_ok_and(|list| !list.is_empty())
+        self.bptree.load(Ordering::Relaxed) != 0 || Bpobj::open(&self.meta, self.free_bpobj).is_ok_and(|list| !list.is_empty())
     }
 
     /// Sets the name of the root dataset, after the pool was imported under another name.

@@ -60,6 +60,7 @@ impl DslPool {
         });
         let count = count.map_err(fatal)?;
         self.free_dir.charge(dd_used::HEAD, -freed, &tx).map_err(fatal)?;
-        Ok(count)
+        let more = self.bptree_drain(blocks_max.saturating_sub(count), &tx).map_err(fatal)?;
+        Ok(count + more)
     }
 }

@@ -7,7 +7,7 @@ mod naming;
 mod properties;
 
 use crate::pool::{CreateDataset, Mos};
-use crate::traverse::Traverse;
+use crate::traverse::Walk;
 use crate::{DslError, DslPool, HistoryEvent, PoolServices, PoolSpace, features};
 use dmu::testing::MemBlockIo;
 use dmu::{NewObject, Objset, ObjsetProps, SyncError, Tx, TxgConfig, TxgManager, TxgSync};
@@ -163,13 +163,13 @@ impl TestPool {
     fn reachable(&self, object: u64, root: &BlockPtr) -> BTreeMap<u64, u64> {
         let mut blocks = BTreeMap::new();
         let io: Arc<dyn dmu::BlockIo> = Arc::new(self.io.clone());
-        Traverse::run(&*io, object, root, 0, &mut |bp| {
+        let visit = &mut |bp: &BlockPtr| {
             if !bp.is_embedded() {
                 blocks.insert(bp.dva(0).offset, bp.asize());
             }
             Ok(())
-        })
-        .expect("walks");
+        };
+        Walk::all(&*io, object, root, 0).run(visit).expect("walks");
         blocks
     }
 
