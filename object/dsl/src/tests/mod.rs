@@ -191,7 +191,8 @@ impl TestPool {
         let data: u64 = blocks.values().flat_map(|blocks| blocks.iter()).collect::<BTreeMap<_, _>>().values().copied().sum();
         let root = self.dsl.find_dir("tank").expect("exists").phys();
         assert_eq!(root.dd_used_bytes, data + mos.values().sum::<u64>(), "the root directory counts every block once");
-        assert_eq!(self.dsl.freeing_bytes(), 0);
+        let free = self.dsl.find_dir("tank/$FREE").expect("exists").phys();
+        assert_eq!((free.dd_used_bytes, free.dd_compressed_bytes, free.dd_uncompressed_bytes), (0, 0, 0), "all is freed");
     }
 
     /// Unique is what neither the previous snapshot nor the next one (or the head) has; clones don't count.
