@@ -1,4 +1,4 @@
-//! `zfs get`.
+//! `zfs get`: properties of datasets with their sources, as a table or JSON.
 
 use crate::{args, columns, list};
 use cli::table::{Align, Table};

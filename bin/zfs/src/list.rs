@@ -1,4 +1,4 @@
-//! `zfs list`.
+//! `zfs list`: datasets in columns, sorted, or as JSON.
 
 use crate::{args, columns};
 use cli::table::{Align, Table};

@@ -1,4 +1,4 @@
-//! `zpool get`.
+//! `zpool get`: properties of pools with their sources, as a table or JSON.
 
 use crate::{args, list};
 use cli::table::{Align, Table};

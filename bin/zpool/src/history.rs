@@ -1,4 +1,4 @@
-//! `zpool history`.
+//! `zpool history`: the commands that changed pools, oldest first.
 
 use crate::args;
 use cli::{Client, time};

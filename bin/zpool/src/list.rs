@@ -1,4 +1,4 @@
-//! `zpool list`.
+//! `zpool list`: pools with their space and health, their vdevs with `-v`.
 
 use crate::args;
 use cli::table::{Align, Table};

@@ -1,4 +1,4 @@
-//! Requests and reports about pools.
+//! Requests and reports about pools, their vdevs, scans and history.
 
 use crate::Property;
 use serde::{Deserialize, Serialize};
