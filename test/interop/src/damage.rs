@@ -50,6 +50,14 @@ pub fn damage(folder: &Path, count: usize, from_end: bool, how: Damage) -> Resul
     Ok(())
 }
 
+/// Puts devices that [`damage`] took away back as they were.
+pub fn bring_back(from: &Path, to: &Path, count: usize) -> Result<(), Failure> {
+    for file in driver::vdev_files(from)?.iter().take(count) {
+        std::fs::copy(file, to.join(file.file_name().unwrap_or_default()))?;
+    }
+    Ok(())
+}
+
 fn noise(path: &Path) -> Result<(), Failure> {
     let file = File::options().write(true).open(path)?;
     let end = file.metadata()?.len().saturating_sub(BACK_BYTES);

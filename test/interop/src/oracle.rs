@@ -116,17 +116,29 @@ impl Oracle {
 
     /// The real engine imports the pool read-write, scrubs it and finds no error; its manifest.
     pub fn check(&self, folder: &Path, pool: &str) -> Result<Option<Lines>, Failure> {
-        let Some(zpfix) = &self.zpfix else { return Ok(None) };
-        let said = run(Command::new(zpfix).args(["check", pool]).arg(folder).args(["--rw", "--scrub"]), ZPFIX_SECONDS)?;
-        let line = |start: &str| said.text.lines().find(|line| line.starts_with(start));
-        let scrubbed = line("# scrub").is_some_and(|line| line.contains("repaired=0 ") && line.ends_with("errors=0"));
-        let counters = line("# vdev errors:").is_some_and(|line| line.trim_end() == "# vdev errors:");
-        let unreadable = said.text.lines().find(|line| line.starts_with('!') || line.contains("cannot own"));
-        if said.code != Some(0) || !scrubbed || !counters || unreadable.is_some() {
-            let what = unreadable.or(line("# scrub")).unwrap_or_default();
-            return Err(format!("zpfix check --rw --scrub ended with {:?}: {what}\n      {}", said.code, tail(&said.text)).into());
+        let Some(text) = self.checked(folder, pool, &["--rw", "--scrub"])? else { return Ok(None) };
+        let line = |start: &str| text.lines().find(|line| line.starts_with(start)).unwrap_or_default();
+        let scrubbed = line("# scrub").contains("repaired=0 ") && line("# scrub").ends_with("errors=0");
+        if !scrubbed || line("# vdev errors:").trim_end() != "# vdev errors:" {
+            return Err(format!("the real engine's scrub: {}\n      {}", line("# scrub"), line("# vdev errors:")).into());
         }
-        Ok(Some(manifest::parse(&said.text)))
+        Ok(Some(manifest::parse(&text)))
+    }
+
+    /// The real engine imports the pool read-write and brings devices that were away up to date; its manifest.
+    pub fn resilver(&self, folder: &Path, pool: &str) -> Result<Option<Lines>, Failure> {
+        Ok(self.checked(folder, pool, &["--rw"])?.map(|text| manifest::parse(&text)))
+    }
+
+    fn checked(&self, folder: &Path, pool: &str, how: &[&str]) -> Result<Option<String>, Failure> {
+        let Some(zpfix) = &self.zpfix else { return Ok(None) };
+        let said = run(Command::new(zpfix).args(["check", pool]).arg(folder).args(how), ZPFIX_SECONDS)?;
+        let unreadable = said.text.lines().find(|line| line.starts_with('!') || line.contains("cannot own"));
+        if said.code != Some(0) || unreadable.is_some() {
+            let what = unreadable.unwrap_or_default();
+            return Err(format!("zpfix check {how:?} ended with {:?}: {what}\n      {}", said.code, tail(&said.text)).into());
+        }
+        Ok(Some(said.text))
     }
 }
 

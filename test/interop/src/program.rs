@@ -41,7 +41,7 @@ pub struct Program<'a> {
 }
 
 fn checksums(every: bool) -> &'static [&'static str] {
-    if every { &["off", "on", "fletcher2", "fletcher4", "sha256", "sha512", "noparity"] } else { &["off", "fletcher2", "sha256"] }
+    if every { &["off", "on", "fletcher2", "fletcher4", "sha256", "sha512"] } else { &["off", "fletcher2", "sha256"] }
 }
 
 fn compressions(every: bool) -> &'static [&'static str] {

@@ -1,6 +1,6 @@
 //! `read`: pools made by the real engine, listed, survived with damage, written to and handed back; and pools refused.
 
-use crate::damage::{Damage, copy_pool, damage};
+use crate::damage::{Damage, bring_back, copy_pool, damage};
 use crate::driver::{self, ImportError};
 use crate::manifest::{self, Lines};
 use crate::oracle::Oracle;
@@ -49,6 +49,9 @@ const FIXTURES: [Fixture; 25] = [
     fixture("degraded", 1, false),
     fixture("unlinked", 0, true),
 ];
+
+/// Fixtures of the quick subset that are also healed, and written to while devices are away.
+const HEALED_QUICKLY: [&str; 1] = ["raidz2"];
 
 /// A fixture that this release can't write, or can't open.
 struct Refusal {
@@ -130,7 +133,7 @@ pub fn run(oracle: &Oracle, root: &Path, wanted: &Wanted, table: &mut Table) {
     if oracle.has_zpfix() {
         let bench = Bench { exec: driver::executor(), oracle, made: base.join("made"), work: base.join("work") };
         for fixture in FIXTURES.iter().filter(|fixture| wanted.includes(fixture.name, fixture.quick)) {
-            bench.fixture(fixture, wanted.all, table);
+            bench.fixture(fixture, wanted, table);
         }
         for refusal in REFUSALS.iter().filter(|refusal| wanted.includes(refusal.name, refusal.quick)) {
             table.check(&format!("read {} (refused)", refusal.name), || bench.refusal(refusal));
@@ -159,7 +162,8 @@ impl Bench<'_> {
         Ok(manifest::parse(&String::from_utf8_lossy(&text)))
     }
 
-    fn fixture(&self, fixture: &Fixture, all: bool, table: &mut Table) {
+    fn fixture(&self, fixture: &Fixture, wanted: &Wanted, table: &mut Table) {
+        let (all, by_name) = (wanted.all, !wanted.names.is_empty());
         let name = fixture.name;
         let pool = format!("fx_{name}");
         let Some(expected) = table.check(&format!("read {name}"), || {
@@ -180,6 +184,12 @@ impl Bench<'_> {
             }
         }
         table.check(&format!("read {name}, then written by us"), || self.written(&pool));
+        let heals = fixture.parity > 0 && (all || HEALED_QUICKLY.contains(&name) || by_name);
+        if heals {
+            let count = fixture.parity;
+            table.check(&format!("read {name}, {count} noise, healed by our scrub"), || self.healed(&pool, &expected, count));
+            table.check(&format!("read {name}, written with {count} missing"), || self.written_degraded(&pool, count));
+        }
     }
 
     fn list(&self, folder: &Path, pool: &str, expected: &Lines) -> Result<(), Failure> {
@@ -209,6 +219,56 @@ impl Bench<'_> {
         }
         self.list(&self.work, name, &ours).map_err(|error| format!("after the real engine had it: {error}"))?;
         Ok(())
+    }
+
+    /// Our scrub repairs devices full of noise; the real engine's finds nothing left to repair.
+    fn healed(&self, name: &str, expected: &Lines, count: usize) -> Result<(), Failure> {
+        copy_pool(&self.made, &self.work)?;
+        damage(&self.work, count, true, Damage::Noise)?;
+        let pool = driver::import(&self.exec, &self.work, name, false)?;
+        pool.scrub_start()?;
+        pool.scrub_wait()?;
+        let status = pool.scan_status().ok_or("no scrub")?;
+        pool.export()?;
+        if status.errors != 0 || status.repaired == 0 {
+            return Err(format!("our scrub: {} errors, {} bytes repaired", status.errors, status.repaired).into());
+        }
+        self.oracle.zdb_clean(&self.work, name)?;
+        match self.oracle.check(&self.work, name)? {
+            Some(theirs) => manifest::compare("the real engine's", expected, &theirs),
+            None => Ok(()),
+        }
+    }
+
+    /// We write while devices are away. The pool is clean without them; when they come back, stale, the real engine knows what
+    /// they missed.
+    fn written_degraded(&self, name: &str, count: usize) -> Result<(), Failure> {
+        // The configuration remembers where the missing devices were: there must be nothing at that place any more.
+        let (born, aside) = (self.made.with_extension("born"), self.made.with_extension("aside"));
+        for folder in [&born, &aside] {
+            let _ = std::fs::remove_dir_all(folder);
+        }
+        self.oracle.make(name.trim_start_matches("fx_"), &born)?;
+        std::fs::rename(&born, &aside)?;
+        copy_pool(&aside, &self.work)?;
+        damage(&self.work, count, false, Damage::Missing)?;
+        let pool = driver::import(&self.exec, &self.work, name, false)?;
+        touch::touch(&pool)?;
+        let ours = manifest::of_pool(&pool)?;
+        pool.export()?;
+        self.oracle.zdb_clean(&self.work, name)?;
+        if let Some(theirs) = self.oracle.check(&self.work, name)? {
+            manifest::compare("without the devices, the real engine's", &ours, &theirs)?;
+        }
+        bring_back(&aside, &self.work, count)?;
+        self.list(&self.work, name, &ours).map_err(|error| format!("with stale devices: {error}"))?;
+        if let Some(theirs) = self.oracle.resilver(&self.work, name)? {
+            manifest::compare("with stale devices, the real engine's", &ours, &theirs)?;
+        }
+        if let Some(theirs) = self.oracle.check(&self.work, name)? {
+            manifest::compare("after its resilver, the real engine's", &ours, &theirs)?;
+        }
+        self.list(&self.work, name, &ours)
     }
 
     fn refusal(&self, refusal: &Refusal) -> Result<(), Failure> {
