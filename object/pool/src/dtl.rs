@@ -3,6 +3,7 @@
 
 use crate::PoolError;
 use crate::features::Features;
+use crate::mos_objects::check_length;
 use dmu::{NewObject, Objset, Tx};
 use ondisk::{
     BlockId, Guid, MapType, ObjectId, ObjectType, SpaceMapEncoder, SpaceMapEntries, SpaceMapEntry, SpaceMapPhys, SpaceMapRun, Txg,
@@ -23,6 +24,7 @@ pub(crate) fn load(mos: &Arc<Objset>, tree: &mut VdevTree) -> Result<(), PoolErr
         let dnode = mos.hold(leaf.dtl)?;
         let block_bytes = dnode.info()?.block_size as u64;
         let phys = SpaceMapPhys::decode_bonus(&dnode.bonus()?).map_err(|_| damaged.clone())?;
+        check_length(&dnode, phys.smp_length)?;
         let mut txgs = RangeTree::new();
         let mut position = 0;
         while position < phys.smp_length {

@@ -128,10 +128,13 @@ fn bootstrap_tree(found: &FoundPool) -> Result<VdevTree, PoolError> {
 }
 
 impl FoundPool {
-    /// Marks the leaves that no device was found for.
+    /// Marks the leaves that no device was found for, or only one that is too small.
     pub(crate) fn mark_missing(&self, tree: &mut VdevTree) {
-        for leaf in &mut tree.leaves {
-            if leaf.state.is_usable() && !self.members.iter().any(|member| member.guid == leaf.guid) {
+        let least: Vec<u64> = tree.tops.iter().map(TopVdev::min_leaf_asize).collect();
+        for leaf in tree.leaves.iter_mut().filter(|leaf| leaf.state.is_usable()) {
+            let device = self.members.iter().find(|member| member.guid == leaf.guid).map(|member| &member.device);
+            let bytes = device.and_then(|device| vdev::leaf_asize(device.size_bytes())).unwrap_or(0);
+            if bytes == 0 || bytes < least[leaf.top.0 as usize] {
                 leaf.state = vdev::LeafState::Missing;
             }
         }

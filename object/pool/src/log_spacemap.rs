@@ -5,6 +5,7 @@
 
 use crate::PoolError;
 use crate::features::{DIRECTORY, Features};
+use crate::mos_objects::check_length;
 use dmu::{Objset, Tx};
 use metaslab::Delta;
 use ondisk::{BlockId, MapType, ObjectId, SpaceMapEntries, SpaceMapEntry, SpaceMapPhys, SpaceMapRun, VdevId};
@@ -120,6 +121,7 @@ fn each_run(mos: &Arc<Objset>, object: ObjectId, mut each: impl FnMut(SpaceMapRu
     let dnode = mos.hold(object)?;
     let block_bytes = dnode.info()?.block_size as u64;
     let phys = SpaceMapPhys::decode_bonus(&dnode.bonus()?).map_err(|_| damaged())?;
+    check_length(&dnode, phys.smp_length)?;
     let mut position = 0;
     while position < phys.smp_length {
         let block = dnode.read_block(BlockId(position / block_bytes))?.to_contiguous();

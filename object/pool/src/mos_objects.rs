@@ -19,6 +19,13 @@ const FREES_BLOCK_BYTES: usize = 1 << 14;
 const BPOBJ_BONUS_BYTES: usize = 48;
 const AVZ_V2: &str = "com.klarasystems:vdev_zaps_v2";
 
+/// Refuses a length from a header that the object can't have: a damaged one would otherwise keep a reader busy for years.
+pub(crate) fn check_length(dnode: &Dnode, bytes: u64) -> Result<(), PoolError> {
+    let info = dnode.info()?;
+    let most = info.max_block.0.saturating_add(1).saturating_mul(info.block_size as u64);
+    if bytes <= most { Ok(()) } else { Err(PoolError::Object(dnode.object(), "a header that says more than there is")) }
+}
+
 /// Makes the object that holds a packed list.
 pub(crate) fn create_packed(mos: &Arc<Objset>, tx: &Tx) -> Result<ObjectId, PoolError> {
     let new = NewObject {
@@ -118,6 +125,7 @@ pub(crate) fn process_deferred_frees(mos: &Arc<Objset>, io: &dyn BlockIo, list: 
     if phys.bpo_num_subobjs != 0 {
         return Err(damaged());
     }
+    check_length(&dnode, phys.bpo_num_blkptrs.saturating_mul(BlockPtr::BYTES as u64))?;
     for index in 0..phys.bpo_num_blkptrs {
         io.free(tx.txg(), &read_pointer(&dnode, index)?);
     }

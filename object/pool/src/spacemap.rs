@@ -6,6 +6,7 @@
 
 use crate::PoolError;
 use crate::features::Features;
+use crate::mos_objects::check_length;
 use dmu::{Dnode, NewObject, Objset, Tx};
 use metaslab::{Allocator, Delta};
 use ondisk::{BlockId, MapType, ObjectId, ObjectType, SpaceMapEncoder, SpaceMapEntries, SpaceMapEntry, SpaceMapPhys, SpaceMapRun, VdevId};
@@ -173,6 +174,7 @@ impl Map {
         }
         let bonus = dnode.bonus()?;
         let phys = SpaceMapPhys::decode_bonus(&bonus).map_err(|_| PoolError::Object(object, "the header of a space map"))?;
+        check_length(&dnode, phys.smp_length)?;
         Ok(Map { object: dnode, phys, block_bytes: info.block_size, histogram: bonus.len() >= SpaceMapPhys::SIZE })
     }
 

@@ -2,6 +2,7 @@
 //! block lies in allocated space (OpenZFS: `zdb -b`).
 
 use crate::features::DIRECTORY;
+use crate::mos_objects::check_length;
 use crate::{Pool, PoolError};
 use dmu::BlockIo;
 use dsl::{DslError, Walk};
@@ -85,7 +86,7 @@ impl Pool {
         })?;
         for name in ["free_bpobj", "sync_bplist"] {
             if let Some(list) = Zap::hold(self.mos(), DIRECTORY)?.try_lookup_u64(name)? {
-                self.count_list(ObjectId(list), &mut counter)?;
+                self.count_list(ObjectId(list), true, &mut counter)?;
             }
         }
         for top in tree.tops.iter().filter(|top| top.is_concrete() && top.kind != TopKind::Hole) {
@@ -128,10 +129,11 @@ impl Pool {
     }
 
     /// The blocks that wait to be freed.
-    fn count_list(&self, list: ObjectId, counter: &mut Counter) -> Result<(), PoolError> {
+    fn count_list(&self, list: ObjectId, may_nest: bool, counter: &mut Counter) -> Result<(), PoolError> {
         let damaged = || PoolError::Object(list, "a list of block pointers");
         let dnode = self.mos().hold(list)?;
         let phys = BpobjPhys::decode_bonus(&dnode.bonus()?).map_err(|_| damaged())?;
+        check_length(&dnode, phys.bpo_num_blkptrs.saturating_mul(BlockPtr::BYTES as u64))?;
         for index in 0..phys.bpo_num_blkptrs {
             let mut raw = [0; BlockPtr::BYTES];
             dnode.read(index * BlockPtr::BYTES as u64, &mut raw)?;
@@ -141,11 +143,16 @@ impl Pool {
         if sublists.is_empty() {
             return Ok(());
         }
+        // A list within a list has no lists of its own.
         let subobjs = self.mos().hold(ObjectId(phys.bpo_subobjs))?;
+        check_length(&subobjs, sublists.end.saturating_mul(8))?;
+        if !may_nest {
+            return Err(damaged());
+        }
         for index in sublists {
             let mut raw = [0; 8];
             subobjs.read(index * 8, &mut raw)?;
-            self.count_list(ObjectId(u64::from_le_bytes(raw)), counter)?;
+            self.count_list(ObjectId(u64::from_le_bytes(raw)), false, counter)?;
         }
         Ok(())
     }

@@ -4,6 +4,8 @@ use crate::size::{ASHIFT_MAX, ASHIFT_MIN};
 use crate::{Leaf, LeafId, Node, NodeKind, TopKind, TopVdev, TreeError, VdevTree};
 use ondisk::{Guid, Txg, VdevId};
 
+/// Most metaslabs of a vdev: far above what OpenZFS makes (2¹⁷), far below what a hostile label could ask memory for.
+const METASLABS_MAX: u64 = 1 << 22;
 /// Most children that an interior node may have.
 const CHILDREN_MAX: usize = 255;
 
@@ -66,6 +68,9 @@ impl TopVdev {
         }
         if top.asize == 0 || top.asize > 1 << 62 {
             return Err(TreeError::Geometry("asize"));
+        }
+        if top.metaslab_count() > METASLABS_MAX {
+            return Err(TreeError::Geometry("number of metaslabs"));
         }
         let node = top.node.as_mut().ok_or(TreeError::Geometry("a vdev without a type"))?;
         node.id = u64::from(top.id.0);

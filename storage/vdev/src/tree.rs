@@ -184,6 +184,11 @@ impl TopVdev {
     pub fn dsize(&self, asize: u64) -> u64 {
         (asize >> 9) * self.deflate_ratio
     }
+    /// Allocatable bytes that each leaf must have for this vdev to be whole (OpenZFS: `vdev_get_min_asize`).
+    pub fn min_leaf_asize(&self) -> u64 {
+        let least = if self.ms_shift == 0 { self.asize } else { self.metaslab_count() << self.ms_shift };
+        if self.parity() == 0 { least } else { least.div_ceil(self.columns().max(1) as u64) }
+    }
     /// Number of metaslabs.
     pub fn metaslab_count(&self) -> u64 {
         if self.ms_shift == 0 { 0 } else { self.asize >> self.ms_shift }
