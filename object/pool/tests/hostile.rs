@@ -1,0 +1,133 @@
+//! Labels that lie, with right checksums: every one must end in an error or a pool, never in a panic or a hang. What the user
+//! loses when these fail: the machine, to a stick somebody found.
+use device::{BlockDevice, MemDevice};
+use dsl::CreateDataset;
+use exec::{Exec, Inline};
+use kernels::checksum::{Verifier, embed};
+use nvlist::{Encoding, NvList, Value};
+use ondisk::label::{CONFIG_BYTES, CONFIG_OFFSET, LABELS, label_offset};
+use ondisk::{Checksum, ObjsetType};
+use pool::{Host, ImportOptions, LeafSpec, Pool, PoolSpec, Runtime, TopSpec, find_pools, inspect_labels};
+use std::sync::Arc;
+use vdev::{LeafKind, TopKind};
+
+const DEVICE_BYTES: usize = 64 << 20;
+
+fn exec() -> Exec {
+    Arc::new(Inline::new(3))
+}
+
+fn pool_on(count: usize) -> Vec<Arc<MemDevice>> {
+    let devices: Vec<_> = (0..count).map(|index| Arc::new(MemDevice::new(&format!("d{index}"), DEVICE_BYTES))).collect();
+    let leaf = |device: &Arc<MemDevice>| LeafSpec { path: "d".to_string(), kind: LeafKind::File, device: device.clone() };
+    let spec = PoolSpec {
+        name: "tank".to_string(),
+        tops: vec![TopSpec { kind: TopKind::Raidz(1), leaves: devices.iter().map(leaf).collect() }],
+        ashift: None,
+        features: None,
+        comment: None,
+        host: Host::default(),
+        force: false,
+        root: CreateDataset { kind: ObjsetType::ZFS, properties: Vec::new(), init: Box::new(|_, _| Ok(())) },
+    };
+    Pool::create(&exec(), spec, &Runtime::new()).expect("made").export().expect("exported");
+    devices
+}
+
+/// Writes packed bytes as the configuration of all labels, with right checksums.
+fn plant(device: &MemDevice, packed: &[u8]) {
+    device.tamper(|bytes| {
+        for label in 0..LABELS {
+            let offset = label_offset(DEVICE_BYTES as u64, label) as usize + CONFIG_OFFSET;
+            let block = &mut bytes[offset..offset + CONFIG_BYTES];
+            block.fill(0);
+            block[..packed.len()].copy_from_slice(packed);
+            embed(Checksum::LABEL, block, Verifier::label(offset as u64)).expect("room for the trailer");
+        }
+    });
+}
+
+fn try_import(devices: &[Arc<MemDevice>]) -> bool {
+    let opened = || devices.iter().map(|device| device.clone() as Arc<dyn BlockDevice>).collect::<Vec<_>>();
+    let exec = exec();
+    for found in find_pools(&exec, opened()) {
+        let _ = found.tree();
+    }
+    inspect_labels(&exec, &opened()[0]);
+    let options = ImportOptions { read_only: true, force: true, ..ImportOptions::default() };
+    Pool::import(&exec, opened(), &options, &Runtime::new()).is_ok()
+}
+
+/// Every number of a list and of the lists below it, by a path of indices.
+fn numbers(list: &NvList, path: &mut Vec<usize>, out: &mut Vec<Vec<usize>>) {
+    for (index, (_, value)) in list.iter().enumerate() {
+        path.push(index);
+        match value {
+            Value::Uint64(_) => out.push(path.clone()),
+            Value::NvList(below) => numbers(below, path, out),
+            Value::NvListArray(lists) => {
+                for (position, below) in lists.iter().enumerate() {
+                    path.push(position);
+                    numbers(below, path, out);
+                    path.pop();
+                }
+            }
+            _ => {}
+        }
+        path.pop();
+    }
+}
+
+fn set(list: &mut NvList, path: &[usize], number: u64) {
+    let Some((_, value)) = list.iter_mut().nth(path[0]) else { return };
+    match value {
+        Value::Uint64(old) => *old = number,
+        Value::NvList(below) => set(below, &path[1..], number),
+        Value::NvListArray(lists) => set(&mut lists[path[1]], &path[2..], number),
+        _ => {}
+    }
+}
+
+#[test]
+fn every_number_of_a_label_may_lie() {
+    let devices = pool_on(3);
+    let config = inspect_labels(&exec(), &(devices[0].clone() as Arc<dyn BlockDevice>)).configs.remove(0);
+    let mut paths = Vec::new();
+    numbers(&config, &mut Vec::new(), &mut paths);
+    assert!(paths.len() > 20, "the test must reach the vdev tree");
+    for path in &paths {
+        for number in [0, 1, 2, 8, 63, 64, 255, 1 << 20, 1 << 32, 1 << 45, u64::MAX / 2, u64::MAX] {
+            let mut config = config.clone();
+            set(&mut config, path, number);
+            plant(&devices[0], &config.encode(Encoding::Xdr));
+            try_import(&devices);
+        }
+    }
+    plant(&devices[0], &config.encode(Encoding::Xdr));
+    assert!(try_import(&devices), "the true label still leads to the pool");
+}
+
+#[test]
+fn noise_in_a_label_is_survived() {
+    let devices = pool_on(3);
+    let config = inspect_labels(&exec(), &(devices[0].clone() as Arc<dyn BlockDevice>)).configs.remove(0);
+    let packed = config.encode(Encoding::Xdr);
+    let mut state = 0x1234_5678_9abc_def1u64;
+    let mut random = |limit: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state % limit as u64) as usize
+    };
+    for _ in 0..400 {
+        let mut noisy = packed.clone();
+        for _ in 0..1 + random(4) {
+            let at = random(noisy.len());
+            noisy[at] = [0, 1, 0x7f, 0xff, random(256) as u8][random(5)];
+        }
+        plant(&devices[0], &noisy);
+        try_import(&devices);
+    }
+    plant(&devices[0], &packed);
+    assert!(try_import(&devices), "the true label still leads to the pool");
+}
