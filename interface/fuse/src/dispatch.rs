@@ -342,3 +342,56 @@ fn xattr(handler: &dyn Handler, request: &Request<'_>, caller: &Caller, node: No
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Request, dispatch};
+    use crate::handler::{Caller, DirSink, Entry, FileAttr, FileHandle, Handler, NodeId, Opened, ReadRequest};
+    use crate::{Errno, Reply, abi};
+    use abd::Abd;
+    use std::time::Duration;
+
+    struct Nothing;
+
+    impl Handler for Nothing {
+        fn lookup(&self, _: &Caller, _: NodeId, _: &[u8]) -> Reply<Entry> {
+            Err(Errno::ENOENT)
+        }
+        fn getattr(&self, _: &Caller, _: NodeId, _: Option<FileHandle>) -> Reply<(FileAttr, Duration)> {
+            Ok((FileAttr::default(), Duration::ZERO))
+        }
+        fn open(&self, _: &Caller, _: NodeId, _: u32, _: bool) -> Reply<Opened> {
+            Ok(Opened::default())
+        }
+        fn read(&self, _: &Caller, _: &ReadRequest) -> Reply<Abd> {
+            Ok(Abd::default())
+        }
+        fn readdir(&self, _: &Caller, _: NodeId, _: FileHandle, _: u64, _: &mut dyn DirSink) -> Reply<()> {
+            Ok(())
+        }
+    }
+
+    /// A request that is cut short or garbled must be refused: a panic would take every mount of the process with it.
+    #[test]
+    fn garbled_requests_are_refused() {
+        let payload = Abd::zeroed(4096);
+        let mut seed = 1u64;
+        for round in 0..20_000u32 {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let length = (seed >> 40) as usize % 120;
+            let body: Vec<u8> = (0..length).map(|index| (seed >> (index % 56)) as u8).collect();
+            let header = abi::InHeader { opcode: round % 60, nodeid: seed, ..abi::InHeader::default() };
+            let request = Request { header, payload: &payload, payload_bytes: length, body: &body };
+            let mut out = Vec::new();
+            let _ = dispatch(&Nothing, &request, &mut out);
+            assert!(out.len() < 1 << 20);
+        }
+        let short = Request {
+            header: abi::InHeader { opcode: abi::op::WRITE, ..Default::default() },
+            payload: &payload,
+            payload_bytes: 0,
+            body: &[0; 39],
+        };
+        assert_eq!(dispatch(&Nothing, &short, &mut Vec::new()).map(|_| ()), Err(Errno::EINVAL));
+    }
+}

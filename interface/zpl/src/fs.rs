@@ -423,10 +423,14 @@ impl Zfs {
         Ok(())
     }
 
+    /// Frees a large file from its end, a piece per transaction. The size decides the number of pieces only as far as there
+    /// is space to free: a sparse or damaged file may claim any.
     fn free_in_pieces(&self, znode: &Znode, size: u64) -> Result<(), ZplError> {
+        let pieces = znode.dnode.info()?.used_bytes / FREE_CHUNK + 1;
+        let piece = size.div_ceil(pieces).max(FREE_CHUNK);
         let mut end = size;
-        while end > FREE_CHUNK {
-            let start = (end - 1) / FREE_CHUNK * FREE_CHUNK;
+        while end > piece {
+            let start = (end - 1) / piece * piece;
             // A file that is partly unreadable goes all the same: what is lost can only be leaked.
             let _ = znode.dnode.prepare_free(start, u64::MAX);
             let tx = self.assign_frees(TX_NAMES)?;

@@ -11,6 +11,9 @@ use dmu::Tx;
 use ondisk::ObjectId;
 use std::sync::Arc;
 
+/// A path with more directories than this has a loop: the file system is damaged.
+const DEPTH_MAX: usize = 1 << 20;
+
 /// How to treat a target that exists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RenameMode {
@@ -146,7 +149,7 @@ impl Zfs {
     fn check_no_cycle(self: &Arc<Self>, moved: &Node, directory: &Node) -> Result<(), ZplError> {
         let mut at = directory.object;
         let mut parent = ObjectId(directory.fields().parent);
-        loop {
+        for _ in 0..DEPTH_MAX {
             if at == moved.object {
                 return Err(ZplError::Invalid);
             }
@@ -156,5 +159,6 @@ impl Zfs {
             at = parent;
             parent = if at == moved.object { parent } else { ObjectId(self.node(at)?.fields().parent) };
         }
+        Err(ZplError::Corrupt)
     }
 }

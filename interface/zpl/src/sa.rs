@@ -565,3 +565,53 @@ fn create_link(objset: &Arc<Objset>, kind: ObjectType, parent: ObjectId, name: &
     Zap::hold(objset, parent)?.add_u64(name, object.0, tx)?;
     Ok(object)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{AttrInfo, MAGIC, State, TABLE, header_bytes};
+    use std::collections::HashMap;
+
+    fn state(layout: &[u16]) -> State {
+        let attrs: Vec<AttrInfo> = TABLE.iter().map(AttrInfo::of).collect();
+        let mut state = State {
+            attrs,
+            registry: None,
+            layouts_object: None,
+            layouts: HashMap::new(),
+            numbers: HashMap::new(),
+            next_layout: 2,
+            wants_registration: false,
+        };
+        state.remember(2, layout.into());
+        state
+    }
+
+    /// A damaged or hostile node must give an error, not end the daemon with every pool in it.
+    #[test]
+    fn damaged_records_are_refused() {
+        let layout = [5, 6, 4, 12, 13, 7, 11, 17, 19];
+        let state = state(&layout);
+        let mut seed = 7u64;
+        for length in 0..400 {
+            let bytes: Vec<u8> = (0..length)
+                .map(|_| {
+                    seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    (seed >> 56) as u8
+                })
+                .collect();
+            for header in [0, 8, 16, 504] {
+                if let Ok(slots) = state.place(&layout, &bytes, header) {
+                    assert!(slots.iter().all(|slot| slot.offset as usize + usize::from(slot.length) <= bytes.len()));
+                }
+            }
+        }
+        assert!(state.place(&[99], &[0; 64], 8).is_err(), "an attribute that nobody registered");
+    }
+
+    /// The header's size is what OpenZFS's assertions demand: else a debug kernel panics on our files.
+    #[test]
+    fn headers_have_the_size_that_openzfs_expects() {
+        assert_eq!([0, 1, 2, 4, 5, 6, 9].map(header_bytes), [8, 8, 16, 16, 16, 24, 24]);
+        assert_eq!(MAGIC.to_le_bytes(), [0x5A, 0x50, 0x2F, 0]);
+    }
+}
