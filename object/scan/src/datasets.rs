@@ -8,6 +8,7 @@
 use crate::ScanError;
 use dmu::{DmuError, Objset};
 use ondisk::{BlockPtr, DslDatasetPhys, ObjectId, ObjectType, Txg};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// A dataset to visit.
@@ -56,11 +57,66 @@ pub(crate) fn list(mos: &Arc<Objset>, until: Txg) -> Result<Vec<Item>, ScanError
     let mut object = ObjectId(0);
     while let Some(next) = mos.next_object(object)? {
         object = next;
-        if let Ok(Some(phys)) = record(mos, object.0) {
-            let item = Item { is_head: is_head(&phys), creation: phys.ds_creation_txg, object: object.0 };
-            if item.is_head || item.creation <= until.0 {
-                items.push(item);
-            }
+        if let Ok(Some((found, _))) = item(mos, object.0)
+            && (found.is_head || found.creation <= until.0)
+        {
+            items.push(found);
+        }
+    }
+    items.sort_unstable();
+    Ok(items)
+}
+
+/// The dataset as it is now; None when there is none of this number.
+fn item(mos: &Arc<Objset>, object: u64) -> Result<Option<(Item, DslDatasetPhys)>, ScanError> {
+    let phys = record(mos, object)?;
+    Ok(phys.map(|phys| (Item { is_head: is_head(&phys), creation: phys.ds_creation_txg, object }, phys)))
+}
+
+/// The record of a dataset on the list, unless it was destroyed.
+fn still(mos: &Arc<Objset>, listed: &Item) -> Result<Option<DslDatasetPhys>, ScanError> {
+    Ok(record(mos, listed.object)?.filter(|phys| phys.ds_creation_txg == listed.creation))
+}
+
+/// True when the dataset was not destroyed.
+pub(crate) fn exists(mos: &Arc<Objset>, listed: &Item) -> Result<bool, ScanError> {
+    Ok(still(mos, listed)?.is_some())
+}
+
+/// The txgs that the births of what is visited of a dataset lie between (OpenZFS: `scn_cur_min_txg`, `scn_cur_max_txg`).
+pub(crate) fn births(mos: &Arc<Objset>, listed: &Item, until: Txg) -> Result<(u64, u64), ScanError> {
+    let after = still(mos, listed)?.map_or(0, |phys| phys.ds_prev_snap_txg);
+    Ok((after, if listed.is_head { until.0 } else { until.0.min(listed.creation) }))
+}
+
+/// The datasets of `rest` from which the others follow: those whose previous snapshot is not among `rest` and not `current`.
+/// Each with the txg of that snapshot.
+pub(crate) fn first_of(mos: &Arc<Objset>, rest: &[Item], current: Option<u64>) -> Result<Vec<(Item, u64)>, ScanError> {
+    let mut found = Vec::with_capacity(rest.len());
+    for listed in rest {
+        if let Some(phys) = still(mos, listed)? {
+            found.push((*listed, phys.ds_prev_snap_obj, phys.ds_prev_snap_txg));
+        }
+    }
+    let there: HashSet<u64> = found.iter().map(|(listed, ..)| listed.object).chain(current).collect();
+    Ok(found.into_iter().filter(|(_, previous, _)| !there.contains(previous)).map(|(listed, _, txg)| (listed, txg)).collect())
+}
+
+/// The datasets `seeds` and all that follow from them: next snapshots, heads and clones.
+pub(crate) fn following(mos: &Arc<Objset>, seeds: &[u64]) -> Result<Vec<Item>, ScanError> {
+    let (mut todo, mut seen, mut items) = (seeds.to_vec(), HashSet::new(), Vec::new());
+    while let Some(object) = todo.pop() {
+        if !seen.insert(object) {
+            continue;
+        }
+        let Some((found, phys)) = item(mos, object)? else { continue };
+        items.push(found);
+        todo.extend(Some(phys.ds_next_snap_obj).filter(|next| *next != 0));
+        if phys.ds_next_clones_obj != 0 {
+            zap::Zap::hold(mos, ObjectId(phys.ds_next_clones_obj))?.for_each(|clone| {
+                todo.push(clone.first_integer);
+                Ok(())
+            })?;
         }
     }
     items.sort_unstable();
@@ -69,10 +125,7 @@ pub(crate) fn list(mos: &Arc<Objset>, until: Txg) -> Result<Vec<Item>, ScanError
 
 /// The dataset's root as of now; None when it is gone or has no object set. In syncing context.
 pub(crate) fn root(mos: &Arc<Objset>, item: &Item) -> Result<Option<Root>, ScanError> {
-    let Some(phys) = record(mos, item.object)? else { return Ok(None) };
-    if phys.ds_creation_txg != item.creation || phys.ds_bp.is_hole() {
-        return Ok(None);
-    }
+    let Some(phys) = still(mos, item)?.filter(|phys| !phys.ds_bp.is_hole()) else { return Ok(None) };
     Ok(Some(Root { bp: phys.ds_bp, after: Txg(phys.ds_prev_snap_txg) }))
 }
 

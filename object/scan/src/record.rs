@@ -4,11 +4,11 @@
 //! clones after it (`dsl_scan_visitds`), so a scrub begun here can go on there, and one begun there goes on here.
 
 use crate::ScanError;
-use crate::datasets::Item;
+use crate::datasets::{self, Item};
 use crate::scan::Cursor;
 use crate::walk::Position;
 use dmu::{Objset, Tx};
-use ondisk::{BookmarkPhys, DslScanPhys, ObjectId};
+use ondisk::{BookmarkPhys, DslScanPhys, ObjectId, ObjectType, Txg};
 use std::sync::Arc;
 use zap::{Value, Zap};
 
@@ -32,17 +32,94 @@ pub(crate) fn store(mos: &Arc<Objset>, phys: &DslScanPhys, tx: &Tx) -> Result<()
     Ok(Zap::hold(mos, DIRECTORY)?.update(SCAN, &Value::U64(phys.to_words().to_vec()), tx)?)
 }
 
-/// The place that a state names, in the list of all datasets. One that cannot be told is the first dataset.
-pub(crate) fn cursor(phys: &DslScanPhys, list: &[Item]) -> Cursor {
+/// What a state leaves to be visited, with the place in it. The list is empty while the MOS is visited: it is made after that.
+pub(crate) fn restore(mos: &Arc<Objset>, phys: &DslScanPhys) -> Result<(Vec<Item>, Cursor), ScanError> {
     let at = &phys.scn_bookmark;
-    let position = Position { object: at.zb_object, block: at.zb_blkid };
+    let position = match at.zb_level {
+        0 if at.zb_object <= OBJECT_END => Position { object: at.zb_object, block: at.zb_blkid },
+        _ => Position::default(),
+    };
     if at.zb_objset == 0 {
-        return Cursor { dataset: None, position };
+        return Ok((Vec::new(), Cursor { dataset: None, position }));
     }
-    match list.iter().position(|item| item.object == at.zb_objset) {
-        Some(index) => Cursor { dataset: Some(index), position },
-        None => Cursor { dataset: Some(0), position: Position::default() },
+    let mut seeds = vec![at.zb_objset];
+    if phys.scn_queue_obj != 0 {
+        Zap::hold(mos, ObjectId(phys.scn_queue_obj))?.for_each(|entry| {
+            let name = std::str::from_utf8(&entry.name).unwrap_or_default();
+            seeds.extend(u64::from_str_radix(name, 16));
+            Ok(())
+        })?;
     }
+    let mut list = datasets::following(mos, &seeds)?;
+    let current = list.iter().position(|item| item.object == at.zb_objset);
+    let position = current.map_or(Position::default(), |_| position);
+    if let Some(index) = current {
+        list[..=index].rotate_right(1);
+    }
+    Ok((list, Cursor { dataset: Some(0), position }))
+}
+
+/// The queue as it is on disk, and the dataset that it follows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Queued {
+    current: Option<Item>,
+    datasets: Vec<Item>,
+    list_length: usize,
+}
+
+impl Queued {
+    /// True when it still is what a restart needs.
+    fn is_right(&self, mos: &Arc<Objset>, current: Option<Item>, list_length: usize) -> Result<bool, ScanError> {
+        if self.current != current || self.list_length != list_length {
+            return Ok(false);
+        }
+        for item in self.datasets.iter().chain(&self.current) {
+            if !datasets::exists(mos, item)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Notes a place in the state, and brings the queue on disk up to date with it.
+pub(crate) fn set_place(
+    mos: &Arc<Objset>,
+    phys: &mut DslScanPhys,
+    cursor: &Cursor,
+    list: &[Item],
+    queued: &mut Queued,
+    tx: &Tx,
+) -> Result<(), ScanError> {
+    set_cursor(phys, cursor, list);
+    (phys.scn_cur_min_txg, phys.scn_cur_max_txg) = (phys.scn_min_txg, phys.scn_max_txg);
+    let Some(index) = cursor.dataset else { return Ok(()) };
+    let mut current = list.get(index).copied();
+    if let Some(item) = current {
+        if datasets::exists(mos, &item)? {
+            (phys.scn_cur_min_txg, phys.scn_cur_max_txg) = datasets::births(mos, &item, Txg(phys.scn_max_txg))?;
+        } else {
+            // Its blocks are the next snapshot's, which is among the rest.
+            current = None;
+            set_cursor(phys, &Cursor { dataset: Some(0), position: Position::default() }, &[]);
+        }
+    }
+    if queued.is_right(mos, current, list.len())? {
+        return Ok(());
+    }
+    let rest = &list[(index + 1).min(list.len())..];
+    let first = datasets::first_of(mos, rest, current.map(|item| item.object))?;
+    if phys.scn_queue_obj != 0 {
+        zap::destroy(mos, ObjectId(phys.scn_queue_obj), tx)?;
+    }
+    let queue = zap::create(mos, ObjectType::SCAN_QUEUE, tx)?;
+    phys.scn_queue_obj = queue.0;
+    let queue = Zap::hold(mos, queue)?;
+    for (item, txg) in &first {
+        queue.add_u64(format!("{:x}", item.object), *txg, tx)?;
+    }
+    *queued = Queued { current, datasets: first.into_iter().map(|(item, _)| item).collect(), list_length: list.len() };
+    Ok(())
 }
 
 /// Notes a place in the state.

@@ -17,7 +17,7 @@ use crate::gate::Gate;
 use crate::ports::ScanHost;
 use crate::progress::Progress;
 use crate::queue::{self, Entry};
-use crate::record;
+use crate::record::{self, Queued};
 use crate::walk::{Position, Scope, Walk};
 use crate::{Damaged, ScanError, ScanState, ScanStatus};
 use abd::Abd;
@@ -76,7 +76,9 @@ pub(crate) struct Shared {
     pub(crate) paused_since: Option<u64>,
     pub(crate) view: Option<Arc<View>>,
     /// The datasets to visit; made when the MOS was visited.
-    pub(crate) list: Vec<Item>,
+    pub(crate) list: Arc<Vec<Item>>,
+    /// The part of it that is on disk.
+    pub(crate) queued: Queued,
     pub(crate) cursor: Cursor,
     /// The last cursor at which nothing was queued, and the bytes examined there: what a restart goes on from.
     pub(crate) checkpoint: (Cursor, u64),
@@ -152,9 +154,8 @@ impl Scan {
         if shared.is_scanning() {
             frees.set_active(true);
             // Without a list the scrub begins again: it must not keep the pool from being opened.
-            if let Ok(list) = datasets::list(&mos, Txg(shared.phys.scn_max_txg)) {
-                shared.cursor = record::cursor(&shared.phys, &list);
-                shared.list = list;
+            if let Ok((list, cursor)) = record::restore(&mos, &shared.phys) {
+                (shared.list, shared.cursor) = (Arc::new(list), cursor);
             }
             shared.checkpoint = (shared.cursor, shared.phys.scn_examined);
             shared.paused_since = shared.is_paused().then(|| exec.wall_clock().0 as u64);
@@ -442,7 +443,9 @@ impl Scan {
             let done = Walk::run(self, view.generation, scope, &mut cursor.position, queue).is_ok();
             let list = if done && item.is_none() { Some(self.list_datasets(until)) } else { None };
             let mut shared = self.shared.lock();
-            shared.list = list.unwrap_or(std::mem::take(&mut shared.list));
+            if let Some(list) = list {
+                shared.list = Arc::new(list);
+            }
             if !done {
                 // A snapshot that the sync put in front of its head meanwhile goes on where the head was.
                 shared.cursor.position = cursor.position;

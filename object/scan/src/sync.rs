@@ -9,7 +9,7 @@ use crate::errlog::ErrorLog;
 use crate::record::{self, DIRECTORY};
 use crate::scan::{Cursor, Request, Scan, Shared, View};
 use crate::walk::Position;
-use crate::{ScanError, record::set_cursor};
+use crate::{ScanError, record::Queued, record::set_cursor};
 use dmu::{SyncError, Tx};
 use ondisk::{DslScanPhys, ObjectType, Txg, scan_flags, scan_func, scan_state};
 use std::collections::HashMap;
@@ -90,8 +90,9 @@ impl Scan {
         shared.repaired_base = i128::from(self.repaired_total());
         (shared.cursor, shared.checkpoint) = (Cursor::default(), (Cursor::default(), 0));
         (shared.complete, shared.paused_since, shared.phys) = (false, None, phys);
-        shared.list.clear();
+        shared.list = Arc::default();
         shared.queue.clear();
+        shared.queued = Queued::default();
         Ok(())
     }
 
@@ -179,7 +180,7 @@ impl Scan {
                 if !shared.list.contains(&snapshot)
                     && let Some(index) = shared.list.iter().position(|item| *item == head)
                 {
-                    shared.list.insert(index, snapshot);
+                    Arc::make_mut(&mut shared.list).insert(index, snapshot);
                 }
             }
         }
@@ -196,17 +197,18 @@ impl Scan {
 
     /// Writes down where a restart goes on from.
     fn store(&self, tx: &Tx) -> Result<(), ScanError> {
-        let phys = {
+        let (mut phys, cursor, list, mut queued) = {
             let mut shared = self.shared.lock();
-            let (_, _, errors) = self.progress.get();
             let (cursor, examined) = shared.checkpoint;
-            let repaired = self.repaired_since(shared.repaired_base);
-            let Shared { phys, list, .. } = &mut *shared;
-            set_cursor(phys, &cursor, list);
-            (phys.scn_examined, phys.scn_errors, phys.scn_processed) = (examined, errors, repaired);
-            phys.scn_cur_max_txg = phys.scn_max_txg;
-            phys.clone()
+            shared.phys.scn_examined = examined;
+            shared.phys.scn_errors = self.progress.get().2;
+            shared.phys.scn_processed = self.repaired_since(shared.repaired_base);
+            (shared.phys.clone(), cursor, shared.list.clone(), std::mem::take(&mut shared.queued))
         };
-        record::store(&self.mos, &phys, tx)
+        record::set_place(&self.mos, &mut phys, &cursor, &list, &mut queued, tx)?;
+        record::store(&self.mos, &phys, tx)?;
+        let mut shared = self.shared.lock();
+        (shared.phys, shared.queued) = (phys, queued);
+        Ok(())
     }
 }
