@@ -128,13 +128,10 @@ pub(crate) fn set_cursor(phys: &mut DslScanPhys, cursor: &Cursor, list: &[Item])
         None => 0,
         Some(index) => list.get(index).map_or(u64::MAX, |item| item.object),
     };
-    phys.scn_bookmark = match cursor.position {
-        // The root of the object set; for the MOS the state of a scan that has just begun.
-        Position { object: 0, block: 0 } if objset != 0 => BookmarkPhys { zb_objset: objset, zb_object: 0, zb_level: -1, zb_blkid: 0 },
-        Position { object, block } if object < OBJECT_END => {
-            BookmarkPhys { zb_objset: objset, zb_object: object, zb_level: 0, zb_blkid: block }
-        }
-        // Accounting objects are few: they are visited again.
-        _ => BookmarkPhys { zb_objset: objset, zb_object: OBJECT_END, zb_level: 0, zb_blkid: 0 },
+    // OpenZFS resumes at level 0 only; object 0 stands for the beginning, accounting objects for what is behind all others.
+    let (object, block) = match cursor.position {
+        Position { object, block } if object < OBJECT_END => (object, block),
+        _ => (OBJECT_END, 0),
     };
+    phys.scn_bookmark = BookmarkPhys { zb_objset: objset, zb_object: object, zb_level: 0, zb_blkid: block };
 }

@@ -11,7 +11,7 @@ use crate::scan::{Cursor, Request, Scan, Shared, View};
 use crate::walk::Position;
 use crate::{ScanError, record::Queued, record::set_cursor};
 use dmu::{SyncError, Tx};
-use ondisk::{DslScanPhys, ObjectType, Txg, scan_flags, scan_func, scan_state};
+use ondisk::{DdtBookmark, DslScanPhys, ObjectType, Txg, scan_flags, scan_func, scan_state};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -79,6 +79,8 @@ impl Scan {
             scn_queue_obj: zap::create(&self.mos, ObjectType::SCAN_QUEUE, tx)?.0,
             scn_max_txg: tx.txg().0,
             scn_start_time: self.now(),
+            // Blocks of the dedup table are visited where they are used: nothing of the table is left to walk.
+            scn_ddt_bookmark: DdtBookmark { ddb_class: 1, ..DdtBookmark::default() },
             scn_to_examine: self.host.allocated_bytes(),
             ..DslScanPhys::default()
         };
