@@ -172,7 +172,7 @@ pub fn properties(status: &PoolStatus, health: &str, altroot: Option<&str>, feat
     let space = &status.space;
     let text = |value: &str| Value::Text(value.to_string());
     let fixed = |name: &str, value: Value| Property { name: name.to_string(), value, source: Source::Default };
-    let percent = if space.capacity == 0 { 0 } else { space.allocated * 100 / space.capacity };
+    let percent = (space.allocated * 100).checked_div(space.capacity).unwrap_or(0);
     let ashift = status.tree.tops.first().map_or(0, |top| u64::from(top.ashift));
     let mut list = vec![
         Property::fact("size", Value::Bytes(space.capacity)),
