@@ -315,9 +315,19 @@ impl<'a> Walk<'a> {
         let bytes = kid.bp.asize();
         self.scan.gate.enter(self.scan.exec(), bytes);
         let current = self.scan.is_current(self.generation);
-        let result = if current { self.scan.cache().read(&kid.bp, &kid.at).ok() } else { None };
+        let result = if current { self.cached_or_read(kid) } else { None };
         self.scan.gate.leave(bytes);
         if current { Ok(result) } else { Err(Suspended) }
+    }
+}
+
+impl Walk<'_> {
+    /// Not a user's read: one that finds devices gone is not held until they are back, or the sync would wait for it.
+    fn cached_or_read(&self, kid: &Kid) -> Option<Abd> {
+        self.scan.cache().cached(&kid.bp).or_else(|| {
+            let physical = self.scan.zio().read_wait(scrub_read(kid.bp, kid.at)).ok()?;
+            Some(native(&kid.bp, zio::decompress(&kid.bp, &physical).ok()?))
+        })
     }
 }
 
