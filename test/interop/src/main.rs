@@ -9,6 +9,7 @@
 //! (default `/var/tmp`), `ZIRCONIA_PEER` where the sources of `zpfix` are. Without the oracles the checks that need them are
 //! skipped, and said so.
 
+mod churn;
 mod damage;
 mod driver;
 mod kernel;
@@ -18,6 +19,7 @@ mod program;
 mod read;
 mod report;
 mod shadow;
+mod storm;
 mod touch;
 mod write;
 

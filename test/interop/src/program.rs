@@ -1,17 +1,16 @@
 //! The programs that fill and change our pools: every kind of node, then random changes over many txgs, snapshots, clones of
 //! habits that users have. Everything follows from a seed, and a shadow remembers what files must hold.
 
-use crate::shadow::{Expected, KINDS, Kind, Shadow, content};
+use crate::churn::Churn;
+use crate::shadow::{Expected, Kind, Shadow, content};
 use crate::touch::{DIRECTORY, new_file, write};
 use crate::{Failure, driver, manifest};
 use exec::SplitMix;
 use pool::Pool;
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
-use zpl::{Allocate, NewNode, Node, Place, RenameMode, SetAttrs, SetMode, Zfs};
+use zpl::{Allocate, NewNode, Node, SetAttrs, SetMode, Zfs};
 
-const FILES_MAX: usize = 40;
-const FILE_BYTES_MAX: usize = 2 << 20;
 const SNAPSHOTS_KEPT: usize = 4;
 const HUGE_BYTES: u64 = 1 << 30;
 
@@ -35,7 +34,7 @@ pub struct Program<'a> {
     random: SplitMix,
     /// What it must hold.
     pub expected: Expected,
-    churned: Shadow,
+    churn: Churn,
     snapshots: Vec<String>,
     round: u64,
 }
@@ -85,7 +84,7 @@ impl<'a> Program<'a> {
             size,
             random: SplitMix::new(seed),
             expected: Expected::default(),
-            churned: Shadow::default(),
+            churn: Churn::new(seed ^ 1, ""),
             snapshots: Vec::new(),
             round: 0,
         }
@@ -203,7 +202,7 @@ impl<'a> Program<'a> {
         for _ in 0..rounds {
             self.round += 1;
             for _ in 0..6 {
-                self.step(&zfs, &root).map_err(|error| format!("round {}: {error}", self.round))?;
+                self.churn.step(&zfs, &root).map_err(|error| format!("round {}: {error}", self.round))?;
             }
             self.pool.sync()?;
             if self.round.is_multiple_of(5) {
@@ -213,14 +212,14 @@ impl<'a> Program<'a> {
         drop(root);
         zfs.sync()?;
         self.expected.forget(&name);
-        self.expected.add(&name, &self.churned);
+        self.expected.add(&name, &self.churn.shadow);
         Ok(())
     }
 
     fn turn_snapshots(&mut self, name: &str) -> Result<(), Failure> {
         let snapshot = format!("{name}@r{}", self.round);
         self.pool.dsl().snapshot(std::slice::from_ref(&snapshot), Vec::new())?;
-        self.expected.add(&snapshot, &self.churned);
+        self.expected.add(&snapshot, &self.churn.shadow);
         self.snapshots.push(snapshot);
         if self.snapshots.len() > SNAPSHOTS_KEPT {
             let index = self.random.below(self.snapshots.len());
@@ -230,75 +229,6 @@ impl<'a> Program<'a> {
         }
         Ok(())
     }
-
-    fn pick(&mut self) -> Option<String> {
-        let count = self.churned.files.len();
-        (count > 0).then(|| self.random.below(count)).and_then(|index| self.churned.files.keys().nth(index).cloned())
-    }
-
-    fn step(&mut self, zfs: &Arc<Zfs>, root: &Node) -> Result<(), Failure> {
-        let choice = self.random.below(9);
-        let picked = self.pick();
-        let (Some(path), true) = (picked, choice > 1) else { return self.add(zfs, root) };
-        let name = path[1..].to_string();
-        let mut bytes = self.churned.files.remove(&path).unwrap_or_default();
-        if choice == 2 || self.churned.files.len() >= FILES_MAX {
-            return Ok(zfs.unlink(root, name.as_bytes())?);
-        }
-        let node = zfs.lookup(root, name.as_bytes())?;
-        let at = self.random.below(bytes.len().clamp(1, FILE_BYTES_MAX));
-        let length = self.random.below(200_000);
-        match choice {
-            3 => {
-                let size = if self.random.chance(2) { at } else { bytes.len() + length };
-                zfs.truncate(&node, size as u64)?;
-                bytes.resize(size, 0);
-            }
-            4 if length > 0 => {
-                zfs.allocate(&node, at as u64, length as u64, Allocate::Punch)?;
-                let end = (at + length).min(bytes.len());
-                bytes.get_mut(at..end).unwrap_or_default().fill(0);
-            }
-            5 => {
-                let to = format!("renamed-{}-{name}", self.round);
-                let to = &to[..to.len().min(200)];
-                let (from, place) = (Place { directory: root, name: name.as_bytes() }, Place { directory: root, name: to.as_bytes() });
-                zfs.rename(from, place, RenameMode::default())?;
-                self.churned.files.remove(&format!("/{to}"));
-                self.churned.files.insert(format!("/{to}"), bytes);
-                return Ok(());
-            }
-            _ => self.put(zfs, &node, &mut bytes, if choice == 6 { bytes_end(choice, at) } else { at }, length)?,
-        }
-        self.churned.files.insert(path, bytes);
-        Ok(())
-    }
-
-    fn put(&mut self, zfs: &Zfs, node: &Node, bytes: &mut Vec<u8>, at: usize, length: usize) -> Result<(), Failure> {
-        let kind = KINDS[self.random.below(KINDS.len())];
-        let data = content(length, self.random.next_u64(), kind);
-        write(zfs, node, at as u64, &data)?;
-        if length > 0 {
-            bytes.resize(bytes.len().max(at + length), 0);
-            bytes[at..at + length].copy_from_slice(&data);
-        }
-        Ok(())
-    }
-
-    fn add(&mut self, zfs: &Arc<Zfs>, root: &Node) -> Result<(), Failure> {
-        let kind = KINDS[self.random.below(KINDS.len())];
-        let limit = [600, 20_000, 300_000, 1_000_000][self.random.below(4)];
-        let bytes = content(self.random.below(limit), self.random.next_u64(), kind);
-        let name = format!("file-{:x}", self.random.next_u64());
-        drop(new_file(zfs, root, name.as_bytes(), &bytes)?);
-        self.churned.files.insert(format!("/{name}"), bytes);
-        Ok(())
-    }
-}
-
-/// A place beyond the end now and then.
-fn bytes_end(choice: usize, at: usize) -> usize {
-    at + choice * 50_000
 }
 
 /// Data far apart, a hole punched, the end cut and grown again.

@@ -72,6 +72,10 @@ impl Expected {
         let start = format!("{dataset}/");
         self.files.retain(|path, _| !path.starts_with(&start));
     }
+    /// Forgets one file.
+    pub fn forget_file(&mut self, path: &str) {
+        self.files.remove(path);
+    }
     /// A dataset got another name.
     pub fn rename(&mut self, from: &str, to: &str) {
         let files = std::mem::take(&mut self.files);

@@ -5,7 +5,7 @@ use crate::manifest::{self, Lines};
 use crate::oracle::Oracle;
 use crate::program::{Program, Size};
 use crate::report::Table;
-use crate::{Failure, Wanted};
+use crate::{Failure, Wanted, storm};
 use exec::Exec;
 use std::path::{Path, PathBuf};
 use vdev::TopKind;
@@ -31,10 +31,32 @@ const HUGE: (&str, u32) = ("raidz2x6", 12);
 const QUICK_SIZE: Size = Size { rounds: 20, entries: 3000, every_property: false, huge: false };
 const FULL_SIZE: Size = Size { rounds: 110, entries: 100_000, every_property: true, huge: false };
 const DEVICE_BYTES: u64 = 1 << 30;
+/// Pools under stress, with their layout.
+const STRESS: [(&str, Kind, (&str, u32), bool); 5] = [
+    ("storm", Kind::Storm, ("raidz1x3", 12), true),
+    ("storm-mirror", Kind::Storm, ("mirror2", 9), false),
+    ("full", Kind::Full, ("stripe1", 12), true),
+    ("full-raidz", Kind::Full, ("raidz2x6", 9), false),
+    ("full-stripes", Kind::Full, ("stripe3", 9), false),
+];
+/// Size of the devices that are filled up.
+const FULL_DEVICE_BYTES: u64 = 96 << 20;
 /// Files that zdb copies out, per pool.
 const SAMPLES: usize = 3;
 
+/// What happens to a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// One of everything, then changes over many txgs.
+    Program,
+    /// Several threads.
+    Storm,
+    /// No space left, again and again.
+    Full,
+}
+
 struct Case<'a> {
+    kind: Kind,
     exec: Exec,
     oracle: &'a Oracle,
     folder: PathBuf,
@@ -47,20 +69,26 @@ struct Case<'a> {
 /// Runs the direction.
 pub fn run(oracle: &Oracle, wanted: &Wanted, table: &mut Table) {
     let exec = driver::executor();
+    let mut cases = Vec::new();
     for layout in LAYOUTS {
         for ashift in [9, 12] {
             let name = format!("{}a{ashift}", layout.name);
-            if !wanted.includes(&name, QUICK.contains(&(layout.name, ashift))) {
-                continue;
-            }
-            let mut size = if wanted.all { FULL_SIZE } else { QUICK_SIZE };
-            size.huge = wanted.all && HUGE == (layout.name, ashift);
-            let folder = crate::scratch().map(|base| base.join(&name));
-            let (exec, pool) = (exec.clone(), format!("ours_{name}"));
-            match folder {
-                Ok(folder) => Case { exec, oracle, folder, pool, layout, ashift, size }.run(&name, table),
-                Err(error) => drop(table.check::<()>(&name, || Err(error))),
-            }
+            cases.push((name, Kind::Program, (layout.name, ashift), QUICK.contains(&(layout.name, ashift))));
+        }
+    }
+    cases.extend(STRESS.map(|(name, kind, place, quick)| (name.to_string(), kind, place, quick)));
+    for (name, kind, (layout, ashift), quick) in cases {
+        if !wanted.includes(&name, quick) {
+            continue;
+        }
+        let mut size = if wanted.all { FULL_SIZE } else { QUICK_SIZE };
+        size.huge = wanted.all && HUGE == (layout, ashift);
+        let folder = crate::scratch().map(|base| base.join(&name));
+        let layout = LAYOUTS.into_iter().find(|known| known.name == layout);
+        let (exec, pool) = (exec.clone(), format!("ours_{name}"));
+        match (folder, layout) {
+            (Ok(folder), Some(layout)) => Case { kind, exec, oracle, folder, pool, layout, ashift, size }.run(&name, table),
+            _ => drop(table.check::<()>(&name, || Err("no folder to work in".into()))),
         }
     }
 }
@@ -90,12 +118,17 @@ impl Case<'_> {
     fn make(&self) -> Result<(Lines, crate::shadow::Expected), Failure> {
         let _ = std::fs::remove_dir_all(&self.folder);
         std::fs::create_dir_all(&self.folder)?;
-        let pool = driver::create(&self.exec, &self.folder, &self.pool, self.layout, self.ashift, DEVICE_BYTES)?;
-        let expected = {
-            let mut program = Program::new(&pool, self.size, u64::from(self.ashift));
-            program.fill()?;
-            program.churn(self.size.rounds)?;
-            program.expected
+        let device_bytes = if self.kind == Kind::Full { FULL_DEVICE_BYTES } else { DEVICE_BYTES };
+        let pool = driver::create(&self.exec, &self.folder, &self.pool, self.layout, self.ashift, device_bytes)?;
+        let expected = match self.kind {
+            Kind::Storm => storm::storm(&pool, if self.size.every_property { 2000 } else { 0 })?,
+            Kind::Full => storm::full(&pool)?,
+            Kind::Program => {
+                let mut program = Program::new(&pool, self.size, u64::from(self.ashift));
+                program.fill()?;
+                program.churn(self.size.rounds)?;
+                program.expected
+            }
         };
         let before = manifest::of_pool(&pool)?;
         pool.export()?;
