@@ -22,7 +22,7 @@ const MINOR_BITS: u32 = 20;
 const DIGEST_DIGITS: usize = 16;
 
 /// Compares the pool `kplain`, where its archive is found (`$ZIRCONIA_KERNEL_FIXTURES` or `../shared/fixtures`).
-pub fn run(base: &Path, root: &Path, table: &mut Table) {
+pub fn run(base: &Path, root: &Path, table: &Table) {
     let places = [std::env::var_os("ZIRCONIA_KERNEL_FIXTURES").map(PathBuf::from), Some(root.join("../shared/fixtures"))];
     let archives = places.into_iter().flatten().map(|folder| folder.join(format!("{POOL}.tar.zst")));
     let Some(archive) = archives.into_iter().find(|archive| archive.is_file()) else {

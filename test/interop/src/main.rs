@@ -63,10 +63,10 @@ fn main() -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let root = root.canonicalize().unwrap_or(root);
     let oracle = oracle::Oracle::find(&root);
-    let mut table = report::Table::default();
+    let table = report::Table::default();
     match verb.as_str() {
-        "write" => write::run(&oracle, &wanted, &mut table),
-        "read" => read::run(&oracle, &root, &wanted, &mut table),
+        "write" => write::run(&oracle, &wanted, &table),
+        "read" => read::run(&oracle, &root, &wanted, &table),
         _ => {
             eprintln!("usage: zirconia-interop write|read [--all] [NAME…]");
             return ExitCode::from(2);

@@ -4,6 +4,7 @@ use crate::Failure;
 use crate::manifest::{self, Lines};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 const ZDB_SECONDS: u64 = 900;
@@ -45,10 +46,11 @@ fn run(command: &mut Command, seconds: u64) -> Result<Said, Failure> {
     Ok(Said { code: status.code(), text })
 }
 
-/// A file for a program's output; pipes could fill up.
+/// A new file for a program's output; pipes could fill up.
 fn tempfile_like(program: &str) -> Result<PathBuf, Failure> {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
     let base = Path::new(program).file_name().map_or_else(|| "program".into(), |name| name.to_string_lossy().into_owned());
-    Ok(crate::scratch()?.join(format!("{base}.out")))
+    Ok(crate::scratch()?.join(format!("{base}.{}", COUNT.fetch_add(1, Ordering::Relaxed))))
 }
 
 fn on_path(program: &str) -> Option<PathBuf> {
@@ -95,7 +97,7 @@ impl Oracle {
     /// The bytes of a file as zdb finds them.
     pub fn zdb_file(&self, folder: &Path, dataset: &str, path: &str) -> Result<Option<Vec<u8>>, Failure> {
         let Some(zdb) = &self.zdb else { return Ok(None) };
-        let out = crate::scratch()?.join("zdb.copy");
+        let out = tempfile_like("copy")?;
         let _ = std::fs::remove_file(&out);
         let said = run(Command::new(zdb).args(["-e", "-p"]).arg(folder).args(["-r", dataset, path]).arg(&out), ZDB_SECONDS)?;
         let bytes = std::fs::read(&out);

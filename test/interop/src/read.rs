@@ -4,7 +4,7 @@ use crate::damage::{Damage, bring_back, copy_pool, damage};
 use crate::driver::{self, ImportError};
 use crate::manifest::{self, Lines};
 use crate::oracle::Oracle;
-use crate::report::Table;
+use crate::report::{Job, Table};
 use crate::{Failure, Wanted, kernel, touch};
 use exec::Exec;
 use std::path::{Path, PathBuf};
@@ -125,20 +125,28 @@ struct Bench<'a> {
 }
 
 /// Runs the direction.
-pub fn run(oracle: &Oracle, root: &Path, wanted: &Wanted, table: &mut Table) {
+pub fn run(oracle: &Oracle, root: &Path, wanted: &Wanted, table: &Table) {
     let Ok(base) = crate::scratch() else {
         table.check("scratch folder", || crate::scratch().map(|_| ()));
         return;
     };
+    let exec = driver::executor();
+    let bench = |name: &str| Bench { exec: exec.clone(), oracle, made: base.join(name).join("made"), work: base.join(name).join("work") };
+    let mut jobs: Vec<Job> = Vec::new();
     if oracle.has_zpfix() {
-        let bench = Bench { exec: driver::executor(), oracle, made: base.join("made"), work: base.join("work") };
         for fixture in FIXTURES.iter().filter(|fixture| wanted.includes(fixture.name, fixture.quick)) {
-            bench.fixture(fixture, wanted, table);
+            let bench = bench(fixture.name);
+            jobs.push(Box::new(move |table| bench.fixture(fixture, wanted, table)));
         }
         for refusal in REFUSALS.iter().filter(|refusal| wanted.includes(refusal.name, refusal.quick)) {
-            table.check(&format!("read {} (refused)", refusal.name), || bench.refusal(refusal));
+            let bench = bench(refusal.name);
+            jobs.push(Box::new(move |table| {
+                table.check(&format!("read {} (refused)", refusal.name), || bench.refusal(refusal));
+                bench.clean_up();
+            }));
         }
     }
+    table.run(jobs);
     if wanted.includes("kplain", false) {
         kernel::run(&base, root, table);
     }
@@ -155,6 +163,9 @@ impl Bench<'_> {
                 std::fs::read(folder.join("MANIFEST"))?
             }
             None => {
+                if let Some(folder) = self.made.parent() {
+                    std::fs::create_dir_all(folder)?;
+                }
                 self.oracle.make(name, &self.made)?;
                 std::fs::read(self.made.join("MANIFEST"))?
             }
@@ -162,7 +173,7 @@ impl Bench<'_> {
         Ok(manifest::parse(&String::from_utf8_lossy(&text)))
     }
 
-    fn fixture(&self, fixture: &Fixture, wanted: &Wanted, table: &mut Table) {
+    fn fixture(&self, fixture: &Fixture, wanted: &Wanted, table: &Table) {
         let (all, by_name) = (wanted.all, !wanted.names.is_empty());
         let name = fixture.name;
         let pool = format!("fx_{name}");
@@ -189,6 +200,13 @@ impl Bench<'_> {
             let count = fixture.parity;
             table.check(&format!("read {name}, {count} noise, healed by our scrub"), || self.healed(&pool, &expected, count));
             table.check(&format!("read {name}, written with {count} missing"), || self.written_degraded(&pool, count));
+        }
+        self.clean_up();
+    }
+
+    fn clean_up(&self) {
+        if let Some(folder) = self.made.parent() {
+            let _ = std::fs::remove_dir_all(folder);
         }
     }
 

@@ -4,7 +4,7 @@ use crate::driver::{self, Layout};
 use crate::manifest::{self, Lines};
 use crate::oracle::Oracle;
 use crate::program::{Program, Size};
-use crate::report::Table;
+use crate::report::{Job, Table};
 use crate::{Failure, Wanted, storm};
 use exec::Exec;
 use std::path::{Path, PathBuf};
@@ -67,7 +67,7 @@ struct Case<'a> {
 }
 
 /// Runs the direction.
-pub fn run(oracle: &Oracle, wanted: &Wanted, table: &mut Table) {
+pub fn run(oracle: &Oracle, wanted: &Wanted, table: &Table) {
     let exec = driver::executor();
     let mut cases = Vec::new();
     for layout in LAYOUTS {
@@ -77,6 +77,7 @@ pub fn run(oracle: &Oracle, wanted: &Wanted, table: &mut Table) {
         }
     }
     cases.extend(STRESS.map(|(name, kind, place, quick)| (name.to_string(), kind, place, quick)));
+    let mut jobs: Vec<Job> = Vec::new();
     for (name, kind, (layout, ashift), quick) in cases {
         if !wanted.includes(&name, quick) {
             continue;
@@ -86,15 +87,16 @@ pub fn run(oracle: &Oracle, wanted: &Wanted, table: &mut Table) {
         let folder = crate::scratch().map(|base| base.join(&name));
         let layout = LAYOUTS.into_iter().find(|known| known.name == layout);
         let (exec, pool) = (exec.clone(), format!("ours_{name}"));
-        match (folder, layout) {
+        jobs.push(Box::new(move |table| match (folder, layout) {
             (Ok(folder), Some(layout)) => Case { kind, exec, oracle, folder, pool, layout, ashift, size }.run(&name, table),
             _ => drop(table.check::<()>(&name, || Err("no folder to work in".into()))),
-        }
+        }));
     }
+    table.run(jobs);
 }
 
 impl Case<'_> {
-    fn run(&self, name: &str, table: &mut Table) {
+    fn run(&self, name: &str, table: &Table) {
         let made = table.check(&format!("write {name}: made, exported, read back"), || self.make());
         if let Some((lines, expected)) = made {
             table.check(&format!("write {name}: zdb finds no error, no leak"), || self.oracle.zdb_clean(&self.folder, &self.pool));
