@@ -273,7 +273,8 @@ impl Dir {
 
 fn accounted(phys: &DslDirPhys, delta: i64) -> i64 {
     let after = phys.dd_used_bytes.saturating_add_signed(delta);
-    after.max(phys.dd_reserved) as i64 - phys.dd_used_bytes.max(phys.dd_reserved) as i64
+    // Hostile numbers may differ by more than there is.
+    after.max(phys.dd_reserved).wrapping_sub(phys.dd_used_bytes.max(phys.dd_reserved)) as i64
 }
 
 fn add(phys: &mut DslDirPhys, delta: Usage) {

@@ -140,7 +140,9 @@ impl History {
 fn header(object: &Arc<Dnode>) -> Result<HistoryPhys, PoolError> {
     let damaged = PoolError::Object(object.object(), "the history's header");
     let phys = HistoryPhys::decode(&object.bonus()?).ok_or(damaged.clone())?;
-    let sound = phys.sh_pool_create_len < phys.sh_phys_max_off && phys.sh_bof <= phys.sh_eof && phys.sh_phys_max_off <= 1 << 40;
+    let ring = phys.sh_phys_max_off.checked_sub(phys.sh_pool_create_len).filter(|ring| *ring > 0);
+    let fits = ring.is_some_and(|ring| phys.sh_eof.checked_sub(phys.sh_bof).is_some_and(|used| used <= ring));
+    let sound = fits && phys.sh_phys_max_off <= 1 << 40 && phys.sh_eof <= 1 << 60;
     if sound { Ok(phys) } else { Err(damaged) }
 }
 

@@ -26,6 +26,8 @@ use zio::{FailMode, PoolView, Zio};
 
 /// Newest version without feature flags (OpenZFS: `SPA_VERSION_BEFORE_FEATURES`).
 const VERSION_BEFORE_FEATURES: u64 = 28;
+/// No pool lives to see a txg beyond this one.
+const TXG_MAX: u64 = 1 << 60;
 
 /// How the engine runs a pool.
 #[derive(Clone)]
@@ -81,6 +83,9 @@ impl Pool {
     pub fn open(exec: &Exec, found: &FoundPool, options: &ImportOptions, runtime: &Runtime) -> Result<Pool, PoolError> {
         let ub = found.best.clone().ok_or(PoolError::NoUberblock)?;
         check_version(ub.ub_version)?;
+        if ub.ub_txg > TXG_MAX {
+            return Err(PoolError::Corrupt("the uberblock's txg"));
+        }
         check_host(found, options)?;
         check_label_features(found)?;
         let mut start = Start::new(exec, found, runtime, &ub)?;

@@ -46,5 +46,5 @@ fn whole_devices_may_be_overwritten_or_cut_short() {
 
 #[test]
 fn hostile_images_end_in_an_error() {
-    all_passed(&try_hostile(&specimen(Layout::Stripe1, 3, 30).expect("made"), 1, 150));
+    all_passed(&try_hostile(&specimen(Layout::Stripe1, 1, 60).expect("made"), 1_001_250, 150));
 }
