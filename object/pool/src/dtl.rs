@@ -10,7 +10,7 @@ use ondisk::{
 };
 use range_tree::RangeTree;
 use std::sync::Arc;
-use vdev::{Leaf, VdevTree};
+use vdev::{Leaf, LeafId, VdevTree};
 
 /// Block size of new logs (OpenZFS: `zfs_vdev_dtl_sm_blksz`).
 const BLOCK_BYTES: usize = 1 << 12;
@@ -70,6 +70,41 @@ pub(crate) fn record(
         }
     }
     Ok(created)
+}
+
+/// Takes txgs up to `through` out of the logs of usable leaves for which `whole` holds; true when a leaf lost its log.
+pub(crate) fn excise(
+    mos: &Arc<Objset>,
+    features: &Features,
+    tree: &mut VdevTree,
+    (through, whole): (Txg, &dyn Fn(LeafId) -> bool),
+    tx: &Tx,
+) -> Result<bool, PoolError> {
+    let mut removed = false;
+    for (index, leaf) in tree.leaves.iter_mut().enumerate() {
+        let known = leaf.missing_txgs.iter().any(|(first, _)| *first <= through);
+        if !known || !leaf.state.is_usable() || !whole(LeafId(index as u32)) {
+            continue;
+        }
+        let mut txgs = RangeTree::new();
+        for &(first, last) in leaf.missing_txgs.iter().filter(|(_, last)| *last > through) {
+            txgs.cover(first.0.max(through.0 + 1)..last.0 + 1);
+        }
+        if !txgs.is_empty() {
+            write(mos, features, leaf, &txgs, tx)?;
+            continue;
+        }
+        if leaf.dtl.0 != 0 {
+            if mos.hold(leaf.dtl)?.info()?.bonus_len >= SpaceMapPhys::SIZE {
+                features.add(HISTOGRAM, -1, tx)?;
+            }
+            mos.free_object(leaf.dtl, tx)?;
+            leaf.dtl = ObjectId(0);
+            removed = true;
+        }
+        leaf.missing_txgs.clear();
+    }
+    Ok(removed)
 }
 
 /// Writes a leaf's log from scratch; true when it got a new object.

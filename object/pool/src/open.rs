@@ -20,6 +20,7 @@ use kstat::EventSink;
 use metaslab::Allocator;
 use ondisk::{Guid, ObjectId, Uberblock};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use vdev::{TopKind, VdevTree};
 use zap::Zap;
 use zio::{FailMode, PoolView, Zio};
@@ -233,6 +234,7 @@ impl Start {
             features: opened.features.clone(),
             allocator,
             writeable: !options.read_only,
+            scrubbed_through: AtomicU64::new(0),
         });
         let txgs = TxgManager::new(self.exec.clone(), opened.ub.txg(), runtime.txg);
         let dsl = DslPool::open(self.mos.clone(), services.clone() as Arc<dyn PoolServices>, txgs.clone())?;

@@ -70,6 +70,7 @@ pub struct PoolStatus {
 impl Drop for Pool {
     fn drop(&mut self) {
         self.zio().abandon();
+        self.scan.halt();
         self.txgs.abandon();
     }
 }

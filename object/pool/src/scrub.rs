@@ -5,8 +5,10 @@ use crate::services::Services;
 use crate::sync::{SyncHook, Syncer};
 use crate::{Pool, PoolError};
 use dmu::{SyncError, Tx, TxgManager};
+use ondisk::Txg;
 use scan::{Damaged, Scan, ScanHost, ScanParts, ScanStatus};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 const HEAD_ERRLOG: &str = "com.delphix:head_errlog";
 
@@ -25,6 +27,9 @@ impl ScanHost for Services {
     }
     fn has_head_errlog(&self) -> bool {
         self.features.is_enabled(HEAD_ERRLOG)
+    }
+    fn scrubbed(&self, through: Txg) {
+        self.scrubbed_through.fetch_max(through.0, Ordering::Relaxed);
     }
     fn log(&self, name: &str, text: &str, tx: &Tx) {
         self.log_internal(name, text, tx);

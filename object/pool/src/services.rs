@@ -10,6 +10,7 @@ use metaslab::Allocator;
 use nvlist::NvList;
 use ondisk::Compression;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 /// Share of the pool that is kept back, as a shift (OpenZFS: `spa_slop_shift`).
 const SLOP_SHIFT: u32 = 5;
@@ -26,6 +27,8 @@ pub(crate) struct Services {
     pub history: Arc<History>,
     pub allocator: Arc<Allocator>,
     pub writeable: bool,
+    /// A scrub without errors saw everything up to this txg, and the dirty time logs don't know it yet; 0 otherwise.
+    pub scrubbed_through: AtomicU64,
 }
 
 /// Bytes kept back of `usable` (OpenZFS: `spa_get_slop_space`).

@@ -19,8 +19,9 @@ use dsl::DslPool;
 use exec::{Mutex, RwLock};
 use ondisk::{BlockPtr, ObjectId, Txg, Uberblock};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use vdev::{LeafId, VdevTree};
-use zio::{Facts, FailMode, PoolView, Zio};
+use zio::{Facts, FailMode, IoKind, PoolView, Zio};
 
 /// More passes than any pool needs: something keeps changing.
 const PASSES_MAX: u32 = 64;
@@ -136,16 +137,20 @@ impl Syncer {
         Ok(())
     }
 
-    /// Writes down which leaves missed writes of which txgs (OpenZFS: `vdev_dtl_sync`).
+    /// Writes down which leaves missed writes of which txgs, and what a scrub made good (OpenZFS: `vdev_dtl_sync`,
+    /// `vdev_dtl_reassess`).
     fn sync_dtls(&self, tx: &Tx) -> Result<(), PoolError> {
         let missed = self.zio().take_missing();
-        if missed.is_empty() {
+        let through = Txg(self.services.scrubbed_through.swap(0, Ordering::Relaxed));
+        if missed.is_empty() && through.0 == 0 {
             return Ok(());
         }
         let mut tree = VdevTree::clone(&self.config.lock().tree);
-        if dtl::record(&self.mos, &self.services.features, &mut tree, &missed, tx)? {
-            self.config.lock().dirty = true;
-        }
+        // A leaf that refused writes may have refused repairs.
+        let whole = |leaf: LeafId| self.zio().leaf_stats(leaf).counts().errors[IoKind::Write as usize] == 0;
+        let excised = dtl::excise(&self.mos, &self.services.features, &mut tree, (through, &whole), tx)?;
+        let created = dtl::record(&self.mos, &self.services.features, &mut tree, &missed, tx)?;
+        self.config.lock().dirty |= excised || created;
         self.replace_tree(tree);
         Ok(())
     }

@@ -203,3 +203,33 @@ fn a_dropped_pool_stops_writing() {
     assert!(pool.verify_space().expect("readable").is_clean());
     pool.export().expect("exported");
 }
+
+#[test]
+fn a_scrub_brings_a_stale_device_up_to_date() {
+    for layout in [(TopKind::Mirror, 2), (TopKind::Raidz(1), 4), (TopKind::Raidz(2), 5)] {
+        let devices = devices(layout.1);
+        Pool::create(&exec(), spec(&devices, &[layout]), &Runtime::new()).expect("created").export().expect("exported");
+        let pool = import(&devices[1..], ImportOptions::default()).expect("imported without the first device");
+        for number in 0..6 {
+            let dataset = CreateDataset { kind: ObjsetType::ZFS, properties: Vec::new(), init: Box::new(|_, _| Ok(())) };
+            pool.dsl().create_dataset(&format!("tank/fs{number}"), dataset).expect("created");
+        }
+        assert!(!pool.tree().leaves[0].missing_txgs.is_empty(), "what the device missed must be known");
+        pool.export().expect("exported");
+
+        let pool = import(&devices, ImportOptions::default()).expect("imported with the stale device");
+        assert!(!pool.tree().leaves[0].missing_txgs.is_empty());
+        pool.scrub_start().expect("started");
+        pool.scrub_wait().expect("scrubbed");
+        pool.sync().expect("synced");
+        let leaf = pool.tree().leaves[0].clone();
+        assert_eq!((leaf.missing_txgs, leaf.dtl.0), (vec![], 0), "{layout:?}");
+        pool.export().expect("exported");
+
+        let rest = if layout.0 == TopKind::Mirror { &devices[..1] } else { &devices[..layout.1 - 1] };
+        let pool = import(rest, ImportOptions { read_only: true, ..ImportOptions::default() }).expect("imported without another one");
+        assert_eq!(pool.dsl().children("tank").expect("children").len(), 6);
+        assert!(pool.verify_space().expect("readable").is_clean());
+        assert_eq!(pool.status().leaves[0].counts.checksum_errors, 0, "{layout:?}: the device still lacks blocks");
+    }
+}

@@ -135,6 +135,9 @@ impl Scan {
         set_cursor(&mut phys, &Cursor { dataset: Some(0), position: Position::default() }, &[]);
         if state == scan_state::FINISHED {
             Zap::hold(&self.mos, DIRECTORY)?.update_u64("last_scrubbed_txg", phys.scn_max_txg, tx)?;
+            if errors == 0 {
+                self.host.scrubbed(Txg(phys.scn_max_txg));
+            }
         }
         ErrorLog::new(&self.mos).rotate(tx)?;
         let name = if state == scan_state::FINISHED { "scan done" } else { "scan cancelled" };
