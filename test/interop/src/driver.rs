@@ -15,6 +15,8 @@ use zpl::{Settings, Space, SpaceSource, TxKind, Zfs, ZplError};
 /// Smallest file that can be a vdev.
 const VDEV_BYTES_MIN: u64 = 64 << 20;
 const THREADS: usize = 3;
+const SMALL_CACHE_BYTES: u64 = 4 << 20;
+const SMALL_DIRTY_BYTES: u64 = 16 << 20;
 
 /// Threads for the engine.
 pub fn executor() -> Exec {
@@ -36,6 +38,34 @@ pub struct Layout {
     pub tops: usize,
     /// Devices of each.
     pub width: usize,
+}
+
+/// A pool to make.
+#[derive(Clone, Copy, Debug)]
+pub struct NewPool<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its devices.
+    pub layout: Layout,
+    /// log2 of its sectors.
+    pub ashift: u32,
+    /// Size of a device.
+    pub device_bytes: u64,
+    /// Without feature flags, as `zpool create -d`.
+    pub no_features: bool,
+    /// With so small a cache and so little dirty data that everything goes to the devices and back.
+    pub small_memory: bool,
+}
+
+impl NewPool<'_> {
+    fn runtime(&self) -> Runtime {
+        let mut runtime = Runtime::new();
+        if self.small_memory {
+            runtime.arc_max = SMALL_CACHE_BYTES;
+            runtime.txg.dirty_data_max = SMALL_DIRTY_BYTES;
+        }
+        runtime
+    }
 }
 
 /// The vdev files of a folder, in order.
@@ -66,7 +96,8 @@ pub fn filesystem(properties: &[(&str, &str)]) -> CreateDataset {
 }
 
 /// Makes a pool on new files in `folder`.
-pub fn create(exec: &Exec, folder: &Path, name: &str, layout: Layout, ashift: u32, device_bytes: u64) -> Result<Pool, Failure> {
+pub fn create(exec: &Exec, folder: &Path, new: NewPool<'_>) -> Result<Pool, Failure> {
+    let NewPool { name, layout, ashift, device_bytes, no_features, .. } = new;
     let mut tops = Vec::new();
     for top in 0..layout.tops {
         let mut leaves = Vec::new();
@@ -82,13 +113,13 @@ pub fn create(exec: &Exec, folder: &Path, name: &str, layout: Layout, ashift: u3
         name: name.to_string(),
         tops,
         ashift: Some(ashift),
-        features: None,
+        features: no_features.then(Vec::new),
         comment: None,
         host: host(),
         force: true,
         root: filesystem(&[]),
     };
-    Ok(Pool::create(exec, spec, &Runtime::new())?)
+    Ok(Pool::create(exec, spec, &new.runtime())?)
 }
 
 /// Imports a pool from the files of `folder`.

@@ -9,6 +9,7 @@
 //! (default `/var/tmp`), `ZIRCONIA_PEER` where the sources of `zpfix` are. Without the oracles the checks that need them are
 //! skipped, and said so.
 
+mod accounting;
 mod churn;
 mod damage;
 mod driver;
@@ -29,7 +30,7 @@ use std::process::ExitCode;
 /// Anything that can go wrong; it ends up as one line of the table.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// A folder of this run for files; removed at its end.
+/// A folder of this run for files; removed at its end when everything passed.
 pub fn scratch() -> Result<PathBuf, Failure> {
     let base = std::env::var_os("ZIRCONIA_INTEROP_DIR").map_or_else(|| PathBuf::from("/var/tmp"), PathBuf::from);
     let folder = base.join(format!("zirconia-interop-{}", std::process::id()));
@@ -72,8 +73,13 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     }
+    let passed = table.finish();
     if let Ok(folder) = scratch() {
-        let _ = std::fs::remove_dir_all(folder);
+        if passed {
+            let _ = std::fs::remove_dir_all(folder);
+        } else {
+            println!("what failed is kept in {}", folder.display());
+        }
     }
-    if table.finish() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -2,7 +2,7 @@
 //!
 //! Two manifests are equal when they have the same lines; order and lines that start with `#` mean nothing.
 
-use crate::{Failure, driver};
+use crate::{Failure, accounting, driver};
 use dmu::{Dnode, Objset};
 use ondisk::{ObjectId, ObjsetType};
 use pool::Pool;
@@ -151,11 +151,15 @@ pub fn has_file_system(objset: &Arc<Objset>) -> bool {
     objset.kind() == ObjsetType::ZFS && Zap::hold(objset, ObjectId(1)).is_ok_and(|master| master.contains("ROOT").unwrap_or(false))
 }
 
-/// The manifest of everything in a pool.
+/// The manifest of everything in a pool. Of one that cannot change meanwhile the space accounting is checked, too.
 pub fn of_pool(pool: &Pool) -> Result<Lines, Failure> {
     let mut lines = Lines::new();
     for name in driver::datasets(pool)? {
         of_dataset(pool, &name, &mut lines).map_err(|error| format!("{name}: {error}"))?;
+        if !pool.is_writeable() {
+            let objset = pool.dsl().hold(&name)?.objset()?;
+            accounting::check(&objset).map_err(|error| format!("{name}: {error}"))?;
+        }
     }
     Ok(lines)
 }

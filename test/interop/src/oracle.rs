@@ -46,6 +46,21 @@ fn run(command: &mut Command, seconds: u64) -> Result<Said, Failure> {
     Ok(Said { code: status.code(), text })
 }
 
+/// Tries again when libzpool falls over its own reference counts, as it does now and then while it lets go of any pool.
+fn persist(mut attempt: impl FnMut() -> Result<Said, Failure>) -> Result<Said, Failure> {
+    const TRIES: usize = 4;
+    const KNOWN: &str = "zfs_refcount_destroy";
+    let mut said = attempt()?;
+    for _ in 1..TRIES {
+        if said.code.is_some() || !said.text.contains(KNOWN) {
+            break;
+        }
+        println!("note: libzpool aborted in {KNOWN}; tried again");
+        said = attempt()?;
+    }
+    Ok(said)
+}
+
 /// A new file for a program's output; pipes could fill up.
 fn tempfile_like(program: &str) -> Result<PathBuf, Failure> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
@@ -112,7 +127,7 @@ impl Oracle {
     pub fn make(&self, name: &str, folder: &Path) -> Result<(), Failure> {
         let zpfix = self.zpfix.as_ref().ok_or("zpfix is missing")?;
         std::fs::create_dir_all(folder)?;
-        let said = run(Command::new(zpfix).args(["make", name]).arg(folder), ZPFIX_SECONDS)?;
+        let said = persist(|| run(Command::new(zpfix).args(["make", name]).arg(folder), ZPFIX_SECONDS))?;
         if said.code == Some(0) { Ok(()) } else { Err(format!("zpfix make {name}: {}", tail(&said.text)).into()) }
     }
 
@@ -134,7 +149,7 @@ impl Oracle {
 
     fn checked(&self, folder: &Path, pool: &str, how: &[&str]) -> Result<Option<String>, Failure> {
         let Some(zpfix) = &self.zpfix else { return Ok(None) };
-        let said = run(Command::new(zpfix).args(["check", pool]).arg(folder).args(how), ZPFIX_SECONDS)?;
+        let said = persist(|| run(Command::new(zpfix).args(["check", pool]).arg(folder).args(how), ZPFIX_SECONDS))?;
         let unreadable = said.text.lines().find(|line| line.starts_with('!') || line.contains("cannot own"));
         if said.code != Some(0) || unreadable.is_some() {
             let what = unreadable.unwrap_or_default();

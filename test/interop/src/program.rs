@@ -117,7 +117,18 @@ impl<'a> Program<'a> {
         if self.size.huge {
             self.huge()?;
         }
-        self.datasets_that_go()
+        self.datasets_that_go("lz4")
+    }
+
+    /// Fills a pool without feature flags: with what every version can do.
+    pub fn fill_plain(&mut self) -> Result<(), Failure> {
+        for (checksum, compression) in [("fletcher4", "lzjb"), ("sha256", "gzip-6"), ("fletcher2", "zle"), ("off", "off")] {
+            let dataset = format!("{checksum}-{compression}");
+            self.tree(&dataset, &[("checksum", checksum), ("compression", compression)], 128 << 10)?;
+        }
+        self.tree("copies", &[("copies", "3"), ("recordsize", "8K")], 8 << 10)?;
+        self.large_directory()?;
+        self.datasets_that_go("gzip-1")
     }
 
     /// A dataset with one of everything.
@@ -180,8 +191,8 @@ impl<'a> Program<'a> {
     }
 
     /// Datasets that are made, filled, renamed, destroyed.
-    fn datasets_that_go(&mut self) -> Result<(), Failure> {
-        self.tree("gone", &[("compression", "lz4")], 128 << 10)?;
+    fn datasets_that_go(&mut self, compression: &str) -> Result<(), Failure> {
+        self.tree("gone", &[("compression", compression)], 128 << 10)?;
         self.tree("before", &[], 128 << 10)?;
         let (gone, before, after) = (self.name("gone"), self.name("before"), self.name("after"));
         let snapshot = format!("{gone}@s");

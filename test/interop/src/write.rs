@@ -1,6 +1,6 @@
 //! `write`: pools that we make and change, checked by the real engine, changed by it, and read by us again.
 
-use crate::driver::{self, Layout};
+use crate::driver::{self, Layout, NewPool};
 use crate::manifest::{self, Lines};
 use crate::oracle::Oracle;
 use crate::program::{Program, Size};
@@ -32,7 +32,9 @@ const QUICK_SIZE: Size = Size { rounds: 20, entries: 3000, every_property: false
 const FULL_SIZE: Size = Size { rounds: 110, entries: 100_000, every_property: true, huge: false };
 const DEVICE_BYTES: u64 = 1 << 30;
 /// Pools under stress, with their layout.
-const STRESS: [(&str, Kind, (&str, u32), bool); 5] = [
+const STRESS: [(&str, Kind, (&str, u32), bool); 7] = [
+    ("plain", Kind::Plain, ("mirror2", 12), true),
+    ("plain-raidz", Kind::Plain, ("raidz1x4", 9), false),
     ("storm", Kind::Storm, ("raidz1x3", 12), true),
     ("storm-mirror", Kind::Storm, ("mirror2", 9), false),
     ("full", Kind::Full, ("stripe1", 12), true),
@@ -49,6 +51,8 @@ const SAMPLES: usize = 3;
 enum Kind {
     /// One of everything, then changes over many txgs.
     Program,
+    /// The same on a pool without feature flags.
+    Plain,
     /// Several threads.
     Storm,
     /// No space left, again and again.
@@ -97,17 +101,21 @@ pub fn run(oracle: &Oracle, wanted: &Wanted, table: &Table) {
 
 impl Case<'_> {
     fn run(&self, name: &str, table: &Table) {
-        let made = table.check(&format!("write {name}: made, exported, read back"), || self.make());
-        if let Some((lines, expected)) = made {
-            table.check(&format!("write {name}: zdb finds no error, no leak"), || self.oracle.zdb_clean(&self.folder, &self.pool));
-            table.check(&format!("write {name}: zdb copies files out"), || self.samples(&lines));
-            table.check(&format!("write {name}: real engine scrubs, lists"), || match self.oracle.check(&self.folder, &self.pool)? {
-                Some(theirs) => manifest::compare("the real engine's", &lines, &theirs),
-                None => Ok(()),
-            });
-            table.check(&format!("write {name}: read and written again"), || self.again(&lines, &expected));
+        if self.checks(name, table).is_some() {
+            let _ = std::fs::remove_dir_all(&self.folder);
         }
-        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+
+    /// One check after another until one fails; the pool is then left as it is.
+    fn checks(&self, name: &str, table: &Table) -> Option<()> {
+        let (lines, expected) = table.check(&format!("write {name}: made, exported, read back"), || self.make())?;
+        table.check(&format!("write {name}: zdb finds no error, no leak"), || self.oracle.zdb_clean(&self.folder, &self.pool))?;
+        table.check(&format!("write {name}: zdb copies files out"), || self.samples(&lines))?;
+        table.check(&format!("write {name}: real engine scrubs, lists"), || match self.oracle.check(&self.folder, &self.pool)? {
+            Some(theirs) => manifest::compare("the real engine's", &lines, &theirs),
+            None => Ok(()),
+        })?;
+        table.check(&format!("write {name}: read and written again"), || self.again(&lines, &expected))
     }
 
     fn list(&self) -> Result<Lines, Failure> {
@@ -121,13 +129,19 @@ impl Case<'_> {
         let _ = std::fs::remove_dir_all(&self.folder);
         std::fs::create_dir_all(&self.folder)?;
         let device_bytes = if self.kind == Kind::Full { FULL_DEVICE_BYTES } else { DEVICE_BYTES };
-        let pool = driver::create(&self.exec, &self.folder, &self.pool, self.layout, self.ashift, device_bytes)?;
+        let new =
+            NewPool { name: &self.pool, layout: self.layout, ashift: self.ashift, device_bytes, no_features: self.kind == Kind::Plain };
+        let pool = driver::create(&self.exec, &self.folder, new)?;
         let expected = match self.kind {
             Kind::Storm => storm::storm(&pool, if self.size.every_property { 2000 } else { 0 })?,
             Kind::Full => storm::full(&pool)?,
-            Kind::Program => {
+            Kind::Program | Kind::Plain => {
                 let mut program = Program::new(&pool, self.size, u64::from(self.ashift));
-                program.fill()?;
+                if new.no_features {
+                    program.fill_plain()?
+                } else {
+                    program.fill()?
+                }
                 program.churn(self.size.rounds)?;
                 program.expected
             }
