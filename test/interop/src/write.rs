@@ -129,8 +129,14 @@ impl Case<'_> {
         let _ = std::fs::remove_dir_all(&self.folder);
         std::fs::create_dir_all(&self.folder)?;
         let device_bytes = if self.kind == Kind::Full { FULL_DEVICE_BYTES } else { DEVICE_BYTES };
-        let new =
-            NewPool { name: &self.pool, layout: self.layout, ashift: self.ashift, device_bytes, no_features: self.kind == Kind::Plain };
+        let new = NewPool {
+            name: &self.pool,
+            layout: self.layout,
+            ashift: self.ashift,
+            device_bytes,
+            no_features: self.kind == Kind::Plain,
+            small_memory: self.kind == Kind::Storm,
+        };
         let pool = driver::create(&self.exec, &self.folder, new)?;
         let expected = match self.kind {
             Kind::Storm => storm::storm(&pool, if self.size.every_property { 2000 } else { 0 })?,
