@@ -11,7 +11,7 @@ export ZIRCONIA_STATE=$dir/state
 mkdir -p "$ZIRCONIA_STATE"
 eval "$("$root/target/release/zirconia" shellenv)"
 say() { printf '\n\033[1m# %s\033[0m\n' "$*"; }
-run() { printf '\033[2m$ %s\033[0m\n' "$*"; "$@"; }
+run() { printf '\033[2m$ %.200s\033[0m\n' "$*"; "$@"; }
 cleanup() {
     zirconia stop >/dev/null 2>&1 || true
     [ -n "${ZIRCONIA_DEMO_KEEP:-}" ] || rm -rf "$dir"
@@ -28,13 +28,12 @@ run zfs list
 
 say "A real source tree, and large binaries"
 run cp -a /usr/include/. "$dir/mnt/src/"
-large=$(find /usr/lib /usr/bin -xdev -type f -size +4M 2>/dev/null | head -40)
-# shellcheck disable=SC2086
-run cp -a $large "$dir/mnt/big/"
+mapfile -t large < <(find /usr/lib /usr/bin -xdev -type f -size +4M 2>/dev/null | sort)
+run cp -a "${large[@]:0:40}" "$dir/mnt/big/"
 run zfs snapshot demo/src@first
 (cd /usr/include && find . -type f -print0 | sort -z | xargs -0 sha256sum) >"$dir/expected"
 (cd "$dir/mnt/src" && sha256sum --quiet -c "$dir/expected") && echo "every file reads back as it was written: $(wc -l <"$dir/expected") files"
-run ls -l "$dir/mnt/src/.zfs/snapshot/first" | head -4
+echo "in the snapshot: $(find "$dir/mnt/src/.zfs/snapshot/first" -type f | wc -l) files"
 
 say "Scrub and status"
 run zpool scrub -w demo
