@@ -28,7 +28,7 @@ run zfs list
 
 say "A real source tree, and large binaries"
 run cp -a /usr/include/. "$dir/mnt/src/"
-mapfile -t large < <(find /usr/lib /usr/bin -xdev -type f -size +4M 2>/dev/null | sort)
+mapfile -t large < <(find /usr/bin /usr/lib/x86_64-linux-gnu -maxdepth 1 -type f -size +2M 2>/dev/null | sort)
 run cp -a "${large[@]:0:40}" "$dir/mnt/big/"
 run zfs snapshot demo/src@first
 (cd /usr/include && find . -type f -print0 | sort -z | xargs -0 sha256sum) >"$dir/expected"

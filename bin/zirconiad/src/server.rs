@@ -94,7 +94,11 @@ async fn perform(request: hyper::Request<Incoming>, control: Arc<Control>, stop:
         Err(error) => return invalid(error.to_string()),
     };
     if request == Request::Stop {
-        stop.notify_one();
+        // The answer goes out first: ending the loop ends the connections.
+        tokio::spawn(async move {
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            stop.notify_one();
+        });
         return Response::Done { remarks: Vec::new() };
     }
     let work = tokio::task::spawn_blocking(move || control.execute(&request, &caller));
