@@ -3,7 +3,7 @@
 use crate::{args, list};
 use cli::table::{Align, Table};
 use cli::{Client, find, json, show, show_source};
-use control_api::{ErrorKind, Failure, Property};
+use control_api::{ErrorKind, Failure, PoolReport, Property};
 use serde_json::{Map, json};
 
 /// Runs the verb.
@@ -19,8 +19,13 @@ pub fn run(client: &Client, arguments: &args::Get) -> Result<u8, Failure> {
     }
     let mut table = Table::new(fields.iter().map(|field| (field.to_uppercase(), Align::Left)));
     let mut pools = Map::new();
+    let mut code = 0;
     for report in &reports {
-        let wanted = select(&report.properties, &arguments.properties)?;
+        if let Some(reason) = &report.properties_unavailable {
+            eprintln!("cannot get properties of '{}': {reason}", report.name);
+            code = 1;
+        }
+        let wanted = select(report, &arguments.properties)?;
         for property in &wanted {
             table.row(fields.iter().map(|field| cell(field, &report.name, property, arguments.output.parsable)).collect());
         }
@@ -37,19 +42,24 @@ pub fn run(client: &Client, arguments: &args::Get) -> Result<u8, Failure> {
     } else {
         print!("{}", table.render(arguments.output.scripted));
     }
-    Ok(0)
+    Ok(code)
 }
 
-fn select<'a>(properties: &'a [Property], list: &str) -> Result<Vec<&'a Property>, Failure> {
+/// The wanted properties; those that cannot be read are left out (and were complained of).
+fn select<'a>(report: &'a PoolReport, list: &str) -> Result<Vec<&'a Property>, Failure> {
+    let properties = &report.properties;
     if list == "all" {
         return Ok(properties.iter().collect());
     }
-    list.split(',')
-        .map(|name| {
-            find(properties, name)
-                .ok_or_else(|| Failure::new(ErrorKind::Invalid, "bad property list", format!("invalid property '{name}'")))
-        })
-        .collect()
+    let mut wanted = Vec::new();
+    for name in list.split(',') {
+        match find(properties, name) {
+            Some(property) => wanted.push(property),
+            None if report.properties_unavailable.is_some() => {}
+            None => return Err(Failure::new(ErrorKind::Invalid, "bad property list", format!("invalid property '{name}'"))),
+        }
+    }
+    Ok(wanted)
 }
 
 fn cell(field: &str, pool: &str, property: &Property, parsable: bool) -> String {

@@ -11,7 +11,9 @@ pub fn run(client: &Client, arguments: &args::Status) -> Result<u8, Failure> {
     let mut reports = list::reports(client, arguments.pools.clone(), arguments.verbose)?;
     let any = !reports.is_empty();
     if arguments.only_unhealthy {
-        reports.retain(|report| report.state != "ONLINE" || report.status.is_some() || report.error_count > 0);
+        reports.retain(|report| {
+            report.state != "ONLINE" || report.status.is_some() || report.error_count > 0 || report.errors_unavailable.is_some()
+        });
     }
     if arguments.json {
         let pools: Map<String, Value> = reports.iter().map(|report| (report.name.clone(), as_json(report, arguments))).collect();
@@ -101,6 +103,9 @@ fn describe(report: &PoolReport, arguments: &args::Status) -> String {
 }
 
 fn error_lines(report: &PoolReport, verbose: bool) -> String {
+    if let Some(reason) = &report.errors_unavailable {
+        return format!("\nerrors: List of errors unavailable: {reason}\n");
+    }
     match (report.error_count, verbose) {
         (0, _) => "\nerrors: No known data errors\n".to_string(),
         (count, false) => format!("\nerrors: {count} data errors, use '-v' for a list\n"),
@@ -179,7 +184,10 @@ fn as_json(report: &PoolReport, arguments: &args::Status) -> Value {
     let mut root = Map::new();
     root.insert(report.vdevs.name.clone(), vdev_json(&report.vdevs, int));
     entry.insert("vdevs".into(), Value::Object(root));
-    entry.insert("error_count".into(), json::number(report.error_count, int));
+    match &report.errors_unavailable {
+        Some(reason) => entry.insert("errors_unavailable".into(), json!(reason)),
+        None => entry.insert("error_count".into(), json::number(report.error_count, int)),
+    };
     Value::Object(entry)
 }
 

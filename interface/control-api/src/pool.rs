@@ -153,8 +153,14 @@ pub struct PoolReport {
     pub error_count: u64,
     /// Damaged files, when asked for.
     pub errors: Vec<String>,
-    /// Every pool property and feature.
+    /// Why nobody knows the damaged blocks: the error log cannot be read.
+    #[serde(default)]
+    pub errors_unavailable: Option<String>,
+    /// Every pool property and feature that is known.
     pub properties: Vec<Property>,
+    /// Why the stored properties are missing: their object cannot be read.
+    #[serde(default)]
+    pub properties_unavailable: Option<String>,
 }
 
 /// A vdev with its counters.

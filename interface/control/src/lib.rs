@@ -13,6 +13,7 @@ mod open_pool;
 mod pools;
 mod report;
 mod scrub;
+mod status;
 
 pub(crate) use open_pool::OpenPool;
 

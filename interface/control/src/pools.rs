@@ -1,10 +1,10 @@
 //! `zpool …`: making, finding, importing and closing pools, and reporting on them.
 
 use crate::failure::because;
-use crate::{Control, OpenPool, datasets, devices, report};
+use crate::{Control, OpenPool, datasets, devices, report, status};
 use control_api::{
     ErrorKind, Failure, ImportCandidate, IostatReport, LabelClear, PoolClear, PoolCreate, PoolHistory, PoolHistoryReport, PoolImport,
-    PoolNames, PoolQuery, PoolReport, PoolSet, PoolTarget, PoolWait, Response, VdevSpec,
+    PoolNames, PoolQuery, PoolSet, PoolTarget, PoolWait, Response, VdevSpec,
 };
 use device::BlockDevice;
 use ondisk::Guid;
@@ -361,38 +361,8 @@ impl Control {
     }
 
     pub(crate) fn pool_query(&self, query: &PoolQuery) -> Result<Response, Failure> {
-        let reports = self.selected(&query.pools)?.iter().map(|open| self.pool_report(open, query.errors)).collect();
+        let reports = self.selected(&query.pools)?.iter().map(|open| status::pool_report(open, query.errors)).collect();
         Ok(Response::Pools(reports))
-    }
-
-    fn pool_report(&self, open: &OpenPool, errors: bool) -> PoolReport {
-        let status = open.pool().status();
-        let vdevs = report::tree(&status.name, &status.tree, Some(&status));
-        let mut state = vdevs.state.clone();
-        if status.suspended {
-            state = "SUSPENDED".to_string();
-        }
-        let (error_count, damaged) = open.errors(errors);
-        let diagnosis = diagnose(&state, &vdevs, error_count);
-        let mut properties = report::properties(&status, &state, open.altroot(), &open.pool().features());
-        // A pool whose property object cannot be read still has all the rest to show.
-        for stored in open.pool().props().unwrap_or_default() {
-            report::overlay(&mut properties, &stored);
-        }
-        PoolReport {
-            name: status.name.clone(),
-            guid: status.guid.0,
-            txg: status.txg.0,
-            status: diagnosis.map(|d| d.status.to_string()),
-            action: diagnosis.map(|d| d.action.to_string()),
-            message_id: diagnosis.map(|d| d.message_id.to_string()),
-            scan: open.scan_report(),
-            vdevs,
-            error_count,
-            errors: damaged,
-            properties,
-            state,
-        }
     }
 
     pub(crate) fn pool_set(&self, request: &PoolSet) -> Result<Response, Failure> {
@@ -543,55 +513,6 @@ fn candidate(found: &FoundPool) -> ImportCandidate {
         vdevs,
         unsupported_features: Vec::new(),
     }
-}
-
-/// What `zpool status` says of an unhealthy pool.
-#[derive(Clone, Copy)]
-struct Diagnosis {
-    message_id: &'static str,
-    status: &'static str,
-    action: &'static str,
-}
-
-fn diagnose(state: &str, vdevs: &control_api::VdevReport, error_count: u64) -> Option<Diagnosis> {
-    let has_errors = {
-        let mut rest = vec![vdevs];
-        let mut found = false;
-        while let Some(vdev) = rest.pop() {
-            found |= vdev.read_errors + vdev.write_errors + vdev.checksum_errors > 0;
-            rest.extend(&vdev.children);
-        }
-        found
-    };
-    let diagnosis = match (state, error_count, has_errors) {
-        ("SUSPENDED", ..) => Diagnosis {
-            message_id: "ZFS-8000-HC",
-            status: "One or more devices are faulted in response to IO failures.",
-            action: "Make sure the affected devices are connected, then run 'zpool clear'.",
-        },
-        (_, 1.., _) => Diagnosis {
-            message_id: "ZFS-8000-8A",
-            status: "One or more devices has experienced an error resulting in data corruption. Applications may be affected.",
-            action: "Restore the file in question if possible. Otherwise restore the entire pool from backup.",
-        },
-        ("DEGRADED", ..) => Diagnosis {
-            message_id: "ZFS-8000-2Q",
-            status: "One or more devices could not be opened. Sufficient replicas exist for the pool to continue functioning in a degraded state.",
-            action: "Attach the missing device, export the pool and import it again.",
-        },
-        ("UNAVAIL" | "FAULTED", ..) => Diagnosis {
-            message_id: "ZFS-8000-3C",
-            status: "One or more devices could not be opened. There are insufficient replicas for the pool to continue functioning.",
-            action: "Attach the missing device, export the pool and import it again.",
-        },
-        (_, _, true) => Diagnosis {
-            message_id: "ZFS-8000-9P",
-            status: "One or more devices has experienced an unrecoverable error. An attempt was made to correct the error. Applications are unaffected.",
-            action: "Determine if the device needs to be replaced, and clear the errors using 'zpool clear'.",
-        },
-        _ => return None,
-    };
-    Some(diagnosis)
 }
 
 #[cfg(test)]

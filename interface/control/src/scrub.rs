@@ -5,7 +5,7 @@ use crate::pools::pool_failure;
 use crate::{Control, OpenPool};
 use control_api::{ErrorKind, Failure, PoolScrub, Response, ScanReport, ScrubAction};
 use dmu::Objset;
-use pool::{Damaged, ScanFunction, ScanState};
+use pool::{Damaged, PoolError, ScanFunction, ScanState};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use zpl::{Settings, Zfs};
@@ -54,11 +54,14 @@ impl OpenPool {
     }
 
     /// Number of damaged objects known, and their names when wanted.
-    pub fn errors(&self, names: bool) -> (u64, Vec<String>) {
-        let Ok(damaged) = self.pool().damaged() else { return (0, Vec::new()) };
+    ///
+    /// # Errors
+    /// What keeps the error log from being read: then nobody knows how many there are.
+    pub fn errors(&self, names: bool) -> Result<(u64, Vec<String>), PoolError> {
+        let damaged = self.pool().damaged()?;
         let objects: BTreeSet<(u64, u64)> = damaged.iter().map(|block: &Damaged| (block.objset.0, block.object.0)).collect();
         let list = if names { objects.iter().map(|(objset, object)| self.name_object(*objset, *object)).collect() } else { Vec::new() };
-        (objects.len() as u64, list)
+        Ok((objects.len() as u64, list))
     }
 
     /// `pool/fs:/path`, or the numbers where there is no path.

@@ -7,7 +7,7 @@ use arc::Cache;
 use dmu::{BlockError, BlockIo, BlockWrite, WriteDone};
 use exec::{Exec, RwLock};
 use ondisk::{BlockPtr, Bookmark, Txg};
-use scan::FreeLog;
+use scan::{FreeLog, LostBlocks};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use vdev::VdevTree;
@@ -19,12 +19,13 @@ pub(crate) struct PoolIo {
     pass: AtomicU32,
     tree: RwLock<Arc<VdevTree>>,
     frees: Arc<FreeLog>,
+    lost: Arc<LostBlocks>,
 }
 
 impl PoolIo {
     pub fn new(cache: Cache) -> PoolIo {
         let tree = cache.zio().view().tree;
-        PoolIo { cache, pass: AtomicU32::new(1), tree: RwLock::new(tree), frees: Arc::default() }
+        PoolIo { cache, pass: AtomicU32::new(1), tree: RwLock::new(tree), frees: Arc::default(), lost: Arc::default() }
     }
     pub fn cache(&self) -> &Cache {
         &self.cache
@@ -32,6 +33,10 @@ impl PoolIo {
     /// Where frees are reported for a scan that runs.
     pub fn frees(&self) -> &Arc<FreeLog> {
         &self.frees
+    }
+    /// Blocks that could not be read, on their way to the error log.
+    pub fn lost_blocks(&self) -> &Arc<LostBlocks> {
+        &self.lost
     }
     /// Replaces what the pipeline knows about the vdevs.
     pub fn set_view(&self, view: PoolView) {
@@ -62,6 +67,12 @@ impl BlockIo for PoolIo {
     }
     fn read(&self, bp: &BlockPtr, bookmark: &Bookmark) -> Result<Abd, BlockError> {
         self.cache.read(bp, bookmark).map_err(block_error)
+    }
+    fn lost(&self, bp: &BlockPtr, bookmark: &Bookmark, error: BlockError) {
+        // Not a failure of the block: what is held back or not known here.
+        if !matches!(error, BlockError::Suspended | BlockError::Unsupported | BlockError::NoSpace) {
+            self.lost.note(bookmark, bp.birth());
+        }
     }
     fn cached(&self, bp: &BlockPtr) -> Option<Abd> {
         self.cache.cached(bp)

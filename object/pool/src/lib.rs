@@ -44,7 +44,7 @@ pub use find::{FoundPool, find_pools};
 pub use labelclear::{LabelReport, clear_labels, inspect_labels};
 pub use open::{ImportOptions, Runtime};
 pub use pool::{LeafStatus, Pool, PoolStatus};
-pub use props::PoolProp;
+pub use props::{PoolProp, is_stored_prop};
 pub use scan::{Damaged, ScanError, ScanFunction, ScanState, ScanStatus};
 pub use sync::SyncHook;
 pub use verify::SpaceReport;

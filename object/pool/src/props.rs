@@ -42,6 +42,11 @@ pub struct PoolProp {
     pub is_local: bool,
 }
 
+/// True for a property that [`Pool::props`] reads from the pool's property object.
+pub fn is_stored_prop(name: &str) -> bool {
+    NUMERIC.iter().any(|numeric| numeric.name == name)
+}
+
 fn props_zap(mos: &Arc<Objset>) -> Result<Option<Zap>, PoolError> {
     let object = Zap::hold(mos, DIRECTORY)?.try_lookup_u64("pool_props")?;
     Ok(match object {

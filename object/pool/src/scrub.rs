@@ -43,6 +43,7 @@ pub(crate) fn open(syncer: &Syncer, txgs: &Arc<TxgManager>) -> Result<Arc<Scan>,
         cache: syncer.io.cache().clone(),
         txgs: txgs.clone(),
         frees: syncer.io.frees().clone(),
+        lost: syncer.io.lost_blocks().clone(),
         host: syncer.services.clone(),
     })?;
     syncer.hooks.write().push(Arc::new(Hook(scan.clone())));

@@ -214,6 +214,45 @@ fn what_cannot_be_repaired_is_reported_by_name_until_a_scrub_no_longer_finds_it(
     }
 }
 
+fn read_block(pool: &Pool, name: &str, object: ObjectId, block: u64) -> bool {
+    let objset = pool.dsl().hold(name).expect("held").objset().expect("objset");
+    objset.hold(object).expect("object").read(block * BLOCK_BYTES as u64, &mut vec![0; BLOCK_BYTES]).is_ok()
+}
+
+#[test]
+fn what_an_ordinary_read_could_not_have_is_reported_until_it_is_gone_and_scrubbed() {
+    for head_errlog in [true, false] {
+        let exec: Exec = Arc::new(Inline::new(7));
+        let devices = devices(2);
+        let (pool, object) = filled(&exec, &devices, TopKind::Mirror);
+        if head_errlog {
+            let _ = pool.enable_feature("head_errlog");
+        }
+        assert_eq!(damage(&devices, &pattern(1, 17)), 2);
+        assert_eq!(damage(&devices[..1], &pattern(1, 18)), 1);
+        pool.cache().clear();
+        assert!(!read_block(&pool, "tank/fs", object, 17));
+        assert!(read_block(&pool, "tank/fs", object, 18), "healed: nothing to report");
+        let fs = ObjsetId(pool.dsl().hold("tank/fs").expect("held").object());
+        let expected = vec![Damaged { objset: fs, object, level: Level(0), block: BlockId(17) }];
+        assert_eq!(pool.damaged().expect("log"), expected, "known at once");
+        pool.sync().expect("synced");
+        assert_eq!(pool.damaged().expect("log"), expected);
+        pool.export().expect("exported");
+        let pool = import(&devices);
+        assert_eq!(pool.damaged().expect("log"), expected, "and for good");
+        assert!(!read_block(&pool, "tank/fs", object, 17));
+        pool.sync().expect("synced");
+        assert_eq!(pool.damaged().expect("log"), expected, "once");
+        pool.dsl().destroy_dataset("tank/clone").expect("destroyed");
+        pool.dsl().destroy_snapshots(&["tank/fs@0".into(), "tank/fs@1".into(), "tank/fs@2".into()], false).expect("destroyed");
+        write(&pool, "tank/fs", Some(object), 17..18, 99);
+        pool.sync().expect("synced");
+        assert_eq!(scrub(&pool).errors, 0);
+        assert_eq!(pool.damaged().expect("log"), Vec::new());
+    }
+}
+
 #[test]
 fn a_scrub_goes_on_after_a_crash_an_export_and_a_pause_and_its_counters_never_fall() {
     let exec: Exec = Arc::new(Inline::new(7));

@@ -15,6 +15,24 @@ const SCRUB: &str = "errlog_scrub";
 /// The log of the last scrub (OpenZFS: `DMU_POOL_ERRLOG_LAST`).
 const LAST: &str = "errlog_last";
 
+/// One of the logs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Which {
+    /// Of the scrub that runs; ordinary reads add to it, too.
+    Scrub,
+    /// Of the last scrub, and of what ordinary reads found since.
+    Last,
+}
+
+impl Which {
+    fn name(self) -> &'static str {
+        match self {
+            Which::Scrub => SCRUB,
+            Which::Last => LAST,
+        }
+    }
+}
+
 /// Both logs of a pool.
 pub(crate) struct ErrorLog<'a> {
     mos: &'a Arc<Objset>,
@@ -30,16 +48,16 @@ impl<'a> ErrorLog<'a> {
         Ok(object.filter(|object| *object != 0).map(ObjectId))
     }
 
-    /// Logs blocks found damaged by the scrub that runs (OpenZFS: `sync_error_list`).
-    pub(crate) fn add(&self, blocks: &[(Bookmark, Txg)], by_head: bool, tx: &Tx) -> Result<(), ScanError> {
+    /// Logs damaged blocks (OpenZFS: `sync_error_list`).
+    pub(crate) fn add(&self, which: Which, blocks: &[(Bookmark, Txg)], by_head: bool, tx: &Tx) -> Result<(), ScanError> {
         if blocks.is_empty() {
             return Ok(());
         }
-        let log = match self.log(SCRUB)? {
+        let log = match self.log(which.name())? {
             Some(log) => log,
             None => {
                 let log = zap::create(self.mos, ObjectType::ERROR_LOG, tx)?;
-                Zap::hold(self.mos, DIRECTORY)?.update_u64(SCRUB, log.0, tx)?;
+                Zap::hold(self.mos, DIRECTORY)?.update_u64(which.name(), log.0, tx)?;
                 log
             }
         };

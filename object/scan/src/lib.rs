@@ -17,6 +17,7 @@ mod errlog;
 mod error;
 mod frees;
 mod gate;
+mod lost;
 mod ports;
 mod progress;
 mod queue;
@@ -28,6 +29,7 @@ mod walk;
 
 pub use error::ScanError;
 pub use frees::FreeLog;
+pub use lost::LostBlocks;
 pub use ports::ScanHost;
 pub use scan::{Scan, ScanParts};
 pub use status::{Damaged, ScanFunction, ScanState, ScanStatus};

@@ -14,6 +14,7 @@ use crate::datasets::{self, Item, Root};
 use crate::errlog::ErrorLog;
 use crate::frees::FreeLog;
 use crate::gate::Gate;
+use crate::lost::LostBlocks;
 use crate::ports::ScanHost;
 use crate::progress::Progress;
 use crate::queue::{self, Entry};
@@ -108,6 +109,7 @@ pub struct Scan {
     pub(crate) mos: Arc<Objset>,
     pub(crate) host: Arc<dyn ScanHost>,
     pub(crate) frees: Arc<FreeLog>,
+    pub(crate) lost: Arc<LostBlocks>,
     pub(crate) gate: Gate,
     pub(crate) progress: Progress,
     /// Blocks collected before they are read.
@@ -140,6 +142,8 @@ pub struct ScanParts {
     pub txgs: Arc<TxgManager>,
     /// Where the pool reports the blocks that it frees.
     pub frees: Arc<FreeLog>,
+    /// Where the pool reports the blocks that it could not read.
+    pub lost: Arc<LostBlocks>,
     /// The pool.
     pub host: Arc<dyn ScanHost>,
 }
@@ -147,7 +151,7 @@ pub struct ScanParts {
 impl Scan {
     /// The pool's scan as its MOS tells; a scrub that was not finished goes on with [`Scan::spawn`].
     pub fn open(parts: ScanParts) -> Result<Arc<Scan>, ScanError> {
-        let ScanParts { mos, cache, txgs, frees, host } = parts;
+        let ScanParts { mos, cache, txgs, frees, lost, host } = parts;
         let phys = record::load(&mos)?;
         let exec = cache.exec().clone();
         let mut shared = Shared { phys, ..Shared::default() };
@@ -167,6 +171,7 @@ impl Scan {
             mos,
             host,
             frees,
+            lost,
             gate: Gate::new(FLIGHT_BYTES_MAX),
             progress,
             queue_max: AtomicUsize::new(QUEUE_MAX),
@@ -332,7 +337,8 @@ impl Scan {
     /// The blocks known to be damaged for good: of the scan that runs and of the last one (OpenZFS: `spa_get_errlog`).
     pub fn damaged_blocks(&self) -> Result<Vec<Damaged>, ScanError> {
         let mut blocks = ErrorLog::new(&self.mos).list()?;
-        let waiting = self.shared.lock().damaged.clone();
+        let mut waiting = self.shared.lock().damaged.clone();
+        waiting.extend(self.lost.list());
         blocks.extend(waiting.into_iter().map(|(at, _)| Damaged {
             objset: at.objset,
             object: at.object,

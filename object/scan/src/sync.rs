@@ -5,7 +5,7 @@
 //! the gate was closed again.
 
 use crate::datasets;
-use crate::errlog::ErrorLog;
+use crate::errlog::{ErrorLog, Which};
 use crate::record::{self, DIRECTORY};
 use crate::scan::{Cursor, Request, Scan, Shared, View};
 use crate::walk::Position;
@@ -25,7 +25,7 @@ impl Scan {
     pub fn sync(&self, tx: &Tx) -> Result<(), SyncError> {
         {
             let shared = self.shared.lock();
-            if shared.request.is_none() && !shared.is_scanning() && shared.damaged.is_empty() {
+            if shared.request.is_none() && !shared.is_scanning() && shared.damaged.is_empty() && self.lost.is_empty() {
                 return Ok(());
             }
         }
@@ -61,7 +61,17 @@ impl Scan {
 
     fn sync_damaged(&self, tx: &Tx) -> Result<(), ScanError> {
         let damaged = std::mem::take(&mut self.shared.lock().damaged);
-        ErrorLog::new(&self.mos).add(&damaged, self.host.has_head_errlog(), tx)
+        let (log, by_head) = (ErrorLog::new(&self.mos), self.host.has_head_errlog());
+        log.add(Which::Scrub, &damaged, by_head, tx)?;
+        let which = if self.shared.lock().is_scanning() { Which::Scrub } else { Which::Last };
+        let lost = self.lost.list();
+        // Where the log itself is damaged, the list in memory must do: losing it is no reason to stop the pool.
+        match log.add(which, &lost, by_head, tx) {
+            Ok(()) => self.lost.forget(&lost),
+            Err(ScanError::Sync(error)) => return Err(ScanError::Sync(error)),
+            Err(_) => {}
+        }
+        Ok(())
     }
 
     fn now(&self) -> u64 {

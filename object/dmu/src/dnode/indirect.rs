@@ -112,7 +112,7 @@ impl Dnode {
         if bp.is_hole() {
             return Ok(None);
         }
-        let block = self.context.env.io.read(&bp, &self.context.bookmark(self.object, level, id))?;
+        let block = self.read_pointed(tree, &bp, (level, id))?;
         if block.len() != 1 << tree.indirect_shift {
             return Err(BlockError::Corrupt);
         }

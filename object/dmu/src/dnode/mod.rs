@@ -238,7 +238,7 @@ impl Dnode {
                 }
             };
             let Some(bp) = tree.spill else { return Ok(None) };
-            match self.context.env.io.read(&bp, &self.context.bookmark(self.object, 0, SPILL_BLOCK)) {
+            match self.read_pointed(&tree, &bp, (0, SPILL_BLOCK)) {
                 Ok(data) => return Ok(Some(data)),
                 Err(error) => self.retry_if_stale(&tree, &mut tries, error)?,
             }
@@ -291,6 +291,18 @@ impl Dnode {
     pub(crate) fn retry_if_stale(&self, tree: &Tree, tries: &mut u32, error: crate::BlockError) -> Result<(), DmuError> {
         *tries += 1;
         if *tries < 8 && self.state.read().tree.generation != tree.generation { Ok(()) } else { Err(error.into()) }
+    }
+
+    /// Reads the block (level, number) that `tree` points to. A failure is reported as damage only while the tree is current:
+    /// what an older one pointed to may be another's by now.
+    pub(crate) fn read_pointed(&self, tree: &Tree, bp: &BlockPtr, at: (u8, u64)) -> Result<Abd, crate::BlockError> {
+        let io = &self.context.env.io;
+        let bookmark = self.context.bookmark(self.object, at.0, at.1);
+        io.read(bp, &bookmark).inspect_err(|&error| {
+            if self.state.read().tree.generation == tree.generation {
+                io.lost(bp, &bookmark, error);
+            }
+        })
     }
 
     pub(crate) fn drop_cached_indirects(&self, generation: u64) {

@@ -135,7 +135,7 @@ impl Dnode {
                     *run = None;
                     self.prefetch_blocks(block..last + 1);
                 }
-                io.read(&bp, &self.context.bookmark(self.object, 0, block)).map(Fetched::Clean)
+                self.read_pointed(&tree, &bp, (0, block)).map(Fetched::Clean)
             });
             match found {
                 Ok(found) => return Ok(found),

@@ -86,7 +86,8 @@ impl Objset {
     pub fn open(env: ObjsetEnv, root: BlockPtr, props: ObjsetProps) -> Result<Arc<Objset>, DmuError> {
         let context = Context::new(env, props);
         let bookmark = context.bookmark(META_DNODE_OBJECT, u8::MAX, 0);
-        let block = context.env.io.read(&root, &bookmark)?;
+        let lost = |&error: &_| context.env.io.lost(&root, &context.bookmark(META_DNODE_OBJECT, 0, 0), error);
+        let block = context.env.io.read(&root, &bookmark).inspect_err(lost)?;
         let phys = ObjsetPhys::decode(&block.to_vec()).map_err(|_| DmuError::Corrupt)?;
         let special = [&phys.userused_dnode, &phys.groupused_dnode, &phys.projectused_dnode];
         let objects = [USERUSED_OBJECT, GROUPUSED_OBJECT, PROJECTUSED_OBJECT];

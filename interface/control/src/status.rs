@@ -1,0 +1,161 @@
+//! What `zpool status` says of a pool: its picture, the diagnosis, and what cannot be known.
+
+use crate::{OpenPool, report};
+use control_api::PoolReport;
+
+/// A pool as `zpool status`, `list` and `get` show it. What cannot be read is said to be unavailable, never taken for healthy.
+pub(crate) fn pool_report(open: &OpenPool, errors: bool) -> PoolReport {
+    let status = open.pool().status();
+    let vdevs = report::tree(&status.name, &status.tree, Some(&status));
+    let mut state = vdevs.state.clone();
+    if status.suspended {
+        state = "SUSPENDED".to_string();
+    }
+    let (error_count, damaged, errors_unavailable) = match open.errors(errors) {
+        Ok((count, damaged)) => (count, damaged, None),
+        Err(error) => (0, Vec::new(), Some(error.to_string())),
+    };
+    let diagnosis = diagnose(&state, &vdevs, error_count);
+    let mut properties = report::properties(&status, &state, open.altroot(), &open.pool().features());
+    let properties_unavailable = match open.pool().props() {
+        Ok(stored) => {
+            stored.iter().for_each(|stored| report::overlay(&mut properties, stored));
+            None
+        }
+        Err(error) => {
+            properties.retain(|property| !pool::is_stored_prop(&property.name));
+            Some(error.to_string())
+        }
+    };
+    PoolReport {
+        name: status.name.clone(),
+        guid: status.guid.0,
+        txg: status.txg.0,
+        status: diagnosis.map(|d| d.status.to_string()),
+        action: diagnosis.map(|d| d.action.to_string()),
+        message_id: diagnosis.map(|d| d.message_id.to_string()),
+        scan: open.scan_report(),
+        vdevs,
+        error_count,
+        errors: damaged,
+        errors_unavailable,
+        properties,
+        properties_unavailable,
+        state,
+    }
+}
+
+/// What `zpool status` says of an unhealthy pool.
+#[derive(Clone, Copy)]
+struct Diagnosis {
+    message_id: &'static str,
+    status: &'static str,
+    action: &'static str,
+}
+
+fn diagnose(state: &str, vdevs: &control_api::VdevReport, error_count: u64) -> Option<Diagnosis> {
+    let has_errors = {
+        let mut rest = vec![vdevs];
+        let mut found = false;
+        while let Some(vdev) = rest.pop() {
+            found |= vdev.read_errors + vdev.write_errors + vdev.checksum_errors > 0;
+            rest.extend(&vdev.children);
+        }
+        found
+    };
+    let diagnosis = match (state, error_count, has_errors) {
+        ("SUSPENDED", ..) => Diagnosis {
+            message_id: "ZFS-8000-HC",
+            status: "One or more devices are faulted in response to IO failures.",
+            action: "Make sure the affected devices are connected, then run 'zpool clear'.",
+        },
+        (_, 1.., _) => Diagnosis {
+            message_id: "ZFS-8000-8A",
+            status: "One or more devices has experienced an error resulting in data corruption. Applications may be affected.",
+            action: "Restore the file in question if possible. Otherwise restore the entire pool from backup.",
+        },
+        ("DEGRADED", ..) => Diagnosis {
+            message_id: "ZFS-8000-2Q",
+            status: "One or more devices could not be opened. Sufficient replicas exist for the pool to continue functioning in a degraded state.",
+            action: "Attach the missing device, export the pool and import it again.",
+        },
+        ("UNAVAIL" | "FAULTED", ..) => Diagnosis {
+            message_id: "ZFS-8000-3C",
+            status: "One or more devices could not be opened. There are insufficient replicas for the pool to continue functioning.",
+            action: "Attach the missing device, export the pool and import it again.",
+        },
+        (_, _, true) => Diagnosis {
+            message_id: "ZFS-8000-9P",
+            status: "One or more devices has experienced an unrecoverable error. An attempt was made to correct the error. Applications are unaffected.",
+            action: "Determine if the device needs to be replaced, and clear the errors using 'zpool clear'.",
+        },
+        _ => return None,
+    };
+    Some(diagnosis)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use device::MemDevice;
+    use dsl::{CreateDataset, DslPool};
+    use exec::{Exec, Inline};
+    use ondisk::{ObjectId, ObjsetType};
+    use pool::{Host, LeafSpec, Pool, PoolSpec, TopSpec};
+    use std::sync::Arc;
+    use vdev::{LeafKind, TopKind};
+    use zap::Zap;
+
+    /// A pool in memory.
+    fn open_pool() -> OpenPool {
+        let device = Arc::new(MemDevice::new("d0", 96 << 20));
+        let leaf = LeafSpec { path: "d0".into(), kind: LeafKind::File, device };
+        let root = CreateDataset { kind: ObjsetType::OTHER, properties: Vec::new(), init: Box::new(|_, _| Ok(())) };
+        let spec = PoolSpec {
+            name: "tank".into(),
+            tops: vec![TopSpec { kind: TopKind::Leaf, leaves: vec![leaf] }],
+            ashift: None,
+            features: None,
+            comment: None,
+            host: Host { id: 1, name: "test".into() },
+            force: false,
+            root,
+        };
+        let exec: Exec = Arc::new(Inline::new(3));
+        OpenPool::new(Pool::create(&exec, spec, &pool::Runtime::new()).expect("created"), None)
+    }
+
+    /// Makes an entry of the pool's directory name an object that does not exist, as damage would.
+    fn lose(open: &OpenPool, entry: &'static str) {
+        let lose = move |dsl: &Arc<DslPool>, (), tx: &dmu::Tx| Ok(Zap::hold(dsl.mos(), ObjectId(1))?.update_u64(entry, 4_000_000, tx)?);
+        open.dsl().sync_task(|_, _| Ok(()), lose).expect("lost");
+    }
+
+    /// If this fails, a pool whose error log is lost calls itself free of errors.
+    #[test]
+    fn an_error_log_that_cannot_be_read_is_not_taken_for_an_empty_one() {
+        let open = open_pool();
+        let before = pool_report(&open, true);
+        assert_eq!((before.error_count, before.errors_unavailable), (0, None));
+        lose(&open, "errlog_last");
+        assert!(pool_report(&open, true).errors_unavailable.is_some());
+        assert!(pool_report(&open, false).errors_unavailable.is_some());
+    }
+
+    /// If this fails, a pool whose properties are lost shows defaults as if somebody had chosen them.
+    #[test]
+    fn properties_that_cannot_be_read_are_not_shown_as_defaults() {
+        let open = open_pool();
+        open.pool().set_prop("autotrim", "on").expect("set");
+        let before = pool_report(&open, false);
+        assert!(
+            before.properties.iter().any(|property| property.name == "autotrim" && property.value == control_api::Value::Text("on".into()))
+        );
+        assert_eq!(before.properties_unavailable, None);
+        lose(&open, "pool_props");
+        let after = pool_report(&open, false);
+        assert!(after.properties_unavailable.is_some());
+        assert!(!after.properties.iter().any(|property| property.name == "autotrim" || property.name == "failmode"));
+        assert!(after.properties.iter().any(|property| property.name == "size"), "what is known is still shown");
+    }
+}
