@@ -8,6 +8,7 @@
 #![expect(unsafe_code, reason = "page-aligned allocation for O_DIRECT; disjoint exclusive parts of one allocation")]
 
 use crate::slab::{self, Place};
+use crate::watch;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -52,6 +53,7 @@ impl Mapping {
             }
             // Advice only: without huge pages the memory is as good, just slower to fault in.
             let _ = madvise(start.cast(), size, Advice::LinuxHugepage);
+            watch::mapped(start.addr(), size);
             Mapping { pointer: NonNull::new_unchecked(start), size }
         }
     }
@@ -61,12 +63,14 @@ impl Mapping {
     pub(crate) fn new(size: usize) -> Mapping {
         // SAFETY: the layout has a non-zero size.
         let raw = unsafe { std::alloc::alloc_zeroed(slab::layout(size)) };
+        watch::mapped(raw.addr(), size);
         Mapping { pointer: NonNull::new(raw).expect("the interpreter has memory"), size }
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        watch::unmapping(self.pointer.as_ptr().addr());
         // SAFETY: mapped in `new` with this size; the owner of a mapping knows that no block of it is in use.
         #[cfg(not(miri))]
         unsafe {

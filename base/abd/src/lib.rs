@@ -10,6 +10,7 @@ mod slab;
 mod stats;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 use aligned::SharedRange;
 pub use parts::{AbdPart, fill_parts, io_slices_mut};
@@ -17,6 +18,7 @@ pub use slab::{set_cache_bytes_max, trim_cache};
 pub use stats::{MemoryStats, memory_stats};
 use std::io::IoSlice;
 use std::ops::Range;
+pub use watch::{MappingWatcher, watch_mappings};
 
 /// Alignment of every allocation, in bytes: one page, as O_DIRECT and DMA need.
 pub const PAGE_BYTES: usize = 4096;

@@ -8,6 +8,7 @@
 //! perhaps before `submit` returns; a read hands its destination back whatever the outcome.
 #![deny(unsafe_code)]
 
+mod buffers;
 mod error;
 mod file;
 mod io;
@@ -24,4 +25,5 @@ pub use file::FileDevice;
 pub use io::{BlockDevice, DeviceFacts, DeviceIo, DeviceOp, DeviceReply, DeviceThen};
 pub use mem::MemDevice;
 pub use open::{Engine, OpenOptions, open};
+pub use ring::{RingStats, ring_buffers_registered, ring_stats, set_ring_buffers_registered};
 pub use uring::UringDevice;

@@ -165,6 +165,28 @@ fn the_ring_behaves_like_an_array() {
     }
 }
 
+/// Memory given back to the system and mapped anew at the same address is other memory: a registration that survived would send
+/// writes from, and reads to, pages that nobody sees.
+#[test]
+fn registered_memory_may_come_and_go() {
+    let file = Scratch::new("registered", SIZE as u64);
+    let Ok(device) = file.open(Engine::Uring) else { return };
+    let exec = exec();
+    let before = crate::ring_stats();
+    for round in 0..40u64 {
+        for length in [4096, 65_536, 1 << 20, 3 << 20] {
+            let bytes = pattern(length, round);
+            device.write_at(&exec, 0, &Abd::from_slice(&bytes)).unwrap();
+            assert!(device.read_at(&exec, 0, length).unwrap().to_vec() == bytes, "{length} bytes in round {round}");
+        }
+        abd::trim_cache();
+    }
+    let after = crate::ring_stats();
+    let moved = |stats: crate::RingStats| stats.fixed_ios + stats.plain_ios;
+    assert!(moved(after) - moved(before) >= 320, "{after:?}");
+    assert!(after.fixed_ios > before.fixed_ios || after.refused_registrations > 0, "used where the limit allows: {after:?}");
+}
+
 /// A file cut short behind our back is an error, neither a hang nor zeros.
 #[test]
 fn the_end_of_a_shrunken_file_is_reported() {
