@@ -12,7 +12,7 @@ use fuse::MountOptions;
 use ondisk::ObjsetType;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use zpl::{CaseSensitivity, CreateOptions, NormFlags, Settings, Zfs};
+use zpl::{CaseSensitivity, CreateOptions, NormFlags, Settings, Snapdir, Zfs};
 
 fn done() -> Response {
     Response::Done { remarks: Vec::new() }
@@ -290,6 +290,7 @@ impl Control {
         let held = names.iter().map(|name| pool.dsl().hold(name)).collect::<Result<Vec<_>, _>>();
         let reclaim_bytes = held.map_or(0, |handles| handles.iter().map(|handle| handle.space().used).sum());
         if !request.dry_run {
+            pool.mounts.close_snapshots(&names)?;
             pool.dsl().destroy_snapshots(&names, false).map_err(|error| failure::dataset("destroy snapshots", &request.name, &error))?;
         }
         Ok(Response::Destroyed { names, reclaim_bytes })
@@ -468,7 +469,11 @@ fn settings(pool: &OpenPool, handle: &DatasetHandle) -> Settings {
         atime: text("atime") != "off",
         relatime: text("relatime") != "off",
         project_quota: pool.counts_projects(),
-        snapdir_visible: text("snapdir") == "visible",
+        snapdir: match text("snapdir").as_str() {
+            "visible" => Snapdir::Visible,
+            "disabled" => Snapdir::Disabled,
+            _ => Snapdir::Hidden,
+        },
     }
 }
 

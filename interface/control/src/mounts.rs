@@ -2,19 +2,20 @@
 
 use crate::failure::{self, because};
 use control_api::{ErrorKind, Failure};
-use dmu::{Objset, Tx, TxgManager};
+use dmu::{Tx, TxgManager};
 use dsl::{DatasetHandle, DslError, PropSource, TxSpace};
 use exec::{Exec, Mutex};
 use fuse::{MountOptions, Session};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use zpl::{Settings, SnapshotSource, Space, SpaceSource, TxKind, Zfs, ZplError, ZplFuse};
+use zpl::{OpenSnapshot, Settings, SnapshotSource, Space, SpaceSource, TxKind, Zfs, ZplError, ZplFuse};
 
 /// One mount; dropping it unmounts.
 struct Mounted {
     session: Session,
     zfs: Arc<Zfs>,
+    handler: Arc<ZplFuse>,
     mountpoint: String,
 }
 
@@ -69,8 +70,10 @@ impl SnapshotSource for Dataset {
         self.0.snapshots().map(|list| list.into_iter().map(|snapshot| snapshot.name).collect()).map_err(|_| ZplError::Io)
     }
 
-    fn open(&self, name: &str) -> Result<Arc<Objset>, ZplError> {
-        self.0.hold_snapshot(name).and_then(|snapshot| snapshot.objset()).map_err(|_| ZplError::NotFound)
+    fn open(&self, name: &str) -> Result<OpenSnapshot, ZplError> {
+        let snapshot = self.0.hold_snapshot(name).map_err(|_| ZplError::NotFound)?;
+        let objset = snapshot.objset().map_err(|_| ZplError::NotFound)?;
+        Ok(OpenSnapshot { objset, hold: Box::new(snapshot) })
     }
 }
 
@@ -114,10 +117,10 @@ impl Mounts {
         }
         let snapshots: Option<Arc<dyn SnapshotSource>> = Some(dataset);
         let handler = Arc::new(ZplFuse::new(zfs.clone(), snapshots));
-        let session = Session::mount(exec, handler, Path::new(&plan.mountpoint), &plan.options).map_err(|error| {
+        let session = Session::mount(exec, handler.clone(), Path::new(&plan.mountpoint), &plan.options).map_err(|error| {
             because(ErrorKind::Permission, &*what, error).advise("is /dev/fuse there, and may this user mount on that directory?")
         })?;
-        self.by_name.lock().insert(name, Mounted { session, zfs, mountpoint: plan.mountpoint });
+        self.by_name.lock().insert(name, Mounted { session, zfs, handler, mountpoint: plan.mountpoint });
         Ok(())
     }
 
@@ -150,6 +153,19 @@ impl Mounts {
             done.push(other);
         }
         Ok(done)
+    }
+
+    /// Closes snapshots that were browsed under `.zfs/snapshot` and are to be destroyed. Busy when a file of one is open.
+    pub fn close_snapshots(&self, names: &[String]) -> Result<(), Failure> {
+        let by_name = self.by_name.lock();
+        for name in names {
+            let Some((filesystem, snapshot)) = name.split_once('@') else { continue };
+            if by_name.get(filesystem).is_some_and(|mounted| !mounted.handler.close_snapshot(snapshot)) {
+                let failure = because(ErrorKind::Busy, format!("cannot destroy snapshot {name}"), "dataset is busy");
+                return Err(failure.advise("close the files that are open under .zfs/snapshot"));
+            }
+        }
+        Ok(())
     }
 
     /// Applies changed properties to a mounted file system.

@@ -16,8 +16,10 @@ impl zpl::SnapshotSource for Snapshots {
     fn list(&self) -> Result<Vec<String>, zpl::ZplError> {
         Ok(self.0.snapshots().map_err(|_| zpl::ZplError::Io)?.into_iter().map(|snapshot| snapshot.name).collect())
     }
-    fn open(&self, name: &str) -> Result<Arc<dmu::Objset>, zpl::ZplError> {
-        self.0.hold_snapshot(name).and_then(|snapshot| snapshot.objset()).map_err(|_| zpl::ZplError::NotFound)
+    fn open(&self, name: &str) -> Result<zpl::OpenSnapshot, zpl::ZplError> {
+        let snapshot = self.0.hold_snapshot(name).map_err(|_| zpl::ZplError::NotFound)?;
+        let objset = snapshot.objset().map_err(|_| zpl::ZplError::NotFound)?;
+        Ok(zpl::OpenSnapshot { objset, hold: Box::new(snapshot) })
     }
 }
 

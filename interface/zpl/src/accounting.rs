@@ -5,6 +5,7 @@
 
 use abd::Abd;
 use dmu::{DmuError, GROUPUSED_OBJECT, ObjectOwner, Objset, ObjsetHook, OwnerDelta, PROJECTUSED_OBJECT, Tx, USERUSED_OBJECT};
+use exec::Mutex;
 use ondisk::{ObjectId, ObjectType, objset_flags};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,12 +27,17 @@ pub struct Accounting {
     objects: bool,
     /// Count projects (feature `project_quota`).
     projects: bool,
+    /// Changes of users, groups and projects that are not in their tables yet: more than none only after a failed sync.
+    unsettled: Mutex<[Sums; 3]>,
 }
+
+/// Bytes and objects by id.
+type Sums = BTreeMap<u64, (i64, i64)>;
 
 impl Accounting {
     /// The hook; `objects` and `projects` say which features the pool has active for the object set.
     pub fn new(objects: bool, projects: bool) -> Accounting {
-        Accounting { objects, projects }
+        Accounting { objects, projects, unsettled: Mutex::default() }
     }
 
     /// Installs the hook that continues what the object set's flags say is counted.
@@ -78,13 +84,21 @@ impl Accounting {
         }
     }
 
-    fn settle(&self, objset: &Arc<Objset>, object: ObjectId, sums: &BTreeMap<u64, (i64, i64)>, tx: &Tx) -> Result<(), DmuError> {
+    /// Applies the sums to a table; what was applied is taken out of them.
+    fn settle(&self, objset: &Arc<Objset>, object: ObjectId, sums: &mut Sums, tx: &Tx) -> Result<(), DmuError> {
+        if sums.is_empty() {
+            return Ok(());
+        }
         let zap = self.table(objset, object, tx)?;
-        for (id, (bytes, objects)) in sums {
-            add(&zap, &format!("{id:x}"), *bytes, tx)?;
+        while let Some(mut entry) = sums.first_entry() {
+            let id = *entry.key();
+            let (bytes, objects) = *entry.get();
+            add(&zap, &format!("{id:x}"), bytes, tx)?;
+            entry.insert((0, objects));
             if self.objects {
-                add(&zap, &format!("obj-{id:x}"), *objects, tx)?;
+                add(&zap, &format!("obj-{id:x}"), objects, tx)?;
             }
+            entry.remove();
         }
         Ok(())
     }
@@ -112,9 +126,9 @@ impl ObjsetHook for Accounting {
     }
 
     fn apply(&self, objset: &Arc<Objset>, deltas: &[OwnerDelta], tx: &Tx) -> Result<(), DmuError> {
-        let mut sums: [BTreeMap<u64, (i64, i64)>; 3] = Default::default();
+        let mut sums = self.unsettled.lock().clone();
         for delta in deltas {
-            let ids = [Some(delta.owner.uid), Some(delta.owner.gid), delta.owner.project];
+            let ids = [Some(delta.owner.uid), Some(delta.owner.gid), delta.owner.project.filter(|_| self.projects)];
             for (sum, id) in sums.iter_mut().zip(ids) {
                 if let Some(id) = id {
                     let entry = sum.entry(id).or_default();
@@ -123,11 +137,78 @@ impl ObjsetHook for Accounting {
                 }
             }
         }
-        self.settle(objset, USERUSED_OBJECT, &sums[0], tx)?;
-        self.settle(objset, GROUPUSED_OBJECT, &sums[1], tx)?;
-        if self.projects {
-            self.settle(objset, PROJECTUSED_OBJECT, &sums[2], tx)?;
+        let tables = [USERUSED_OBJECT, GROUPUSED_OBJECT, PROJECTUSED_OBJECT];
+        let mut settle = || tables.into_iter().zip(&mut sums).try_for_each(|(table, sums)| self.settle(objset, table, sums, tx));
+        let result = settle();
+        *self.unsettled.lock() = sums;
+        result
+    }
+
+    fn has_unsettled(&self) -> bool {
+        self.unsettled.lock().iter().any(|sums| !sums.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dmu::testing::{MemBlockIo, TestPool};
+    use dmu::{NewObject, ObjsetProps};
+    use ondisk::ObjsetType;
+
+    fn tables(objset: &Arc<Objset>) -> Vec<BTreeMap<String, u64>> {
+        let table = |object| {
+            let mut table = BTreeMap::new();
+            if let Ok(zap) = Zap::hold(objset, object) {
+                let listed = zap.for_each(|entry| {
+                    table.insert(String::from_utf8_lossy(&entry.name).into_owned(), entry.first_integer);
+                    Ok(())
+                });
+                listed.expect("listed");
+            }
+            table
+        };
+        [USERUSED_OBJECT, GROUPUSED_OBJECT].into_iter().map(table).collect()
+    }
+
+    /// If this fails, an I/O error in the middle of accounting leaves a user charged twice, or not at all.
+    #[test]
+    fn a_sync_that_failed_while_it_accounted_charges_everybody_once() {
+        let mut expected = None;
+        for count in 0.. {
+            let pool = TestPool::create(MemBlockIo::inline(5), ObjsetType::ZFS, ObjsetProps::default()).expect("create");
+            pool.objset.set_hook(Arc::new(Accounting::new(true, false)));
+            let new = NewObject { bonus_type: ObjectType::ZNODE, bonus_len: 264, ..NewObject::new(ObjectType::PLAIN_FILE_CONTENTS) };
+            let make = |pool: &TestPool, id: u64| {
+                let tx = pool.txgs.assign(0).expect("assign");
+                let dnode = pool.objset.allocate_object(new, &tx).expect("allocate");
+                let mut bonus = [0; 264];
+                bonus[ZNODE_UID..ZNODE_UID + 8].copy_from_slice(&id.to_le_bytes());
+                bonus[ZNODE_GID..ZNODE_GID + 8].copy_from_slice(&(100 + id).to_le_bytes());
+                dnode.set_bonus(&bonus, &tx).expect("bonus");
+            };
+            make(&pool, 1);
+            let hook_pool = pool.reopen().expect("reopen");
+            hook_pool.objset.set_hook(Arc::new(Accounting::new(true, false)));
+            (1..=3).for_each(|id| make(&hook_pool, id));
+            let txg = hook_pool.txgs.open_txg();
+            if count > 0 {
+                hook_pool.io.fail_after(count, false);
+            }
+            let failed = hook_pool.objset.sync(txg).is_err();
+            hook_pool.io.heal();
+            if failed {
+                hook_pool.objset.sync(txg).expect("the second try works");
+            }
+            let found = tables(&hook_pool.objset);
+            match &expected {
+                None => expected = Some(found),
+                Some(expected) => assert_eq!(&found, expected, "operation {count}"),
+            }
+            if count > 0 && !failed {
+                break;
+            }
         }
-        Ok(())
+        assert_eq!(expected.expect("one round at least")[0].get("obj-1"), Some(&2));
     }
 }

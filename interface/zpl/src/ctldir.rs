@@ -1,11 +1,14 @@
 //! `.zfs/snapshot`: the snapshots of a file system as directories (OpenZFS: `zfs_ctldir.c`).
 //!
-//! A snapshot is opened when it is entered and stays open until [`Ctldir::close`]; each gets a number that marks its nodes.
+//! A snapshot is opened, and its dataset held, when it is entered. It is closed when it was not used for a while and none of its
+//! files is open, when it is to be destroyed ([`Ctldir::close`]), and with the mount. Each gets a number that marks its nodes; the
+//! kernel's references to nodes of one that was closed are stale, so that it looks their paths up again.
 
 use crate::{Settings, Zfs, ZplError};
 use dmu::Objset;
 use exec::Mutex;
 use fuse::{DirEntry, DirSink, Reply};
+use std::any::Any;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -13,9 +16,20 @@ use std::sync::Arc;
 pub trait SnapshotSource: Send + Sync {
     /// Names, oldest first.
     fn list(&self) -> Result<Vec<String>, ZplError>;
-    /// The object set of one.
-    fn open(&self, name: &str) -> Result<Arc<Objset>, ZplError>;
+    /// One of them.
+    fn open(&self, name: &str) -> Result<OpenSnapshot, ZplError>;
 }
+
+/// A snapshot that is held.
+pub struct OpenSnapshot {
+    /// Its object set.
+    pub objset: Arc<Objset>,
+    /// Keeps the snapshot from being destroyed.
+    pub hold: Box<dyn Any + Send + Sync>,
+}
+
+/// A snapshot that was not used for so long is closed (OpenZFS: `zfs_expire_snapshot`).
+const IDLE_NS: u64 = 300_000_000_000;
 
 /// A directory that exists in no object set; numbers as OpenZFS's `ZFSCTL_INO_*`, marked so that no object has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,8 +64,24 @@ impl ControlNode {
 #[derive(Default)]
 struct Opened {
     by_name: HashMap<String, u64>,
-    by_number: HashMap<u64, Arc<Zfs>>,
+    by_number: HashMap<u64, Entered>,
     last: u64,
+}
+
+/// A snapshot that was entered.
+struct Entered {
+    zfs: Arc<Zfs>,
+    _hold: Box<dyn Any + Send + Sync>,
+    /// Files and directories that are open.
+    open_files: u64,
+    used_ns: u64,
+}
+
+impl Opened {
+    fn close_idle(&mut self, now_ns: u64) {
+        self.by_number.retain(|_, entered| entered.open_files > 0 || now_ns.saturating_sub(entered.used_ns) < IDLE_NS);
+        self.by_name.retain(|_, number| self.by_number.contains_key(number));
+    }
 }
 
 /// The snapshots that were entered.
@@ -72,26 +102,59 @@ impl Ctldir {
 
     /// The snapshot with this number.
     pub(crate) fn opened(&self, number: u64) -> Option<Arc<Zfs>> {
-        self.opened.lock().by_number.get(&number).cloned()
+        let mut opened = self.opened.lock();
+        let entered = opened.by_number.get_mut(&number)?;
+        entered.used_ns = entered.zfs.objset().io().exec().now_ns();
+        Some(entered.zfs.clone())
+    }
+
+    /// A file or directory of a snapshot was opened, or closed.
+    pub(crate) fn count_open(&self, number: u64, is_open: bool) {
+        if let Some(entered) = self.opened.lock().by_number.get_mut(&number) {
+            entered.open_files = if is_open { entered.open_files + 1 } else { entered.open_files.saturating_sub(1) };
+        }
+    }
+
+    /// Closes a snapshot that is to be destroyed; false when a file of it is open.
+    pub(crate) fn close(&self, name: &str) -> bool {
+        let mut opened = self.opened.lock();
+        let Some(&number) = opened.by_name.get(name) else { return true };
+        if opened.by_number.get(&number).is_some_and(|entered| entered.open_files > 0) {
+            return false;
+        }
+        opened.by_name.remove(name);
+        let closed = opened.by_number.remove(&number);
+        drop(opened);
+        drop(closed);
+        true
+    }
+
+    /// Closes all snapshots: the end of a mount.
+    pub(crate) fn close_all(&self) {
+        let closed = std::mem::take(&mut self.opened.lock().by_number);
+        drop(closed);
     }
 
     /// Opens a snapshot by name. One that was destroyed and made again is another one.
     pub(crate) fn open(&self, name: &[u8]) -> Result<(u64, Arc<Zfs>), ZplError> {
         let source = self.source.as_ref().ok_or(ZplError::NotFound)?;
         let name = std::str::from_utf8(name).map_err(|_| ZplError::NotFound)?;
-        let objset = source.open(name)?;
+        let OpenSnapshot { objset, hold } = source.open(name)?;
+        let now_ns = objset.io().exec().now_ns();
         let mut opened = self.opened.lock();
         if let Some(number) = opened.by_name.get(name).copied()
-            && let Some(zfs) = opened.by_number.get(&number)
-            && zfs.objset().id() == objset.id()
+            && let Some(entered) = opened.by_number.get_mut(&number)
+            && entered.zfs.objset().id() == objset.id()
         {
-            return Ok((number, zfs.clone()));
+            entered.used_ns = now_ns;
+            return Ok((number, entered.zfs.clone()));
         }
+        opened.close_idle(now_ns);
         let zfs = Zfs::open(&objset, None, Settings { atime: false, ..Settings::default() })?;
         opened.last += 1;
         let number = opened.last;
         opened.by_name.insert(name.to_string(), number);
-        opened.by_number.insert(number, zfs.clone());
+        opened.by_number.insert(number, Entered { zfs: zfs.clone(), _hold: hold, open_files: 0, used_ns: now_ns });
         Ok((number, zfs))
     }
 

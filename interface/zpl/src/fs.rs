@@ -56,6 +56,18 @@ pub struct CreateOptions {
     pub project_quota: bool,
 }
 
+/// The property `snapdir`: how `.zfs` is found in the root.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Snapdir {
+    /// By name only.
+    #[default]
+    Hidden,
+    /// It is listed, too.
+    Visible,
+    /// Not at all.
+    Disabled,
+}
+
 /// Properties that may change while mounted.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
@@ -67,13 +79,13 @@ pub struct Settings {
     pub relatime: bool,
     /// The pool counts projects: new nodes get a project number.
     pub project_quota: bool,
-    /// `snapdir=visible`.
-    pub snapdir_visible: bool,
+    /// `snapdir`.
+    pub snapdir: Snapdir,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings { xattr_sa: true, atime: true, relatime: true, project_quota: false, snapdir_visible: false }
+        Settings { xattr_sa: true, atime: true, relatime: true, project_quota: false, snapdir: Snapdir::Hidden }
     }
 }
 

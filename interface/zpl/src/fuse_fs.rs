@@ -8,7 +8,7 @@
 use crate::ctldir::{ControlNode, Ctldir, SnapshotSource};
 use crate::setattr::{SetAttrs, Stat};
 use crate::znode::Node;
-use crate::{Allocate, NewNode, Place, RenameMode, SetMode, Time, WriteData, Zfs, ZplError};
+use crate::{Allocate, NewNode, Place, RenameMode, SetMode, Snapdir, Time, WriteData, Zfs, ZplError};
 use abd::Abd;
 use fuse::{
     Caller, DirEntry, DirSink, Entry, Errno, FallocateRequest, FileAttr, FileHandle, Handler, NodeId, Opened, ReadRequest, RenameRequest,
@@ -27,6 +27,9 @@ const O_TRUNC: u32 = 0o1000;
 const O_SYNC_BITS: u32 = 0o4_010_000;
 /// A write keeps its receive buffer when it fills at least this part of it.
 const KEEP_PART: usize = 2;
+
+/// Where `.zfs` stands in the listing of the root: after `..`.
+const CONTROL_COOKIE: u64 = 2;
 
 /// The handler of one mount.
 pub struct ZplFuse {
@@ -65,6 +68,22 @@ impl ZplFuse {
     /// Serves `zfs`; `snapshots` gives `.zfs/snapshot` its contents.
     pub fn new(zfs: Arc<Zfs>, snapshots: Option<Arc<dyn SnapshotSource>>) -> ZplFuse {
         ZplFuse { control: Ctldir::new(snapshots), zfs }
+    }
+
+    /// Closes a snapshot that was entered under `.zfs/snapshot`, so that it can be destroyed; false when a file of it is open.
+    pub fn close_snapshot(&self, name: &str) -> bool {
+        self.control.close(name)
+    }
+
+    /// True when there is a `.zfs` in the root.
+    fn has_control(&self) -> bool {
+        self.control.is_present() && self.zfs.settings().snapdir != Snapdir::Disabled
+    }
+
+    fn count_open(&self, id: NodeId, is_open: bool) {
+        if ControlNode::of(id.0).is_none() && id.0 >> OBJECT_BITS != 0 {
+            self.control.count_open(id.0 >> OBJECT_BITS, is_open);
+        }
     }
 
     fn target(&self, id: NodeId) -> Reply<Target> {
@@ -173,6 +192,11 @@ impl ZplFuse {
             Target::Node(node, space) => (node, space),
             Target::Control(control) => return self.control.list(control, offset, sink),
         };
+        let shown = id == NodeId::ROOT && self.has_control() && self.zfs.settings().snapdir == Snapdir::Visible;
+        let control = || DirEntry { ino: ControlNode::Root.number(), next: CONTROL_COOKIE + 1, kind: 4, name: b".zfs" };
+        if shown && offset == CONTROL_COOKIE && !sink.add(control()) {
+            return Ok(());
+        }
         let mut failed = None;
         node.zfs.list(&node, offset, &mut |listed| {
             let entry = DirEntry {
@@ -181,6 +205,9 @@ impl ZplFuse {
                 kind: u32::from(listed.dirent.kind),
                 name: listed.name,
             };
+            if shown && listed.name == b".." {
+                return sink.add(DirEntry { next: CONTROL_COOKIE, ..entry }) && sink.add(control());
+            }
             if !plus || listed.name == b"." || listed.name == b".." {
                 return sink.add(entry);
             }
@@ -234,6 +261,7 @@ fn new_node<'a>(caller: &Caller, new: &fuse::NewNode, target: &'a [u8]) -> NewNo
 
 impl Handler for ZplFuse {
     fn destroy(&self) {
+        self.control.close_all();
         self.zfs.forget_all();
     }
 
@@ -242,7 +270,7 @@ impl Handler for ZplFuse {
             Target::Node(directory, space) => (directory, space),
             Target::Control(control) => return self.lookup_control(control, name),
         };
-        if parent == NodeId::ROOT && name == b".zfs" && self.control.is_present() {
+        if parent == NodeId::ROOT && name == b".zfs" && self.has_control() {
             return Ok(self.control_entry(ControlNode::Root));
         }
         let node = directory.zfs.lookup(&directory, name)?;
@@ -351,6 +379,7 @@ impl Handler for ZplFuse {
                 self.zfs.set_attrs(&node, &SetAttrs { kill_suid: true, ..SetAttrs::default() })?;
             }
         }
+        self.count_open(id, true);
         Ok(self.opened())
     }
 
@@ -390,8 +419,17 @@ impl Handler for ZplFuse {
         }
     }
 
-    fn opendir(&self, _caller: &Caller, _node: NodeId, _flags: u32) -> Reply<Opened> {
+    fn release(&self, node: NodeId, _handle: FileHandle, _flags: u32) {
+        self.count_open(node, false);
+    }
+
+    fn opendir(&self, _caller: &Caller, node: NodeId, _flags: u32) -> Reply<Opened> {
+        self.count_open(node, true);
         Ok(Opened::default())
+    }
+
+    fn releasedir(&self, node: NodeId, _handle: FileHandle) {
+        self.count_open(node, false);
     }
 
     fn readdir(&self, _caller: &Caller, node: NodeId, _handle: FileHandle, offset: u64, sink: &mut dyn DirSink) -> Reply<()> {

@@ -26,9 +26,9 @@ mod xattr;
 mod znode;
 
 pub use accounting::Accounting;
-pub use ctldir::SnapshotSource;
+pub use ctldir::{OpenSnapshot, SnapshotSource};
 pub use error::ZplError;
-pub use fs::{CaseSensitivity, CreateOptions, Settings, Space, SpaceSource, TxKind, Zfs};
+pub use fs::{CaseSensitivity, CreateOptions, Settings, Snapdir, Space, SpaceSource, TxKind, Zfs};
 pub use fuse_fs::ZplFuse;
 pub use io::{Allocate, FILE_BYTES_MAX, WriteData};
 pub use make::NewNode;

@@ -6,12 +6,16 @@ use device::{BlockDevice, MemDevice};
 use dmu::{Tx, TxgManager};
 use dsl::{CreateDataset, DatasetHandle, DslError, TxSpace};
 use exec::{Exec, Inline};
+use fuse::{Caller, DirEntry, DirSink, Entry, Errno, FileHandle, Handler, NodeId};
 use ondisk::ObjsetType;
 use pool::{Host, ImportOptions, LeafSpec, Pool, PoolSpec, Runtime, TopSpec};
 use std::process::Command;
 use std::sync::Arc;
 use vdev::{LeafKind, TopKind};
-use zpl::{CreateOptions, NewNode, Node, SetMode, Settings, Space, SpaceSource, TxKind, WriteData, Zfs, ZplError};
+use zpl::{
+    CreateOptions, NewNode, Node, OpenSnapshot, SetMode, Settings, Snapdir, SnapshotSource, Space, SpaceSource, TxKind, WriteData, Zfs,
+    ZplError, ZplFuse,
+};
 
 const DEVICE_BYTES: usize = 96 << 20;
 
@@ -195,4 +199,97 @@ fn a_full_file_system_says_so_and_can_be_emptied() {
         write(&zfs, &node, 0, &bytes).expect("written");
     }
     pool.export().expect("exported");
+}
+
+struct Snapshots(DatasetHandle);
+
+impl SnapshotSource for Snapshots {
+    fn list(&self) -> Result<Vec<String>, ZplError> {
+        Ok(self.0.snapshots().map_err(|_| ZplError::Io)?.into_iter().map(|snapshot| snapshot.name).collect())
+    }
+    fn open(&self, name: &str) -> Result<OpenSnapshot, ZplError> {
+        let snapshot = self.0.hold_snapshot(name).map_err(|_| ZplError::NotFound)?;
+        let objset = snapshot.objset().map_err(|_| ZplError::NotFound)?;
+        Ok(OpenSnapshot { objset, hold: Box::new(snapshot) })
+    }
+}
+
+/// Takes a few names at a time, as the kernel does.
+struct Names(Vec<(String, u64)>, usize);
+
+impl DirSink for Names {
+    fn add(&mut self, entry: DirEntry<'_>) -> bool {
+        if self.1 == 0 {
+            return false;
+        }
+        self.1 -= 1;
+        self.0.push((String::from_utf8_lossy(entry.name).into_owned(), entry.next));
+        true
+    }
+    fn fits(&self, _name: &[u8]) -> bool {
+        self.1 > 0
+    }
+    fn add_plus(&mut self, entry: DirEntry<'_>, _found: &Entry) -> bool {
+        self.add(entry)
+    }
+}
+
+fn names(handler: &ZplFuse, step: usize) -> Vec<String> {
+    let (mut all, mut offset) = (Vec::new(), 0);
+    loop {
+        let mut names = Names(Vec::new(), step);
+        handler.readdir(&Caller::default(), NodeId::ROOT, FileHandle(0), offset, &mut names).expect("listed");
+        let Some((_, next)) = names.0.last() else { return all };
+        offset = *next;
+        all.extend(names.0.into_iter().map(|(name, _)| name));
+    }
+}
+
+/// If this fails, a snapshot that somebody once looked into cannot be destroyed, or is destroyed under an open file.
+#[test]
+fn a_snapshot_that_was_browsed_can_be_destroyed_unless_a_file_of_it_is_open() {
+    let pool = make_pool(&[Arc::new(MemDevice::new("d0", DEVICE_BYTES))], TopKind::Leaf);
+    pool.dsl().create_dataset("zpltest/fs", file_system()).expect("a file system");
+    {
+        let zfs = open_fs(&pool, "zpltest/fs");
+        fill(&zfs);
+        zfs.sync().expect("synced");
+        pool.dsl().snapshot(&["zpltest/fs@a".into()], Vec::new()).expect("snapshot");
+        let snapshots = Arc::new(Snapshots(pool.dsl().hold("zpltest/fs").expect("held")));
+        let handler = ZplFuse::new(zfs, Some(snapshots));
+        let caller = Caller::default();
+        let destroy = || pool.dsl().destroy_snapshots(&["zpltest/fs@a".into()], false);
+        let control = handler.lookup(&caller, NodeId::ROOT, b".zfs").expect(".zfs").node;
+        let list = handler.lookup(&caller, control, b"snapshot").expect("snapshot").node;
+        let root = handler.lookup(&caller, list, b"a").expect("entered").node;
+        let big = handler.lookup(&caller, root, b"big").expect("a file").node;
+        let open = handler.open(&caller, big, 0, false).expect("opened");
+        assert_eq!(destroy(), Err(DslError::Busy), "the mount holds it");
+        assert!(!handler.close_snapshot("a"), "a file is open");
+        handler.release(big, open.handle, 0);
+        assert!(handler.close_snapshot("a") && handler.close_snapshot("never entered"));
+        assert_eq!(destroy(), Ok(()));
+        assert_eq!(handler.getattr(&caller, big, None).err(), Some(Errno::ESTALE));
+        assert_eq!(handler.lookup(&caller, list, b"a").err(), Some(Errno::ENOENT));
+    }
+    pool.export().expect("exported");
+}
+
+/// If this fails, `ls -a` with `snapdir=visible` misses `.zfs` or loops, or `disabled` and `hidden` show it.
+#[test]
+fn the_control_directory_is_listed_when_it_is_visible() {
+    let pool = make_pool(&[Arc::new(MemDevice::new("d0", DEVICE_BYTES))], TopKind::Leaf);
+    pool.dsl().create_dataset("zpltest/fs", file_system()).expect("a file system");
+    let zfs = open_fs(&pool, "zpltest/fs");
+    fill(&zfs);
+    let snapshots = Arc::new(Snapshots(pool.dsl().hold("zpltest/fs").expect("held")));
+    let handler = ZplFuse::new(zfs.clone(), Some(snapshots));
+    for (snapdir, listed, found) in [(Snapdir::Hidden, 0, true), (Snapdir::Visible, 1, true), (Snapdir::Disabled, 0, false)] {
+        zfs.set_settings(Settings { snapdir, ..Settings::default() });
+        let control = |names: &[String]| names.iter().filter(|name| *name == ".zfs").count();
+        let whole = names(&handler, usize::MAX);
+        assert_eq!((control(&whole), whole.len()), (listed, 5 + listed), "{snapdir:?}: {whole:?}");
+        assert_eq!((names(&handler, 1), names(&handler, 2)), (whole.clone(), whole), "{snapdir:?}");
+        assert_eq!(handler.lookup(&Caller::default(), NodeId::ROOT, b".zfs").is_ok(), found, "{snapdir:?}");
+    }
 }

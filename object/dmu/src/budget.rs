@@ -1,7 +1,7 @@
 //! How many bytes are dirty, in all and per txg: what the throttle looks at.
 //!
 //! OpenZFS: `dp_dirty_total`, `dp_dirty_pertxg` (`dsl_pool.c`). Bytes are charged when a block becomes dirty and given back
-//! when it was written; what is left when a txg ends is given back then.
+//! when its dnode was synced, which is when their memory is; what is left when a txg ends is given back then.
 
 use exec::WaitQueue;
 use ondisk::Txg;

@@ -82,10 +82,6 @@ impl Context {
         true
     }
 
-    pub(crate) fn budget(&self) -> Option<&Arc<DirtyBudget>> {
-        self.budget.get()
-    }
-
     pub(crate) fn release(&self, txg: Txg, bytes: u64) {
         if let Some(budget) = self.budget.get() {
             budget.release(txg, bytes);

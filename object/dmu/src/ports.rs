@@ -102,8 +102,13 @@ pub struct OwnerDelta {
 pub trait ObjsetHook: Send + Sync {
     /// The owner that `bonus` (and the spill block, when there is one) tells; `None` when the object isn't charged.
     fn owner(&self, bonus_type: ObjectType, bonus: &[u8], spill: Option<&Abd>) -> Option<ObjectOwner>;
-    /// Applies the txg's changes to the accounting objects (-1, -2, -3), in syncing context.
+    /// Applies the txg's changes to the accounting objects (-1, -2, -3), in syncing context. When it fails it keeps what it did
+    /// not apply and does so when it is called again ([`ObjsetHook::has_unsettled`]).
     fn apply(&self, objset: &Arc<Objset>, deltas: &[OwnerDelta], tx: &Tx) -> Result<(), DmuError>;
+    /// The last call of [`ObjsetHook::apply`] failed and left something.
+    fn has_unsettled(&self) -> bool {
+        false
+    }
 }
 
 /// The pool's side of a txg: writes everything dirty and moves the uberblock.

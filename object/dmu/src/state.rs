@@ -302,6 +302,11 @@ impl State {
         self.dirty.iter().find(|entry| entry.txg == txg)
     }
 
+    /// The entry of `txg` when that is the newest.
+    pub(crate) fn newest_in(&self, txg: Txg) -> Option<&TxgDirty> {
+        self.dirty.last().filter(|entry| entry.txg == txg)
+    }
+
     /// The facts as `txg` leaves them.
     pub(crate) fn core_at(&self, txg: Txg) -> &Core {
         self.entry(txg).and_then(|entry| entry.core.as_ref()).unwrap_or(&self.core)

@@ -145,8 +145,12 @@ impl Dnode {
         Ok(block_size)
     }
 
-    /// Replaces a whole block.
+    /// Replaces a whole block. What the sync will need of the blocks above is read now (from memory after
+    /// [`Dnode::prepare_write`]): damage there is the writer's error, not the sync's.
     fn put_block(&self, block: u64, data: Abd, tx: &Tx) -> Result<(), DmuError> {
+        if self.state.read().newest_in(tx.txg()).is_none_or(|entry| !entry.blocks.contains_key(&block)) {
+            self.warm_indirects(block, block)?;
+        }
         self.change(tx, |state| {
             if data.len() != state.core.block_size {
                 return Err(DmuError::Invalid);
@@ -176,7 +180,10 @@ impl Dnode {
             let base = match &found {
                 Found::Dirty(txg, known) if *txg == tx.txg() => return Ok(known.clone()),
                 Found::Dirty(_, older) => Some(older.data()),
-                Found::Freed => None,
+                Found::Freed => {
+                    self.warm_indirects(block, block)?;
+                    None
+                }
                 Found::Clean(_) => match self.fetch(block)? {
                     Fetched::Zeros => None,
                     Fetched::Clean(data) => Some(data),

@@ -5,6 +5,7 @@ mod cache;
 
 use crate::context::Context;
 use crate::state::{Core, Tree};
+use crate::sync::OwnerSums;
 use crate::{BlockIo, BlockLedger, DmuError, Dnode, ObjsetHook, ObjsetProps, Tx};
 use alloc::Allocator;
 use cache::DnodeCache;
@@ -55,6 +56,8 @@ pub struct Objset {
     pub(crate) dnodes: DnodeCache,
     pub(crate) allocator: Allocator,
     pub(crate) hook: RwLock<Option<Arc<dyn ObjsetHook>>>,
+    /// What owners used more or less by dnodes of a sync that failed later on: the repeated sync settles it.
+    pub(crate) unsettled: Mutex<OwnerSums>,
 }
 
 impl std::fmt::Debug for Objset {
@@ -157,6 +160,7 @@ impl Objset {
             dnodes: DnodeCache::default(),
             allocator: Allocator::default(),
             hook: RwLock::new(None),
+            unsettled: Mutex::default(),
         })
     }
 

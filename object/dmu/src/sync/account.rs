@@ -24,27 +24,42 @@ impl Objset {
         }
     }
 
+    /// What to charge in a sync: begins with what a failed one left.
+    pub(super) fn begin_charges(&self) -> OwnerCharges {
+        let hook = self.hook.read().clone();
+        OwnerCharges { hook, sums: std::mem::take(&mut *self.unsettled.lock()) }
+    }
+
+    /// The sync failed before the changes were settled: the next one does it.
+    pub(super) fn keep_charges(&self, charges: OwnerCharges) {
+        *self.unsettled.lock() = charges.sums;
+    }
+
     /// Hands the txg's changes to the hook.
-    pub(super) fn account(&self, charges: &OwnerCharges, txg: Txg) -> Result<(), DmuError> {
+    pub(super) fn account(&self, charges: OwnerCharges, txg: Txg) -> Result<(), DmuError> {
         let Some(hook) = &charges.hook else { return Ok(()) };
         let changed = charges.sums.iter().filter(|(_, sum)| **sum != (0, 0));
         let deltas: Vec<OwnerDelta> = changed.map(|(&owner, &(bytes, objects))| OwnerDelta { owner, bytes, objects }).collect();
         match self.shared() {
-            Some(objset) if !deltas.is_empty() => hook.apply(&objset, &deltas, &Tx::syncing(txg)),
+            Some(objset) if !deltas.is_empty() || hook.has_unsettled() => hook.apply(&objset, &deltas, &Tx::syncing(txg)),
             _ => Ok(()),
         }
     }
 }
 
+/// Bytes and objects by owner.
+pub(crate) type OwnerSums = BTreeMap<ObjectOwner, (i64, i64)>;
+
 /// What owners used more or less in a txg, summed as dnodes are committed.
 pub(super) struct OwnerCharges {
     hook: Option<Arc<dyn ObjsetHook>>,
-    sums: BTreeMap<ObjectOwner, (i64, i64)>,
+    sums: OwnerSums,
 }
 
 impl OwnerCharges {
-    pub(super) fn new(hook: Option<Arc<dyn ObjsetHook>>) -> OwnerCharges {
-        OwnerCharges { hook, sums: BTreeMap::new() }
+    /// Charges nobody.
+    pub(super) fn none() -> OwnerCharges {
+        OwnerCharges { hook: None, sums: OwnerSums::new() }
     }
 
     /// A dnode went from one tree to another.

@@ -22,6 +22,7 @@ use crate::state::{Core, Tree};
 use crate::{BlockWrite, DmuError, Dnode};
 use abd::Abd;
 use account::OwnerCharges;
+pub(crate) use account::OwnerSums;
 use node::NodeSync;
 use ondisk::{
     BlockId, BlockPtr, Checksum, Compression, DNODE_SLOT_BYTES, DNODE_SLOTS_PER_BLOCK, DnodePhys, META_DNODE_OBJECT, ObjectType,
@@ -99,7 +100,7 @@ impl Objset {
             return Ok(self.root_bp());
         }
         let (ordinary, mut own) = split(self.context.take_dirty(txg));
-        let mut charges = OwnerCharges::new(self.hook.read().clone());
+        let mut charges = self.begin_charges();
         let mut batches: Vec<Vec<Arc<Dnode>>> = ordinary.chunks(DNODES_PER_BATCH).map(<[_]>::to_vec).rev().collect();
         let mut result = Ok(());
         while let Some(batch) = batches.pop() {
@@ -109,7 +110,10 @@ impl Objset {
                 batch.into_iter().for_each(|dnode| self.context.readd_dirty(dnode, txg));
             }
         }
-        result = result.and_then(|()| self.account(&charges, txg));
+        match result {
+            Ok(()) => result = self.account(charges, txg),
+            Err(_) => self.keep_charges(charges),
+        }
         let (later, more) = split(self.context.take_dirty(txg));
         later.into_iter().for_each(|dnode| self.context.readd_dirty(dnode, txg));
         own.extend(more);
@@ -120,12 +124,12 @@ impl Objset {
             return Err(error);
         }
         let (meta, special): (Vec<_>, Vec<_>) = own.into_iter().partition(|dnode| dnode.object() == META_DNODE_OBJECT);
-        let result = self.sync_dnodes(special, txg, &mut OwnerCharges::new(None));
+        let result = self.sync_dnodes(special, txg, &mut OwnerCharges::none());
         if result.is_err() {
             meta.into_iter().for_each(|dnode| self.context.readd_dirty(dnode, txg));
             return result.map(|()| BlockPtr::HOLE);
         }
-        self.sync_dnodes(meta, txg, &mut OwnerCharges::new(None))?;
+        self.sync_dnodes(meta, txg, &mut OwnerCharges::none())?;
         self.sync_root(txg)
     }
 
@@ -230,22 +234,19 @@ impl Objset {
         let policy = write_policy(&props, kind);
         let shape = Shape { txg, lsize: data.len(), object_type: kind.object_type, level: 0, fill, hole_birth: false };
         let mut set = WriteSet::new(self.context.env.io.clone());
-        set.submit(
-            BlockWrite {
-                txg,
-                bookmark: self.context.bookmark(META_DNODE_OBJECT, u8::MAX, 0),
-                data,
-                object_type: kind.object_type,
-                level: 0,
-                fill,
-                checksum: policy.checksum,
-                compression: policy.compression,
-                zstd_level: policy.zstd_level,
-                copies: policy.copies,
-                previous: old,
-            },
-            None,
-        );
+        set.submit(BlockWrite {
+            txg,
+            bookmark: self.context.bookmark(META_DNODE_OBJECT, u8::MAX, 0),
+            data,
+            object_type: kind.object_type,
+            level: 0,
+            fill,
+            checksum: policy.checksum,
+            compression: policy.compression,
+            zstd_level: policy.zstd_level,
+            copies: policy.copies,
+            previous: old,
+        });
         let new = set.wait().into_iter().next().ok_or(DmuError::Corrupt)??;
         let new = finish_pointer(new, &old, &shape);
         if let Some(ledger) = &self.context.env.ledger

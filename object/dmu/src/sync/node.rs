@@ -1,6 +1,6 @@
 //! One dnode's way through a sync: write, rebuild the indirect blocks above, commit or take back.
 
-use super::write_set::{Charge, WriteSet};
+use super::write_set::WriteSet;
 use super::{Shape, dnode_phys, finish_pointer, is_in_place};
 use crate::dnode::SPILL_BLOCK;
 use crate::objset::count_dnodes;
@@ -121,15 +121,12 @@ impl NodeSync {
         if self.tree.levels > 1 {
             self.prefetch_parents();
         }
-        let budget = self.dnode.context.budget().cloned();
         let blocks = self.blocks.clone();
         for (&id, block) in blocks.iter() {
             let old = self.dnode.pointer(&self.tree, 0, id)?;
             let data = block.data();
             let fill = if self.core.kind == ObjectType::DNODE { count_in(&data) } else { 1 };
-            let charge = budget.as_ref().filter(|_| block.charged);
-            let charge = charge.map(|budget| Charge { budget: budget.clone(), txg: self.txg });
-            self.write(set, (0, id), old, data, fill, charge);
+            self.write(set, (0, id), old, data, fill);
         }
         Ok(())
     }
@@ -142,12 +139,12 @@ impl NodeSync {
                 self.replace(&old, &BlockPtr::HOLE);
                 self.new_spill = None;
             }
-            SpillChange::Write(data) => self.write(set, (0, SPILL_BLOCK), old, data, 1, None),
+            SpillChange::Write(data) => self.write(set, (0, SPILL_BLOCK), old, data, 1),
         }
     }
 
     /// Starts one write.
-    fn write(&mut self, set: &mut WriteSet, at: (u8, u64), old: BlockPtr, data: Abd, fill: u64, charge: Option<Charge>) {
+    fn write(&mut self, set: &mut WriteSet, at: (u8, u64), old: BlockPtr, data: Abd, fill: u64) {
         let (level, id) = at;
         let spill = id == SPILL_BLOCK;
         let object_type = if spill { self.core.bonus_type } else { self.core.kind };
@@ -169,7 +166,7 @@ impl NodeSync {
             copies: policy.copies,
             previous: old,
         };
-        let index = set.submit(write, charge);
+        let index = set.submit(write);
         self.pending.push(Pending { id, old, shape, index });
     }
 
@@ -247,7 +244,7 @@ impl NodeSync {
             bytes[start..start + BlockPtr::BYTES].copy_from_slice(&bp.encode());
         }
         match fill_below(bytes) {
-            Some(fill) => self.write(set, at, old, block, fill, None),
+            Some(fill) => self.write(set, at, old, block, fill),
             None => {
                 let shape = self.indirect_shape(level);
                 let new = finish_pointer(BlockPtr::HOLE, &old, &shape);
@@ -340,7 +337,11 @@ impl NodeSync {
             let at = state.dirty.iter().position(|entry| entry.txg == self.txg);
             at.map(|at| state.dirty.remove(at))
         };
-        drop(entry);
+        // Only now is the memory of the dirty blocks given up (it may live on in the cache, which has a budget of its own).
+        let charged = entry.iter().flat_map(|entry| entry.blocks.values()).filter(|block| block.charged);
+        let bytes = charged.map(|block| block.len() as u64).sum();
+        drop((entry, self.blocks));
+        self.dnode.context.release(self.txg, bytes);
         for bp in &self.killed {
             ledger.kill(self.txg, bp);
         }

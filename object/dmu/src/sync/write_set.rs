@@ -1,9 +1,8 @@
 //! A set of block writes in flight, bounded in bytes, with one wait for all of them.
 
-use crate::budget::DirtyBudget;
 use crate::{BlockError, BlockIo, BlockWrite};
 use exec::{Mutex, WaitQueue};
-use ondisk::{BlockPtr, Txg};
+use ondisk::BlockPtr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,12 +18,6 @@ struct Shared {
     /// The waiter goes on when no more bytes than this are in flight.
     goal: AtomicU64,
     fell: WaitQueue,
-}
-
-/// Dirty bytes to give back when a block was written.
-pub(super) struct Charge {
-    pub budget: Arc<DirtyBudget>,
-    pub txg: Txg,
 }
 
 /// Writes of one level of a sync.
@@ -45,7 +38,7 @@ impl WriteSet {
     }
 
     /// Starts a write; gives its index in the results of [`WriteSet::wait`].
-    pub(super) fn submit(&mut self, write: BlockWrite, charge: Option<Charge>) -> usize {
+    pub(super) fn submit(&mut self, write: BlockWrite) -> usize {
         let bytes = write.data.len() as u64;
         if self.shared.in_flight_bytes.load(Ordering::Relaxed) > IN_FLIGHT_BYTES_MAX {
             self.wait_until_below(IN_FLIGHT_BYTES_LOW);
@@ -59,9 +52,6 @@ impl WriteSet {
         let shared = self.shared.clone();
         let done = move |result: Result<BlockPtr, BlockError>| {
             shared.results.lock()[index] = result;
-            if let Some(charge) = charge {
-                charge.budget.release(charge.txg, bytes);
-            }
             let left = shared.in_flight_bytes.fetch_sub(bytes, Ordering::SeqCst) - bytes;
             let goal = shared.goal.load(Ordering::SeqCst);
             if goal != NOBODY_WAITS && left <= goal {

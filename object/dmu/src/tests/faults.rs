@@ -2,8 +2,12 @@
 
 use super::model::Program;
 use crate::testing::{MemBlockIo, TestPool, TreeFaultKind, verify_tree};
-use crate::{BlockError, DmuError, NewObject, Objset, ObjsetProps, SyncError};
+use crate::{BlockError, DmuError, NewObject, ObjectOwner, Objset, ObjsetHook, ObjsetProps, OwnerDelta, SyncError, Tx};
+use abd::Abd;
+use exec::Mutex;
 use ondisk::{ObjectId, ObjectType, ObjsetType};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// A pool with a synced state, and changes on top that are not synced yet.
 fn prepare() -> (TestPool, Program, Program) {
@@ -140,6 +144,11 @@ fn a_damaged_indirect_block_is_an_error_for_the_user_and_does_not_stop_the_sync(
     assert_eq!(dnode.prepare_write(0, 512), lost);
     assert_eq!(dnode.prepare_free(0, u64::MAX), lost);
     assert_eq!(dnode.prepare_write(512 * 40, 512), Ok(()), "the other half is there");
+    let tx = pool.txgs.assign(0).expect("assign");
+    assert_eq!(dnode.write(512 * 3, &[5; 512], &tx), lost, "also for who did not ask before");
+    assert_eq!(dnode.write_abd(512 * 30, Abd::from_slice(&[5; 1024]), &tx), lost);
+    drop(tx);
+    pool.sync().expect("the pool goes on");
     dnode.free_range(0, 512 * 50, &pool.txgs.assign(0).expect("assign")).expect("free");
     pool.sync().expect("the pool goes on");
     assert_eq!(dnode.read(512 * 60, &mut [0; 512]), Ok(()));
@@ -148,4 +157,74 @@ fn a_damaged_indirect_block_is_an_error_for_the_user_and_does_not_stop_the_sync(
     pool.sync().expect("the pool goes on");
     assert_eq!(pool.objset.hold(other.object()).map(|held| held.object()), Ok(other.object()));
     assert_eq!(pool.check().map_err(|fault| fault.kind), Err(TreeFaultKind::Leak), "what nothing names any more is lost space");
+}
+
+/// If this fails, writers fill memory beyond the limit while a sync still holds what it has written.
+#[test]
+fn dirty_bytes_count_until_their_memory_is_given_up() {
+    let pool = TestPool::create(MemBlockIo::inline(5), ObjsetType::ZFS, ObjsetProps::default()).expect("create");
+    let new = NewObject { block_size: 4096, ..NewObject::new(ObjectType::PLAIN_FILE_CONTENTS) };
+    let dnode = pool.objset.allocate_object(new, &pool.txgs.assign(0).expect("assign")).expect("allocate");
+    pool.sync().expect("sync");
+    let txg = pool.txgs.open_txg();
+    dnode.write(0, &[3; 4096 * 40], &pool.txgs.assign(0).expect("assign")).expect("write");
+    assert!(pool.txgs.dirty_bytes() >= 4096 * 40);
+    // All data is written; the indirect block above it is not.
+    pool.io.fail_after(41, false);
+    assert_eq!(pool.objset.sync(txg).err(), Some(DmuError::Block(BlockError::Io)));
+    assert!(pool.txgs.dirty_bytes() >= 4096 * 40, "the repeated sync needs it all: it is still in memory");
+    pool.objset.sync(txg).expect("the second try works");
+    assert!(pool.txgs.dirty_bytes() < 4096 * 40);
+    pool.sync().expect("sync");
+    assert_eq!(pool.txgs.dirty_bytes(), 0);
+}
+
+/// Adds up what it hears.
+#[derive(Default)]
+struct Sums(Mutex<BTreeMap<u64, (i64, i64)>>);
+
+impl ObjsetHook for Sums {
+    fn owner(&self, _bonus_type: ObjectType, bonus: &[u8], _spill: Option<&Abd>) -> Option<ObjectOwner> {
+        bonus.first().map(|&uid| ObjectOwner { uid: u64::from(uid), gid: 7, project: None })
+    }
+    fn apply(&self, _objset: &Arc<Objset>, deltas: &[OwnerDelta], _tx: &Tx) -> Result<(), DmuError> {
+        for delta in deltas {
+            let sum = &mut *self.0.lock();
+            let sum = sum.entry(delta.owner.uid).or_default();
+            (sum.0, sum.1) = (sum.0 + delta.bytes, sum.1 + delta.objects);
+        }
+        Ok(())
+    }
+}
+
+/// If this fails, `zfs userspace` and quotas are wrong for good after an I/O error that passed.
+#[test]
+fn owners_are_charged_once_when_a_failed_sync_is_repeated() {
+    for count in 1.. {
+        let pool = TestPool::create(MemBlockIo::inline(5), ObjsetType::ZFS, ObjsetProps::default()).expect("create");
+        let hook = Arc::new(Sums::default());
+        pool.objset.set_hook(hook.clone());
+        let new =
+            NewObject { bonus_type: ObjectType::SA, bonus_len: 1, block_size: 4096, ..NewObject::new(ObjectType::PLAIN_FILE_CONTENTS) };
+        pool.sync().expect("sync");
+        let txg = pool.txgs.open_txg();
+        for uid in 1..=3u8 {
+            let tx = pool.txgs.assign(0).expect("assign");
+            let dnode = pool.objset.allocate_object(new, &tx).expect("allocate");
+            dnode.set_bonus(&[uid], &tx).expect("bonus");
+            dnode.write(0, &vec![uid; 4096 * usize::from(uid)], &tx).expect("write");
+        }
+        pool.io.fail_after(count, false);
+        let failed = pool.objset.sync(txg).is_err();
+        pool.io.heal();
+        if !failed {
+            assert!(count > 5, "the sync has that many operations");
+            break;
+        }
+        pool.objset.sync(txg).expect("the second try works");
+        let sums: Vec<(u64, (i64, i64))> = hook.0.lock().iter().map(|(uid, sum)| (*uid, *sum)).collect();
+        let objects: Vec<i64> = sums.iter().map(|(_, sum)| sum.1).collect();
+        assert_eq!(objects, [1, 1, 1], "operation {count}");
+        assert!(sums.iter().all(|(uid, sum)| sum.0 >= *uid as i64 * 4096 + 512), "operation {count}: {sums:?}");
+    }
 }
