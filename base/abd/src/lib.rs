@@ -3,25 +3,35 @@
 //! [`Abd`] is one run or a gang of runs over page-aligned allocations (OpenZFS: `abd.c`). Cloning and slicing are O(runs)
 //! and copy no data; [`Abd::make_mut`] copies when somebody else still looks at the bytes. [`AbdPart`] is the writable
 //! counterpart: disjoint parts of one allocation, filled independently and joined without a copy.
+//!
+//! Three kinds of memory: *owned* (recycled slabs), *lent* ([`with_lent`], [`with_lent_mut`]: the caller's own bytes, borrowed
+//! until the call returns, so stable), and *unstable* ([`SharedPages`]: others may write to it at any time). Slices of
+//! unstable bytes cannot be had; every accessor that copies or computes works on all three.
 
 mod aligned;
 mod parts;
+mod shared;
 mod slab;
 mod stats;
 #[cfg(test)]
 mod tests;
 mod watch;
 
-use aligned::SharedRange;
-pub use parts::{AbdPart, fill_parts, io_slices_mut};
+use aligned::{SharedRange, lend_shared};
+use exec::Exec;
+pub use parts::{AbdPart, fill_parts, io_slices_mut, with_lent_mut};
+pub use shared::SharedPages;
 pub use slab::{set_cache_bytes_max, trim_cache};
-pub use stats::{MemoryStats, memory_stats};
+pub use stats::{MemoryStats, copied, memory_stats};
 use std::io::IoSlice;
 use std::ops::Range;
 pub use watch::{MappingWatcher, watch_mappings};
 
 /// Alignment of every allocation, in bytes: one page, as O_DIRECT and DMA need.
 pub const PAGE_BYTES: usize = 4096;
+
+/// Bytes of unstable memory that are copied at a time before something is computed from them: they stay in the cache.
+const PIECE_BYTES: usize = 16 << 10;
 
 /// One run without an allocation for the list, or any number of them.
 #[derive(Clone, Debug)]
@@ -67,7 +77,7 @@ impl Abd {
 
     /// A copy of `bytes`.
     pub fn from_slice(bytes: &[u8]) -> Abd {
-        stats::copied(bytes.len());
+        stats::note_copied(bytes.len());
         let mut part = AbdPart::scratch(bytes.len());
         part.copy_from_slice(bytes);
         part.freeze()
@@ -134,23 +144,63 @@ impl Abd {
         abd
     }
 
-    /// The bytes, when they are one run.
+    /// The bytes, when they are one stable run.
     pub fn as_contiguous(&self) -> Option<&[u8]> {
         match self.runs.as_slice() {
             [] => Some(&[]),
-            [run] => Some(run.bytes()),
+            [run] if !run.is_unstable() => Some(run.bytes()),
             _ => None,
         }
     }
 
-    /// The bytes run by run.
+    /// True when somebody else may change some of the bytes at any time: two looks at them may differ, and no slice of them
+    /// can be had.
+    pub fn is_unstable(&self) -> bool {
+        self.runs.as_slice().iter().any(SharedRange::is_unstable)
+    }
+
+    /// The same bytes where nobody changes them any more: a copy of what is unstable (and of nothing else).
+    pub fn to_stable(&self) -> Abd {
+        if !self.is_unstable() {
+            return self.clone();
+        }
+        let mut part = AbdPart::scratch(self.length);
+        self.copy_to(0, &mut part);
+        part.freeze()
+    }
+
+    /// Address and length of each run.
+    pub fn extents(&self) -> impl Iterator<Item = (*const u8, usize)> {
+        self.runs.as_slice().iter().map(|run| (run.address(), run.len()))
+    }
+
+    /// Computes something over the bytes in order: stable runs are seen where they are, unstable ones through a private copy
+    /// of a piece at a time. Stops when `step` gives None.
+    pub fn fold<T>(&self, start: T, mut step: impl FnMut(T, &[u8]) -> Option<T>) -> Option<T> {
+        let mut value = start;
+        for run in self.runs.as_slice() {
+            if !run.is_unstable() {
+                value = step(value, run.bytes())?;
+                continue;
+            }
+            let mut piece = [0; PIECE_BYTES];
+            for at in (0..run.len()).step_by(PIECE_BYTES) {
+                let piece = &mut piece[..PIECE_BYTES.min(run.len() - at)];
+                run.copy_to(at, piece);
+                value = step(value, piece)?;
+            }
+        }
+        Some(value)
+    }
+
+    /// The bytes run by run. Panics for unstable bytes ([`Abd::is_unstable`]): use [`Abd::fold`] where those can come.
     pub fn chunks(&self) -> impl Iterator<Item = &[u8]> {
         self.runs.as_slice().iter().map(SharedRange::bytes)
     }
 
     /// The runs as a gather list for a vectored write.
     pub fn io_slices(&self) -> Vec<IoSlice<'_>> {
-        self.chunks().map(IoSlice::new).collect()
+        self.runs.as_slice().iter().map(SharedRange::io_slice).collect()
     }
 
     /// The same bytes as one run; copies only a gang.
@@ -166,19 +216,19 @@ impl Abd {
     /// Copies `out.len()` bytes starting at `offset` into `out`.
     pub fn copy_to(&self, offset: usize, out: &mut [u8]) {
         assert!(offset + out.len() <= self.length, "copy of {}+{} of {} bytes", offset, out.len(), self.length);
-        stats::copied(out.len());
+        stats::note_copied(out.len());
         let mut skip = offset;
         let mut done = 0;
-        for chunk in self.chunks() {
+        for run in self.runs.as_slice() {
             if done == out.len() {
                 break;
             }
-            if skip >= chunk.len() {
-                skip -= chunk.len();
+            if skip >= run.len() {
+                skip -= run.len();
                 continue;
             }
-            let count = (chunk.len() - skip).min(out.len() - done);
-            out[done..done + count].copy_from_slice(&chunk[skip..skip + count]);
+            let count = (run.len() - skip).min(out.len() - done);
+            run.copy_to(skip, &mut out[done..done + count]);
             done += count;
             skip = 0;
         }
@@ -187,20 +237,19 @@ impl Abd {
     /// Overwrites the bytes from `offset` on with `source`; copies the buffer first when it is shared or a gang.
     pub fn copy_from(&mut self, offset: usize, source: &[u8]) {
         assert!(offset + source.len() <= self.length, "copy of {}+{} into {} bytes", offset, source.len(), self.length);
-        stats::copied(source.len());
+        stats::note_copied(source.len());
         self.make_mut()[offset..offset + source.len()].copy_from_slice(source);
     }
 
     /// True when every byte is zero.
     pub fn is_zero(&self) -> bool {
-        self.chunks().all(slice_is_zero)
+        self.fold((), |(), bytes| slice_is_zero(bytes).then_some(())).is_some()
     }
 
     /// A copy of the bytes.
     pub fn to_vec(&self) -> Vec<u8> {
-        stats::copied(self.length);
-        let mut out = Vec::with_capacity(self.length);
-        self.chunks().for_each(|chunk| out.extend_from_slice(chunk));
+        let mut out = vec![0; self.length];
+        self.copy_to(0, &mut out);
         out
     }
 
@@ -225,6 +274,12 @@ impl Abd {
         }
         self.get_mut().expect("the buffer was made unique above")
     }
+}
+
+/// Lends `bytes` to `work` as a buffer, without a copy, and returns when every clone and slice of it is gone: waits for
+/// I/Os that still use it. The result of `work` must not contain the buffer, or this never returns.
+pub fn with_lent<R>(exec: &Exec, bytes: &[u8], work: impl FnOnce(Abd) -> R) -> R {
+    lend_shared(exec, bytes, |run| work(Abd { length: run.len(), runs: Runs::One(run) }))
 }
 
 /// True when every byte of `bytes` is zero; looks at wide blocks and stops at the first that is not.

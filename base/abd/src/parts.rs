@@ -3,8 +3,9 @@
 //! The way of a RAID-Z read: one logical buffer, one part per data column, each device reads straight into its part, and
 //! [`Abd::join`] gives the contiguous block.
 
-use crate::aligned::OwnedRange;
+use crate::aligned::{OwnedRange, lend_exclusive};
 use crate::{Abd, Runs};
+use exec::Exec;
 use std::io::IoSliceMut;
 use std::ops::{Deref, DerefMut};
 
@@ -18,6 +19,69 @@ impl AbdPart {
     /// A part that is a whole fresh allocation; its contents are unspecified (but initialized).
     pub fn scratch(length: usize) -> AbdPart {
         AbdPart(OwnedRange::allocate(length))
+    }
+
+    /// A part of unstable memory.
+    pub(crate) fn of(range: OwnedRange) -> AbdPart {
+        AbdPart(range)
+    }
+
+    /// Length in bytes.
+    #[expect(clippy::len_without_is_empty, reason = "is_empty is below")]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// True when there are no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.0.len() == 0
+    }
+
+    /// Where it starts, for looking at its alignment and for the kernel.
+    pub fn as_ptr(&self) -> *const u8 {
+        self.0.address()
+    }
+
+    /// True when somebody else may change the bytes at any time: then no slice of them can be had, see [`Abd::is_unstable`].
+    pub fn is_unstable(&self) -> bool {
+        self.0.is_unstable()
+    }
+
+    /// Overwrites all bytes; panics when the lengths differ.
+    pub fn copy_from_slice(&mut self, bytes: &[u8]) {
+        assert_eq!(bytes.len(), self.len(), "a part takes as many bytes as it has");
+        self.0.copy_from(0, bytes);
+    }
+
+    /// Overwrites the bytes from `offset` on; panics when they do not fit.
+    pub fn copy_at(&mut self, offset: usize, bytes: &[u8]) {
+        self.0.copy_from(offset, bytes);
+    }
+
+    /// Zeroes all bytes.
+    pub fn zero(&mut self) {
+        if !self.is_unstable() {
+            return self.0.bytes_mut().fill(0);
+        }
+        let zeros = [0; 4096];
+        for at in (0..self.len()).step_by(zeros.len()) {
+            let count = zeros.len().min(self.len() - at);
+            self.0.copy_from(at, &zeros[..count]);
+        }
+    }
+
+    /// Copies `source` (of the part's length) into it, counted.
+    pub fn copy_from_abd(&mut self, source: &Abd) {
+        assert_eq!(source.len(), self.len(), "a part takes as many bytes as it has");
+        if !self.is_unstable() {
+            return source.copy_to(0, self.0.bytes_mut());
+        }
+        crate::stats::note_copied(source.len());
+        let range = &mut self.0;
+        source.fold(0, |at, bytes| {
+            range.copy_from(at, bytes);
+            Some(at + bytes.len())
+        });
     }
 
     /// Cuts the part at `middle` bytes; panics when `middle` exceeds its length.
@@ -91,18 +155,24 @@ impl Abd {
     }
 }
 
+/// Lends `bytes` to `work` as a writable part, without a copy, and returns when every part and buffer made of it is gone:
+/// waits for I/Os that still use it. The result of `work` must not contain any of them, or this never returns.
+pub fn with_lent_mut<R>(exec: &Exec, bytes: &mut [u8], work: impl FnOnce(AbdPart) -> R) -> R {
+    lend_exclusive(exec, bytes, |range| work(AbdPart(range)))
+}
+
 /// The parts as a scatter list for a vectored read.
 pub fn io_slices_mut(parts: &mut [AbdPart]) -> Vec<IoSliceMut<'_>> {
-    parts.iter_mut().filter(|part| !part.is_empty()).map(|part| IoSliceMut::new(part)).collect()
+    parts.iter_mut().filter(|part| !part.is_empty()).map(|part| part.0.io_slice_mut()).collect()
 }
 
 /// Copies `source` into the parts in order, from the first byte of the first; returns how many bytes fitted.
 pub fn fill_parts(parts: &mut [AbdPart], source: &[u8]) -> usize {
-    crate::stats::copied(source.len());
+    crate::stats::note_copied(source.len());
     let mut done = 0;
     for part in parts {
         let count = part.len().min(source.len() - done);
-        part[..count].copy_from_slice(&source[done..done + count]);
+        part.copy_at(0, &source[done..done + count]);
         done += count;
     }
     done

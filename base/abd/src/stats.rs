@@ -17,10 +17,15 @@ pub struct MemoryStats {
     pub copied_bytes: u64,
 }
 
+/// Bytes copied so far from buffer to buffer or between buffers and slices: what "copies per byte" is computed from.
+pub fn copied() -> u64 {
+    lines().iter().map(|line| line.0.load(Ordering::Relaxed)).sum()
+}
+
 /// Memory and copies so far.
 pub fn memory_stats() -> MemoryStats {
     let (live_bytes, mapped_bytes, cached_bytes) = slab::usage();
-    let copied_bytes = lines().iter().map(|line| line.0.load(Ordering::Relaxed)).sum();
+    let copied_bytes = copied();
     MemoryStats { live_bytes, mapped_bytes, cached_bytes, copied_bytes }
 }
 
@@ -49,6 +54,6 @@ fn lines() -> &'static [Line] {
     LINES.get_or_init(|| (0..shards()).map(|_| Line::default()).collect())
 }
 
-pub(crate) fn copied(bytes: usize) {
+pub(crate) fn note_copied(bytes: usize) {
     lines()[shard()].0.fetch_add(bytes as u64, Ordering::Relaxed);
 }

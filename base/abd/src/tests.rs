@@ -1,6 +1,8 @@
 //! Buffers: what a reader would see wrongly, and what memory would be lost. All of it runs under the interpreter too.
 
-use crate::{Abd, AbdPart, PAGE_BYTES, fill_parts, io_slices_mut, memory_stats, slice_is_zero, trim_cache};
+use crate::{
+    Abd, AbdPart, PAGE_BYTES, SharedPages, fill_parts, io_slices_mut, memory_stats, slice_is_zero, trim_cache, with_lent, with_lent_mut,
+};
 
 fn pattern(length: usize, salt: u8) -> Vec<u8> {
     (0..length).map(|i| (i as u8).wrapping_mul(31) ^ salt ^ (i >> 8) as u8).collect()
@@ -166,4 +168,98 @@ fn stamp(bytes: &mut [u8], tag: u64) {
 
 fn check_stamp(bytes: &[u8], tag: u64) {
     assert_eq!([bytes[0], bytes[bytes.len() / 2], bytes[bytes.len() - 1]], [tag as u8; 3]);
+}
+
+fn inline() -> exec::Exec {
+    std::sync::Arc::new(exec::Inline::new(1))
+}
+
+/// A lent buffer must be the caller's own bytes (else direct I/O copies), and must never be written to by us.
+#[test]
+fn lent_bytes_are_used_in_place_and_not_written_to() {
+    let bytes = pattern(8_192, 6);
+    let before = crate::copied();
+    with_lent(&inline(), &bytes, |abd| {
+        assert_eq!(abd.as_contiguous().unwrap().as_ptr(), bytes.as_ptr());
+        assert!(!abd.is_unstable());
+        let mut own = abd.slice(0..4_096);
+        drop(abd);
+        assert!(own.get_mut().is_none(), "the caller lent it for reading");
+        own.make_mut()[0] ^= 1;
+    });
+    assert!(crate::copied() >= before + 4_096);
+    assert_eq!(bytes, pattern(8_192, 6));
+    let mut target = vec![0; 8_192];
+    with_lent_mut(&inline(), &mut target, |part| {
+        let (mut head, tail) = part.split_at(4_096);
+        head.copy_from_slice(&bytes[..4_096]);
+        let joined = Abd::join([head, tail]);
+        assert_eq!(joined.to_vec()[..4_096], bytes[..4_096]);
+    });
+    assert_eq!(target[..4_096], bytes[..4_096]);
+}
+
+/// If the loan ended while another thread still used the buffer, that thread would read memory that is somebody else's.
+#[test]
+fn a_loan_ends_when_the_last_user_is_gone() {
+    let exec: exec::Exec = std::sync::Arc::new(exec::Pool::new(2));
+    for round in 0..if cfg!(miri) { 3 } else { 200 } {
+        let bytes = pattern(4_096, round);
+        let sum = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
+        with_lent(&exec, &bytes, |abd| {
+            for part in 0..4 {
+                let (slice, sum) = (abd.slice(part * 1_024..(part + 1) * 1_024), sum.clone());
+                let job = move || {
+                    let part: u64 = slice.as_contiguous().unwrap().iter().map(|&byte| u64::from(byte)).sum();
+                    sum.fetch_add(part, std::sync::atomic::Ordering::Relaxed);
+                    drop(slice);
+                };
+                exec.spawn(exec::TaskClass::Read, Box::new(job));
+            }
+        });
+        let whole: u64 = bytes.iter().map(|&byte| u64::from(byte)).sum();
+        assert_eq!(sum.load(std::sync::atomic::Ordering::Relaxed), whole, "every user was done when the loan ended");
+    }
+}
+
+/// Memory that a guest or another process writes to: no slice of it, and every accessor sees its bytes.
+#[test]
+fn unstable_pages_are_copied_and_folded_but_never_lent_as_slices() {
+    let pages = SharedPages::new(3 * PAGE_BYTES);
+    let bytes = pattern(pages.len(), 7);
+    pages.write(0, &bytes);
+    pages.write(3, &bytes[3..1_000]);
+    let abd = pages.abd(0..pages.len());
+    assert!(abd.is_unstable() && abd.as_contiguous().is_none());
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| abd.chunks().count())).is_err());
+    assert_eq!(abd.to_vec(), bytes);
+    let folded = abd.fold(Vec::new(), |mut sum, piece| {
+        sum.extend_from_slice(piece);
+        Some(sum)
+    });
+    assert_eq!(folded.unwrap(), bytes);
+    let mut out = [0; 77];
+    abd.slice(5..2_000).copy_to(13, &mut out);
+    assert_eq!(out, bytes[18..95]);
+    let stable = abd.to_stable();
+    pages.write(10, &[!bytes[10]]);
+    assert_eq!(stable.to_vec(), bytes, "a stable copy stays as it was");
+    assert_ne!(abd, stable);
+    assert!(!abd.is_zero() && SharedPages::new(1).abd(0..512).is_zero());
+    let gang = Abd::gang(&[stable.slice(0..512), abd.slice(512..1_024)]);
+    assert!(gang.is_unstable() && gang.slice(0..512).as_contiguous().is_some());
+    assert_eq!(gang.extents().count(), 2);
+    let mut own = abd.clone();
+    own.make_mut()[0] ^= 0xFF;
+    let mut first = [0];
+    pages.read(0, &mut first);
+    assert_eq!(first[0], bytes[0], "our changes never reach the pages by themselves");
+    let (mut head, mut tail) = pages.part(0..1_024).split_at(100);
+    head.copy_from_slice(&[7; 100]);
+    tail.zero();
+    tail.copy_at(1, &[9]);
+    head.copy_from_abd(&Abd::from_slice(&[8; 100]));
+    let mut out = [0; 102];
+    pages.read(0, &mut out);
+    assert_eq!((&out[..100], out[100], out[101]), (&[8; 100][..], 0, 9));
 }

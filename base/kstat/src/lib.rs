@@ -6,10 +6,12 @@
 
 mod counter;
 mod event;
+mod iostats;
 mod registry;
 #[cfg(test)]
 mod tests;
 
 pub use counter::{Counter, Gauge, Histogram};
 pub use event::{Event, EventLog, EventSink, FieldValue, Listener, LoggedEvent, NoEvents, WallClock};
+pub use iostats::{CountBytes, IoStats};
 pub use registry::{Kstat, Registered, Registry, Value};

@@ -196,9 +196,9 @@ impl Slot {
         let run = |pointer: *mut u8, length: usize| libc::iovec { iov_base: pointer.cast(), iov_len: length };
         let runs = match &mut request.io.op {
             DeviceOp::Read(parts) => {
-                parts.iter_mut().filter(|part| !part.is_empty()).map(|part| run(part.as_mut_ptr(), part.len())).collect()
+                parts.iter_mut().filter(|part| !part.is_empty()).map(|part| run(part.as_ptr().cast_mut(), part.len())).collect()
             }
-            DeviceOp::Write(data) => data.chunks().map(|chunk| run(chunk.as_ptr().cast_mut(), chunk.len())).collect(),
+            DeviceOp::Write(data) => data.extents().map(|(address, length)| run(address.cast_mut(), length)).collect(),
             _ => Vec::new(),
         };
         Slot { request, runs, transferred: 0 }

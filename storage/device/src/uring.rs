@@ -7,7 +7,7 @@
 use crate::ring::{Request, Ring};
 use crate::sys::{self, DirectAlignment};
 use crate::{BlockDevice, DeviceError, DeviceFacts, DeviceIo, DeviceOp, DeviceReply};
-use abd::{Abd, AbdPart, fill_parts};
+use abd::{AbdPart, fill_parts};
 use std::fmt;
 use std::fs::File;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -50,7 +50,9 @@ impl UringDevice {
             Ok(Fit::AsIs) => io,
             Ok(Fit::CopyWrite) => {
                 let DeviceIo { op: DeviceOp::Write(data), offset, then } = io else { return None };
-                DeviceIo { op: DeviceOp::Write(Abd::from_slice(&data.to_vec())), offset, then }
+                let mut aligned = AbdPart::scratch(data.len());
+                aligned.copy_from_abd(&data);
+                DeviceIo { op: DeviceOp::Write(aligned.freeze()), offset, then }
             }
             Ok(Fit::BounceRead) => self.bounce_read(io),
             Err(error) => {
@@ -70,12 +72,12 @@ impl UringDevice {
         let DirectAlignment { memory, offset: sector } = self.alignment;
         let in_sectors = |value: u64| value.is_multiple_of(u64::from(sector));
         let whole = in_sectors(io.offset) && in_sectors(io.op.length_bytes());
-        let fits = |run: &[u8]| run.as_ptr().addr().is_multiple_of(memory as usize) && in_sectors(run.len() as u64);
+        let fits = |(address, length): (*const u8, usize)| address.addr().is_multiple_of(memory as usize) && in_sectors(length as u64);
         match &io.op {
-            DeviceOp::Read(parts) if whole && parts.iter().all(|part| fits(part)) => Ok(Fit::AsIs),
+            DeviceOp::Read(parts) if whole && parts.iter().all(|part| fits((part.as_ptr(), part.len()))) => Ok(Fit::AsIs),
             DeviceOp::Read(_) => Ok(Fit::BounceRead),
             DeviceOp::Write(_) | DeviceOp::Trim { .. } if !whole => Err(DeviceError::Misaligned),
-            DeviceOp::Write(data) if !data.chunks().all(fits) => Ok(Fit::CopyWrite),
+            DeviceOp::Write(data) if !data.extents().all(fits) => Ok(Fit::CopyWrite),
             _ => Ok(Fit::AsIs),
         }
     }

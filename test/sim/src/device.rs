@@ -216,12 +216,12 @@ impl SimDevice {
         let fault = world.fault_of(self.index, kind, io.offset);
         let mut write = None;
         if let (DeviceOp::Write(data), false) = (&io.op, fault == Some(FaultKind::Lie)) {
-            let hash = data.chunks().fold(0, hash_bytes);
+            let hash = data.fold(0, |hash, bytes| Some(hash_bytes(hash, bytes))).unwrap_or_default();
             world.note(&[hash]);
             if let Some(recording) = &mut world.recording {
                 let id = recording.writes;
                 recording.writes += 1;
-                recording.events.push(Event::Write { id, device: self.index, offset: io.offset, data: data.clone() });
+                recording.events.push(Event::Write { id, device: self.index, offset: io.offset, data: data.to_stable() });
                 write = Some(id);
             }
         }
@@ -260,11 +260,13 @@ impl SimDevice {
             DeviceOp::Read(mut parts) => {
                 let mut at = offset;
                 for part in &mut parts {
-                    world.devices[self.index].read(at, part);
-                    at += part.len();
+                    let mut bytes = vec![0; part.len()];
+                    world.devices[self.index].read(at, &mut bytes);
+                    at += bytes.len();
                     if decided.fault == Some(FaultKind::CorruptRead) {
-                        part.iter_mut().step_by(crate::SECTOR_BYTES).for_each(|byte| *byte ^= 0x10);
+                        bytes.iter_mut().step_by(crate::SECTOR_BYTES).for_each(|byte| *byte ^= 0x10);
                     }
+                    part.copy_from_slice(&bytes);
                 }
                 return DeviceReply { outcome: Ok(()), parts };
             }

@@ -67,11 +67,10 @@ impl Image {
 
     /// Overwrites the bytes from `offset` on with those of a buffer.
     pub fn write_abd(&mut self, offset: usize, data: &Abd) {
-        let mut at = offset;
-        for chunk in data.chunks() {
-            self.write(at, chunk);
-            at += chunk.len();
-        }
+        data.fold(offset, |at, bytes| {
+            self.write(at, bytes);
+            Some(at + bytes.len())
+        });
     }
 
     /// All bytes.
