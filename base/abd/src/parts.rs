@@ -27,7 +27,6 @@ impl AbdPart {
     }
 
     /// Length in bytes.
-    #[expect(clippy::len_without_is_empty, reason = "is_empty is below")]
     pub fn len(&self) -> usize {
         self.0.len()
     }

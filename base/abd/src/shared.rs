@@ -36,7 +36,7 @@ pub(crate) unsafe fn load(source: *const u8, out: &mut [u8]) {
         }
         let from = source.add(head).cast::<AtomicU64>();
         for (index, word) in middle.as_chunks_mut::<WORD>().0.iter_mut().enumerate() {
-            *word = (*from.add(index)).load(Ordering::Relaxed).to_ne_bytes();
+            *word = u64::from_le((*from.add(index)).load(Ordering::Relaxed)).to_le_bytes();
         }
         let from = source.add(head + words);
         for (index, byte) in last.iter_mut().enumerate() {
@@ -60,7 +60,7 @@ pub(crate) unsafe fn store(target: *mut u8, bytes: &[u8]) {
         }
         let to = target.add(head).cast::<AtomicU64>();
         for (index, word) in middle.as_chunks::<WORD>().0.iter().enumerate() {
-            (*to.add(index)).store(u64::from_ne_bytes(*word), Ordering::Relaxed);
+            (*to.add(index)).store(u64::from_le_bytes(*word).to_le(), Ordering::Relaxed);
         }
         let to = target.add(head + words);
         for (index, byte) in last.iter().enumerate() {
