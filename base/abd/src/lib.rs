@@ -215,8 +215,13 @@ impl Abd {
 
     /// Copies `out.len()` bytes starting at `offset` into `out`.
     pub fn copy_to(&self, offset: usize, out: &mut [u8]) {
-        assert!(offset + out.len() <= self.length, "copy of {}+{} of {} bytes", offset, out.len(), self.length);
         stats::note_copied(out.len());
+        self.peek(offset, out);
+    }
+
+    /// As [`Abd::copy_to`], not counted: for a look at a few bytes, or at a piece that is computed on at once.
+    pub fn peek(&self, offset: usize, out: &mut [u8]) {
+        assert!(offset + out.len() <= self.length, "copy of {}+{} of {} bytes", offset, out.len(), self.length);
         let mut skip = offset;
         let mut done = 0;
         for run in self.runs.as_slice() {

@@ -49,6 +49,39 @@ fn one_pass<const N: usize>(data: &[&[u8]], parity: &mut [&mut [u8]]) -> Result<
     Ok(sums.iter().zip(data).fold([0; 4], |sum, (column_sum, column)| concatenate(sum, column_sum.finish(), column.len())))
 }
 
+/// As [`generate_with_fletcher4`] for data of which no slice can be had: `read` copies from (column, offset) into its buffer.
+/// Every byte is asked for once, so that parity and checksum are those of the same bytes even when the data changes.
+///
+/// # Errors
+/// As [`crate::raidz::generate`].
+pub fn generate_with_fletcher4_from(
+    lengths: &[usize],
+    mut read: impl FnMut(usize, usize, &mut [u8]),
+    parity: &mut [&mut [u8]],
+) -> Result<[u64; 4], RaidzError> {
+    let longest = lengths.iter().copied().max().unwrap_or(0);
+    if parity.iter().any(|column| column.len() != longest) {
+        return Err(RaidzError::Shape);
+    }
+    let mut pieces = vec![vec![0; SLICE_BYTES.min(longest)]; lengths.len()];
+    let mut sums: Vec<Fletcher4> = lengths.iter().map(|_| Fletcher4::new(ByteOrder::Little)).collect();
+    for start in (0..longest).step_by(SLICE_BYTES) {
+        let end = longest.min(start + SLICE_BYTES);
+        let mut columns: Vec<&[u8]> = Vec::with_capacity(lengths.len());
+        for (column, piece) in pieces.iter_mut().enumerate() {
+            let piece = &mut piece[..end.min(lengths[column]).saturating_sub(start)];
+            if !piece.is_empty() {
+                read(column, start, piece);
+            }
+            sums[column].update(piece);
+            columns.push(piece);
+        }
+        let mut targets: Vec<&mut [u8]> = parity.iter_mut().map(|column| &mut column[start..end]).collect();
+        raidz::generate(&columns, &mut targets)?;
+    }
+    Ok(sums.iter().zip(lengths).fold([0; 4], |sum, (own, length)| concatenate(sum, own.finish(), *length)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -70,6 +103,14 @@ mod tests {
                 reference::generate(&data, &mut right.iter_mut().map(|column| &mut column[..]).collect::<Vec<_>>());
                 assert!(made == right, "{columns} {bytes}");
                 assert_eq!(sum, fletcher4(&[&block[..bytes]], ByteOrder::Little), "{columns} {bytes}");
+                let lengths: Vec<usize> = data.iter().map(|column| column.len()).collect();
+                if lengths.iter().all(|length| length % 4 == 0) {
+                    let mut pieces = vec![vec![1; data[0].len()]; parities];
+                    let mut targets: Vec<&mut [u8]> = pieces.iter_mut().map(|column| &mut column[..]).collect();
+                    let read = |column: usize, at: usize, out: &mut [u8]| out.copy_from_slice(&data[column][at..at + out.len()]);
+                    assert_eq!(generate_with_fletcher4_from(&lengths, read, &mut targets).unwrap(), sum);
+                    assert!(pieces == right, "{columns} {bytes} read");
+                }
             }
         }
         let mut short = [0u8; 16];

@@ -16,6 +16,17 @@ pub(crate) fn generate_with_fletcher4(columns: &[Abd], count: usize, length: usi
     fill(columns, count, length, kernels::fused::generate_with_fletcher4)
 }
 
+/// As [`generate_with_fletcher4`] for columns that others may change: their bytes are looked at once.
+pub(crate) fn generate_unstable(columns: &[Abd], count: usize, length: usize) -> (Vec<Abd>, [u64; 4]) {
+    let lengths: Vec<usize> = columns.iter().map(Abd::len).collect();
+    let mut parity: Vec<AbdPart> = (0..count).map(|_| AbdPart::scratch(length)).collect();
+    let mut targets: Vec<&mut [u8]> = parity.iter_mut().map(|column| &mut column[..]).collect();
+    let read = |column: usize, offset: usize, out: &mut [u8]| columns[column].peek(offset, out);
+    let sum = kernels::fused::generate_with_fletcher4_from(&lengths, read, &mut targets);
+    debug_assert!(sum.is_ok(), "parity of a well-formed row");
+    (parity.into_iter().map(AbdPart::freeze).collect(), sum.unwrap_or_default())
+}
+
 /// Lets `make` fill fresh parity columns.
 fn fill<T: Default, E>(
     columns: &[Abd],

@@ -56,7 +56,7 @@ impl Raidz {
         for index in pending {
             let column = &mut self.columns[index];
             column.state = match results.next().flatten() {
-                Some(bytes) if bytes.len() == column.length => State::Read(bytes.to_contiguous()),
+                Some(bytes) if bytes.len() == column.length => State::Read(bytes),
                 _ if column.tried < column.candidates.len() => State::Idle,
                 _ => State::Failed,
             };
@@ -152,7 +152,7 @@ impl Raidz {
             State::Read(bytes) if !suspects.contains(&index) => Some(bytes.clone()),
             _ => None,
         };
-        let data: Vec<Option<Abd>> = (parity..self.columns.len()).map(trusted).collect();
+        let mut data: Vec<Option<Abd>> = (parity..self.columns.len()).map(trusted).collect();
         let whole = data.iter().all(Option::is_some);
         if whole && !suspects.is_empty() {
             return None; // only parity is suspected: nothing new
@@ -161,11 +161,13 @@ impl Raidz {
             data.into_iter().flatten().collect()
         } else {
             let lengths: Vec<usize> = self.map.data_columns().iter().map(|column| column.length).collect();
-            let parities: Vec<(usize, Abd)> = (0..parity).filter_map(|index| Some((index, trusted(index)?))).collect();
+            let parities: Vec<(usize, Abd)> = (0..parity).filter_map(|index| Some((index, trusted(index)?.to_contiguous()))).collect();
+            data.iter_mut().flatten().for_each(|column| *column = column.to_contiguous());
             math::solve(&data, &lengths, &parities)?
         };
         if whole && let Some(expected) = self.fused(common) {
-            let (parity, sum) = math::generate_with_fletcher4(&solved, parity, self.map.parity_length());
+            let columns: Vec<Abd> = solved.iter().map(Abd::to_contiguous).collect();
+            let (parity, sum) = math::generate_with_fletcher4(&columns, parity, self.map.parity_length());
             if sum != expected {
                 return None;
             }
@@ -194,7 +196,10 @@ impl Raidz {
         let wants_parity = (0..parity).any(|index| !matches!(self.columns[index].state, State::Idle));
         let right_parity = match known_parity {
             Some(known) => known,
-            None if wants_parity => math::generate(data, parity, self.map.parity_length()),
+            None if wants_parity => {
+                let columns: Vec<Abd> = data.iter().map(Abd::to_contiguous).collect();
+                math::generate(&columns, parity, self.map.parity_length())
+            }
             None => Vec::new(),
         };
         let mut repairs = Vec::new();

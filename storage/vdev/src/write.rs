@@ -98,6 +98,10 @@ impl WritePlan {
     /// The parity columns and the Fletcher-4 of `data` in one pass over it; None unless the vdev is RAID-Z.
     pub fn parity_with_fletcher4(&self, data: &Abd) -> Option<(Vec<Abd>, [u64; 4])> {
         let map = self.map.as_ref()?;
+        if data.is_unstable() {
+            let columns: Vec<Abd> = map.data_columns().iter().map(|column| data.slice(column.data.clone())).collect();
+            return Some(math::generate_unstable(&columns, map.parity, map.parity_length()));
+        }
         Some(math::generate_with_fletcher4(&columns(map, data), map.parity, map.parity_length()))
     }
 
