@@ -12,6 +12,7 @@
 mod accounting;
 mod acl;
 mod ctldir;
+pub mod direct;
 mod error;
 mod fs;
 mod fuse_fs;

@@ -1,0 +1,189 @@
+//! Counters of direct I/O: what was direct, and why the rest was not; requests and bytes, per open file, dataset and pool.
+//!
+//! One [`DirectStats`] counts for one owner and passes what it counts on to its parent (file → dataset → pool), so every
+//! level is exact by itself. Counting is a few relaxed additions to lines of the thread's own.
+
+use super::{How, Plan, Reason};
+use kstat::Counter;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A sum: small for the many open files, spread over cache lines for datasets and pools.
+#[derive(Debug)]
+enum Sum {
+    Small(AtomicU64),
+    Spread(Counter),
+}
+
+impl Sum {
+    fn add(&self, amount: u64) {
+        match self {
+            Sum::Small(sum) => {
+                sum.fetch_add(amount, Ordering::Relaxed);
+            }
+            Sum::Spread(sum) => sum.add(amount),
+        }
+    }
+    fn get(&self) -> u64 {
+        match self {
+            Sum::Small(sum) => sum.load(Ordering::Relaxed),
+            Sum::Spread(sum) => sum.get(),
+        }
+    }
+    fn reset(&self) {
+        match self {
+            Sum::Small(sum) => sum.store(0, Ordering::Relaxed),
+            Sum::Spread(sum) => sum.reset(),
+        }
+    }
+}
+
+/// Requests and bytes under one heading.
+#[derive(Debug)]
+struct Pair {
+    requests: Sum,
+    bytes: Sum,
+}
+
+impl Pair {
+    fn new(spread: bool) -> Pair {
+        let sum = || if spread { Sum::Spread(Counter::new()) } else { Sum::Small(AtomicU64::new(0)) };
+        Pair { requests: sum(), bytes: sum() }
+    }
+    fn add(&self, bytes: u64) {
+        self.requests.add(1);
+        self.bytes.add(bytes);
+    }
+    /// Takes back what [`Pair::add`] added: sums wrap, so adding the complement subtracts.
+    fn take_back(&self, bytes: u64) {
+        self.requests.add(1u64.wrapping_neg());
+        self.bytes.add(bytes.wrapping_neg());
+    }
+    fn get(&self) -> (u64, u64) {
+        (self.requests.get(), self.bytes.get())
+    }
+    fn reset(&self) {
+        self.requests.reset();
+        self.bytes.reset();
+    }
+}
+
+/// The counters of one owner.
+#[derive(Debug)]
+pub struct DirectStats {
+    parent: Option<Arc<DirectStats>>,
+    asked: Pair,
+    reads: Pair,
+    writes: Pair,
+    rejected: Pair,
+    fallbacks: Vec<Pair>,
+}
+
+/// One reason's count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReasonCount {
+    /// Why.
+    pub reason: Reason,
+    /// Requests (or parts of requests).
+    pub requests: u64,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+/// Counts at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Requests that asked for direct, and their bytes.
+    pub asked: (u64, u64),
+    /// Direct parts of reads: number and bytes.
+    pub direct_reads: (u64, u64),
+    /// Direct parts of writes: number and bytes.
+    pub direct_writes: (u64, u64),
+    /// Requests refused with EINVAL.
+    pub rejected: (u64, u64),
+    /// The reasons that occurred, in the order of [`Reason::ALL`].
+    pub fallbacks: Vec<ReasonCount>,
+}
+
+impl DirectStats {
+    /// Counters of a dataset or pool, that pass on to `parent`.
+    pub fn new(parent: Option<Arc<DirectStats>>) -> Arc<DirectStats> {
+        Arc::new(Self::build(parent, true))
+    }
+
+    /// Counters of an open file, that pass on to the dataset's.
+    pub fn of_file(dataset: Arc<DirectStats>) -> Arc<DirectStats> {
+        Arc::new(Self::build(Some(dataset), false))
+    }
+
+    fn build(parent: Option<Arc<DirectStats>>, spread: bool) -> DirectStats {
+        let pair = || Pair::new(spread);
+        let fallbacks = Reason::ALL.iter().map(|_| pair()).collect();
+        DirectStats { parent, asked: pair(), reads: pair(), writes: pair(), rejected: pair(), fallbacks }
+    }
+
+    fn each(&self, count: impl Fn(&DirectStats)) {
+        let mut at = Some(self);
+        while let Some(stats) = at {
+            count(stats);
+            at = stats.parent.as_deref();
+        }
+    }
+
+    /// Counts a request by its plan; `length` is the request's, `write` its direction. Requests that did not ask are free.
+    pub fn count(&self, plan: &Plan, length: u64, write: bool) {
+        if !plan.asked {
+            return;
+        }
+        self.each(|stats| {
+            stats.asked.add(length);
+            if let Some(reason) = plan.rejected {
+                stats.rejected.add(length);
+                stats.fallbacks[reason as usize].add(length);
+            }
+            for piece in plan.pieces() {
+                let bytes = piece.range.end - piece.range.start;
+                match piece.how {
+                    How::Direct if write => stats.writes.add(bytes),
+                    How::Direct => stats.reads.add(bytes),
+                    How::Buffered { reason: Some(reason), .. } => stats.fallbacks[reason as usize].add(bytes),
+                    How::Buffered { reason: None, .. } => {}
+                }
+            }
+        });
+    }
+
+    /// Moves bytes that were planned direct to a reason: the transfer ended otherwise.
+    pub fn fell_back(&self, reason: Reason, bytes: u64, write: bool) {
+        self.each(|stats| {
+            let direct = if write { &stats.writes } else { &stats.reads };
+            direct.take_back(bytes);
+            stats.fallbacks[reason as usize].add(bytes);
+        });
+    }
+
+    /// Counts bytes under a reason without taking them off what was direct (a direct write repeated from a stable copy).
+    pub fn note(&self, reason: Reason, bytes: u64) {
+        self.each(|stats| stats.fallbacks[reason as usize].add(bytes));
+    }
+
+    /// The counts now.
+    pub fn snapshot(&self) -> Snapshot {
+        let counts = Reason::ALL.iter().map(|reason| {
+            let (requests, bytes) = self.fallbacks.get(*reason as usize).map_or((0, 0), Pair::get);
+            ReasonCount { reason: *reason, requests, bytes }
+        });
+        Snapshot {
+            asked: self.asked.get(),
+            direct_reads: self.reads.get(),
+            direct_writes: self.writes.get(),
+            rejected: self.rejected.get(),
+            fallbacks: counts.filter(|count| count.requests > 0).collect(),
+        }
+    }
+
+    /// Sets everything of this owner to zero; its parents keep their counts.
+    pub fn reset(&self) {
+        [&self.asked, &self.reads, &self.writes, &self.rejected].into_iter().chain(&self.fallbacks).for_each(Pair::reset);
+    }
+}
