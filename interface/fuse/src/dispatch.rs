@@ -1,7 +1,8 @@
 //! From request bytes to a [`Handler`] call to reply bytes.
 //!
 //! Invariants: a malformed request gets EINVAL (never a panic); FORGET, BATCH_FORGET and INTERRUPT get no reply; read data is
-//! passed on as an `Abd`, never copied; the payload of WRITE is a slice of the receive buffer.
+//! passed on as an `Abd`, never copied; the payload of WRITE is a slice of the receive buffer. READ and WRITE only become values
+//! here ([`transfer`]): the session hands them on with an [`crate::Answer`].
 
 use crate::abi::{self, op};
 use crate::encode::{self, Listing, attr_out, entry_out, open_out};
@@ -21,8 +22,12 @@ pub(crate) enum Output {
     Nothing,
     /// The bytes in the reply vector.
     Small,
-    /// These bytes.
-    Data(Abd),
+}
+
+/// A request that moves data and may be answered later.
+pub(crate) enum Transfer {
+    Read(ReadRequest),
+    Write(WriteRequest),
 }
 
 /// One received request.
@@ -68,7 +73,7 @@ pub(crate) fn dispatch(handler: &dyn Handler, request: &Request<'_>, out: &mut V
     let caller = Caller { uid: header.uid, gid: header.gid, pid: header.pid };
     let node = NodeId(header.nodeid);
     match header.opcode {
-        op::READ | op::WRITE | op::FLUSH | op::FSYNC | op::FALLOCATE | op::LSEEK | op::OPEN | op::RELEASE => {
+        op::FLUSH | op::FSYNC | op::FALLOCATE | op::LSEEK | op::OPEN | op::RELEASE => {
             file_io(handler, request, &caller, node, out)
         }
         op::READDIR | op::READDIRPLUS | op::OPENDIR | op::RELEASEDIR | op::FSYNCDIR => directory_io(handler, request, &caller, node, out),
@@ -220,12 +225,6 @@ fn forget(handler: &dyn Handler, request: &Request<'_>, node: NodeId) -> Reply<O
 fn file_io(handler: &dyn Handler, request: &Request<'_>, caller: &Caller, node: NodeId, out: &mut Vec<u8>) -> Reply<Output> {
     let mut body = request.body;
     match request.header.opcode {
-        op::READ => {
-            let input: abi::ReadIn = take(&mut body)?;
-            let read = ReadRequest { node, handle: FileHandle(input.fh), offset: input.offset, size: input.size, open_flags: input.flags };
-            handler.read(caller, &read).map(Output::Data)
-        }
-        op::WRITE => write(handler, request, caller, node, out),
         op::OPEN => {
             let input: abi::OpenIn = take(&mut body)?;
             put(out, &open_out(&handler.open(caller, node, input.flags, input.open_flags & abi::OPEN_KILL_SUIDGID != 0)?))
@@ -262,14 +261,27 @@ fn file_io(handler: &dyn Handler, request: &Request<'_>, caller: &Caller, node: 
     }
 }
 
-fn write(handler: &dyn Handler, request: &Request<'_>, caller: &Caller, node: NodeId, out: &mut Vec<u8>) -> Reply<Output> {
+/// READ or WRITE.
+pub(crate) fn transfer(request: &Request<'_>) -> Reply<(Caller, Transfer)> {
+    let header = &request.header;
+    let caller = Caller { uid: header.uid, gid: header.gid, pid: header.pid };
+    let node = NodeId(header.nodeid);
+    if header.opcode == op::WRITE {
+        return Ok((caller, Transfer::Write(write(request, node)?)));
+    }
+    let input: abi::ReadIn = take(&mut { request.body })?;
+    let read = ReadRequest { node, handle: FileHandle(input.fh), offset: input.offset, size: input.size, open_flags: input.flags };
+    Ok((caller, Transfer::Read(read)))
+}
+
+fn write(request: &Request<'_>, node: NodeId) -> Reply<WriteRequest> {
     let mut body = request.body;
     let input: abi::WriteIn = take(&mut body)?;
     let size = input.size as usize;
     if request.payload_bytes < size {
         return Err(Errno::EINVAL);
     }
-    let wanted = WriteRequest {
+    Ok(WriteRequest {
         node,
         handle: FileHandle(input.fh),
         offset: input.offset,
@@ -278,9 +290,7 @@ fn write(handler: &dyn Handler, request: &Request<'_>, caller: &Caller, node: No
         open_flags: input.flags,
         kill_suid: input.write_flags & abi::WRITE_KILL_SUIDGID != 0,
         from_cache: input.write_flags & abi::WRITE_CACHE != 0,
-    };
-    let size = handler.write(caller, wanted)?;
-    put(out, &abi::WriteOut { size, padding: 0 })
+    })
 }
 
 fn directory_io(handler: &dyn Handler, request: &Request<'_>, caller: &Caller, node: NodeId, out: &mut Vec<u8>) -> Reply<Output> {
@@ -345,7 +355,7 @@ fn xattr(handler: &dyn Handler, request: &Request<'_>, caller: &Caller, node: No
 
 #[cfg(test)]
 mod tests {
-    use super::{Request, dispatch};
+    use super::{Request, dispatch, transfer};
     use crate::handler::{Caller, DirSink, Entry, FileAttr, FileHandle, Handler, NodeId, Opened, ReadRequest};
     use crate::{Errno, Reply, abi};
     use abd::Abd;
@@ -385,6 +395,7 @@ mod tests {
             let mut out = Vec::new();
             let _ = dispatch(&Nothing, &request, &mut out);
             assert!(out.len() < 1 << 20);
+            let _ = transfer(&request);
         }
         let short = Request {
             header: abi::InHeader { opcode: abi::op::WRITE, ..Default::default() },
@@ -392,6 +403,6 @@ mod tests {
             payload_bytes: 0,
             body: &[0; 39],
         };
-        assert_eq!(dispatch(&Nothing, &short, &mut Vec::new()).map(|_| ()), Err(Errno::EINVAL));
+        assert_eq!(transfer(&short).map(|_| ()), Err(Errno::EINVAL));
     }
 }

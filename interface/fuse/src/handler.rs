@@ -1,8 +1,9 @@
 //! The port: [`Handler`] has one method per request; requests and replies are typed, errors are [`Errno`].
 //!
 //! Methods run on the thread that read the request and may wait. Defaults answer ENOSYS, which makes the kernel stop asking.
+//! Reads and writes come through [`Handler::read_then`] and [`Handler::write_then`], which may answer later from any thread.
 
-use crate::Errno;
+use crate::{Answer, Errno};
 use abd::Abd;
 use std::time::Duration;
 
@@ -327,6 +328,14 @@ pub trait Handler: Send + Sync + 'static {
     /// Writes; returns the bytes taken.
     fn write(&self, caller: &Caller, request: WriteRequest) -> Reply<u32> {
         Err(Errno::ENOSYS)
+    }
+    /// As [`Handler::read`], answered now or later from any thread.
+    fn read_then(&self, caller: &Caller, request: &ReadRequest, answer: Answer<Abd>) {
+        answer.send(self.read(caller, request));
+    }
+    /// As [`Handler::write`], answered now or later from any thread.
+    fn write_then(&self, caller: &Caller, request: WriteRequest, answer: Answer<u32>) {
+        answer.send(self.write(caller, request));
     }
     /// A descriptor is closed (there may be others).
     fn flush(&self, caller: &Caller, node: NodeId, handle: FileHandle) -> Reply<()> {

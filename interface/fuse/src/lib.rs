@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod abi;
+mod answer;
 mod dispatch;
 mod encode;
 mod errno;
@@ -12,7 +13,11 @@ mod handler;
 mod mount;
 mod session;
 
+pub use answer::Answer;
 pub use errno::Errno;
 pub use handler::*;
 pub use mount::{MountError, MountOptions, clear_dead_mount};
 pub use session::{Negotiated, Session};
+
+/// open(2)'s O_DIRECT, in [`ReadRequest::open_flags`], [`WriteRequest::open_flags`] and the flags of open.
+pub const O_DIRECT: u32 = libc::O_DIRECT as u32;

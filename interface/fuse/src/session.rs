@@ -1,13 +1,15 @@
 //! A mounted file system: INIT, reader threads, the end.
 //!
-//! Every thread reads a request, serves it and writes the reply itself, so nothing is handed between threads. A receive buffer
-//! whose payload the handler kept is left to it and replaced; otherwise it is used again.
+//! Every thread reads a request, serves it and writes the reply itself, so nothing is handed between threads; only the answer
+//! of a READ or WRITE may be sent later by another ([`Answer`]), so that many direct requests are under way with few
+//! threads. A receive buffer whose payload the handler kept is left to it and replaced; otherwise it is used again.
 
 use crate::abi::{self, cap, op};
-use crate::dispatch::{HEAD_BYTES, Output, Request, dispatch};
+use crate::answer::Owed;
+use crate::dispatch::{HEAD_BYTES, Output, Request, Transfer, dispatch, transfer};
 use crate::handler::Handler;
 use crate::mount::{self, MountError, MountOptions};
-use crate::{Errno, Reply};
+use crate::{Answer, Errno, Reply};
 use abd::Abd;
 use exec::{Exec, Mutex, OperationHandle};
 use rustix::fd::OwnedFd;
@@ -18,6 +20,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use zerocopy::{FromBytes, IntoBytes};
 
 const HEAD: usize = size_of::<abi::OutHeader>();
+/// Asynchronous requests (readahead, O_DIRECT through libaio or io_uring) that the kernel has under way at most.
+const BACKGROUND_MAX: u16 = 512;
 /// More slices than this in one writev(2) are refused by the kernel (UIO_MAXIOV is 1024).
 const SLICES_MAX: usize = 1000;
 
@@ -66,17 +70,20 @@ impl Session {
             }
         };
         let count = options.threads.max(1);
+        let link = Link { device: device.clone(), owed: Arc::default() };
         let alive = Arc::new(AtomicUsize::new(count));
+        let executor = exec;
         let threads = (0..count)
             .map(|index| {
-                let (device, handler, alive) = (device.clone(), handler.clone(), alive.clone());
+                let (link, handler, alive, exec) = (link.clone(), handler.clone(), alive.clone(), executor.clone());
                 let operation = move || {
-                    serve(&device, &*handler, negotiated.max_write as usize);
+                    serve(&link, &*handler, negotiated.max_write as usize);
                     if alive.fetch_sub(1, Ordering::AcqRel) == 1 {
+                        link.owed.wait(&exec);
                         handler.destroy();
                     }
                 };
-                exec.spawn_operation(&format!("z-fuse-{index}"), Box::new(operation))
+                executor.spawn_operation(&format!("z-fuse-{index}"), Box::new(operation))
             })
             .collect();
         mount::raise_readahead(mountpoint, negotiated.max_write);
@@ -183,8 +190,8 @@ fn answer_init(init: &abi::InitIn, options: &MountOptions) -> (abi::InitOut, Neg
         minor: abi::KERNEL_MINOR.min(init.minor),
         max_readahead: init.max_readahead.max(max_write),
         flags: capabilities as u32,
-        max_background: 64,
-        congestion_threshold: 48,
+        max_background: BACKGROUND_MAX,
+        congestion_threshold: BACKGROUND_MAX / 4 * 3,
         max_write,
         time_gran: 1,
         max_pages: (max_write / page) as u16,
@@ -205,8 +212,45 @@ struct Reader {
     out: Vec<u8>,
 }
 
+/// Where answers go.
+#[derive(Clone)]
+struct Link {
+    device: Arc<OwnedFd>,
+    owed: Arc<Owed>,
+}
+
+impl Link {
+    fn answer_read(&self, unique: u64) -> Answer<Abd> {
+        let (device, debt) = (self.device.clone(), self.owed.owe());
+        Answer::new(move |reply| {
+            let _debt = debt;
+            let mut head = [0; HEAD];
+            match reply {
+                Ok(data) => send(&device, &mut head, Some(&data), unique, 0),
+                Err(errno) => send(&device, &mut head, None, unique, -errno.0),
+            };
+        })
+    }
+
+    fn answer_write(&self, unique: u64) -> Answer<u32> {
+        let (device, debt) = (self.device.clone(), self.owed.owe());
+        Answer::new(move |reply| {
+            let _debt = debt;
+            let mut out = [0; HEAD + size_of::<abi::WriteOut>()];
+            match reply {
+                Ok(size) => {
+                    out[HEAD..].copy_from_slice(abi::WriteOut { size, padding: 0 }.as_bytes());
+                    send(&device, &mut out, None, unique, 0)
+                }
+                Err(errno) => send(&device, &mut out[..HEAD], None, unique, -errno.0),
+            };
+        })
+    }
+}
+
 /// The loop of one reader.
-fn serve(device: &OwnedFd, handler: &dyn Handler, max_write: usize) {
+fn serve(link: &Link, handler: &dyn Handler, max_write: usize) {
+    let device = &*link.device;
     let capacity = max_write.max(64 << 10);
     let mut reader =
         Reader { head: [0; HEAD_BYTES], payload: Abd::scratch(capacity), joined: Vec::new(), out: Vec::with_capacity(64 << 10) };
@@ -221,14 +265,15 @@ fn serve(device: &OwnedFd, handler: &dyn Handler, max_write: usize) {
             Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN | rustix::io::Errno::NOENT) => continue,
             Err(_) => return,
         };
-        if !serve_one(device, handler, &mut reader, received) {
+        if !serve_one(link, handler, &mut reader, received) {
             return;
         }
     }
 }
 
 /// Serves the request that was received; false when the connection is gone.
-fn serve_one(device: &OwnedFd, handler: &dyn Handler, reader: &mut Reader, received: usize) -> bool {
+fn serve_one(link: &Link, handler: &dyn Handler, reader: &mut Reader, received: usize) -> bool {
+    let device = &*link.device;
     let Reader { head, payload, joined, out } = reader;
     let Ok((header, _)) = abi::InHeader::read_from_prefix(&head[..]) else { return true };
     let payload_bytes = received.saturating_sub(HEAD_BYTES);
@@ -242,16 +287,25 @@ fn serve_one(device: &OwnedFd, handler: &dyn Handler, reader: &mut Reader, recei
     out.clear();
     out.resize(HEAD, 0);
     let request = Request { header, payload, payload_bytes, body };
-    let data = match dispatch(handler, &request, out) {
-        Ok(Output::Nothing) => return true,
-        Ok(Output::Small) => None,
-        Ok(Output::Data(data)) => Some(data),
+    let result = if matches!(header.opcode, op::READ | op::WRITE) {
+        transfer(&request).map(|(caller, transfer)| {
+            match transfer {
+                Transfer::Read(read) => handler.read_then(&caller, &read, link.answer_read(header.unique)),
+                Transfer::Write(write) => handler.write_then(&caller, write, link.answer_write(header.unique)),
+            }
+            Output::Nothing
+        })
+    } else {
+        dispatch(handler, &request, out)
+    };
+    match result {
+        Ok(Output::Nothing) => true,
+        Ok(Output::Small) => send(device, out, None, header.unique, 0),
         Err(errno) => {
             out.truncate(HEAD);
-            return send(device, out, None, header.unique, -errno.0);
+            send(device, out, None, header.unique, -errno.0)
         }
-    };
-    send(device, out, data.as_ref(), header.unique, 0)
+    }
 }
 
 fn send(device: &OwnedFd, out: &mut [u8], data: Option<&Abd>, unique: u64, error: i32) -> bool {
