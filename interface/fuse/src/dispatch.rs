@@ -73,9 +73,7 @@ pub(crate) fn dispatch(handler: &dyn Handler, request: &Request<'_>, out: &mut V
     let caller = Caller { uid: header.uid, gid: header.gid, pid: header.pid };
     let node = NodeId(header.nodeid);
     match header.opcode {
-        op::FLUSH | op::FSYNC | op::FALLOCATE | op::LSEEK | op::OPEN | op::RELEASE => {
-            file_io(handler, request, &caller, node, out)
-        }
+        op::FLUSH | op::FSYNC | op::FALLOCATE | op::LSEEK | op::OPEN | op::RELEASE => file_io(handler, request, &caller, node, out),
         op::READDIR | op::READDIRPLUS | op::OPENDIR | op::RELEASEDIR | op::FSYNCDIR => directory_io(handler, request, &caller, node, out),
         op::SETXATTR | op::GETXATTR | op::LISTXATTR | op::REMOVEXATTR => xattr(handler, request, &caller, node, out),
         op::MKNOD | op::MKDIR | op::CREATE | op::TMPFILE | op::SYMLINK | op::LINK => make(handler, request, &caller, node, out),

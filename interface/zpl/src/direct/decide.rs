@@ -256,11 +256,7 @@ fn judge_relaxed(facts: &Facts, params: Params) -> Verdict {
 }
 
 fn long_enough(facts: &Facts) -> Verdict {
-    if facts.operation == Operation::Write && facts.length < facts.block_size {
-        Verdict::Buffered(Reason::Short)
-    } else {
-        Verdict::Direct
-    }
+    if facts.operation == Operation::Write && facts.length < facts.block_size { Verdict::Buffered(Reason::Short) } else { Verdict::Direct }
 }
 
 /// Cuts a request into direct and buffered pieces, or refuses it. See the file's header.

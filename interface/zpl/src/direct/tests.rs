@@ -37,7 +37,11 @@ fn show(plan: &Plan) -> String {
         match piece.how {
             How::Direct => format!("D{bytes}"),
             How::Buffered { reason, uncached } => {
-                format!("{}{}{bytes}", if uncached { "-" } else { "" }, reason.map_or(String::new(), |reason| format!("{}:", reason.name())))
+                format!(
+                    "{}{}{bytes}",
+                    if uncached { "-" } else { "" },
+                    reason.map_or(String::new(), |reason| format!("{}:", reason.name()))
+                )
             }
         }
     });
@@ -69,12 +73,7 @@ fn the_decision_table() {
         ),
         (Always, false, true, same("D512")),
         (Always, true, true, same("D512")),
-        (
-            Always,
-            false,
-            false,
-            ["misaligned_offset:512", "misaligned_offset:512", "-misaligned_offset:512", "-misaligned_offset:512"],
-        ),
+        (Always, false, false, ["misaligned_offset:512", "misaligned_offset:512", "-misaligned_offset:512", "-misaligned_offset:512"]),
         (Always, true, false, ["misaligned_offset:512", "misaligned_offset:512", "-misaligned_offset:512", "-misaligned_offset:512"]),
     ];
     for (property, flagged, aligned, wanted) in rows {
@@ -208,7 +207,7 @@ fn pieces_tile_every_request() {
             file_size: below(limit + 1),
             block_size,
             record_size,
-            };
+        };
         let params = Params { enabled: below(20) > 0, strict: below(2) == 0 };
         let plan = decide(&facts, params);
         let end = facts.offset + facts.length;
