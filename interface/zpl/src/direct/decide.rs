@@ -317,7 +317,7 @@ fn cut_write(facts: &Facts, whole: Range<u64>, uncached: bool, plan: &mut Plan) 
     // A file whose only block is no power of two has no second block: the whole write is in it.
     let (first, last) = (start.next_multiple_of(block), whole.end - whole.end % block);
     if first >= last {
-        let reason = if start % block == 0 { Reason::Tail } else { Reason::Head };
+        let reason = if start.is_multiple_of(block) { Reason::Tail } else { Reason::Head };
         // Two pieces where a boundary lies inside: each is charged to its own reason.
         let middle = first.clamp(start, whole.end);
         plan.push(start..middle, buffered(reason));
