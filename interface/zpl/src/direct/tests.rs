@@ -158,16 +158,16 @@ fn reads_are_cut_at_the_end_of_the_file() {
     check(file(1024, 0, 4096), STRICT, "eof_tail:2");
     check(file(8 * M, 4 * K, 4 * K), STRICT, "D8");
     check(file(8 * M, 64 * K, 256 * K), STRICT, "D512");
-    check(file(8 * M, 8 * M - 4 * K, 1 * M), STRICT, "D8");
+    check(file(8 * M, 8 * M - 4 * K, M), STRICT, "D8");
 }
 
 /// §1.6: the block that a write makes larger goes through the cache, the rest of the request is direct.
 #[test]
 fn the_first_block_of_a_growing_file_is_buffered() {
     let grow = |file_size, block_size, offset, length| Facts { file_size, block_size, ..facts(Write, Standard, true, offset, length) };
-    check(grow(0, 512, 0, 1 * M), STRICT, "growth:256 D1792");
+    check(grow(0, 512, 0, M), STRICT, "growth:256 D1792");
     check(grow(0, 512, 0, 128 * K), STRICT, "growth:256");
-    check(grow(0, 512, 0, 1 * M + 4 * K), STRICT, "growth:256 D1792 tail:8");
+    check(grow(0, 512, 0, M + 4 * K), STRICT, "growth:256 D1792 tail:8");
     check(grow(8 * K, 8 * K, 8 * K, 8 * K), STRICT, "growth:16");
     check(grow(8 * K, 8 * K, 4 * K, 512 * K), STRICT, "growth:248 D768 tail:8");
     check(grow(8 * K, 8 * K, 128 * K, 256 * K), STRICT, "D512");
