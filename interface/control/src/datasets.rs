@@ -1,13 +1,13 @@
 //! `zfs …`: datasets, their properties and snapshots.
 
 use crate::failure::{self, because};
-use crate::mounts::{MountPlan, source};
+use crate::mounts::{Directory, MountPlan, source};
 use crate::{Control, OpenPool};
 use control_api::{
     DatasetCreate, DatasetDestroy, DatasetInherit, DatasetQuery, DatasetRename, DatasetReport, DatasetSet, ErrorKind, Failure, MountReport,
     MountRequest, Property, Response, SnapshotCreate, UnmountRequest, Value,
 };
-use dsl::{CreateDataset, DatasetHandle, DslError, PropEntry, PropValue};
+use dsl::{CreateDataset, DatasetHandle, DslError, PropEntry, PropSource, PropValue};
 use fuse::MountOptions;
 use ondisk::ObjsetType;
 use std::collections::BTreeMap;
@@ -181,7 +181,8 @@ impl Control {
     fn after_change<'a>(&self, pool: &Arc<OpenPool>, name: &str, changed: impl Iterator<Item = &'a str>) -> Result<Response, Failure> {
         let changed: Vec<&str> = changed.collect();
         if changed.iter().any(|name| ["mountpoint", "canmount", "readonly", "exec", "setuid", "devices"].contains(name)) {
-            let moved = pool.mounts.unmount_below(name, false)?;
+            let directory = if changed.contains(&"mountpoint") { Directory::Remove } else { Directory::Keep };
+            let moved = self.unmount_tree(pool, name, false, directory)?;
             for name in moved.iter().rev() {
                 self.mount_one(pool, name, &MountRequest::default(), true)?;
             }
@@ -255,7 +256,7 @@ impl Control {
             return Err(failed(if datasets.len() > 1 { DslError::HasChildren } else { DslError::HasSnapshots }));
         }
         if !request.dry_run {
-            pool.mounts.unmount_below(&request.name, request.force)?;
+            self.unmount_tree(&pool, &request.name, request.force, Directory::Remove)?;
             for name in &names {
                 let gone = if name.contains('@') {
                     pool.dsl().destroy_snapshots(std::slice::from_ref(name), false)
@@ -310,7 +311,7 @@ impl Control {
         if let (true, Some((parent, _))) = (request.parents, request.to.rsplit_once('/')) {
             self.dataset_create(&DatasetCreate { name: parent.to_string(), parents: true, ..DatasetCreate::default() })?;
         }
-        let moved = pool.mounts.unmount_below(&request.from, request.force)?;
+        let moved = self.unmount_tree(&pool, &request.from, request.force, Directory::Remove)?;
         let renamed = pool.dsl().rename(&request.from, &request.to);
         for name in moved.iter().rev() {
             let name = if renamed.is_ok() { name.replacen(&request.from, &request.to, 1) } else { name.clone() };
@@ -354,6 +355,7 @@ impl Control {
             return if by_itself { Ok(()) } else { Err(because(ErrorKind::Invalid, what, "not a file system")) };
         }
         let entry = handle.prop("mountpoint").map_err(|error| failure::dataset("mount", name, &error))?;
+        let made_for_it = matches!(entry.source, PropSource::Default | PropSource::Inherited(_));
         let mountpoint = effective_mountpoint(pool, &property(entry));
         let canmount = text("canmount");
         let refusal = match (canmount.as_str(), mountpoint.as_str()) {
@@ -379,8 +381,28 @@ impl Control {
             ..MountOptions::default()
         };
         let must_be_empty = text("overlay") == "off" && !request.overlay;
-        let plan = MountPlan { mountpoint, read_only, must_be_empty, settings: settings(pool, &handle), options };
+        let plan = MountPlan { mountpoint, read_only, must_be_empty, made_for_it, settings: settings(pool, &handle), options };
         pool.mounts.mount(&self.exec, handle, pool.txgs(), plan)
+    }
+
+    /// Unmounts a dataset and what is below it: all or, when one is in use, none.
+    pub(crate) fn unmount_tree(
+        &self,
+        pool: &Arc<OpenPool>,
+        name: &str,
+        force: bool,
+        directory: Directory,
+    ) -> Result<Vec<String>, Failure> {
+        let (moved, outcome) = pool.mounts.unmount_below(name, force, directory);
+        match outcome {
+            Ok(()) => Ok(moved),
+            Err(failure) => {
+                for name in moved.iter().rev() {
+                    self.mount_one(pool, name, &MountRequest::default(), true)?;
+                }
+                Err(failure)
+            }
+        }
     }
 
     pub(crate) fn unmount(&self, request: &UnmountRequest) -> Result<Response, Failure> {
@@ -392,12 +414,12 @@ impl Control {
                     return Err(because(ErrorKind::Invalid, format!("cannot unmount '{name}'"), "not currently mounted"));
                 }
                 // What is mounted on top of it goes first.
-                pool.mounts.unmount_below(&name, request.force)?;
+                self.unmount_tree(&pool, &name, request.force, Directory::Keep)?;
             }
             None => {
                 let pools: Vec<Arc<OpenPool>> = self.pools.read().values().cloned().collect();
                 for pool in pools {
-                    pool.mounts.unmount_below(&pool.name(), request.force)?;
+                    self.unmount_tree(&pool, &pool.name(), request.force, Directory::Keep)?;
                 }
             }
         }

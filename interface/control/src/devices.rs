@@ -37,8 +37,8 @@ fn paths(search: &ImportSearch) -> Result<Vec<PathBuf>, Failure> {
         let metadata = std::fs::metadata(path)
             .map_err(|error| because(ErrorKind::NotFound, "cannot search for pools", format!("cannot open '{path}': {error}")))?;
         if metadata.is_dir() {
-            let in_dev = path.starts_with("/dev");
-            found.extend(entries(Path::new(path), in_dev));
+            // Character devices and sockets are never opened; regular files are, also below /dev (think of /dev/shm).
+            found.extend(entries(Path::new(path), false));
         } else {
             found.push(PathBuf::from(path));
         }

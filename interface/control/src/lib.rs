@@ -134,7 +134,7 @@ impl Control {
     pub fn shutdown(&self) {
         let pools = std::mem::take(&mut *self.pools.write());
         for (name, open) in pools {
-            if let Err(failure) = open.mounts.unmount_below(&name, true) {
+            if let Err(failure) = open.mounts.unmount_below(&name, true, mounts::Directory::Keep).1 {
                 eprintln!("{failure}");
             }
             if let Err(error) = open.pool().sync() {

@@ -17,6 +17,16 @@ struct Mounted {
     zfs: Arc<Zfs>,
     handler: Arc<ZplFuse>,
     mountpoint: String,
+    made_for_it: bool,
+}
+
+/// What becomes of the directory that a file system was mounted on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Directory {
+    /// It stays.
+    Keep,
+    /// It goes when it is empty and its place follows from the dataset's name (OpenZFS: `remove_mountpoint`).
+    Remove,
 }
 
 /// The mounts of one pool.
@@ -33,6 +43,8 @@ pub struct MountPlan {
     pub read_only: bool,
     /// Refuse to cover a directory that has entries.
     pub must_be_empty: bool,
+    /// The place follows from the dataset's name (`mountpoint` is inherited or default), so the directory is ours to remove.
+    pub made_for_it: bool,
     /// Behaviour that follows properties.
     pub settings: Settings,
     /// Flags of the mount.
@@ -120,12 +132,13 @@ impl Mounts {
         let session = Session::mount(exec, handler.clone(), Path::new(&plan.mountpoint), &plan.options).map_err(|error| {
             because(ErrorKind::Permission, &*what, error).advise("is /dev/fuse there, and may this user mount on that directory?")
         })?;
-        self.by_name.lock().insert(name, Mounted { session, zfs, handler, mountpoint: plan.mountpoint });
+        let made_for_it = plan.made_for_it;
+        self.by_name.lock().insert(name, Mounted { session, zfs, handler, mountpoint: plan.mountpoint, made_for_it });
         Ok(())
     }
 
     /// Unmounts; without `force` open files refuse it.
-    pub fn unmount(&self, name: &str, force: bool) -> Result<(), Failure> {
+    pub fn unmount(&self, name: &str, force: bool, directory: Directory) -> Result<(), Failure> {
         let what = format!("cannot unmount '{name}'");
         let Some(mounted) = self.by_name.lock().remove(name) else {
             return Err(because(ErrorKind::Invalid, what, "not currently mounted"));
@@ -139,20 +152,26 @@ impl Mounts {
             );
         }
         mounted.session.join();
+        if directory == Directory::Remove && mounted.made_for_it {
+            // Fails when something is in it: then it is not ours alone.
+            let _ = std::fs::remove_dir(&mounted.mountpoint);
+        }
         mounted.zfs.sync().map_err(|error| because(ErrorKind::Io, what, error))
     }
 
-    /// Unmounts everything at or below these datasets, deepest first.
-    pub fn unmount_below(&self, name: &str, force: bool) -> Result<Vec<String>, Failure> {
+    /// Unmounts everything at or below this dataset, deepest first, up to the first that refuses; names what was unmounted.
+    pub fn unmount_below(&self, name: &str, force: bool, directory: Directory) -> (Vec<String>, Result<(), Failure>) {
         let mut mounted = self.list();
         mounted.retain(|(other, _)| other == name || other.strip_prefix(name).is_some_and(|rest| rest.starts_with('/')));
         mounted.sort_by_key(|(_, place)| std::cmp::Reverse(place.len()));
         let mut done = Vec::new();
         for (other, _) in mounted {
-            self.unmount(&other, force)?;
+            if let Err(failure) = self.unmount(&other, force, directory) {
+                return (done, Err(failure));
+            }
             done.push(other);
         }
-        Ok(done)
+        (done, Ok(()))
     }
 
     /// Closes snapshots that were browsed under `.zfs/snapshot` and are to be destroyed. Busy when a file of one is open.

@@ -1,6 +1,7 @@
 //! `zpool …`: making, finding, importing and closing pools, and reporting on them.
 
 use crate::failure::because;
+use crate::mounts::Directory;
 use crate::{Control, OpenPool, datasets, devices, report, status};
 use control_api::{
     ErrorKind, Failure, ImportCandidate, IostatReport, LabelClear, PoolClear, PoolCreate, PoolHistory, PoolHistoryReport, PoolImport,
@@ -224,7 +225,7 @@ impl Control {
         if target.force {
             open.pool().zio().abandon();
         }
-        open.mounts.unmount_below(&open.name(), target.force)?;
+        self.unmount_tree(&open, &open.name(), target.force, Directory::Remove)?;
         drop(open);
         let Some(open) = self.pools.write().remove(&target.pool) else {
             return Err(because(ErrorKind::NotFound, what, "no such pool"));
