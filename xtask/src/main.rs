@@ -1,4 +1,4 @@
-//! The project's chores: `cargo xtask ci | layers | tidy | interop | torture`. One command (`ci`) is the whole gate.
+//! The project's chores: `cargo xtask ci | layers | tidy | commands | interop | torture`. One command (`ci`) is the whole gate.
 #![forbid(unsafe_code)]
 
 mod layers;
@@ -17,9 +17,13 @@ fn main() -> ExitCode {
         ["layers"] => layers::check(&root),
         ["tidy"] => tidy::check(&root),
         ["tidy", "--bless"] => tidy::bless(&root),
+        ["commands", rest @ ..] => commands(&root, rest),
         ["interop", rest @ ..] => interop(&root, rest),
         ["torture", rest @ ..] => run(&root, "cargo", &[&["run", "--release", "--locked", "-p", "zirconia-torture", "--"], rest].concat()),
-        _ => Err("usage: cargo xtask ci | layers | tidy [--bless] | interop write|read [--all] | torture [SEED]".to_string()),
+        _ => {
+            Err("usage: cargo xtask ci | layers | tidy [--bless] | commands [NAME] | interop write|read [--all] | torture [SEED]"
+                .to_string())
+        }
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -62,8 +66,14 @@ fn ci(root: &Path) -> Result<(), String> {
     }
     run(root, "cargo", &["test", "--workspace", "--locked"])?;
     run(root, "cargo", &["build", "--release", "--locked", "--bins"])?;
+    commands(root, &[])?;
     interop(root, &["write"])?;
     interop(root, &["read"])
+}
+
+/// The release programs as users run them.
+fn commands(root: &Path, args: &[&str]) -> Result<(), String> {
+    run(root, "cargo", &[&["run", "--release", "--locked", "--quiet", "-p", "zirconia-commands", "--"], args].concat())
 }
 
 /// Both directions of the exchange with the real OpenZFS; a quick subset unless `--all` is given.

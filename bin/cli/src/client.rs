@@ -13,6 +13,10 @@ const START_DEADLINE: Duration = Duration::from_secs(30);
 /// Longest time for one request; long work is asked for in pieces (`zpool wait`).
 const REQUEST_DEADLINE: Duration = Duration::from_secs(600);
 
+/// How often a question is asked again when the daemon went away meanwhile.
+const RETRIES: u32 = 50;
+const RETRY_PAUSE: Duration = Duration::from_millis(20);
+
 /// A remark that the daemon sent along with success.
 pub type Remark = String;
 
@@ -44,8 +48,17 @@ impl Client {
 
     /// Sends a request, starting the daemon when it is not there; a failure comes back as `Err`.
     pub fn call(&self, request: &Request) -> Result<Response, Failure> {
-        if !self.is_running() {
-            self.start()?;
+        for _ in 0..RETRIES {
+            if !self.is_running() {
+                self.start()?;
+            }
+            match self.call_running(request) {
+                // A daemon that is being killed still accepts for a moment: ask the next one, unless it might be done twice.
+                Err(failure) if failure.kind == ErrorKind::Disconnected && !request.changes() => {
+                    std::thread::sleep(RETRY_PAUSE);
+                }
+                answer => return answer,
+            }
         }
         self.call_running(request)
     }
@@ -62,7 +75,7 @@ impl Client {
                 Failure::new(ErrorKind::Timeout, "no answer from the daemon", format!("nothing came within {seconds} s"))
                     .advise(format!("the operation may still complete; see {}", self.state.log().display()))
             })?
-            .map_err(failed)?;
+            .map_err(|why| Failure { kind: ErrorKind::Disconnected, ..failed(why) })?;
         match serde_json::from_slice(&bytes).map_err(|error| failed(error.to_string()))? {
             Response::Failed(failure) => Err(failure),
             response => Ok(response),

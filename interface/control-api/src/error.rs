@@ -26,6 +26,8 @@ pub enum ErrorKind {
     Permission,
     /// The deadline passed; the request may still complete.
     Timeout,
+    /// The daemon went away before it answered: whether it was done is not known.
+    Disconnected,
     /// A defect of this program.
     Internal,
 }

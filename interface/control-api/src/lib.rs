@@ -74,6 +74,22 @@ pub enum Request {
     Unmount(UnmountRequest),
 }
 
+impl Request {
+    /// False for questions, which may be asked twice.
+    pub fn changes(&self) -> bool {
+        !matches!(
+            self,
+            Request::Info
+                | Request::PoolImportScan(_)
+                | Request::PoolQuery(_)
+                | Request::PoolHistory(_)
+                | Request::PoolIostat(_)
+                | Request::PoolWait(_)
+                | Request::DatasetQuery(_)
+        )
+    }
+}
+
 /// The daemon's answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", content = "data", rename_all = "kebab-case")]

@@ -27,8 +27,8 @@ impl Control {
     fn pool_of(&self, name: &str, verb: &str) -> Result<Arc<OpenPool>, Failure> {
         let pool = filesystem_of(name).split('/').next().unwrap_or_default();
         self.pools.read().get(pool).cloned().ok_or_else(|| {
-            because(ErrorKind::NotFound, format!("cannot {verb} '{name}'"), "dataset does not exist")
-                .advise("is its pool imported? see 'zpool list'")
+            let why = if verb == "create" { format!("no such pool '{pool}'") } else { "dataset does not exist".to_string() };
+            because(ErrorKind::NotFound, format!("cannot {verb} '{name}'"), why).advise("is its pool imported? see 'zpool list'")
         })
     }
 
@@ -45,6 +45,9 @@ impl Control {
         }
         if request.dry_run {
             return self.dry_create(&pool, &request.name, parent);
+        }
+        if let Some(why) = objection(&request.properties, true) {
+            return Err(because(ErrorKind::Invalid, format!("cannot create '{}'", request.name), why));
         }
         let options = new_filesystem(&request.properties)
             .map_err(|why| because(ErrorKind::Invalid, format!("cannot create '{}'", request.name), why))?;
@@ -386,13 +389,7 @@ impl Control {
     }
 
     /// Unmounts a dataset and what is below it: all or, when one is in use, none.
-    pub(crate) fn unmount_tree(
-        &self,
-        pool: &Arc<OpenPool>,
-        name: &str,
-        force: bool,
-        directory: Directory,
-    ) -> Result<Vec<String>, Failure> {
+    pub(crate) fn unmount_tree(&self, pool: &Arc<OpenPool>, name: &str, force: bool, directory: Directory) -> Result<Vec<String>, Failure> {
         let (moved, outcome) = pool.mounts.unmount_below(name, force, directory);
         match outcome {
             Ok(()) => Ok(moved),
@@ -503,15 +500,17 @@ fn property_failure(name: &str, properties: &BTreeMap<String, String>, error: &D
     let failure = failure::dataset("set property for", name, error);
     let names = properties.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
     match error {
-        DslError::BadProperty => because(ErrorKind::Invalid, failure.what, format!("invalid property '{names}'"))
-            .advise("'zfs get all' lists the properties; a user property has a colon in its name"),
-        DslError::BadValue => {
-            let pairs = properties.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(", ");
-            because(ErrorKind::Invalid, failure.what, format!("bad value: {pairs}"))
+        DslError::BadProperty | DslError::BadValue | DslError::ReadOnlyProperty if objection(properties, false).is_some() => {
+            because(ErrorKind::Invalid, failure.what, objection(properties, false).unwrap_or_default())
         }
         DslError::ReadOnlyProperty => because(ErrorKind::Permission, failure.what, format!("'{names}' is readonly")),
         _ => failure,
     }
+}
+
+/// What is wrong with the first property that cannot be set so, with what to do.
+fn objection(properties: &BTreeMap<String, String>, creating: bool) -> Option<String> {
+    properties.iter().find_map(|(name, value)| dsl::prop::table::objection(name, value, creating))
 }
 
 /// The snapshots that `a`, `a%b`, `%b`, `a%` or `%` means, among those that exist (oldest first).

@@ -28,6 +28,12 @@ impl OpenPool {
     pub fn name(&self) -> String {
         self.pool.name()
     }
+    /// True when this file or device is one of the pool's.
+    pub fn uses(&self, path: &str) -> bool {
+        let wanted = std::fs::canonicalize(path).unwrap_or_else(|_| path.into());
+        let same = |leaf: &vdev::Leaf| std::fs::canonicalize(&leaf.path).is_ok_and(|own| own == wanted);
+        self.pool.tree().leaves.iter().any(same)
+    }
     pub fn altroot(&self) -> Option<&str> {
         self.altroot.as_deref()
     }

@@ -302,6 +302,11 @@ impl Control {
                 let guid = word.parse::<u64>().ok().map(Guid);
                 let matching: Vec<&FoundPool> = found.iter().filter(|pool| pool.name() == word || Some(pool.guid()) == guid).collect();
                 match matching.len() {
+                    0 if self.is_open(word, guid) => {
+                        let why = "a pool with that name already exists";
+                        return Err(because(ErrorKind::Exists, format!("cannot import '{word}'"), why)
+                            .advise("it is imported here already; see 'zpool list'"));
+                    }
                     0 => return Err(pool_failure(format!("cannot import '{word}'"), &PoolError::NotFound)),
                     1 => matching,
                     _ => {
@@ -322,6 +327,10 @@ impl Control {
             }
         }
         Ok(Response::Done { remarks })
+    }
+
+    fn is_open(&self, word: &str, guid: Option<Guid>) -> bool {
+        self.pools.read().iter().any(|(name, open)| name == word || Some(open.pool().guid()) == guid)
     }
 
     fn import_one(&self, found: &FoundPool, request: &PoolImport, read_only: bool) -> Result<Response, Failure> {
@@ -452,8 +461,18 @@ impl Control {
 
     pub(crate) fn label_clear(&self, request: &LabelClear) -> Result<Response, Failure> {
         let what = format!("failed to clear label for {}", request.device);
+        let own = self.pools.read().values().find(|open| open.uses(&request.device)).map(|open| open.name());
+        if let Some(pool) = own {
+            return Err(because(ErrorKind::Busy, what, format!("{} is a member of pool '{pool}', which is imported", request.device))
+                .advise("export or destroy the pool first"));
+        }
         let device = devices::open(&request.device, false, &what)?;
-        if let (Some((pool, state)), false) = (pool::inspect_labels(&self.exec, &device).pool, request.force)
+        let labelled = pool::inspect_labels(&self.exec, &device).pool;
+        if labelled.is_none() && !request.force {
+            return Err(because(ErrorKind::NotFound, what, "it has no label that can be read")
+                .advise("use '-f' to overwrite the places of labels all the same"));
+        }
+        if let (Some((pool, state)), false) = (labelled, request.force)
             && state != PoolState::Destroyed
         {
             let member = if state == PoolState::Exported { "exported" } else { "potentially active" };

@@ -116,7 +116,7 @@ impl History {
         Ok(())
     }
 
-    /// Every record, oldest first. Stops at the first that does not decode.
+    /// Every record, oldest first, with those that the next sync writes. Stops at the first that does not decode.
     pub fn read(&self) -> Result<Vec<NvList>, PoolError> {
         let Some(object) = &self.object else { return Ok(Vec::new()) };
         let phys = header(object)?;
@@ -133,6 +133,10 @@ impl History {
                 at += 8 + length;
             }
         }
+        records.extend(self.queue.lock().iter().cloned().map(|mut record| {
+            record.set("history hostname", self.hostname.as_str());
+            record
+        }));
         Ok(records)
     }
 }

@@ -105,6 +105,17 @@ pub fn find(name: &str) -> Result<Prop, DslError> {
     }
 }
 
+/// Why `name` cannot be set to `text` by a user, in the words of OpenZFS's commands; none when it is possible.
+pub fn objection(name: &str, text: &str, creating: bool) -> Option<String> {
+    match find(name) {
+        Err(_) => {
+            Some(format!("invalid property '{name}' ('zfs get all' lists the properties; the user's own have a colon in their names)"))
+        }
+        Ok(Prop::Native(desc)) => desc.objection(text, creating),
+        Ok(Prop::User(_)) => None,
+    }
+}
+
 /// The native property of this name.
 pub fn native(name: &str) -> Option<&'static PropDesc> {
     TABLE.iter().find(|desc| desc.name == name)
@@ -174,6 +185,26 @@ impl PropDesc {
             _ => true,
         };
         if possible && text.len() < 1024 && !text.contains('\0') { Ok(Parsed::Text(text.to_string())) } else { Err(DslError::BadValue) }
+    }
+
+    /// Why a user may not set this to `text`, in the words of OpenZFS's commands (`zfs_valid_proplist`); none when it is possible.
+    fn objection(&self, text: &str, creating: bool) -> Option<String> {
+        let name = self.name;
+        if self.attr == Attr::ReadOnly || !creating && matches!(self.attr, Attr::OneTime | Attr::OneTimeDefault) {
+            return Some(format!("'{name}' is readonly"));
+        }
+        if self.parse(text).is_ok() {
+            return None;
+        }
+        Some(match self.kind {
+            Kind::Index(words) => {
+                let words: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+                format!("'{name}' must be one of '{}'", words.join(" | "))
+            }
+            Kind::Bytes if matches!(name, "recordsize" | "volblocksize") => format!("'{name}' must be power of 2 from 512B to 16M"),
+            Kind::Text(_) => format!("'{text}' is no value for '{name}'"),
+            _ => format!("bad numeric value '{text}' for '{name}'"),
+        })
     }
 
     fn is_possible(&self, number: u64) -> bool {

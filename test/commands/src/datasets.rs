@@ -1,0 +1,103 @@
+//! File systems and snapshots: their life, properties and places.
+
+use crate::world::{Failure, World, same};
+
+fn pool(world: &World, options: &str) -> Result<(), Failure> {
+    world.vdevs(&["a"])?;
+    world.ok(&format!("zpool create {options} tank {{vdevs}}/a"))?;
+    Ok(())
+}
+
+/// Creation, listing and destruction, without mounts.
+pub fn life(world: &World) -> Result<(), Failure> {
+    pool(world, "-O mountpoint=none")?;
+    world.refused("zfs create tank/a/b", 1, "parent does not exist")?;
+    world.ok("zfs create -p tank/a/b/c")?;
+    world.ok("zfs create -p tank/a/b/c")?;
+    world.refused("zfs create tank/a", 1, "cannot create 'tank/a': dataset already exists")?;
+    world.refused("zfs create nothing/a", 1, "no such pool")?;
+    world.refused("zfs create tank/a@b", 1, "cannot create 'tank/a@b'")?;
+    world.ok("zfs list -H -o name -r tank/a")?.prints("tank/a\ntank/a/b\ntank/a/b/c")?;
+    world.ok("zfs list -H -o name -d 1 tank")?.prints("tank\ntank/a")?;
+    world.ok("zfs list -H -o name -S name")?.prints("tank/a/b/c\ntank/a/b\ntank/a\ntank")?;
+    world.refused("zfs list tank/nothing", 1, "cannot open 'tank/nothing': dataset does not exist")?;
+    world.refused("zfs destroy tank/a", 1, "filesystem has children")?;
+    world.ok("zfs destroy -rnv tank/a")?.shows("would destroy tank/a/b/c")?;
+    world.ok("zfs list -H -o name tank/a/b/c")?;
+    world.ok("zfs rename tank/a/b tank/moved")?;
+    world.ok("zfs list -H -o name -r tank/moved")?.prints("tank/moved\ntank/moved/c")?;
+    world.refused("zfs rename tank/a other/a", 1, "different pools")?;
+    world.refused("zfs rename tank/moved tank/a", 1, "dataset already exists")?;
+    world.ok("zfs destroy -r tank/moved")?;
+    world.ok("zfs list -H -o name")?.prints("tank\ntank/a")?;
+    Ok(())
+}
+
+/// Values, sources and refusals.
+pub fn properties(world: &World) -> Result<(), Failure> {
+    pool(world, "-O mountpoint=none")?;
+    world.ok("zfs create -o compression=zstd-3 -o recordsize=1M tank/a")?;
+    world.ok("zfs create tank/a/b")?;
+    world.ok("zfs get -H -o value,source compression tank/a")?.prints("zstd-3\tlocal")?;
+    world.ok("zfs get -H -o value,source compression tank/a/b")?.prints("zstd-3\tinherited from tank/a")?;
+    world.ok("zfs get -H -p -o value recordsize tank/a/b")?.prints("1048576")?;
+    world.ok("zfs get -H -o name -s local -r compression tank")?.prints("tank/a")?;
+    world.ok("zfs inherit compression tank/a")?;
+    world.ok("zfs get -H -o source compression tank/a")?.prints("default")?;
+    world.ok("zfs set quota=100M atime=off tank/a")?;
+    world.ok("zfs get -H -o value quota tank/a")?.prints("100M")?;
+    world.refused("zfs set compression=nonsense tank/a", 1, "'compression' must be one of")?;
+    world.refused("zfs set recordsize=3K tank/a", 1, "recordsize")?;
+    world.refused("zfs set nonsense=1 tank/a", 1, "invalid property 'nonsense'")?;
+    world.refused("zfs set used=1 tank/a", 1, "read")?;
+    world.ok("zfs set org.example:key=value tank/a")?;
+    world.ok("zfs get -H -o value,source org.example:key tank/a/b")?.prints("value\tinherited from tank/a")?;
+    world.refused("zfs get nonsense tank", 2, "nonsense")?;
+    world.ok("zpool export tank")?;
+    world.ok("zpool import -d {vdevs} tank")?;
+    world.ok("zfs get -H -o value quota tank/a")?.prints("100M")?;
+    Ok(())
+}
+
+/// Snapshots are taken, read, renamed and destroyed.
+pub fn snapshots(world: &World) -> Result<(), Failure> {
+    pool(world, "-m {mnt}/tank")?;
+    world.ok("zfs create tank/a")?;
+    let file = world.path("mnt/tank/a/file");
+    std::fs::write(&file, b"first")?;
+    world.ok("zfs snapshot -r tank@one")?;
+    std::fs::write(&file, b"second")?;
+    same("in the snapshot", std::fs::read(world.path("mnt/tank/a/.zfs/snapshot/one/file"))?, b"first".to_vec())?;
+    same("in the file system", std::fs::read(&file)?, b"second".to_vec())?;
+    world.refused("zfs snapshot tank/a@one", 1, "dataset already exists")?;
+    world.ok("zfs list -H -t snapshot -o name")?.prints("tank@one\ntank/a@one")?;
+    world.ok("zfs rename tank/a@one tank/a@uno")?;
+    world.refused("zfs destroy tank/a", 1, "-r")?;
+    world.ok("zfs destroy tank/a@uno")?;
+    world.ok("zfs list -H -t snapshot -o name")?.prints("tank@one")?;
+    world.refused("zfs destroy tank/a@uno", 1, "could not find any snapshots to destroy")?;
+    same("still", std::fs::read(&file)?, b"second".to_vec())
+}
+
+/// Directories of mounts appear and go with their datasets; what is in use stays as it was.
+pub fn directories(world: &World) -> Result<(), Failure> {
+    pool(world, "-m {mnt}/tank")?;
+    world.ok("zfs create tank/a")?;
+    world.ok("zfs create tank/a/b")?;
+    world.ok("zfs rename tank/a tank/c")?;
+    same("the old place", world.path("mnt/tank/a").exists(), false)?;
+    std::fs::write(world.path("mnt/tank/c/b/file"), b"x")?;
+    let open = std::fs::File::open(world.path("mnt/tank/c/file").parent().ok_or("no parent")?)?;
+    world.refused("zfs rename tank/c tank/d", 1, "busy").or_else(|_| world.refused("zfs rename tank/c tank/d", 1, "-f"))?;
+    same("what was unmounted is back", std::fs::read(world.path("mnt/tank/c/b/file"))?, b"x".to_vec())?;
+    drop(open);
+    world.ok("zfs set mountpoint={mnt}/elsewhere tank/c")?;
+    same("moved", world.path("mnt/elsewhere/b/file").exists(), true)?;
+    same("the old place", world.path("mnt/tank/c").exists(), false)?;
+    world.ok("zfs unmount tank/c/b")?;
+    same("an unmounted place stays", world.path("mnt/elsewhere/b").is_dir(), true)?;
+    world.ok("zfs mount tank/c/b")?;
+    world.ok("zfs destroy -r tank/c")?;
+    same("a destroyed child's place", world.path("mnt/elsewhere/b").exists(), false)?;
+    Ok(())
+}

@@ -1,0 +1,81 @@
+//! Files through the mount: what was written is read again, also after the daemon was killed.
+
+use crate::world::{Failure, World, same};
+use std::io::Write;
+
+fn bytes(seed: u64, length: usize) -> Vec<u8> {
+    let mut state = seed | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as u8
+    };
+    (0..length).map(|_| next()).collect()
+}
+
+/// Sizes around every edge, in many directories, equal after export and import.
+pub fn round_trip(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a", "b", "c"])?;
+    world.ok("zpool create -m {mnt}/tank -O recordsize=16K tank raidz {vdevs}/a {vdevs}/b {vdevs}/c")?;
+    let sizes = [0, 1, 511, 512, 513, 4096, 16383, 16384, 16385, 131_072, 1_000_003];
+    for (index, size) in sizes.into_iter().enumerate() {
+        let folder = world.path(&format!("mnt/tank/{index}/deep"));
+        std::fs::create_dir_all(&folder)?;
+        std::fs::write(folder.join("file"), bytes(index as u64 + 1, size))?;
+    }
+    std::os::unix::fs::symlink("0/deep/file", world.path("mnt/tank/link"))?;
+    std::fs::hard_link(world.path("mnt/tank/3/deep/file"), world.path("mnt/tank/hard"))?;
+    world.ok("zpool export tank")?;
+    same("unmounted", world.path("mnt/tank/link").exists(), false)?;
+    world.ok("zpool import -d {vdevs} tank")?;
+    for (index, size) in sizes.into_iter().enumerate() {
+        let read = std::fs::read(world.path(&format!("mnt/tank/{index}/deep/file")))?;
+        if read != bytes(index as u64 + 1, size) {
+            return Err(format!("      the file of {size} bytes reads differently").into());
+        }
+    }
+    same("the link", std::fs::read_link(world.path("mnt/tank/link"))?, "0/deep/file".into())?;
+    same("the hard link", std::fs::read(world.path("mnt/tank/hard"))?.len(), 512)?;
+    world.ok("zpool scrub -w tank")?;
+    world.ok("zpool status tank")?.shows("with 0 errors")?;
+    Ok(())
+}
+
+/// A quota stops the writer, a deletion lets it go on.
+pub fn quota(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a"])?;
+    world.ok("zpool create -m {mnt}/tank -O compression=off tank {vdevs}/a")?;
+    world.ok("zfs create -o quota=8M tank/q")?;
+    let full = std::fs::write(world.path("mnt/tank/q/big"), bytes(7, 20 << 20));
+    same("a write beyond the quota", full.map_err(|error| error.raw_os_error()), Err(Some(122)))?;
+    std::fs::remove_file(world.path("mnt/tank/q/big"))?;
+    world.ok("zpool sync tank").or_else(|_| world.run("sync"))?;
+    std::fs::write(world.path("mnt/tank/q/small"), bytes(8, 1 << 20))?;
+    same("what fits", std::fs::read(world.path("mnt/tank/q/small"))?.len(), 1 << 20)
+}
+
+/// The daemon dies; what fsync acknowledged is there when the next command started another.
+pub fn kill(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a", "b"])?;
+    world.ok("zpool create -m {mnt}/tank tank mirror {vdevs}/a {vdevs}/b")?;
+    for round in 0..3_u64 {
+        let mut file = std::fs::File::create(world.path(&format!("mnt/tank/kept{round}")))?;
+        file.write_all(&bytes(round + 1, 300_000))?;
+        file.sync_all()?;
+        std::fs::File::open(world.path("mnt/tank"))?.sync_all()?;
+        // Not synced: may be lost, may not.
+        std::fs::write(world.path(&format!("mnt/tank/loose{round}")), bytes(round + 50, 100_000))?;
+        drop(file);
+        let daemon = world.daemon()?;
+        world.ok(&format!("kill -9 {daemon}"))?;
+        world.ok("zpool status tank")?.shows("state: ONLINE")?;
+        for earlier in 0..=round {
+            let read = std::fs::read(world.path(&format!("mnt/tank/kept{earlier}")))?;
+            same("bytes that fsync acknowledged", read == bytes(earlier + 1, 300_000), true)?;
+        }
+    }
+    world.ok("zpool scrub -w tank")?;
+    world.ok("zpool status tank")?.shows("with 0 errors")?;
+    Ok(())
+}

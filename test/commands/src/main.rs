@@ -1,0 +1,72 @@
+//! `zirconia-commands [NAME…]`: the programs as users run them.
+//!
+//! Every scenario gets a daemon, a state directory and file vdevs of its own, runs the built commands and looks at what users
+//! see: exit codes, messages, tables, JSON, files through the mount, and what is left after a kill. No engine code is linked.
+//! The programs are looked for beside this one, or in `ZIRCONIA_BIN`. Scenarios that mount are skipped, and said so, where
+//! there is no `/dev/fuse`.
+#![forbid(unsafe_code)]
+
+mod datasets;
+mod files;
+mod output;
+mod pools;
+mod recovery;
+mod world;
+
+use std::process::ExitCode;
+use std::time::Instant;
+use world::{Failure, World};
+
+/// A scenario: its name, whether it needs mounts, what it does.
+struct Scenario {
+    name: &'static str,
+    mounts: bool,
+    run: fn(&World) -> Result<(), Failure>,
+}
+
+const SCENARIOS: &[Scenario] = &[
+    Scenario { name: "pool: create, list, export, import", mounts: false, run: pools::life },
+    Scenario { name: "pool: creation refused, and why", mounts: false, run: pools::refusals },
+    Scenario { name: "pool: import by name, id, new name, altroot, read-only", mounts: true, run: pools::imports },
+    Scenario { name: "pool: found below /dev/shm", mounts: false, run: pools::found_in_memory },
+    Scenario { name: "pool: labels cleared", mounts: false, run: pools::labelclear },
+    Scenario { name: "dataset: create, list, destroy", mounts: false, run: datasets::life },
+    Scenario { name: "dataset: properties, inheritance, refusals", mounts: false, run: datasets::properties },
+    Scenario { name: "dataset: snapshots", mounts: true, run: datasets::snapshots },
+    Scenario { name: "dataset: mount directories follow", mounts: true, run: datasets::directories },
+    Scenario { name: "files: written, listed, read after import", mounts: true, run: files::round_trip },
+    Scenario { name: "files: quota", mounts: true, run: files::quota },
+    Scenario { name: "files: fsync survives kill -9 of the daemon", mounts: true, run: files::kill },
+    Scenario { name: "recovery: damaged device, scrub, clear", mounts: true, run: recovery::scrub },
+    Scenario { name: "recovery: missing device, missing vdev", mounts: true, run: recovery::missing },
+    Scenario { name: "recovery: labels of other things", mounts: false, run: recovery::wrong_devices },
+    Scenario { name: "output: JSON", mounts: false, run: output::json },
+    Scenario { name: "output: scripted, columns, usage", mounts: false, run: output::scripted },
+    Scenario { name: "output: history, wait, iostat, version", mounts: false, run: output::others },
+];
+
+fn main() -> ExitCode {
+    let wanted: Vec<String> = std::env::args().skip(1).collect();
+    let (mut passed, mut failed, mut skipped) = (0, 0, 0);
+    let can_mount = std::path::Path::new("/dev/fuse").exists();
+    for scenario in SCENARIOS.iter().filter(|one| wanted.is_empty() || wanted.iter().any(|word| one.name.contains(word.as_str()))) {
+        if scenario.mounts && !can_mount {
+            println!("skip  {} (no /dev/fuse)", scenario.name);
+            skipped += 1;
+            continue;
+        }
+        let start = Instant::now();
+        match World::new().and_then(|world| (scenario.run)(&world)) {
+            Ok(()) => {
+                println!("ok    {} ({:.1} s)", scenario.name, start.elapsed().as_secs_f64());
+                passed += 1;
+            }
+            Err(failure) => {
+                println!("FAIL  {}\n{failure}", scenario.name);
+                failed += 1;
+            }
+        }
+    }
+    println!("{passed} passed, {failed} failed, {skipped} skipped");
+    if failed == 0 && passed + skipped > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

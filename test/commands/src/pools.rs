@@ -1,0 +1,106 @@
+//! The life of pools: creation, refusals, listing, export, import.
+
+use crate::world::{Failure, World, same};
+
+/// What a user does first; without mounts.
+pub fn life(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a", "b", "c"])?;
+    world.ok("zpool create -n -O canmount=off tank raidz {vdevs}/a {vdevs}/b {vdevs}/c")?.shows("would create 'tank'")?.shows("raidz1")?;
+    world.ok("zpool list")?.prints("no pools available")?;
+    world.ok("zpool create -O canmount=off -o comment=first tank raidz {vdevs}/a {vdevs}/b {vdevs}/c")?.prints("")?;
+    world.ok("zpool list -H -o name,health,ashift")?.shows("tank\tONLINE\t")?;
+    world.ok("zpool get -H -o value comment tank")?.prints("first")?;
+    world.ok("zpool status tank")?.shows("raidz1-0")?.shows("errors: No known data errors")?;
+    world.ok("zpool status -x")?.prints("all pools are healthy")?;
+    world.ok("zpool export tank")?.prints("")?;
+    world.refused("zpool status tank", 1, "cannot open 'tank': no such pool")?;
+    world.ok("zpool import -d {vdevs}")?.shows("pool: tank")?.shows("state: ONLINE")?;
+    world.ok("zpool import -d {vdevs} tank")?.prints("")?;
+    world.ok("zpool get -H -o value comment tank")?.prints("first")?;
+    world.refused("zpool import -d {vdevs} tank", 1, "a pool with that name already exists")?;
+    world.ok("zpool destroy tank")?.prints("")?;
+    world.ok("zpool list")?.prints("no pools available")?;
+    Ok(())
+}
+
+/// One clear message each, and nothing changed.
+pub fn refusals(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a", "b", "c"])?;
+    std::fs::File::create(world.path("vdevs/small"))?.set_len(10 << 20)?;
+    world.ok("zpool create -O canmount=off tank {vdevs}/a")?;
+    world.refused("zpool create tank {vdevs}/b", 1, "cannot create 'tank': pool already exists")?;
+    world.refused("zpool create other {vdevs}/a", 1, "{vdevs}/a".replace("{vdevs}", &world.at("vdevs")).as_str())?;
+    world.refused("zpool create other mirror {vdevs}/b", 1, "mirror requires at least 2 devices")?;
+    world.refused("zpool create other mirror {vdevs}/b {vdevs}/b", 1, "cannot create 'other'")?;
+    world.refused("zpool create other {vdevs}/small", 1, "smaller than 64 M")?;
+    world.refused("zpool create other {vdevs}/nothing", 1, "nothing")?;
+    world.refused("zpool create 1st {vdevs}/b", 1, "name must begin with a letter")?;
+    world.refused("zpool create mirror {vdevs}/b", 1, "name is reserved")?;
+    world.refused("zpool create other -o nonsense=1 {vdevs}/b", 1, "nonsense")?;
+    world.refused("zpool create other -o ashift=99 {vdevs}/b", 1, "ashift")?;
+    world.refused("zpool create other", 2, "missing")?;
+    world.refused("zpool destroy nothing", 1, "cannot open 'nothing': no such pool")?;
+    world.refused("zpool frobnicate", 2, "frobnicate")?;
+    same("pools", world.ok("zpool list -H -o name")?.out.as_str(), "tank\n")?;
+    // A member of an exported pool is not overwritten without being told to.
+    world.ok("zpool export tank")?;
+    world.refused("zpool create other {vdevs}/a", 1, "-f")?;
+    world.ok("zpool create -f -O canmount=off other {vdevs}/a")?;
+    Ok(())
+}
+
+/// Every way to name what is imported, and where it goes.
+pub fn imports(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a", "b"])?;
+    world.ok("zpool create -m {mnt}/tank tank mirror {vdevs}/a {vdevs}/b")?;
+    std::fs::write(world.path("mnt/tank/file"), b"kept")?;
+    let id = world.ok("zpool get -H -o value guid tank")?.out.trim().to_string();
+    world.ok("zpool export tank")?;
+    world.refused("zpool import -d {vdevs} nothing", 1, "cannot import 'nothing': no such pool available")?;
+    world.ok(&format!("zpool import -d {{vdevs}} -N {id}"))?;
+    world.ok("zfs get -H -o value mounted tank")?.prints("no")?;
+    world.ok("zpool export tank")?;
+    world.ok("zpool import -d {vdevs} -R {dir}/alt tank renamed")?;
+    same("below the altroot", std::fs::read(format!("{}{}", world.at("alt"), world.at("mnt/tank/file")))?, b"kept".to_vec())?;
+    world.ok("zpool list -H -o name")?.prints("renamed")?;
+    world.ok("zpool export renamed")?;
+    world.ok("zpool import -d {vdevs} -o readonly=on renamed")?;
+    let refused = std::fs::write(world.path("mnt/tank/other"), b"x");
+    same("a write to a read-only pool", refused.map_err(|error| error.raw_os_error()), Err(Some(30)))?;
+    world.refused("zfs create renamed/fs", 1, "read-only")?;
+    world.ok("zpool export renamed")?;
+    world.ok("zpool import -d {vdevs}/a -d {vdevs}/b -a")?;
+    same("files", std::fs::read(world.path("mnt/tank/file"))?, b"kept".to_vec())
+}
+
+/// Regular files below /dev are vdevs like any other.
+pub fn found_in_memory(world: &World) -> Result<(), Failure> {
+    let folder = std::path::PathBuf::from(format!("/dev/shm/zirconia-commands-{}", std::process::id()));
+    if std::fs::create_dir_all(&folder).is_err() {
+        return Ok(());
+    }
+    let outcome = (|| {
+        std::fs::File::create(folder.join("a"))?.set_len(128 << 20)?;
+        world.ok(&format!("zpool create -O canmount=off tank {}/a", folder.display()))?;
+        world.ok("zpool export tank")?;
+        world.ok(&format!("zpool import -d {} tank", folder.display()))?;
+        world.ok("zpool destroy tank")?;
+        Ok(())
+    })();
+    std::fs::remove_dir_all(&folder)?;
+    outcome
+}
+
+/// labelclear refuses what is in use or may be wanted, and clears the rest.
+pub fn labelclear(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a", "b"])?;
+    world.ok("zpool create -O canmount=off tank {vdevs}/a")?;
+    world.refused("zpool labelclear {vdevs}/a", 1, "tank")?;
+    world.refused("zpool labelclear -f {vdevs}/a", 1, "tank")?;
+    world.ok("zpool export tank")?;
+    world.refused("zpool labelclear {vdevs}/a", 1, "-f")?;
+    world.ok("zpool labelclear -f {vdevs}/a")?;
+    world.ok("zpool import -d {vdevs}").or_else(|_| world.run("zpool import -d {vdevs}"))?.hides("pool: tank")?;
+    world.refused("zpool labelclear {vdevs}/b", 1, "label")?;
+    Ok(())
+}

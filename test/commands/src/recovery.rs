@@ -1,0 +1,82 @@
+//! Damage: devices full of noise, missing devices, devices that are something else.
+
+use crate::world::{Failure, VDEV_BYTES, World, same};
+use std::os::unix::fs::FileExt;
+
+fn noise(world: &World, vdev: &str, from: u64, bytes: u64) -> Result<(), Failure> {
+    let file = std::fs::OpenOptions::new().write(true).open(world.path(&format!("vdevs/{vdev}")))?;
+    let chunk = vec![0xa5_u8; 1 << 20];
+    for at in (from..from + bytes).step_by(chunk.len()) {
+        file.write_all_at(&chunk, at)?;
+    }
+    Ok(())
+}
+
+/// A device loses its data below the pool: files read, a scrub repairs, `clear` forgets.
+pub fn scrub(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a", "b", "c"])?;
+    world.ok("zpool create -m {mnt}/tank -O compression=off tank raidz {vdevs}/a {vdevs}/b {vdevs}/c")?;
+    let data: Vec<u8> = (0..40_u32 << 18).flat_map(|word| word.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    std::fs::write(world.path("mnt/tank/file"), &data)?;
+    world.ok("zpool export tank")?;
+    noise(world, "b", 8 << 20, VDEV_BYTES - (16 << 20))?;
+    world.ok("zpool import -d {vdevs} tank")?;
+    same("the file with one device full of noise", std::fs::read(world.path("mnt/tank/file"))? == data, true)?;
+    world.ok("zpool scrub -w tank")?;
+    let status = world.ok("zpool status tank")?;
+    status.shows("scrub repaired")?.shows("errors: No known data errors")?;
+    same("counted on the device", status.out.lines().any(|line| line.contains("vdevs/b") && !line.trim_end().ends_with(" 0")), true)?;
+    world.ok("zpool clear tank")?;
+    let status = world.ok("zpool status tank")?;
+    same("forgotten", status.out.lines().any(|line| line.contains("vdevs/b") && line.trim_end().ends_with(" 0")), true)?;
+    // Now another device: what was repaired must be whole.
+    world.ok("zpool export tank")?;
+    noise(world, "c", 8 << 20, VDEV_BYTES - (16 << 20))?;
+    world.ok("zpool import -d {vdevs} tank")?;
+    same("the file with another device full of noise", std::fs::read(world.path("mnt/tank/file"))? == data, true)
+}
+
+/// One device of a mirror away: degraded. A whole stripe device away: refused, by name.
+pub fn missing(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a", "b", "c", "d"])?;
+    world.ok("zpool create -m {mnt}/tank tank mirror {vdevs}/a {vdevs}/b")?;
+    std::fs::write(world.path("mnt/tank/file"), b"kept")?;
+    world.ok("zpool export tank")?;
+    std::fs::rename(world.path("vdevs/b"), world.path("away"))?;
+    world.ok("zpool import -d {vdevs}")?.shows("DEGRADED")?;
+    world.ok("zpool import -d {vdevs} tank")?;
+    world.ok("zpool status tank")?.shows("state: DEGRADED")?.shows("status: One or more devices")?.shows("action:")?;
+    same("exit status of -x", world.ok("zpool status -x")?.out.contains("DEGRADED"), true)?;
+    same("degraded", std::fs::read(world.path("mnt/tank/file"))?, b"kept".to_vec())?;
+    world.ok("zpool destroy tank")?;
+    world.ok("zpool create -f -m {mnt}/two two {vdevs}/c {vdevs}/d")?;
+    world.ok("zpool export two")?;
+    std::fs::rename(world.path("vdevs/d"), world.path("gone"))?;
+    world.ok("zpool import -d {vdevs}")?.shows("UNAVAIL")?;
+    world.refused("zpool import -d {vdevs} two", 1, "cannot import 'two'")?;
+    std::fs::rename(world.path("gone"), world.path("vdevs/d"))?;
+    world.ok("zpool import -d {vdevs} two")?;
+    Ok(())
+}
+
+/// Files that are no pools, or broken ones, among the candidates.
+pub fn wrong_devices(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a", "zeros", "noise", "half"])?;
+    noise(world, "noise", 0, VDEV_BYTES)?;
+    std::fs::write(world.path("vdevs/text"), b"not a device")?;
+    std::fs::write(world.path("vdevs/empty"), b"")?;
+    world.ok("zpool create -O canmount=off tank {vdevs}/a")?;
+    world.ok("zpool export tank")?;
+    // Both front labels gone: the two at the end are enough.
+    noise(world, "a", 0, 1 << 20)?;
+    world.ok("zpool import -d {vdevs}")?.shows("pool: tank")?;
+    world.ok("zpool import -d {vdevs} tank")?;
+    world.ok("zpool scrub -w tank")?;
+    world.ok("zpool export tank")?;
+    // All labels gone: there is no pool, and it is said.
+    noise(world, "a", 0, 4 << 20)?;
+    noise(world, "a", VDEV_BYTES - (1 << 20), 1 << 20)?;
+    world.refused("zpool import -d {vdevs} tank", 1, "cannot import 'tank': no such pool available")?;
+    world.refused("zpool import -d {vdevs}/nowhere tank", 1, "nowhere")?;
+    Ok(())
+}

@@ -1,0 +1,144 @@
+//! A daemon of its own, a folder for its vdevs and mounts, and the programs run against it.
+//!
+//! Dropping a [`World`] stops its daemon and removes its folder.
+
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What went wrong, with the command line and its output.
+pub type Failure = Box<dyn std::error::Error>;
+
+/// Bytes of a file vdev.
+pub const VDEV_BYTES: u64 = 256 << 20;
+
+/// One scenario's surroundings.
+pub struct World {
+    folder: PathBuf,
+    programs: PathBuf,
+}
+
+/// What a command did.
+#[derive(Clone, Debug)]
+pub struct Ran {
+    line: String,
+    /// Exit status; -1 for a signal.
+    pub code: i32,
+    /// Standard output.
+    pub out: String,
+    /// Standard error.
+    pub err: String,
+}
+
+impl Ran {
+    /// A failure that shows the command and what it printed.
+    pub fn fault(&self, why: impl Display) -> Failure {
+        format!("      {why}\n      $ {}\n      exit {}\n--- out\n{}\n--- err\n{}", self.line, self.code, self.out, self.err).into()
+    }
+
+    /// Standard output contains this.
+    pub fn shows(&self, text: &str) -> Result<&Ran, Failure> {
+        if self.out.contains(text) { Ok(self) } else { Err(self.fault(format!("standard output lacks '{text}'"))) }
+    }
+
+    /// Standard output does not contain this.
+    pub fn hides(&self, text: &str) -> Result<&Ran, Failure> {
+        if self.out.contains(text) { Err(self.fault(format!("standard output shows '{text}'"))) } else { Ok(self) }
+    }
+
+    /// Standard error contains this.
+    pub fn says(&self, text: &str) -> Result<&Ran, Failure> {
+        if self.err.contains(text) { Ok(self) } else { Err(self.fault(format!("standard error lacks '{text}'"))) }
+    }
+
+    /// Standard output, without the last line's end, is this.
+    pub fn prints(&self, text: &str) -> Result<&Ran, Failure> {
+        if self.out.trim_end_matches('\n') == text { Ok(self) } else { Err(self.fault(format!("standard output is not '{text}'"))) }
+    }
+}
+
+impl World {
+    /// A fresh folder; the daemon starts with the first command.
+    pub fn new() -> Result<World, Failure> {
+        static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let base = std::env::var_os("ZIRCONIA_COMMANDS_DIR").map_or_else(|| PathBuf::from("/var/tmp"), PathBuf::from);
+        let folder = base.join(format!("zirconia-commands-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(folder.join("state"))?;
+        let beside = std::env::current_exe()?.parent().map(Path::to_path_buf).unwrap_or_default();
+        let programs = std::env::var_os("ZIRCONIA_BIN").map_or(beside, PathBuf::from);
+        if !programs.join("zirconiad").exists() {
+            return Err(format!("no zirconiad in {}: build the release programs first (make build)", programs.display()).into());
+        }
+        Ok(World { folder, programs })
+    }
+
+    /// A path in the world's folder.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// The same, as text.
+    pub fn at(&self, name: &str) -> String {
+        self.path(name).display().to_string()
+    }
+
+    /// Makes file vdevs and returns their paths.
+    pub fn vdevs(&self, names: &[&str]) -> Result<Vec<String>, Failure> {
+        let folder = self.path("vdevs");
+        std::fs::create_dir_all(&folder)?;
+        let mut paths = Vec::new();
+        for name in names {
+            let path = folder.join(name);
+            std::fs::File::create(&path)?.set_len(VDEV_BYTES)?;
+            paths.push(path.display().to_string());
+        }
+        Ok(paths)
+    }
+
+    /// Runs a command line (words split at blanks; `{vdevs}`, `{mnt}` and `{dir}` stand for folders of this world).
+    pub fn run(&self, line: &str) -> Result<Ran, Failure> {
+        let line = line.replace("{vdevs}", &self.at("vdevs")).replace("{mnt}", &self.at("mnt")).replace("{dir}", &self.at("."));
+        let mut words = line.split_whitespace();
+        let program = words.next().ok_or("an empty command line")?;
+        let ours = self.programs.join(program);
+        let mut command = Command::new(if ours.exists() { ours } else { PathBuf::from(program) });
+        let output = command.args(words).env("ZIRCONIA_STATE", self.path("state")).current_dir(&self.folder).output()?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Ok(Ran { code: output.status.code().unwrap_or(-1), out: text(&output.stdout), err: text(&output.stderr), line })
+    }
+
+    /// Runs a command that must succeed.
+    pub fn ok(&self, line: &str) -> Result<Ran, Failure> {
+        let ran = self.run(line)?;
+        if ran.code == 0 { Ok(ran) } else { Err(ran.fault("it should succeed")) }
+    }
+
+    /// Runs a command that must fail with this exit status and say this on standard error.
+    pub fn refused(&self, line: &str, code: i32, text: &str) -> Result<Ran, Failure> {
+        let ran = self.run(line)?;
+        if ran.code != code {
+            return Err(ran.fault(format!("it should exit with {code}")));
+        }
+        ran.says(text)?;
+        Ok(ran)
+    }
+
+    /// Process id of the daemon.
+    pub fn daemon(&self) -> Result<String, Failure> {
+        Ok(std::fs::read_to_string(self.path("state/zirconiad.lock"))?.trim().to_string())
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        // Failures here were reported, or do not matter: the folder is removed below.
+        let _ = self.run("zirconia stop");
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// An error unless the two are equal.
+pub fn same<T: PartialEq + std::fmt::Debug>(what: &str, left: T, right: T) -> Result<(), Failure> {
+    if left == right { Ok(()) } else { Err(format!("      {what}: {left:?} is not {right:?}").into()) }
+}
