@@ -1,7 +1,7 @@
 //! What `zpool status` says of a pool: its picture, the diagnosis, and what cannot be known.
 
 use crate::{OpenPool, report};
-use control_api::PoolReport;
+use control_api::{PoolReport, Value};
 
 /// A pool as `zpool status`, `list` and `get` show it. What cannot be read is said to be unavailable, never taken for healthy.
 pub(crate) fn pool_report(open: &OpenPool, errors: bool) -> PoolReport {
@@ -17,6 +17,12 @@ pub(crate) fn pool_report(open: &OpenPool, errors: bool) -> PoolReport {
     };
     let diagnosis = diagnose(&state, &vdevs, error_count);
     let mut properties = report::properties(&status, &state, open.altroot(), &open.pool().features());
+    let bytes = [("freeing", Ok(open.dsl().freeing_bytes())), ("leaked", open.dsl().leaked_bytes())];
+    for (name, bytes) in bytes {
+        if let Some(property) = properties.iter_mut().find(|property| property.name == name) {
+            property.value = bytes.map_or(Value::None, Value::Bytes);
+        }
+    }
     let properties_unavailable = match open.pool().props() {
         Ok(stored) => {
             stored.iter().for_each(|stored| report::overlay(&mut properties, stored));

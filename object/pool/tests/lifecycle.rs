@@ -233,3 +233,32 @@ fn a_scrub_brings_a_stale_device_up_to_date() {
         assert_eq!(pool.status().leaves[0].counts.checksum_errors, 0, "{layout:?}: the device still lacks blocks");
     }
 }
+
+/// If this fails, a property value that `zfs` lists makes a file system that cannot be written to, or not be read again.
+#[test]
+fn datasets_without_checksums_are_made_written_and_read() {
+    for (checksum, number) in [("off", 2), ("noparity", 10), ("fletcher2", 6), ("sha512", 11)] {
+        let devices = devices(3);
+        let pool = Pool::create(&exec(), spec(&devices, &[(TopKind::Raidz(1), 3)]), &Runtime::new()).expect("created");
+        let properties = vec![("checksum".to_string(), checksum.to_string()), ("compression".to_string(), "off".to_string())];
+        let new = CreateDataset { kind: ObjsetType::OTHER, properties, init: Box::new(|_, _| Ok(())) };
+        pool.dsl().create_dataset("tank/fs", new).expect(checksum);
+        let object = {
+            let handle = pool.dsl().hold("tank/fs").expect("held");
+            let tx = handle.assign(dsl::TxSpace::Writes(1 << 20)).expect("assigned");
+            let new = dmu::NewObject { block_size: 32 << 10, ..dmu::NewObject::new(ondisk::ObjectType::UINT64_OTHER) };
+            let dnode = handle.objset().expect("objset").allocate_object(new, &tx).expect("allocated");
+            dnode.write(0, &[7; 200_000], &tx).expect("written");
+            dnode.object()
+        };
+        pool.scrub_start().and_then(|()| pool.scrub_drive()).expect("scrubbed");
+        assert_eq!(pool.scan_status().map(|status| status.errors), Some(0), "{checksum}");
+        pool.export().expect("exported");
+        let pool = import(&devices, ImportOptions::default()).expect("imported");
+        let mut read = vec![0; 200_000];
+        let handle = pool.dsl().hold("tank/fs").expect("held");
+        assert_eq!(handle.prop_u64("checksum").map(|(number, _)| number), Ok(number));
+        handle.objset().expect("objset").hold(object).expect("object").read(0, &mut read).expect("read");
+        assert!(read == [7; 200_000], "{checksum}");
+    }
+}

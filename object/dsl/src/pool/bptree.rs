@@ -153,10 +153,11 @@ impl DslPool {
         Ok((paused, freed, visited))
     }
 
-    /// The queue is empty: it goes, and with it what unreadable blocks left charged (OpenZFS: `zfs_free_leak_on_eio`).
+    /// The queue is empty: it goes. What unreadable blocks left charged moves to `$LEAK` (OpenZFS: with `zfs_free_leak_on_eio`).
     fn remove_bptree(&self, queue: &Queue, tx: &Tx) -> Result<(), DslError> {
         let left = Usage::new(queue.phys.bt_bytes, queue.phys.bt_comp, queue.phys.bt_uncomp);
         self.free_dir.charge(dd_used::HEAD, -left, tx)?;
+        self.charge_leak(left, tx)?;
         self.meta.directory()?.remove(QUEUE_NAME, tx)?;
         self.meta.services.feature_add(ASYNC_DESTROY, -1, tx)?;
         let object = self.bptree.swap(0, Ordering::Relaxed);

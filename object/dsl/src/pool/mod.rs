@@ -23,12 +23,12 @@ use crate::dataset::Dataset;
 use crate::dir::{Dir, NewDir};
 use crate::handle::DatasetHandle;
 use crate::ledger::{DirtySets, MosLedger};
-use crate::meta::{Meta, POOL_DIRECTORY, damaged};
+use crate::meta::{Meta, POOL_DIRECTORY, Usage, damaged};
 use crate::names;
 use crate::{DslError, PoolServices};
 use dmu::{BlockIo, Objset, ObjsetEnv, ObjsetProps, Tx, TxgManager};
 use exec::{Mutex, RwLock, RwLockReadGuard};
-use ondisk::{BlockPtr, ObjectId, ObjectType, ObjsetId, ObjsetType, ds_flags};
+use ondisk::{BlockPtr, ObjectId, ObjectType, ObjsetId, ObjsetType, dd_used, ds_flags};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -36,6 +36,8 @@ use zap::{CreateOptions, Match};
 
 const MOS_DIR: &str = "$MOS";
 const FREE_DIR: &str = "$FREE";
+/// Space of destroyed datasets that nobody can find any more; made when there is some (OpenZFS: `LEAK_DIR_NAME`).
+const LEAK_DIR: &str = "$LEAK";
 pub(crate) const ORIGIN_DIR: &str = "$ORIGIN";
 const FREE_BPOBJ_NAME: &str = "free_bpobj";
 
@@ -183,6 +185,34 @@ impl DslPool {
     /// Bytes that wait to be freed in the background (the `freeing` property).
     pub fn freeing_bytes(&self) -> u64 {
         self.free_dir.used()
+    }
+
+    /// Bytes of destroyed datasets that could not be freed because what led to them is damaged (the `leaked` property).
+    ///
+    /// # Errors
+    /// Those of reading the MOS.
+    pub fn leaked_bytes(&self) -> Result<u64, DslError> {
+        let _config = self.config.read();
+        Ok(self.leak_dir()?.map_or(0, |dir| dir.used()))
+    }
+
+    fn leak_dir(&self) -> Result<Option<Arc<Dir>>, DslError> {
+        match self.meta.zap(self.root_dir.phys().dd_child_dir_zapobj)?.try_lookup_u64(LEAK_DIR)? {
+            Some(object) => self.dir(object).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Charges space that is lost for good to `$LEAK` (OpenZFS: `dsl_process_async_destroys`).
+    pub(super) fn charge_leak(&self, left: Usage, tx: &Tx) -> Result<(), DslError> {
+        if left.is_zero() {
+            return Ok(());
+        }
+        let dir = match self.leak_dir()? {
+            Some(dir) => dir,
+            None => self.dir(Dir::create(&self.meta, &NewDir { parent: Some(&self.root_dir), name: LEAK_DIR }, tx)?)?,
+        };
+        dir.charge(dd_used::HEAD, left, tx)
     }
 
     // ---- objects in memory ----

@@ -211,7 +211,6 @@ impl PropDesc {
         match self.name {
             "recordsize" | "volblocksize" => number.is_power_of_two() && (512..=16 << 20).contains(&number),
             "special_small_blocks" => number == 0 || number.is_power_of_two() && (512..=16 << 20).contains(&number),
-            "checksum" => number != 10,
             _ => true,
         }
     }
