@@ -26,7 +26,9 @@ interop: build ## the whole interoperability matrix against OpenZFS (slow)
 	$(CARGO) xtask interop write --all
 	$(CARGO) xtask interop read --all
 
-bench: build ## speed against the peer, in one run (slow)
+bench: ## speed against the peer, in one run (slow; installs fio)
+	ZIRCONIA_FIO=1 tools/deps.sh
+	$(CARGO) build --release --locked --bins
 	tools/bench.sh
 
 torture: build ## random programs with faults and kills (slow)

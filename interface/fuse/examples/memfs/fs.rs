@@ -28,7 +28,7 @@ struct State {
 /// The file system.
 pub struct MemFs(Mutex<State>);
 
-#[expect(clippy::disallowed_methods, reason = "a program of its own without an executor")]
+#[allow(clippy::disallowed_methods, reason = "a program of its own without an executor")]
 fn now() -> Timestamp {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp { seconds: since.as_secs() as i64, nanoseconds: since.subsec_nanos() }

@@ -1,0 +1,83 @@
+//! Vdev files that every side of a comparison uses: made once, every page touched, removed in the end.
+
+use crate::cleanup::Guard;
+use crate::measure::text;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// First bytes of a vdev that no data lies in: labels and the boot block (OpenZFS: `VDEV_LABEL_START_SIZE`), rounded up.
+pub const DATA_START: u64 = 8 << 20;
+
+/// A folder of vdev files.
+#[derive(Debug)]
+pub struct VdevFiles {
+    /// The files: `d00`, `d01`, …
+    pub paths: Vec<PathBuf>,
+    /// Bytes of each.
+    pub bytes: u64,
+    _guard: Guard,
+}
+
+impl VdevFiles {
+    /// Makes `count` files of `bytes` each in `folder` (which is made, and removed if it is empty in the end) and writes every page, so
+    /// that no phase pays for fresh memory.
+    pub fn create(folder: &Path, count: usize, bytes: u64) -> Result<VdevFiles, String> {
+        std::fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        let paths: Vec<PathBuf> = (0..count).map(|index| folder.join(format!("d{index:02}"))).collect();
+        let (undo, folder) = (paths.clone(), folder.to_path_buf());
+        let guard = Guard::new(move || {
+            for path in &undo {
+                let _ = std::fs::remove_file(path);
+            }
+            let _ = std::fs::remove_file(folder.join("zpool.cache"));
+            let _ = std::fs::remove_dir(&folder);
+        });
+        let block = vec![1u8; 1 << 20];
+        for path in &paths {
+            let file = std::fs::File::create(path).map_err(text)?;
+            for offset in (0..bytes).step_by(block.len()) {
+                let length = block.len().min((bytes - offset) as usize);
+                file.write_all_at(&block[..length], offset).map_err(|error| format!("{}: {error}", path.display()))?;
+            }
+        }
+        Ok(VdevFiles { paths, bytes, _guard: guard })
+    }
+
+    /// Bytes of each file that data may lie in.
+    pub fn room(&self) -> u64 {
+        self.bytes - 2 * DATA_START
+    }
+}
+
+/// A folder of its own that is removed with all it holds.
+#[derive(Debug)]
+pub struct Scratch {
+    /// Where.
+    pub path: PathBuf,
+    _guard: Guard,
+}
+
+impl Scratch {
+    /// A new folder in `parent` whose name starts with `zbench-`.
+    pub fn new(parent: &Path) -> Result<Scratch, String> {
+        let path = parent.join(format!("zbench-{}", std::process::id()));
+        std::fs::create_dir_all(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let undo = path.clone();
+        let guard = Guard::new(move || {
+            let _ = std::fs::remove_dir_all(&undo);
+        });
+        Ok(Scratch { path, _guard: guard })
+    }
+}
+
+/// Bytes that no compression makes smaller, the same every time.
+pub fn pattern(bytes: usize) -> Vec<u8> {
+    let mut state = 0x9E37_79B9_7F4A_7C15u64;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    };
+    (0..bytes / 8).flat_map(|_| next()).collect()
+}

@@ -1,0 +1,79 @@
+//! What a figure must carry to mean something: the machine, its load, the commit, and whether others used the processor.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Where and with what a run was made.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Machine {
+    /// Processor model as the kernel names it.
+    pub cpu: String,
+    /// Processors this process may use.
+    pub cores: usize,
+    /// Memory in MiB.
+    pub memory_mib: u64,
+    /// Kernel release.
+    pub kernel: String,
+    /// Commit of the tree that the program was built from (with `+` when the tree has changes), or "unknown".
+    pub commit: String,
+    /// Time of the run, UTC.
+    pub date: String,
+    /// Runnable tasks averaged over the last minute, when the run began.
+    pub load: f64,
+}
+
+fn line_of(path: &str, key: &str) -> Option<String> {
+    let text = std::fs::read_to_string(path).ok()?;
+    text.lines().find_map(|line| line.strip_prefix(key)).map(|rest| rest.trim_start_matches([':', ' ', '\t']).trim().to_string())
+}
+
+fn output(command: &mut Command) -> Option<String> {
+    let output = command.output().ok().filter(|output| output.status.success())?;
+    Some(String::from_utf8_lossy(&output.stdout).trim().to_string())
+}
+
+/// Average of runnable tasks over the last minute.
+pub fn load() -> f64 {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split_whitespace().next().and_then(|word| word.parse().ok()).unwrap_or(0.0)
+}
+
+/// The root of the source tree that this program was built from (`target/release/zbench` → three up), or the current directory.
+pub fn root() -> PathBuf {
+    let program = std::env::current_exe().unwrap_or_default();
+    let here = program.ancestors().find(|folder| folder.join("Cargo.lock").is_file());
+    here.map_or_else(|| PathBuf::from("."), Path::to_path_buf)
+}
+
+impl Machine {
+    /// This one, now.
+    pub fn describe() -> Machine {
+        let git = |arguments: &[&str]| output(Command::new("git").arg("-C").arg(root()).args(arguments));
+        let changed = git(&["status", "--porcelain", "--untracked-files=no"]).is_some_and(|text| !text.is_empty());
+        let commit = git(&["rev-parse", "--short=12", "HEAD"]).map(|hash| if changed { format!("{hash}+") } else { hash });
+        let kib = line_of("/proc/meminfo", "MemTotal").and_then(|text| text.split(' ').next().and_then(|word| word.parse::<u64>().ok()));
+        Machine {
+            cpu: line_of("/proc/cpuinfo", "model name").unwrap_or_else(|| "unknown".to_string()),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            memory_mib: kib.unwrap_or(0) >> 10,
+            kernel: std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_string(),
+            commit: commit.unwrap_or_else(|| "unknown".to_string()),
+            date: output(Command::new("date").args(["-u", "+%Y-%m-%d %H:%M UTC"])).unwrap_or_default(),
+            load: load(),
+        }
+    }
+
+    /// Two lines for a terminal.
+    pub fn header(&self) -> String {
+        let busy = if self.is_busy() { "  ** busy machine: only ratios of one run mean something **" } else { "" };
+        format!(
+            "{}, {} cores, {} MiB, Linux {}\ncommit {}, {}, load {:.2}{busy}",
+            self.cpu, self.cores, self.memory_mib, self.kernel, self.commit, self.date, self.load
+        )
+    }
+
+    /// True when others used a good part of the processors as the run began.
+    pub fn is_busy(&self) -> bool {
+        self.load > 0.5 * self.cores as f64
+    }
+}

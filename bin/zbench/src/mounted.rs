@@ -1,0 +1,158 @@
+//! A daemon of its own with a pool that is mounted: started for one run, ended with it, in a state directory nobody else uses.
+
+use crate::cleanup::Guard;
+use crate::files::Scratch;
+use crate::measure::text;
+use crate::sys;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+const START_SECONDS: u64 = 20;
+const STOP_SECONDS: u64 = 60;
+
+/// The path of another program of this build.
+pub fn program(name: &str) -> Result<PathBuf, String> {
+    let path = std::env::current_exe().map_err(text)?.with_file_name(name);
+    if path.is_file() { Ok(path) } else { Err(format!("{} is not built: cargo build --release --bins", path.display())) }
+}
+
+/// A server process whose CPU and memory are read.
+#[derive(Debug)]
+pub struct Server {
+    pid: u32,
+    child: Arc<Mutex<Child>>,
+    _guard: Guard,
+}
+
+impl Server {
+    /// Starts it; `mountpoint` is unmounted by force in the end should it survive the process.
+    pub fn spawn(command: &mut Command, mountpoint: &Path) -> Result<Server, String> {
+        let child = command.stdin(Stdio::null()).spawn().map_err(text)?;
+        let (pid, child) = (child.id(), Arc::new(Mutex::new(child)));
+        let (undo, mountpoint) = (child.clone(), mountpoint.to_path_buf());
+        let guard = Guard::new(move || {
+            end(&undo);
+            if is_mounted(&mountpoint) {
+                let _ = Command::new("umount").arg("-l").arg(&mountpoint).stderr(Stdio::null()).status();
+            }
+        });
+        Ok(Server { pid, child, _guard: guard })
+    }
+
+    /// CPU seconds so far.
+    pub fn cpu_seconds(&self) -> f64 {
+        sys::cpu_seconds_of(self.pid)
+    }
+
+    /// Largest resident size so far, in bytes (`VmHWM`).
+    pub fn peak_resident_bytes(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or("0");
+        line.trim().trim_end_matches("kB").trim().parse::<u64>().unwrap_or(0) << 10
+    }
+
+    fn has_ended(&self) -> bool {
+        !matches!(self.child.lock().unwrap_or_else(PoisonError::into_inner).try_wait(), Ok(None))
+    }
+}
+
+/// Asks it to end, waits, and kills it when it does not.
+fn end(child: &Mutex<Child>) {
+    let mut child = child.lock().unwrap_or_else(PoisonError::into_inner);
+    sys::terminate(child.id());
+    let deadline = Instant::now() + Duration::from_secs(STOP_SECONDS);
+    while matches!(child.try_wait(), Ok(None)) && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    if matches!(child.try_wait(), Ok(None)) {
+        eprintln!("process {} did not end within {STOP_SECONDS} s: killed", child.id());
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+}
+
+fn is_mounted(path: &Path) -> bool {
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    mounts.lines().any(|line| line.split(' ').nth(1) == path.to_str())
+}
+
+/// Waits until `path` is a mount point of a server that lives.
+pub fn wait_mounted(server: &Server, path: &Path) -> Result<(), String> {
+    let deadline = Instant::now() + Duration::from_secs(START_SECONDS);
+    while !is_mounted(path) {
+        if server.has_ended() || Instant::now() > deadline {
+            return Err(format!("nothing was mounted on {}", path.display()));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
+}
+
+/// A daemon and the pool `zbench` mounted in its scratch directory.
+#[derive(Debug)]
+pub struct Mounted {
+    /// The daemon.
+    pub server: Server,
+    /// Where the pool's root file system is mounted; the dataset of the measurements is `fs` in it.
+    pub mountpoint: PathBuf,
+    state: PathBuf,
+    _scratch: Scratch,
+}
+
+impl Mounted {
+    /// Starts a daemon whose cache holds `arc_max` bytes.
+    pub fn start(arc_max: u64) -> Result<Mounted, String> {
+        let scratch = Scratch::new(&std::env::temp_dir())?;
+        let (state, mountpoint) = (scratch.path.join("state"), scratch.path.join("mnt"));
+        std::fs::create_dir_all(&state).map_err(text)?;
+        let log = std::fs::File::create(scratch.path.join("zirconiad.log")).map_err(text)?;
+        let mut command = Command::new(program("zirconiad")?);
+        command.env("ZIRCONIA_STATE", &state).env("ZIRCONIA_ARC_MAX", arc_max.to_string());
+        let server = Server::spawn(command.stdout(log.try_clone().map_err(text)?).stderr(log), &mountpoint)?;
+        let deadline = Instant::now() + Duration::from_secs(START_SECONDS);
+        while !state.join("zirconiad.sock").exists() {
+            if server.has_ended() || Instant::now() > deadline {
+                let log = std::fs::read_to_string(scratch.path.join("zirconiad.log")).unwrap_or_default();
+                return Err(format!("the daemon did not start: {}", log.trim()));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(Mounted { server, mountpoint, state, _scratch: scratch })
+    }
+
+    /// Runs `zpool` or `zfs` of this build against the daemon.
+    pub fn command(&self, name: &str, arguments: &[&str]) -> Result<String, String> {
+        let output = Command::new(program(name)?).args(arguments).env("ZIRCONIA_STATE", &self.state).output().map_err(text)?;
+        if !output.status.success() {
+            return Err(format!("{name} {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr).trim()));
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// Makes the pool `zbench` and its dataset `zbench/fs` with the given properties.
+    pub fn create(&self, vdevs: &[String], properties: &[String]) -> Result<(), String> {
+        let mountpoint = self.mountpoint.display().to_string();
+        let mut words = vec!["create", "-f", "-m", &mountpoint, "zbench"];
+        words.extend(vdevs.iter().map(String::as_str));
+        self.command("zpool", &words)?;
+        let mut words = vec!["create"];
+        for property in properties {
+            words.extend(["-o", property.as_str()]);
+        }
+        words.push("zbench/fs");
+        self.command("zfs", &words).map(drop)
+    }
+
+    /// Exports and imports: nothing is cached afterwards, in the kernel either.
+    pub fn reimport(&self, folder: &Path) -> Result<(), String> {
+        self.command("zpool", &["export", "zbench"])?;
+        self.command("zpool", &["import", "-d", &folder.display().to_string(), "zbench"]).map(drop)
+    }
+
+    /// A file in the dataset.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.mountpoint.join("fs").join(name)
+    }
+}

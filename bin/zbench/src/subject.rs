@@ -1,0 +1,165 @@
+//! The engine under test as a library: a pool on given devices with one object per stream, and the phases that are timed.
+
+use crate::layout::Layout;
+use crate::measure::text;
+use device::BlockDevice;
+use dmu::{Dnode, NewObject};
+use dsl::{CreateDataset, DatasetHandle, TxSpace};
+use exec::Exec;
+use ondisk::{ObjectId, ObjectType, ObjsetType};
+use pool::{Host, ImportOptions, LeafSpec, Pool, PoolSpec, Runtime, TopSpec};
+use std::path::PathBuf;
+use std::sync::Arc;
+use vdev::LeafKind;
+use zio::IoKind;
+
+const DATASET: &str = "zbench/fs";
+
+/// How the pool is made and used.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Of the pool.
+    pub layout: Layout,
+    /// Files or block devices, as many as the layout has.
+    pub devices: Vec<PathBuf>,
+    /// Bytes of a record.
+    pub record: usize,
+    /// Value of the property.
+    pub checksum: String,
+    /// Value of the property.
+    pub compression: String,
+    /// Worker threads of the executor.
+    pub threads: usize,
+    /// Budget of the cache, bytes.
+    pub arc_max: u64,
+}
+
+/// Device bytes and operations so far: reads, writes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DeviceTotals {
+    /// Bytes read, bytes written.
+    pub bytes: [u64; 2],
+    /// Reads, writes.
+    pub ops: [u64; 2],
+}
+
+/// A pool with its dataset held.
+pub struct Subject {
+    exec: Exec,
+    config: Config,
+    pool: Pool,
+    fs: DatasetHandle,
+}
+
+fn open(paths: &[PathBuf]) -> Result<Vec<Arc<dyn BlockDevice>>, String> {
+    paths.iter().map(|path| device::open(path, &device::OpenOptions::default()).map_err(text)).collect()
+}
+
+fn runtime(config: &Config) -> Runtime {
+    // As the daemon does: buffers of dirty data are kept for the next burst.
+    abd::set_cache_bytes_max(Runtime::new().txg.dirty_data_max as usize);
+    Runtime { arc_max: config.arc_max, ..Runtime::new() }
+}
+
+impl Subject {
+    /// Makes the pool, whatever lay on the devices.
+    pub fn create(config: &Config) -> Result<Subject, String> {
+        let exec: Exec = Arc::new(exec::Pool::new(config.threads));
+        let mut leaves = config.devices.iter().zip(open(&config.devices)?);
+        let mut leaf = || {
+            let (path, device) = leaves.next().ok_or("fewer devices than the layout has")?;
+            let kind = if path.starts_with("/dev/loop") { LeafKind::Disk } else { LeafKind::File };
+            Ok::<_, String>(LeafSpec { path: path.display().to_string(), kind, device })
+        };
+        let mut tops = Vec::new();
+        for (kind, count) in config.layout.tops() {
+            tops.push(TopSpec { kind, leaves: (0..count).map(|_| leaf()).collect::<Result<_, _>>()? });
+        }
+        let root = CreateDataset { kind: ObjsetType::ZFS, properties: Vec::new(), init: Box::new(|_, _| Ok(())) };
+        let name = "zbench".to_string();
+        let spec = PoolSpec { name, tops, ashift: Some(12), features: None, comment: None, host: Host::default(), force: true, root };
+        let pool = Pool::create(&exec, spec, &runtime(config)).map_err(text)?;
+        let properties = [
+            ("recordsize", config.record.to_string()),
+            ("checksum", config.checksum.clone()),
+            ("compression", config.compression.clone()),
+        ];
+        let properties = properties.into_iter().map(|(name, value)| (name.to_string(), value)).collect();
+        let dataset = CreateDataset { kind: ObjsetType::ZFS, properties, init: Box::new(|_, _| Ok(())) };
+        pool.dsl().create_dataset(DATASET, dataset).map_err(text)?;
+        let fs = pool.dsl().hold(DATASET).map_err(text)?;
+        Ok(Subject { exec, config: config.clone(), pool, fs })
+    }
+
+    /// Exports and imports: the cache is empty afterwards.
+    pub fn reimport(self) -> Result<Subject, String> {
+        let Subject { exec, config, pool, fs } = self;
+        drop(fs);
+        pool.export().map_err(text)?;
+        let pool = Pool::import(&exec, open(&config.devices)?, &ImportOptions::default(), &runtime(&config)).map_err(text)?;
+        let fs = pool.dsl().hold(DATASET).map_err(text)?;
+        Ok(Subject { exec, config, pool, fs })
+    }
+
+    /// Exports: everything is on the devices.
+    pub fn export(self) -> Result<(), String> {
+        let Subject { pool, fs, .. } = self;
+        drop(fs);
+        pool.export().map_err(text)
+    }
+
+    /// A new, empty object.
+    pub fn make_object(&self) -> Result<ObjectId, String> {
+        let objset = self.fs.objset().map_err(text)?;
+        let tx = self.fs.assign(TxSpace::Writes(1 << 20)).map_err(text)?;
+        let new = NewObject { block_size: self.config.record, ..NewObject::new(ObjectType::PLAIN_FILE_CONTENTS) };
+        let object = objset.allocate_object(new, &tx).map_err(text)?;
+        Ok(object.object())
+    }
+
+    /// An object by number.
+    pub fn object(&self, object: ObjectId) -> Result<Arc<Dnode>, String> {
+        self.fs.objset().map_err(text)?.hold(object).map_err(text)
+    }
+
+    /// Buffered sequential write of `bytes` in calls of `step`; not yet on the devices.
+    pub fn write(&self, object: &Dnode, bytes: u64, step: usize, data: &[u8]) -> Result<(), String> {
+        for offset in (0..bytes).step_by(step) {
+            let start = offset as usize % (data.len() - step + 1) / 4096 * 4096;
+            let tx = self.fs.assign(TxSpace::Writes(step as u64)).map_err(text)?;
+            object.write(offset, &data[start..start + step], &tx).map_err(text)?;
+        }
+        Ok(())
+    }
+
+    /// Sequential read of `bytes` in calls of as many as `buffer` has.
+    pub fn read(&self, object: &Dnode, bytes: u64, buffer: &mut [u8]) -> Result<(), String> {
+        for offset in (0..bytes).step_by(buffer.len()) {
+            object.read(offset, buffer).map_err(text)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until everything written so far is on the devices.
+    pub fn sync(&self) -> Result<(), String> {
+        self.pool.sync().map_err(text)
+    }
+
+    /// A scrub, to its end.
+    pub fn scrub(&self) -> Result<(), String> {
+        self.pool.scrub_start().map_err(text)?;
+        self.pool.scrub_wait().map_err(text)
+    }
+
+    /// What the devices did since the import.
+    pub fn device_totals(&self) -> DeviceTotals {
+        let mut totals = DeviceTotals::default();
+        for leaf in self.pool.status().leaves {
+            for kind in [IoKind::Read as usize, IoKind::Write as usize] {
+                totals.bytes[kind] += leaf.counts.bytes[kind];
+                totals.ops[kind] += leaf.counts.ops[kind];
+            }
+        }
+        totals
+    }
+}
