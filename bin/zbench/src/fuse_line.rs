@@ -161,10 +161,7 @@ fn measure_all(args: &Args, verdicts: &mut Verdicts) -> Result<(), String> {
     let files = VdevFiles::create(&args.dir, args.layout.devices, vdev_bytes.next_multiple_of(1 << 20))?;
     let data = pattern(64 << 20);
     engine_alone(args, &files, &data)?;
-    println!(
-        "\n{:<20} {:>12} {:>12} {:>12} {:>8} {:>8}",
-        "client", "ours ±%", "in-memory ±%", "engine ±%", "ratio", "bound"
-    );
+    println!("\n{:<20} {:>12} {:>12} {:>12} {:>8} {:>8}", "client", "ours ±%", "in-memory ±%", "engine ±%", "ratio", "bound");
     for is_direct in [false, true] {
         if args.direct.is_some_and(|only| (only != 0) != is_direct) {
             continue;

@@ -6,14 +6,14 @@ mod files;
 mod fio;
 mod fuse_line;
 mod kernels;
-#[path = "../../../interface/fuse/examples/memfs/fs.rs"]
-mod memfs;
 mod layout;
 mod machine;
 mod measure;
-mod peer;
+#[path = "../../../interface/fuse/examples/memfs/fs.rs"]
+mod memfs;
 mod memory;
 mod mounted;
+mod peer;
 mod subject;
 mod sys;
 

@@ -50,7 +50,8 @@ fn folder(args: &Args) -> Result<PathBuf, String> {
     let needed = args.size_mib * ROOM_PERCENT / 100;
     let parents = args.dir.clone().map_or_else(|| vec!["/var/tmp".into(), "/dev/shm".into()], |told| vec![told]);
     let parent = parents.iter().find(|folder: &&PathBuf| free_mib(folder) >= needed);
-    let parent = parent.ok_or_else(|| format!("{needed} MiB of free space are needed: name a directory with --dir, or use a smaller --size-mib"))?;
+    let parent =
+        parent.ok_or_else(|| format!("{needed} MiB of free space are needed: name a directory with --dir, or use a smaller --size-mib"))?;
     Ok(parent.join(format!("zbench-memory-{}", std::process::id())))
 }
 
@@ -73,7 +74,13 @@ fn measure_all(args: &Args, verdicts: &mut Verdicts) -> Result<(), String> {
     let mounted = Mounted::start(args.arc_mib << 20)?;
     mounted.create(&vdevs, &[format!("recordsize={}K", args.record_kib), "compression=off".to_string()])?;
     let idle = mounted.server.peak_resident_bytes() >> 20;
-    println!("{} MiB in {} files at {}; cache {} MiB; resident before: {idle} MiB", args.size_mib, args.jobs, folder.display(), args.arc_mib);
+    println!(
+        "{} MiB in {} files at {}; cache {} MiB; resident before: {idle} MiB",
+        args.size_mib,
+        args.jobs,
+        folder.display(),
+        args.arc_mib
+    );
     let directory = mounted.file("");
     for rw in ["write", "read"] {
         let job = Job::new(&[], rw, 1 << 20)

@@ -102,10 +102,7 @@ fn read(json: &Path) -> Result<Vec<PeerRow>, String> {
         let line: serde_json::Value = serde_json::from_str(&line.map_err(text)?).map_err(text)?;
         let number = |key: &str| line[key].as_f64().unwrap_or(0.0);
         let Some(phase) = line["phase"].as_str() else { continue };
-        rows.push(PeerRow {
-            phase: phase.to_string(),
-            cost: Cost { seconds: number("wall"), cpu: number("user") + number("sys") },
-        });
+        rows.push(PeerRow { phase: phase.to_string(), cost: Cost { seconds: number("wall"), cpu: number("user") + number("sys") } });
     }
     Ok(rows)
 }

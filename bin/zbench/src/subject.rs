@@ -79,11 +79,8 @@ impl Subject {
         let name = "zbench".to_string();
         let spec = PoolSpec { name, tops, ashift: Some(12), features: None, comment: None, host: Host::default(), force: true, root };
         let pool = Pool::create(&exec, spec, &runtime(config)).map_err(text)?;
-        let properties = [
-            ("recordsize", config.record.to_string()),
-            ("checksum", config.checksum.clone()),
-            ("compression", config.compression.clone()),
-        ];
+        let properties =
+            [("recordsize", config.record.to_string()), ("checksum", config.checksum.clone()), ("compression", config.compression.clone())];
         let properties = properties.into_iter().map(|(name, value)| (name.to_string(), value)).collect();
         let dataset = CreateDataset { kind: ObjsetType::ZFS, properties, init: Box::new(|_, _| Ok(())) };
         pool.dsl().create_dataset(DATASET, dataset).map_err(text)?;
