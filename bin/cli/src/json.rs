@@ -1,14 +1,28 @@
 //! The JSON shape of OpenZFS 2.3: `output_version` first, properties as `{value, source: {type, data}}`.
 
+use crate::number::{nice_bytes, nice_count};
+use crate::options::Output;
 use crate::show;
-use control_api::{Property, Source, Value as PropertyValue};
+use control_api::{Property, Source};
+#[cfg(test)]
+use control_api::Value as PropertyValue;
 use serde_json::{Map, Value, json};
 
-/// `{"output_version": {...}, KEY: entries}` printed on one line.
+/// `{"output_version": {...}, KEY: entries}` on one line.
 pub fn envelope(command: &str, key: &str, entries: Map<String, Value>) -> String {
-    let mut top = Map::new();
-    top.insert("output_version".into(), json!({"command": command, "vers_major": 0, "vers_minor": 1}));
+    envelope_with(command, key, entries, [])
+}
+
+/// [`envelope`] with more fields after the entries.
+pub fn envelope_with(
+    command: &str,
+    key: &str,
+    entries: Map<String, Value>,
+    more: impl IntoIterator<Item = (String, Value)>,
+) -> String {
+    let mut top = output_version(command);
     top.insert(key.into(), Value::Object(entries));
+    top.extend(more);
     Value::Object(top).to_string()
 }
 
@@ -17,20 +31,75 @@ pub fn number(value: u64, as_integer: bool) -> Value {
     if as_integer { json!(value) } else { json!(value.to_string()) }
 }
 
-/// One property with its source.
-pub fn property(property: &Property, parsable: bool, as_integer: bool) -> Value {
-    let value = match (&property.value, as_integer) {
-        (PropertyValue::Bytes(n) | PropertyValue::Count(n) | PropertyValue::Number(n), true) => json!(n),
-        (PropertyValue::Time(seconds), true) => json!(seconds),
-        (value, _) => json!(show(value, parsable || as_integer)),
+/// A size: for people, exact, or as a number.
+pub fn size(bytes: u64, output: &Output) -> Value {
+    if output.is_exact() { number(bytes, output.json.json_int) } else { json!(nice_bytes(bytes)) }
+}
+
+/// A count: for people, exact, or as a number.
+pub fn count(count: u64, output: &Output) -> Value {
+    if output.is_exact() { number(count, output.json.json_int) } else { json!(nice_count(count)) }
+}
+
+/// `{NAME: {value, source}, …}` in the order given; `name` itself is left out, since every entry has it.
+pub fn properties<'a>(list: impl IntoIterator<Item = &'a Property>, output: &Output) -> Value {
+    let entries = list.into_iter().filter(|property| property.name != "name");
+    Value::Object(entries.map(|entry| (entry.name.clone(), property(entry, output))).collect())
+}
+
+/// One property with its source; with `--json-int` a value of digits only is a number.
+fn property(property: &Property, output: &Output) -> Value {
+    let text = show(&property.value, output.is_exact());
+    let value = match text.parse::<u64>() {
+        Ok(number) if output.json.json_int && text.bytes().all(|byte| byte.is_ascii_digit()) => json!(number),
+        _ => json!(text),
     };
     let (kind, data) = match &property.source {
-        Source::None => ("NONE", "-".to_string()),
-        Source::Default => ("DEFAULT", "-".to_string()),
-        Source::Local => ("LOCAL", "-".to_string()),
-        Source::Inherited(from) => ("INHERITED", from.clone()),
-        Source::Received => ("RECEIVED", "-".to_string()),
-        Source::Temporary => ("TEMPORARY", "-".to_string()),
+        Source::None => ("NONE", "-"),
+        Source::Default => ("DEFAULT", "-"),
+        Source::Local => ("LOCAL", "-"),
+        Source::Inherited(from) => ("INHERITED", from.as_str()),
+        Source::Received => ("RECEIVED", "-"),
+        Source::Temporary => ("TEMPORARY", "-"),
     };
     json!({"value": value, "source": {"type": kind, "data": data}})
+}
+
+/// `version -j` of a program: there is no kernel module.
+pub fn version(program: &str, version: &str) -> String {
+    let mut text = output_version(&format!("{program} version"));
+    text.insert("zfs_version".into(), json!({"userland": format!("zirconia-{version}"), "kernel": "none"}));
+    Value::Object(text).to_string()
+}
+
+fn output_version(command: &str) -> Map<String, Value> {
+    let mut top = Map::new();
+    top.insert("output_version".into(), json!({"command": command, "vers_major": 0, "vers_minor": 1}));
+    top
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::Json;
+
+    #[test]
+    fn the_order_and_the_types_are_those_that_scripts_for_openzfs_read() {
+        let list = [
+            Property { name: "used".into(), value: PropertyValue::Bytes(98304), source: Source::None },
+            Property { name: "atime".into(), value: PropertyValue::Text("off".into()), source: Source::Inherited("tank".into()) },
+        ];
+        let entries = |output: &Output| Map::from_iter([("tank/a".to_string(), json!({"properties": properties(&list, output)}))]);
+        let plain = Output::default();
+        assert_eq!(
+            envelope("zfs get", "datasets", entries(&plain)),
+            concat!(
+                r#"{"output_version":{"command":"zfs get","vers_major":0,"vers_minor":1},"datasets":{"tank/a":{"properties":{"#,
+                r#""used":{"value":"96K","source":{"type":"NONE","data":"-"}},"#,
+                r#""atime":{"value":"off","source":{"type":"INHERITED","data":"tank"}}}}}}"#
+            )
+        );
+        let numbers = Output { json: Json { json: true, json_int: true }, ..Output::default() };
+        assert!(envelope("zfs get", "datasets", entries(&numbers)).contains(r#""used":{"value":98304,"#));
+    }
 }

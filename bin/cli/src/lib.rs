@@ -1,32 +1,27 @@
-//! What the commands share: talking to the daemon (and starting it), numbers for people, tables, JSON, errors.
+//! What the commands share: talking to the daemon (and starting it), numbers for people, tables, JSON, the frame of a program.
 #![forbid(unsafe_code)]
 
 mod client;
 pub mod json;
 pub mod number;
+pub mod options;
+mod program;
+pub mod property;
+pub mod repeat;
+mod request;
 pub mod table;
 pub mod time;
 
 pub use client::{Client, Remark};
+pub use program::{Stop, run, usage};
+pub use request::{absolute, assignments, done, invalid};
 
 use control_api::{Failure, Property, Response, Source, Value};
-use std::process::ExitCode;
 
 /// Exit code for a failed operation.
 pub const EXIT_FAILURE: u8 = 1;
 /// Exit code for a wrong command line.
 pub const EXIT_USAGE: u8 = 2;
-
-/// Runs a command's body: prints its failure and picks the exit code.
-pub fn finish(result: Result<u8, Failure>) -> ExitCode {
-    match result {
-        Ok(code) => ExitCode::from(code),
-        Err(failure) => {
-            eprintln!("{failure}");
-            ExitCode::from(EXIT_FAILURE)
-        }
-    }
-}
 
 /// Turns an unexpected answer into a failure.
 pub fn unexpected(what: &str, response: Response) -> Failure {

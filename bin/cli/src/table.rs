@@ -9,17 +9,35 @@ pub enum Align {
     Right,
 }
 
+/// A column of a table.
+#[derive(Clone, Debug)]
+pub struct Column {
+    /// Heading.
+    pub heading: String,
+    /// How it stands.
+    pub align: Align,
+    /// Least width in characters, also when every cell is shorter.
+    pub width_min: usize,
+}
+
+impl Column {
+    /// A column as wide as what it holds.
+    pub fn new(heading: impl Into<String>, align: Align) -> Column {
+        Column { heading: heading.into(), align, width_min: 0 }
+    }
+}
+
 /// Prints rows under headings, two spaces apart; `scripted` (`-H`) prints neither headings nor padding, but tabs.
 #[derive(Debug, Default)]
 pub struct Table {
-    headings: Vec<(String, Align)>,
+    columns: Vec<Column>,
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
     /// A table with these headings.
-    pub fn new(headings: impl IntoIterator<Item = (String, Align)>) -> Table {
-        Table { headings: headings.into_iter().collect(), rows: Vec::new() }
+    pub fn new(columns: impl IntoIterator<Item = Column>) -> Table {
+        Table { columns: columns.into_iter().collect(), rows: Vec::new() }
     }
 
     /// Adds a row.
@@ -27,36 +45,56 @@ impl Table {
         self.rows.push(cells);
     }
 
+    /// True when it has no row.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
     /// The text.
     pub fn render(&self, scripted: bool) -> String {
         if scripted {
             return self.rows.iter().map(|row| row.join("\t") + "\n").collect();
         }
-        let mut widths: Vec<usize> = self.headings.iter().map(|(text, _)| text.chars().count()).collect();
+        let mut widths: Vec<usize> = self.columns.iter().map(|column| column.heading.chars().count().max(column.width_min)).collect();
         for row in &self.rows {
             for (width, cell) in widths.iter_mut().zip(row) {
                 *width = (*width).max(cell.chars().count());
             }
         }
-        let titles: Vec<String> = self.headings.iter().map(|(text, _)| text.clone()).collect();
+        let titles: Vec<String> = self.columns.iter().map(|column| column.heading.clone()).collect();
         std::iter::once(&titles).chain(&self.rows).map(|row| self.line(row, &widths)).collect()
     }
 
     fn line(&self, cells: &[String], widths: &[usize]) -> String {
         let mut out = String::new();
-        for (index, ((cell, width), (_, align))) in cells.iter().zip(widths).zip(&self.headings).enumerate() {
+        for (index, ((cell, width), column)) in cells.iter().zip(widths).zip(&self.columns).enumerate() {
             if index > 0 {
                 out.push_str("  ");
             }
             let padding = " ".repeat(width.saturating_sub(cell.chars().count()));
             let is_last = index + 1 == widths.len();
-            match align {
+            match column.align {
                 Align::Right => out.extend([padding.as_str(), cell]),
                 Align::Left if is_last => out.push_str(cell),
                 Align::Left => out.extend([cell, padding.as_str()]),
             }
         }
+        out.truncate(out.trim_end_matches(' ').len());
         out.push('\n');
         out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_stand_right_in_columns_of_five_and_the_last_text_is_not_padded() {
+        let number = Column { heading: "USED".into(), align: Align::Right, width_min: 5 };
+        let mut table = Table::new([Column::new("NAME", Align::Left), number, Column::new("MOUNTPOINT", Align::Left)]);
+        table.row(["tank", "96K", "/tank"].map(String::from).to_vec());
+        assert_eq!(table.render(false), "NAME   USED  MOUNTPOINT\ntank    96K  /tank\n");
+        assert_eq!(table.render(true), "tank\t96K\t/tank\n", "scripts get tabs and no heading");
     }
 }

@@ -1,10 +1,11 @@
 //! The command line: verbs and options as `zfs(8)` of OpenZFS 2.3 has them.
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Parser, Subcommand};
+use cli::options::Output;
 
 /// File systems and snapshots on OpenZFS's on-disk format, without a kernel module.
 #[derive(Debug, Parser)]
-#[command(name = "zfs", version, disable_help_subcommand = true)]
+#[command(name = "zfs", version, disable_help_subcommand = true, disable_help_flag = true, args_override_self = true)]
 pub struct Arguments {
     /// What to do.
     #[command(subcommand)]
@@ -24,8 +25,11 @@ pub enum Verb {
     Get(Get),
     /// Set properties: property=value … dataset ….
     Set {
+        /// Mount, unmount and move nothing now.
+        #[arg(short = 'u')]
+        no_mount: bool,
         /// property=value …, then datasets.
-        #[arg(required = true)]
+        #[arg(required = true, value_name = "property=value> ... <filesystem|volume|snapshot", long_help = "arguments")]
         words: Vec<String>,
     },
     /// Clear a property so that it is inherited.
@@ -33,13 +37,13 @@ pub enum Verb {
         /// Children too.
         #[arg(short)]
         recursive: bool,
-        /// Accepted for compatibility: there are no received values.
-        #[arg(short = 'S', hide = true)]
+        /// Go back to the received value; there are none yet, so this inherits too.
+        #[arg(short = 'S')]
         received: bool,
         /// Property.
         property: String,
         /// Datasets.
-        #[arg(required = true)]
+        #[arg(required = true, value_name = "filesystem|volume|snapshot", long_help = "dataset argument")]
         names: Vec<String>,
     },
     /// Create snapshots.
@@ -52,7 +56,7 @@ pub enum Verb {
         #[arg(short = 'o', value_name = "property=value")]
         properties: Vec<String>,
         /// file system@name.
-        #[arg(required = true)]
+        #[arg(required = true, value_name = "filesystem|volume>@<snap", long_help = "snapshot argument")]
         names: Vec<String>,
     },
     /// Rename a dataset.
@@ -66,9 +70,14 @@ pub enum Verb {
         /// Unmount by force.
         #[arg(short)]
         force: bool,
+        /// Leave mounts where they are (they move with the name all the same: one mount per file system).
+        #[arg(short = 'u')]
+        no_unmount: bool,
         /// Old name.
+        #[arg(value_name = "filesystem|volume|snapshot", long_help = "source dataset argument")]
         from: String,
         /// New name.
+        #[arg(value_name = "new name", long_help = "target dataset argument")]
         to: String,
     },
     /// Mount file systems, or list what is mounted.
@@ -79,13 +88,20 @@ pub enum Verb {
         /// Over a directory that is not empty.
         #[arg(short = 'O')]
         overlay: bool,
-        /// Accepted for compatibility: progress is always short.
-        #[arg(short, hide = true)]
+        /// Say what is mounted.
+        #[arg(short)]
         verbose: bool,
+        /// The file system and everything below it.
+        #[arg(short = 'R')]
+        recursive: bool,
+        /// JSON list of what is mounted.
+        #[arg(short = 'j', long = "json")]
+        json: bool,
         /// Mount options.
-        #[arg(short = 'o', value_delimiter = ',')]
+        #[arg(short = 'o', value_delimiter = ',', value_name = "option")]
         options: Vec<String>,
         /// File system.
+        #[arg(value_name = "filesystem")]
         name: Option<String>,
     },
     /// Unmount file systems.
@@ -98,12 +114,13 @@ pub enum Verb {
         #[arg(short)]
         force: bool,
         /// File system or mountpoint.
+        #[arg(value_name = "filesystem|mountpoint")]
         target: Option<String>,
     },
     /// Show versions.
     Version {
         /// JSON.
-        #[arg(short)]
+        #[arg(short = 'j', long = "json")]
         json: bool,
     },
 }
@@ -127,9 +144,13 @@ pub struct Create {
     #[arg(short = 'o', value_name = "property=value")]
     pub properties: Vec<String>,
     /// Size of a volume.
-    #[arg(short = 'V')]
+    #[arg(short = 'V', value_name = "size")]
     pub volume_size: Option<String>,
+    /// Say in a form for scripts what is done.
+    #[arg(short = 'P')]
+    pub parsable: bool,
     /// Name.
+    #[arg(value_name = "filesystem", long_help = "filesystem argument")]
     pub name: String,
 }
 
@@ -154,73 +175,98 @@ pub struct Destroy {
     /// Say what is done.
     #[arg(short)]
     pub verbose: bool,
-    /// Accepted for compatibility: snapshots without holds go at once.
-    #[arg(short = 'd', hide = true)]
+    /// Later when it is held; without holds it goes at once.
+    #[arg(short = 'd')]
     pub defer: bool,
     /// Dataset, or file system@snapshot[,snapshot][%snapshot].
+    #[arg(value_name = "filesystem|volume|snapshot", long_help = "dataset argument")]
     pub name: String,
 }
 
-/// Output options that several verbs share.
+/// Output options that `list` and `get` share.
 #[derive(Clone, Debug, Args)]
-pub struct Output {
-    /// No headings, tabs between fields.
-    #[arg(short = 'H')]
-    pub scripted: bool,
-    /// Exact numbers.
-    #[arg(short = 'p')]
-    pub parsable: bool,
-    /// JSON.
-    #[arg(short, long)]
-    pub json: bool,
-    /// JSON with integers instead of strings.
-    #[arg(long = "json-int", requires = "json")]
-    pub json_int: bool,
+pub struct Select {
+    /// How to print.
+    #[command(flatten)]
+    pub output: Output,
     /// Children too.
     #[arg(short)]
     pub recursive: bool,
     /// Children down to this depth.
-    #[arg(short)]
-    pub depth: Option<u32>,
-    /// filesystem, snapshot (snap), volume, all.
-    #[arg(short = 't', value_delimiter = ',')]
+    #[arg(short, value_name = "max", allow_negative_numbers = true)]
+    pub depth: Option<String>,
+    /// filesystem (fs), snapshot (snap), volume (vol), bookmark, all.
+    #[arg(short = 't', value_delimiter = ',', value_name = "type")]
     pub types: Vec<String>,
 }
 
 /// `zfs list`.
 #[derive(Debug, Args)]
 pub struct List {
-    /// How to print.
+    /// What and how.
     #[command(flatten)]
-    pub output: Output,
+    pub select: Select,
     /// Columns.
-    #[arg(short = 'o', value_delimiter = ',')]
+    #[arg(short = 'o', value_delimiter = ',', value_name = "property")]
     pub columns: Vec<String>,
-    /// Sort ascending by this property.
-    #[arg(short = 's')]
-    pub ascending: Vec<String>,
-    /// Sort descending by this property.
-    #[arg(short = 'S')]
-    pub descending: Vec<String>,
+    /// How to sort.
+    #[command(flatten)]
+    pub sort: Sort,
     /// Datasets.
+    #[arg(value_name = "filesystem|volume|snapshot")]
     pub names: Vec<String>,
+}
+
+/// `-s` and `-S`, in the order in which they were given.
+#[derive(Clone, Debug, Default)]
+pub struct Sort {
+    /// Property, and whether it is descending.
+    pub keys: Vec<(String, bool)>,
+}
+
+impl Args for Sort {
+    fn augment_args(command: Command) -> Command {
+        let key = |id, letter, help| Arg::new(id).short(letter).action(ArgAction::Append).value_name("property").help(help);
+        command.arg(key("ascending", 's', "Sort ascending by this property")).arg(key("descending", 'S', "Sort descending by this property"))
+    }
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for Sort {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Sort, clap::Error> {
+        let given = |id: &str, descending: bool| -> Vec<(usize, String, bool)> {
+            let places = matches.indices_of(id).into_iter().flatten();
+            places.zip(matches.get_many::<String>(id).into_iter().flatten()).map(|(place, name)| (place, name.clone(), descending)).collect()
+        };
+        let mut keys = [given("ascending", false), given("descending", true)].concat();
+        keys.sort_by_key(|(place, ..)| *place);
+        Ok(Sort { keys: keys.into_iter().map(|(_, name, descending)| (name, descending)).collect() })
+    }
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Sort::from_arg_matches(matches)?;
+        Ok(())
+    }
 }
 
 /// `zfs get`.
 #[derive(Debug, Args)]
 pub struct Get {
-    /// How to print.
+    /// What and how.
     #[command(flatten)]
-    pub output: Output,
-    /// Fields: name,property,value,received,source.
-    #[arg(short = 'o', value_delimiter = ',')]
+    pub select: Select,
+    /// Fields: name, property, value, received, source, or all.
+    #[arg(short = 'o', value_delimiter = ',', value_name = "field")]
     pub fields: Vec<String>,
-    /// Only values from these sources.
-    #[arg(short = 's', value_delimiter = ',')]
+    /// Only values from these sources: local, default, inherited, received, temporary, none.
+    #[arg(short = 's', value_delimiter = ',', value_name = "source")]
     pub sources: Vec<String>,
     /// `all`, or properties separated by commas.
+    #[arg(value_name = "all | property[,...]", long_help = "property argument")]
     pub properties: String,
     /// Datasets.
+    #[arg(value_name = "filesystem|volume|snapshot")]
     pub names: Vec<String>,
 }
 
@@ -228,6 +274,14 @@ pub struct Get {
 mod tests {
     use super::*;
     use clap::CommandFactory;
+
+    #[test]
+    fn keys_of_a_sort_keep_the_order_in_which_they_were_given() {
+        let arguments = Arguments::try_parse_from(["zfs", "list", "-S", "used", "-s", "name", "-S", "creation"]).expect("valid");
+        let Verb::List(list) = arguments.verb else { panic!("the verb is list") };
+        let keys: Vec<(&str, bool)> = list.sort.keys.iter().map(|(name, descending)| (name.as_str(), *descending)).collect();
+        assert_eq!(keys, [("used", true), ("name", false), ("creation", true)]);
+    }
 
     #[test]
     fn the_command_line_is_consistent() {

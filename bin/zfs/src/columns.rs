@@ -1,109 +1,107 @@
-//! Property names: abbreviations, headings, and which dataset types a list shows.
+//! What to ask the daemon for, and which columns show it.
 
-use crate::args::Output;
-use cli::table::Align;
-use control_api::{DatasetQuery, ErrorKind, Failure};
+use crate::args::Select;
+use cli::Stop;
+use cli::property::{self, DATASET};
+use control_api::DatasetQuery;
 
-/// The property that a user means.
-pub fn canonical(name: &str) -> &str {
-    match name {
-        "avail" => "available",
-        "refer" => "referenced",
-        "compress" => "compression",
-        "ratio" => "compressratio",
-        "recsize" => "recordsize",
-        "volblock" => "volblocksize",
-        "rdonly" => "readonly",
-        "reserv" => "reservation",
-        "refreserv" => "refreservation",
-        "lused" => "logicalused",
-        "lrefer" => "logicalreferenced",
-        other => other,
-    }
+/// Which dataset types a verb shows when `-t` does not say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Default {
+    /// `list`: file systems and volumes; a snapshot when it is named.
+    Data,
+    /// `get`: snapshots too.
+    All,
 }
 
-/// The column's heading.
-pub fn heading(name: &str) -> String {
-    match name {
-        "available" => "AVAIL",
-        "referenced" => "REFER",
-        "compression" => "COMPRESS",
-        "compressratio" => "RATIO",
-        "recordsize" => "RECSIZE",
-        "readonly" => "RDONLY",
-        "reservation" => "RESERV",
-        "refreservation" => "REFRESERV",
-        "logicalused" => "LUSED",
-        "logicalreferenced" => "LREFER",
-        "usedbysnapshots" => "USEDSNAP",
-        "usedbydataset" => "USEDDS",
-        "usedbychildren" => "USEDCHILD",
-        "usedbyrefreservation" => "USEDREFRESERV",
-        other => return other.to_uppercase(),
-    }
-    .to_string()
-}
-
-/// Numbers stand right.
-pub fn align(name: &str) -> Align {
-    const NUMBERS: [&str; 18] = [
-        "used",
-        "available",
-        "referenced",
-        "compressratio",
-        "refcompressratio",
-        "recordsize",
-        "reservation",
-        "refreservation",
-        "quota",
-        "refquota",
-        "logicalused",
-        "logicalreferenced",
-        "usedbysnapshots",
-        "usedbydataset",
-        "usedbychildren",
-        "usedbyrefreservation",
-        "written",
-        "copies",
-    ];
-    if NUMBERS.contains(&name) { Align::Right } else { Align::Left }
-}
-
-/// `-o` with `space` expanded.
-pub fn expand(columns: &[String]) -> Vec<String> {
+/// `-o` with `space` expanded and every name checked.
+pub fn expand(columns: &[String]) -> Result<Vec<String>, Stop> {
     const SPACE: [&str; 7] = ["name", "available", "used", "usedbysnapshots", "usedbydataset", "usedbyrefreservation", "usedbychildren"];
-    columns
-        .iter()
-        .flat_map(|name| if name == "space" { SPACE.map(String::from).to_vec() } else { vec![canonical(name).to_string()] })
-        .collect()
+    match columns {
+        [space] if space == "space" => Ok(SPACE.map(String::from).to_vec()),
+        [all] if all == "all" => Ok(DATASET.iter().map(|property| property.name.to_string()).collect()),
+        named => named.iter().map(|name| property::canonical(DATASET, name)).collect(),
+    }
 }
 
-/// What to ask the daemon for.
-pub fn query(names: &[String], output: &Output) -> Result<DatasetQuery, Failure> {
-    let mut types: Vec<String> = Vec::new();
-    for word in &output.types {
+fn types(words: &[String], default: Default) -> Result<Vec<&'static str>, Stop> {
+    if words.is_empty() {
+        return Ok(match default {
+            Default::Data => vec!["filesystem", "volume"],
+            Default::All => vec!["filesystem", "volume", "snapshot"],
+        });
+    }
+    let mut types = Vec::new();
+    for word in words {
         match word.as_str() {
-            "all" => types.extend(["filesystem", "volume", "snapshot"].map(String::from)),
-            "filesystem" | "fs" => types.push("filesystem".into()),
-            "volume" | "vol" => types.push("volume".into()),
-            "snapshot" | "snap" => types.push("snapshot".into()),
-            "bookmark" => {}
-            other => return Err(Failure::new(ErrorKind::Invalid, "bad type list", format!("invalid type '{other}'"))),
+            "all" => types.extend(["filesystem", "volume", "snapshot", "bookmark"]),
+            "filesystem" | "fs" => types.push("filesystem"),
+            "volume" | "vol" => types.push("volume"),
+            "snapshot" | "snap" => types.push("snapshot"),
+            "bookmark" => types.push("bookmark"),
+            other => return Err(Stop::usage(format!("invalid type '{other}'"))),
         }
     }
-    if output.types.is_empty() {
-        types.extend(["filesystem", "volume"].map(String::from));
-        if names.iter().any(|name| name.contains('@')) {
-            types.push("snapshot".into());
-        }
+    Ok(types)
+}
+
+fn depth(word: Option<&str>) -> Result<Option<u32>, Stop> {
+    let Some(word) = word else { return Ok(None) };
+    match word.parse::<i64>() {
+        Ok(depth) if depth < 0 => Err(Stop::usage("Depth can not be negative.")),
+        Ok(depth) => Ok(Some(u32::try_from(depth).unwrap_or(u32::MAX))),
+        Err(_) => Err(Stop::usage(format!("{word} is not an integer"))),
     }
-    // Snapshots of a named file system are one level below it.
-    let wants_snapshots = !output.types.is_empty() && types.iter().any(|kind| kind == "snapshot");
-    let depth = match (output.depth, output.recursive) {
+}
+
+/// What to ask the daemon for about one name (None: about everything).
+pub fn query(name: Option<&str>, select: &Select, default: Default) -> Result<DatasetQuery, Stop> {
+    let mut types = types(&select.types, default)?;
+    let depth = match (depth(select.depth.as_deref())?, select.recursive) {
         (Some(depth), _) => Some(depth),
         (None, true) => None,
-        (None, false) if names.is_empty() => None,
-        (None, false) => Some(u32::from(wants_snapshots)),
+        (None, false) if name.is_none() => None,
+        // Snapshots of a named file system are one level below it.
+        (None, false) if types == ["snapshot"] || types == ["bookmark"] => Some(1),
+        (None, false) => Some(0),
     };
-    Ok(DatasetQuery { names: names.to_vec(), depth, types })
+    if select.types.is_empty() && name.is_some_and(|name| name.contains('@')) {
+        types.push("snapshot");
+    }
+    Ok(DatasetQuery { names: name.map(String::from).into_iter().collect(), depth, types: types.into_iter().map(String::from).collect() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cli::options::Output;
+
+    fn select(types: &[&str], depth: Option<&str>) -> Select {
+        Select {
+            output: Output::default(),
+            recursive: false,
+            depth: depth.map(String::from),
+            types: types.iter().map(|word| (*word).to_string()).collect(),
+        }
+    }
+
+    #[test]
+    fn snapshots_of_a_named_file_system_are_listed_without_r() {
+        let asked = query(Some("tank"), &select(&["snap"], None), Default::Data).expect("valid");
+        assert_eq!((asked.depth, asked.types), (Some(1), vec!["snapshot".to_string()]));
+        assert_eq!(query(Some("tank"), &select(&[], None), Default::Data).expect("valid").depth, Some(0));
+        assert_eq!(query(None, &select(&[], None), Default::Data).expect("valid").depth, None);
+    }
+
+    #[test]
+    fn wrong_words_are_named() {
+        let why = |types: &[&str], depth| match query(None, &select(types, depth), Default::Data) {
+            Err(Stop::Usage(why)) => why,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(why(&["zvol"], None), "invalid type 'zvol'");
+        assert_eq!(why(&[], Some("x")), "x is not an integer");
+        assert_eq!(why(&[], Some("-1")), "Depth can not be negative.");
+        assert!(matches!(expand(&["nosuch".to_string()]), Err(Stop::Usage(_))));
+    }
 }

@@ -1,61 +1,81 @@
 //! `zfs get`: properties of datasets with their sources, as a table or JSON.
 
 use crate::{args, columns, list};
-use cli::table::{Align, Table};
-use cli::{Client, find, json, show, show_source};
-use control_api::{DatasetReport, ErrorKind, Failure, Property, Source, Value};
+use cli::property::{self, DATASET};
+use cli::table::{Align, Column, Table};
+use cli::{Client, Stop, find, json, show, show_source};
+use control_api::{DatasetReport, Property, Source, Value};
 use serde_json::{Map, json};
 
 const FIELDS: [&str; 5] = ["name", "property", "value", "received", "source"];
+const SOURCES: [&str; 6] = ["local", "default", "inherited", "received", "temporary", "none"];
 
 /// Runs the verb.
-pub fn run(client: &Client, arguments: &args::Get) -> Result<u8, Failure> {
-    let reports = list::reports(client, &arguments.names, &arguments.output)?;
-    let fields: Vec<&str> = match arguments.fields.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
-        [] => vec!["name", "property", "value", "source"],
-        ["all"] => FIELDS.to_vec(),
-        named => named.to_vec(),
-    };
-    if let Some(unknown) = fields.iter().find(|field| !FIELDS.contains(field)) {
-        return Err(Failure::new(ErrorKind::Invalid, "bad -o list", format!("invalid column name '{unknown}'")));
+pub fn run(client: &Client, arguments: &args::Get) -> Result<u8, Stop> {
+    let output = &arguments.select.output;
+    let fields = fields(&arguments.fields)?;
+    if let Some(unknown) = arguments.sources.iter().find(|source| !SOURCES.contains(&source.as_str())) {
+        return Err(Stop::usage(format!("invalid source '{unknown}'")));
     }
-    let mut table = Table::new(fields.iter().map(|field| (field.to_uppercase(), Align::Left)));
+    let wanted = match arguments.properties.as_str() {
+        "all" => None,
+        list => Some(list.split(',').map(|name| property::canonical(DATASET, name)).collect::<Result<Vec<_>, _>>()?),
+    };
+    let (reports, code) = list::reports(client, &arguments.names, &arguments.select, columns::Default::All)?;
+    let mut table = Table::new(fields.iter().map(|field| Column::new(field.to_uppercase(), Align::Left)));
     let mut datasets = Map::new();
     for report in &reports {
-        let wanted: Vec<Property> =
-            select(report, &arguments.properties)?.into_iter().filter(|property| is_wanted(&property.source, &arguments.sources)).collect();
-        for property in &wanted {
-            table.row(fields.iter().map(|field| cell(field, &report.name, property, arguments.output.parsable)).collect());
+        let mut properties = select(report, wanted.as_deref());
+        properties.retain(|property| is_wanted(&property.source, &arguments.sources));
+        for property in &properties {
+            table.row(fields.iter().map(|field| cell(field, &report.name, property, output.is_exact())).collect());
         }
-        let mut entry = list::head(report, arguments.output.json_int);
-        let properties: Map<String, serde_json::Value> =
-            wanted.iter().map(|p| (p.name.clone(), json::property(p, arguments.output.parsable, arguments.output.json_int))).collect();
-        entry.insert("properties".into(), json!(properties));
-        datasets.insert(report.name.clone(), json!(entry));
+        if !properties.is_empty() {
+            let mut entry = list::head(report, output.json.json_int);
+            entry.insert("properties".into(), json::properties(&properties, output));
+            datasets.insert(report.name.clone(), json!(entry));
+        }
     }
-    if arguments.output.json {
-        println!("{}", json::envelope("zfs get", "datasets", datasets));
-    } else {
-        print!("{}", table.render(arguments.output.scripted));
+    if output.json.json {
+        if code == 0 {
+            println!("{}", json::envelope("zfs get", "datasets", datasets));
+        }
+    } else if !table.is_empty() {
+        print!("{}", table.render(output.scripted));
     }
-    Ok(0)
+    Ok(code)
 }
 
-fn select(report: &DatasetReport, wanted: &str) -> Result<Vec<Property>, Failure> {
-    if wanted == "all" {
-        return Ok(report.properties.clone());
+fn fields(words: &[String]) -> Result<Vec<&str>, Stop> {
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        [] => return Ok(vec!["name", "property", "value", "source"]),
+        ["all"] => return Ok(FIELDS.to_vec()),
+        _ => {}
     }
-    let mut found = Vec::new();
-    for name in wanted.split(',') {
-        let name = columns::canonical(name);
-        match find(&report.properties, name) {
-            Some(property) => found.push(property.clone()),
-            None if name == "name" => found.push(Property::fact("name", Value::Text(report.name.clone()))),
-            None if name.contains(':') || list::is_known(name) => found.push(Property::fact(name, Value::None)),
-            None => return Err(Failure::new(ErrorKind::Invalid, "bad property list", format!("invalid property '{name}'"))),
-        }
+    if words.contains(&"all") {
+        return Err(Stop::usage("\"all\" conflicts with specific fields given to -o option"));
     }
-    Ok(found)
+    match words.iter().find(|field| !FIELDS.contains(field)) {
+        Some(unknown) => Err(Stop::usage(format!("invalid column name '{unknown}'"))),
+        None if words.len() > FIELDS.len() => Err(Stop::usage("too many fields given to -o option")),
+        None => Ok(words),
+    }
+}
+
+/// All properties, or those named in that order; what the dataset lacks has the value `-`.
+fn select(report: &DatasetReport, wanted: Option<&[String]>) -> Vec<Property> {
+    let Some(names) = wanted else {
+        return report.properties.clone();
+    };
+    names
+        .iter()
+        .map(|name| match find(&report.properties, name) {
+            Some(property) => property.clone(),
+            None if name == "name" => Property::fact("name", Value::Text(report.name.clone())),
+            None => Property::fact(name, Value::None),
+        })
+        .collect()
 }
 
 fn is_wanted(source: &Source, sources: &[String]) -> bool {
@@ -70,12 +90,34 @@ fn is_wanted(source: &Source, sources: &[String]) -> bool {
     sources.is_empty() || sources.iter().any(|wanted| wanted == name)
 }
 
-fn cell(field: &str, dataset: &str, property: &Property, parsable: bool) -> String {
+fn cell(field: &str, dataset: &str, property: &Property, exact: bool) -> String {
     match field {
         "name" => dataset.to_string(),
         "property" => property.name.clone(),
-        "value" => show(&property.value, parsable),
+        "value" => show(&property.value, exact),
         "received" => "-".to_string(),
         _ => show_source(&property.source),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_checked() {
+        let words = |list: &[&str]| list.iter().map(|word| (*word).to_string()).collect::<Vec<_>>();
+        assert_eq!(fields(&words(&["value"])).expect("a field"), ["value"]);
+        assert_eq!(fields(&words(&["all"])).expect("all").len(), 5);
+        assert!(matches!(fields(&words(&["value", "colour"])), Err(Stop::Usage(why)) if why == "invalid column name 'colour'"));
+        assert!(fields(&words(&["name", "all"])).is_err());
+    }
+
+    #[test]
+    fn a_source_selects_what_was_set_there() {
+        let local = ["local".to_string()];
+        assert!(is_wanted(&Source::Local, &local));
+        assert!(!is_wanted(&Source::Inherited("tank".into()), &local));
+        assert!(is_wanted(&Source::None, &[]));
     }
 }

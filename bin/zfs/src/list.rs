@@ -1,147 +1,138 @@
 //! `zfs list`: datasets in columns, sorted, or as JSON.
 
 use crate::{args, columns};
-use cli::table::{Align, Table};
-use cli::{Client, find, json, show, sort_key};
-use control_api::{DatasetReport, ErrorKind, Failure, Request, Response, Value};
+use cli::options::Output;
+use cli::property::{self, DATASET};
+use cli::table::Table;
+use cli::{Client, Stop, find, json, show, sort_key};
+use control_api::{DatasetReport, Property, Request, Response, Value};
 use serde_json::{Map, json};
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
 
 const DEFAULT: [&str; 5] = ["name", "used", "available", "referenced", "mountpoint"];
 
-/// Asks for datasets.
-pub fn reports(client: &Client, names: &[String], output: &args::Output) -> Result<Vec<DatasetReport>, Failure> {
-    match client.call(&Request::DatasetQuery(columns::query(names, output)?))? {
-        Response::Datasets(reports) => Ok(reports),
-        other => Err(cli::unexpected("cannot list datasets", other)),
+/// Datasets, and the exit code: names that cannot be opened are reported and passed over.
+pub fn reports(
+    client: &Client,
+    names: &[String],
+    select: &args::Select,
+    default: columns::Default,
+) -> Result<(Vec<DatasetReport>, u8), Stop> {
+    select.output.json.check()?;
+    let mut code = 0;
+    let mut all = Vec::new();
+    let asked: Vec<Option<&str>> = if names.is_empty() { vec![None] } else { names.iter().map(|name| Some(name.as_str())).collect() };
+    for name in asked {
+        match client.call(&Request::DatasetQuery(columns::query(name, select, default)?)) {
+            Ok(Response::Datasets(reports)) => all.extend(reports),
+            Ok(other) => return Err(cli::unexpected("cannot list datasets", other).into()),
+            Err(failure) => {
+                eprintln!("{failure}");
+                code = cli::EXIT_FAILURE;
+            }
+        }
     }
+    // A dataset that two names lead to stands once.
+    let mut seen = BTreeSet::new();
+    all.retain(|report| seen.insert(report.name.clone()));
+    all.sort_by(natural);
+    Ok((all, code))
+}
+
+/// File systems by name, each followed by its snapshots, oldest first (OpenZFS: `zfs_compare`).
+fn natural(a: &DatasetReport, b: &DatasetReport) -> Ordering {
+    let key = |report: &DatasetReport| match report.name.split_once('@') {
+        Some((filesystem, snapshot)) => (filesystem.to_string(), 1, report.create_txg, snapshot.to_string()),
+        None => (report.name.clone(), 0, 0, String::new()),
+    };
+    key(a).cmp(&key(b))
 }
 
 /// Runs the verb.
-pub fn run(client: &Client, arguments: &args::List) -> Result<u8, Failure> {
-    let mut reports = reports(client, &arguments.names, &arguments.output)?;
-    let wanted = if arguments.columns.is_empty() { DEFAULT.map(String::from).to_vec() } else { columns::expand(&arguments.columns) };
-    sort(&mut reports, arguments);
-    if arguments.output.json {
-        println!("{}", as_json(&reports, &wanted, &arguments.output));
-        return Ok(0);
+pub fn run(client: &Client, arguments: &args::List) -> Result<u8, Stop> {
+    let wanted = if arguments.columns.is_empty() { DEFAULT.map(String::from).to_vec() } else { columns::expand(&arguments.columns)? };
+    let keys = arguments
+        .sort
+        .keys
+        .iter()
+        .map(|(name, descending)| match property::canonical(DATASET, name) {
+            Ok(name) => Ok((name, *descending)),
+            Err(_) => Err(Stop::usage(format!("invalid property '{name}'"))),
+        })
+        .collect::<Result<Vec<_>, _>>()?;
+    let (mut reports, code) = reports(client, &arguments.names, &arguments.select, columns::Default::Data)?;
+    sort(&mut reports, &keys);
+    let output = &arguments.select.output;
+    if output.json.json {
+        if code == 0 {
+            println!("{}", as_json(&reports, &wanted, output));
+        }
+        return Ok(code);
     }
     if reports.is_empty() {
-        if !arguments.output.scripted {
-            println!("no datasets available");
+        if !output.scripted && code == 0 {
+            eprintln!("no datasets available");
         }
-        return Ok(0);
+        return Ok(code);
     }
-    let mut table =
-        Table::new(wanted.iter().map(|name| (columns::heading(name), if name == "name" { Align::Left } else { columns::align(name) })));
-    for report in &reports {
-        table.row(wanted.iter().map(|name| cell(report, name, arguments.output.parsable)).collect::<Result<_, _>>()?);
-    }
-    print!("{}", table.render(arguments.output.scripted));
-    Ok(0)
+    print!("{}", table(&reports, &wanted, output).render(output.scripted));
+    Ok(code)
 }
 
-fn cell(report: &DatasetReport, name: &str, parsable: bool) -> Result<String, Failure> {
-    if name == "name" {
-        return Ok(report.name.clone());
+fn table(reports: &[DatasetReport], wanted: &[String], output: &Output) -> Table {
+    let mut table = Table::new(wanted.iter().map(|name| property::column(DATASET, name)));
+    for report in reports {
+        table.row(wanted.iter().map(|name| show(&value(report, name), output.is_exact())).collect());
     }
+    table
+}
+
+/// A property, `-` where the dataset has none.
+fn value(report: &DatasetReport, name: &str) -> Value {
     match find(&report.properties, name) {
-        Some(property) => Ok(show(&property.value, parsable)),
-        None if name.contains(':') || is_known(name) => Ok("-".to_string()),
-        None => Err(Failure::new(ErrorKind::Invalid, "bad property list", format!("invalid property '{name}'"))),
+        _ if name == "name" => Value::Text(report.name.clone()),
+        Some(property) => property.value.clone(),
+        None => Value::None,
     }
 }
 
-/// Properties that some dataset types lack.
-pub fn is_known(name: &str) -> bool {
-    const SOMETIMES: [&str; 40] = [
-        "type",
-        "creation",
-        "used",
-        "available",
-        "referenced",
-        "compressratio",
-        "mounted",
-        "origin",
-        "quota",
-        "reservation",
-        "recordsize",
-        "mountpoint",
-        "sharenfs",
-        "checksum",
-        "compression",
-        "atime",
-        "devices",
-        "exec",
-        "setuid",
-        "readonly",
-        "zoned",
-        "snapdir",
-        "aclmode",
-        "aclinherit",
-        "canmount",
-        "xattr",
-        "copies",
-        "refquota",
-        "refreservation",
-        "volsize",
-        "volblocksize",
-        "usedbysnapshots",
-        "usedbydataset",
-        "usedbychildren",
-        "usedbyrefreservation",
-        "written",
-        "logicalused",
-        "logicalreferenced",
-        "clones",
-        "defer_destroy",
-    ];
-    SOMETIMES.contains(&name)
-}
-
-fn sort(reports: &mut [DatasetReport], arguments: &args::List) {
-    let keys: Vec<(&str, bool)> = arguments
-        .ascending
-        .iter()
-        .map(|name| (columns::canonical(name), false))
-        .chain(arguments.descending.iter().map(|name| (columns::canonical(name), true)))
-        .collect();
-    if keys.is_empty() {
-        return;
-    }
+fn sort(reports: &mut [DatasetReport], keys: &[(String, bool)]) {
+    // The sort is stable: what is equal stays in its natural order.
     reports.sort_by(|a, b| {
         keys.iter()
-            .map(|(name, descending)| compare(a, b, name, *descending))
+            .map(|(name, descending)| compare(&value(a, name), &value(b, name), *descending))
             .find(|order| *order != Ordering::Equal)
             .unwrap_or(Ordering::Equal)
     });
 }
 
-fn compare(a: &DatasetReport, b: &DatasetReport, name: &str, descending: bool) -> Ordering {
-    let key = |report: &DatasetReport| match name {
-        "name" => sort_key(&Value::Text(report.name.clone())),
-        _ => find(&report.properties, name).map_or_else(|| sort_key(&Value::None), |property| sort_key(&property.value)),
-    };
-    let order = key(a).cmp(&key(b));
-    if descending { order.reverse() } else { order }
+/// What lacks the property goes last, whatever the direction.
+fn compare(a: &Value, b: &Value, descending: bool) -> Ordering {
+    match (a, b) {
+        (Value::None, Value::None) => Ordering::Equal,
+        (Value::None, _) => Ordering::Greater,
+        (_, Value::None) => Ordering::Less,
+        _ if descending => sort_key(b).cmp(&sort_key(a)),
+        _ => sort_key(a).cmp(&sort_key(b)),
+    }
 }
 
-fn as_json(reports: &[DatasetReport], wanted: &[String], output: &args::Output) -> String {
+fn as_json(reports: &[DatasetReport], wanted: &[String], output: &Output) -> String {
     let mut datasets = Map::new();
     for report in reports {
-        let properties: Map<String, serde_json::Value> = wanted
+        let properties: Vec<Property> = wanted
             .iter()
-            .filter_map(|name| find(&report.properties, name))
-            .map(|property| (property.name.clone(), json::property(property, output.parsable, output.json_int)))
+            .map(|name| find(&report.properties, name).cloned().unwrap_or_else(|| Property::fact(name, Value::None)))
             .collect();
-        let mut entry = head(report, output.json_int);
-        entry.insert("properties".into(), json!(properties));
+        let mut entry = head(report, output.json.json_int);
+        entry.insert("properties".into(), json::properties(&properties, output));
         datasets.insert(report.name.clone(), json!(entry));
     }
     json::envelope("zfs list", "datasets", datasets)
 }
 
-/// The fields that every JSON entry of a dataset starts with.
+/// The fields that every JSON entry of a dataset starts with (OpenZFS: `fill_dataset_info`).
 pub fn head(report: &DatasetReport, json_int: bool) -> Map<String, serde_json::Value> {
     let mut entry = Map::new();
     entry.insert("name".into(), json!(report.name));
@@ -153,4 +144,65 @@ pub fn head(report: &DatasetReport, json_int: bool) -> Map<String, serde_json::V
         entry.insert("snapshot_name".into(), json!(snapshot));
     }
     entry
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use control_api::Source;
+
+    fn report(name: &str, create_txg: u64, used: u64) -> DatasetReport {
+        let fact = |name: &str, value| Property { name: name.into(), value, source: Source::None };
+        let mut properties = vec![fact("used", Value::Bytes(used)), fact("referenced", Value::Bytes(24576))];
+        if !name.contains('@') {
+            properties.push(fact("available", Value::Bytes(1 << 30)));
+            properties.push(fact("mountpoint", Value::Text(format!("/{name}"))));
+        }
+        let kind = if name.contains('@') { "snapshot" } else { "filesystem" };
+        DatasetReport { name: name.into(), kind: kind.into(), pool: "tank".into(), create_txg, properties }
+    }
+
+    fn names(reports: &[DatasetReport]) -> Vec<&str> {
+        reports.iter().map(|report| report.name.as_str()).collect()
+    }
+
+    #[test]
+    fn the_table_is_the_one_that_openzfs_prints() {
+        let wanted = DEFAULT.map(String::from).to_vec();
+        let reports = [report("tank", 1, 98304), report("tank/home", 5, 1_610_612_736), report("tank@a", 9, 0)];
+        assert_eq!(
+            table(&reports, &wanted, &Output::default()).render(false),
+            "NAME        USED  AVAIL  REFER  MOUNTPOINT\n\
+             tank         96K     1G    24K  /tank\n\
+             tank/home  1.50G     1G    24K  /tank/home\n\
+             tank@a        0B      -    24K  -\n"
+        );
+        let exact = Output { scripted: true, parsable: true, ..Output::default() };
+        assert_eq!(table(&reports[..1], &wanted, &exact).render(true), "tank\t98304\t1073741824\t24576\t/tank\n");
+    }
+
+    #[test]
+    fn snapshots_follow_their_file_system_by_age_and_a_sort_keeps_the_rest() {
+        let mut reports =
+            vec![report("tank/b", 3, 1), report("tank@z", 4, 7), report("tank@a", 8, 7), report("tank", 1, 9), report("tank/a-b", 2, 5)];
+        reports.sort_by(natural);
+        assert_eq!(names(&reports), ["tank", "tank@z", "tank@a", "tank/a-b", "tank/b"]);
+        sort(&mut reports, &[("used".to_string(), false)]);
+        assert_eq!(names(&reports), ["tank/b", "tank/a-b", "tank@z", "tank@a", "tank"]);
+        sort(&mut reports, &[("available".to_string(), true)]);
+        assert_eq!(&names(&reports)[3..], ["tank@z", "tank@a"], "what has no value is last");
+    }
+
+    #[test]
+    fn json_entries_have_their_fields_in_order() {
+        let text = as_json(&[report("tank@a", 9, 0)], &["name".to_string(), "used".to_string()], &Output::default());
+        assert_eq!(
+            text,
+            concat!(
+                r#"{"output_version":{"command":"zfs list","vers_major":0,"vers_minor":1},"datasets":{"tank@a":{"name":"tank@a","#,
+                r#""type":"SNAPSHOT","pool":"tank","createtxg":"9","dataset":"tank","snapshot_name":"a","properties":{"#,
+                r#""used":{"value":"0B","source":{"type":"NONE","data":"-"}}}}}}"#
+            )
+        );
+    }
 }

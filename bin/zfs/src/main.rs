@@ -7,103 +7,78 @@ mod get;
 mod list;
 
 use args::{Arguments, Verb};
-use clap::Parser;
-use cli::Client;
 use cli::number::nice_bytes;
+use cli::property::{self, DATASET};
+use cli::{Client, Stop, assignments, done};
 use control_api::{
     DatasetCreate, DatasetDestroy, DatasetInherit, DatasetRename, DatasetSet, ErrorKind, Failure, MountRequest, Request, Response,
     SnapshotCreate, UnmountRequest,
 };
-use std::collections::BTreeMap;
+use serde_json::{Map, json};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    match Arguments::try_parse() {
-        Ok(arguments) => cli::finish(run(arguments.verb)),
-        Err(error) => {
-            let _ = error.print();
-            ExitCode::from(if error.use_stderr() { cli::EXIT_USAGE } else { 0 })
-        }
-    }
+    cli::run::<Arguments>(|arguments| run(arguments.verb))
 }
 
-fn run(verb: Verb) -> Result<u8, Failure> {
+fn run(verb: Verb) -> Result<u8, Stop> {
     let client = Client::from_environment()?;
     match verb {
         Verb::Create(arguments) => create(&client, arguments),
-        Verb::Destroy(arguments) => destroy(&client, &arguments),
+        Verb::Destroy(arguments) => Ok(destroy(&client, &arguments)?),
         Verb::List(arguments) => list::run(&client, &arguments),
         Verb::Get(arguments) => get::run(&client, &arguments),
-        Verb::Set { words } => set(&client, words),
-        Verb::Inherit { recursive, property, names, .. } => names
-            .into_iter()
-            .try_fold(0, |_, name| done(&client, &Request::DatasetInherit(DatasetInherit { name, property: property.clone(), recursive }))),
-        Verb::Snapshot { recursive, properties, names } => {
-            let properties = assignments(&properties, "cannot create snapshots")?;
-            done(&client, &Request::Snapshot(SnapshotCreate { names, recursive, properties }))
+        Verb::Set { words, no_mount } => set(&client, &words, no_mount),
+        Verb::Inherit { recursive, property, names, .. } => inherit(&client, recursive, &property, names),
+        Verb::Snapshot { recursive, properties, names } => snapshot(&client, recursive, &properties, names),
+        Verb::Rename { parents, recursive, force, no_unmount, from, to } => {
+            let conflict = [(parents && recursive, "-p and -r"), (no_unmount && parents, "-u and -p")];
+            if let Some((_, options)) = conflict.iter().find(|(both, _)| *both) {
+                return Err(Stop::usage(format!("{options} options are mutually exclusive")));
+            }
+            Ok(done(&client, &Request::DatasetRename(DatasetRename { from, to, parents, recursive, force }))?)
         }
-        Verb::Rename { parents, recursive, force, from, to } => {
-            done(&client, &Request::DatasetRename(DatasetRename { from, to, parents, recursive, force }))
+        Verb::Mount { all, overlay, options, name, recursive, json, verbose } => {
+            let request = MountRequest { name, all, options, overlay };
+            mount(&client, request, &Mount { recursive, json, verbose })
         }
-        Verb::Mount { all, overlay, options, name, .. } => mount(&client, MountRequest { name, all, options, overlay }),
         Verb::Unmount { all, force, target } => {
-            done(&client, &Request::Unmount(UnmountRequest { target: target.map(absolute), all, force }))
+            if all == target.is_some() {
+                return Err(Stop::usage(if all { "too many arguments" } else { "missing filesystem argument" }));
+            }
+            Ok(done(&client, &Request::Unmount(UnmountRequest { target: target.map(absolute), all, force }))?)
         }
         Verb::Version { json } => Ok(version(json)),
     }
 }
 
-/// Performs a request and prints its remarks.
-fn done(client: &Client, request: &Request) -> Result<u8, Failure> {
-    for remark in client.perform(request)? {
-        println!("{remark}");
-    }
-    Ok(0)
-}
-
-fn usage(what: &str, why: &str) -> Failure {
-    Failure::new(ErrorKind::Invalid, what, why)
-}
-
 /// A path as a path, a dataset as a dataset.
 fn absolute(target: String) -> String {
-    if target.starts_with('/') || target.starts_with('.') {
-        return std::path::absolute(&target).map_or(target, |path| path.to_string_lossy().into_owned());
-    }
-    target
+    if target.starts_with(['/', '.']) { cli::absolute(&target) } else { target }
 }
 
-fn assignments(words: &[String], what: &str) -> Result<BTreeMap<String, String>, Failure> {
-    let mut map = BTreeMap::new();
-    for word in words {
-        let (name, value) =
-            word.split_once('=').ok_or_else(|| usage(what, &format!("missing '=' for property=value argument '{word}'")))?;
-        if map.insert(name.to_string(), value.to_string()).is_some() {
-            return Err(usage(what, &format!("property '{name}' specified multiple times")));
-        }
-    }
-    Ok(map)
-}
-
-fn create(client: &Client, arguments: args::Create) -> Result<u8, Failure> {
+fn create(client: &Client, arguments: args::Create) -> Result<u8, Stop> {
     let what = format!("cannot create '{}'", arguments.name);
     if arguments.volume_size.is_some() {
-        return Err(Failure::new(ErrorKind::Unsupported, what, "volumes are not available in this version"));
+        return Err(Failure::new(ErrorKind::Unsupported, what, "volumes are not available in this version").into());
     }
     let request = DatasetCreate {
-        properties: assignments(&arguments.properties, &what)?,
+        properties: assignments(&arguments.properties)?,
         parents: arguments.parents,
         no_mount: arguments.no_mount,
         dry_run: arguments.dry_run,
         name: arguments.name,
     };
-    if arguments.dry_run || arguments.verbose {
-        println!("{} {}", if arguments.dry_run { "would create" } else { "create" }, request.name);
-        for (name, value) in &request.properties {
-            println!("\t{name}={value}");
-        }
+    let (name, properties) = (request.name.clone(), request.properties.clone());
+    let code = done(client, &Request::DatasetCreate(request))?;
+    if arguments.parsable {
+        println!("create\t{name}");
+        properties.iter().for_each(|(property, value)| println!("property\t{property}\t{value}"));
+    } else if arguments.dry_run || arguments.verbose {
+        println!("{} {name}", if arguments.dry_run { "would create" } else { "create" });
+        properties.iter().for_each(|(property, value)| println!("\t{property}={value}"));
     }
-    done(client, &Request::DatasetCreate(request))
+    Ok(code)
 }
 
 fn destroy(client: &Client, arguments: &args::Destroy) -> Result<u8, Failure> {
@@ -117,60 +92,151 @@ fn destroy(client: &Client, arguments: &args::Destroy) -> Result<u8, Failure> {
         Response::Destroyed { names, reclaim_bytes } => (names, reclaim_bytes),
         other => return Err(cli::unexpected("cannot destroy", other)),
     };
-    if arguments.verbose || arguments.dry_run {
-        for name in &names {
-            if arguments.parsable {
-                println!("destroy\t{name}");
-            } else {
-                println!("{} {name}", if arguments.dry_run { "would destroy" } else { "will destroy" });
-            }
-        }
-        if arguments.parsable {
+    let is_snapshot = arguments.name.contains('@');
+    let verb = if arguments.dry_run { "would" } else { "will" };
+    if arguments.parsable {
+        names.iter().for_each(|name| println!("destroy\t{name}"));
+        if is_snapshot {
             println!("reclaim\t{reclaim_bytes}");
-        } else if arguments.name.contains('@') {
-            println!("{} {}", if arguments.dry_run { "would reclaim" } else { "will reclaim" }, nice_bytes(reclaim_bytes));
+        }
+    } else if arguments.verbose {
+        names.iter().for_each(|name| println!("{verb} destroy {name}"));
+        if is_snapshot {
+            println!("{verb} reclaim {}", nice_bytes(reclaim_bytes));
         }
     }
     Ok(0)
 }
 
-fn set(client: &Client, words: Vec<String>) -> Result<u8, Failure> {
-    let what = "cannot set property";
+/// `property=value …`, then datasets, in this order only.
+fn set(client: &Client, words: &[String], no_mount: bool) -> Result<u8, Stop> {
     let split = words.iter().position(|word| !word.contains('=')).unwrap_or(words.len());
     let (pairs, names) = words.split_at(split);
-    if pairs.is_empty() || names.is_empty() {
-        return Err(usage(what, "give property=value, then datasets"));
+    if pairs.is_empty() {
+        return Err(Stop::usage("missing property=value argument(s)"));
     }
-    let properties = assignments(pairs, what)?;
-    for name in names {
-        done(client, &Request::DatasetSet(DatasetSet { name: name.clone(), properties: properties.clone() }))?;
+    if names.is_empty() {
+        return Err(Stop::usage("missing dataset name(s)"));
     }
-    Ok(0)
+    if names.iter().any(|word| word.contains('=')) {
+        return Err(Stop::usage("invalid argument order"));
+    }
+    let mut properties = std::collections::BTreeMap::new();
+    for (name, value) in assignments(pairs)? {
+        let name = property::described(DATASET, &name).map_or(name, |known| known.name.to_string());
+        properties.insert(name, value);
+    }
+    each(names.to_vec(), |name| {
+        done(client, &Request::DatasetSet(DatasetSet { name, properties: properties.clone(), no_mount }))
+    })
 }
 
-fn mount(client: &Client, request: MountRequest) -> Result<u8, Failure> {
-    if request.name.is_some() || request.all {
-        return done(client, &Request::Mount(request));
-    }
-    match client.call(&Request::Mount(request))? {
-        Response::Mounts(mounts) => {
-            for mount in mounts {
-                println!("{:<30}  {}", mount.name, mount.mountpoint);
-            }
-            Ok(0)
+/// Goes on with the next name when one fails; the exit code says that one did.
+fn each(names: Vec<String>, mut work: impl FnMut(String) -> Result<u8, Failure>) -> Result<u8, Stop> {
+    let mut code = 0;
+    for name in names {
+        if let Err(failure) = work(name) {
+            eprintln!("{failure}");
+            code = cli::EXIT_FAILURE;
         }
-        other => Err(cli::unexpected("cannot list mounts", other)),
     }
+    Ok(code)
+}
+
+fn inherit(client: &Client, recursive: bool, property: &str, names: Vec<String>) -> Result<u8, Stop> {
+    let Ok(property) = property::canonical(DATASET, property) else {
+        return Err(Stop::usage(format!("invalid property '{property}'")));
+    };
+    each(names, |name| done(client, &Request::DatasetInherit(DatasetInherit { name, property: property.clone(), recursive })))
+}
+
+fn snapshot(client: &Client, recursive: bool, properties: &[String], names: Vec<String>) -> Result<u8, Stop> {
+    let properties = assignments(properties)?;
+    let is_several = recursive || names.len() > 1;
+    match done(client, &Request::Snapshot(SnapshotCreate { names, recursive, properties })) {
+        Err(failure) if is_several => {
+            eprintln!("{failure}\nno snapshots were created");
+            Ok(cli::EXIT_FAILURE)
+        }
+        other => Ok(other?),
+    }
+}
+
+/// Options of `zfs mount` that are the command's own business.
+struct Mount {
+    recursive: bool,
+    json: bool,
+    verbose: bool,
+}
+
+fn mount(client: &Client, request: MountRequest, how: &Mount) -> Result<u8, Stop> {
+    match (&request.name, request.all, how.recursive) {
+        (Some(_), true, _) => return Err(Stop::usage("too many arguments")),
+        (None, _, true) => return Err(Stop::usage("no dataset provided")),
+        (None, false, false) if !request.options.is_empty() => {
+            return Err(Stop::usage("missing filesystem argument (specify -a for all)"));
+        }
+        (Some(_), ..) if how.json => return Err(Stop::usage("too many arguments")),
+        (None, false, false) => return Ok(mounts(client, how.json)?),
+        _ => {}
+    }
+    let names = match (&request.name, how.recursive) {
+        (Some(name), true) => mountable(client, name)?,
+        (name, _) => vec![name.clone()],
+    };
+    let mut code = 0;
+    for name in names {
+        let request = MountRequest { name: name.clone(), ..request.clone() };
+        match done(client, &Request::Mount(request)) {
+            Ok(_) => name.iter().filter(|_| how.verbose).for_each(|name| println!("mounted {name}")),
+            Err(failure) => {
+                eprintln!("{failure}");
+                code = cli::EXIT_FAILURE;
+            }
+        }
+    }
+    Ok(code)
+}
+
+/// The file systems at and below a name that are not mounted and want to be.
+fn mountable(client: &Client, name: &str) -> Result<Vec<Option<String>>, Stop> {
+    let query = control_api::DatasetQuery { names: vec![name.to_string()], depth: None, types: vec!["filesystem".to_string()] };
+    let reports = match client.call(&Request::DatasetQuery(query))? {
+        Response::Datasets(reports) => reports,
+        other => return Err(cli::unexpected("cannot mount", other).into()),
+    };
+    let text = |report: &control_api::DatasetReport, name: &str| {
+        cli::find(&report.properties, name).map(|property| cli::show(&property.value, true)).unwrap_or_default()
+    };
+    let wants = |report: &control_api::DatasetReport| {
+        text(report, "mounted") == "no" && text(report, "canmount") == "on" && text(report, "mountpoint").starts_with('/')
+    };
+    Ok(reports.into_iter().filter(wants).map(|report| Some(report.name)).collect())
+}
+
+fn mounts(client: &Client, as_json: bool) -> Result<u8, Failure> {
+    let mounts = match client.call(&Request::Mount(MountRequest::default()))? {
+        Response::Mounts(mounts) => mounts,
+        other => return Err(cli::unexpected("cannot list mounts", other)),
+    };
+    if as_json {
+        let entries: Map<String, serde_json::Value> = mounts
+            .into_iter()
+            .map(|mount| (mount.name.clone(), json!({"filesystem": mount.name, "mountpoint": mount.mountpoint})))
+            .collect();
+        if !entries.is_empty() {
+            println!("{}", cli::json::envelope("zfs mount", "datasets", entries));
+        }
+        return Ok(0);
+    }
+    mounts.iter().for_each(|mount| println!("{:<30}  {}", mount.name, mount.mountpoint));
+    Ok(0)
 }
 
 fn version(json: bool) -> u8 {
     let version = env!("CARGO_PKG_VERSION");
     if json {
-        let text = serde_json::json!({
-            "output_version": {"command": "zfs version", "vers_major": 0, "vers_minor": 1},
-            "zfs_version": {"userland": format!("zirconia-{version}"), "kernel": "none"}
-        });
-        println!("{text}");
+        println!("{}", cli::json::version("zfs", version));
     } else {
         println!("zirconia-{version}\non-disk format: pool version 5000, file system version 5");
     }

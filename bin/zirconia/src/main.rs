@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 /// OpenZFS's format and commands as an ordinary process.
 #[derive(Debug, Parser)]
-#[command(name = "zirconia", version, disable_help_subcommand = true)]
+#[command(name = "zirconia", version, disable_help_subcommand = true, disable_help_flag = true)]
 struct Arguments {
     #[command(subcommand)]
     verb: Verb,
@@ -28,13 +28,7 @@ enum Verb {
 }
 
 fn main() -> ExitCode {
-    match Arguments::try_parse() {
-        Ok(arguments) => cli::finish(run(&arguments.verb)),
-        Err(error) => {
-            let _ = error.print();
-            ExitCode::from(if error.use_stderr() { cli::EXIT_USAGE } else { 0 })
-        }
-    }
+    cli::run::<Arguments>(|arguments| Ok(run(&arguments.verb)?))
 }
 
 fn run(verb: &Verb) -> Result<u8, Failure> {

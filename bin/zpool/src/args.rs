@@ -1,10 +1,11 @@
 //! The command line: verbs and options as `zpool(8)` of OpenZFS 2.3 has them.
 
 use clap::{Args, Parser, Subcommand};
+use cli::options::{Json, Output};
 
 /// Storage pools on OpenZFS's on-disk format, without a kernel module.
 #[derive(Debug, Parser)]
-#[command(name = "zpool", version, disable_help_subcommand = true)]
+#[command(name = "zpool", version, disable_help_subcommand = true, disable_help_flag = true, args_override_self = true)]
 pub struct Arguments {
     /// What to do.
     #[command(subcommand)]
@@ -33,6 +34,7 @@ pub enum Verb {
         #[arg(short)]
         force: bool,
         /// Pools.
+        #[arg(value_name = "pool")]
         pools: Vec<String>,
     },
     /// Import pools, or list those that could be.
@@ -46,8 +48,10 @@ pub enum Verb {
     /// Set a property: property=value.
     Set {
         /// property=value.
+        #[arg(value_name = "property=value", long_help = "property=value argument")]
         assignment: String,
         /// Pool.
+        #[arg(long_help = "pool name")]
         pool: String,
     },
     /// Verify every block, and repair what redundancy allows.
@@ -62,15 +66,13 @@ pub enum Verb {
         #[arg(short)]
         wait: bool,
         /// Pools.
-        #[arg(required = true)]
+        #[arg(required = true, value_name = "pool", long_help = "pool name argument")]
         pools: Vec<String>,
     },
     /// Clear error counts; resume a suspended pool.
     Clear {
-        /// Accepted for compatibility: `clear` never asks.
-        #[arg(short = 'F', hide = true)]
-        rewind: bool,
         /// Pool.
+        #[arg(long_help = "pool name")]
         pool: String,
         /// One device.
         device: Option<String>,
@@ -78,6 +80,7 @@ pub enum Verb {
     /// Wait until everything written so far is on stable storage.
     Sync {
         /// Pools; none means all.
+        #[arg(value_name = "pool")]
         pools: Vec<String>,
     },
     /// Show the commands that changed pools.
@@ -92,12 +95,13 @@ pub enum Verb {
         #[arg(short)]
         force: bool,
         /// Device.
+        #[arg(value_name = "vdev", long_help = "vdev name")]
         device: String,
     },
     /// Show versions.
     Version {
         /// JSON.
-        #[arg(short)]
+        #[arg(short = 'j', long = "json")]
         json: bool,
     },
 }
@@ -118,18 +122,19 @@ pub struct Create {
     #[arg(short = 'o', value_name = "property=value")]
     pub properties: Vec<String>,
     /// Root dataset property=value.
-    #[arg(short = 'O', value_name = "property=value")]
+    #[arg(short = 'O', value_name = "file-system-property=value")]
     pub fs_properties: Vec<String>,
     /// Mountpoint of the root dataset.
     #[arg(short)]
     pub mountpoint: Option<String>,
     /// Alternate root.
-    #[arg(short = 'R')]
+    #[arg(short = 'R', value_name = "root")]
     pub altroot: Option<String>,
     /// Name.
+    #[arg(long_help = "pool name argument")]
     pub pool: String,
     /// Vdevs: devices, or mirror|raidz1|raidz2|raidz3 followed by devices.
-    #[arg(required = true)]
+    #[arg(required = true, value_name = "vdev", long_help = "vdev specification")]
     pub vdevs: Vec<String>,
 }
 
@@ -158,32 +163,17 @@ pub struct Import {
     #[arg(short = 'N')]
     pub no_mount: bool,
     /// Alternate root.
-    #[arg(short = 'R')]
+    #[arg(short = 'R', value_name = "root")]
     pub altroot: Option<String>,
     /// Temporary property=value, for instance readonly=on.
     #[arg(short = 'o', value_name = "property=value")]
     pub properties: Vec<String>,
     /// Name or guid.
+    #[arg(value_name = "pool | id")]
     pub pool: Option<String>,
     /// New name.
+    #[arg(value_name = "newpool")]
     pub new_name: Option<String>,
-}
-
-/// Output options that several verbs share.
-#[derive(Clone, Debug, Args)]
-pub struct Output {
-    /// No headings, tabs between fields.
-    #[arg(short = 'H')]
-    pub scripted: bool,
-    /// Exact numbers.
-    #[arg(short = 'p')]
-    pub parsable: bool,
-    /// JSON.
-    #[arg(short, long)]
-    pub json: bool,
-    /// JSON with integers instead of strings.
-    #[arg(long = "json-int", requires = "json")]
-    pub json_int: bool,
 }
 
 /// `zpool list`.
@@ -198,11 +188,24 @@ pub struct List {
     /// Full paths.
     #[arg(short = 'P')]
     pub full_paths: bool,
+    /// Guids instead of names.
+    #[arg(short = 'g')]
+    pub guids: bool,
+    /// Paths with symbolic links resolved.
+    #[arg(short = 'L')]
+    pub follow_links: bool,
+    /// JSON: pools by their guids.
+    #[arg(long = "json-pool-key-guid")]
+    pub key_guid: bool,
+    /// A time stamp first: seconds (u) or a date (d).
+    #[arg(short = 'T', value_name = "u|d")]
+    pub timestamp: Option<String>,
     /// Properties.
-    #[arg(short = 'o', value_delimiter = ',')]
+    #[arg(short = 'o', value_delimiter = ',', value_name = "property")]
     pub properties: Vec<String>,
     /// Pools, then interval and count.
-    pub pools: Vec<String>,
+    #[arg(value_name = "pool")]
+    pub words: Vec<String>,
 }
 
 /// `zpool status`.
@@ -214,23 +217,39 @@ pub struct Status {
     /// Full paths.
     #[arg(short = 'P')]
     pub full_paths: bool,
+    /// Guids instead of names.
+    #[arg(short = 'g')]
+    pub guids: bool,
+    /// Paths with symbolic links resolved.
+    #[arg(short = 'L')]
+    pub follow_links: bool,
     /// Name damaged files.
     #[arg(short)]
     pub verbose: bool,
     /// Only pools with problems.
     #[arg(short = 'x')]
     pub only_unhealthy: bool,
+    /// Only vdevs with problems.
+    #[arg(short = 'e')]
+    pub only_unhealthy_vdevs: bool,
     /// Slow I/Os.
     #[arg(short)]
     pub slow: bool,
-    /// JSON.
-    #[arg(short, long)]
-    pub json: bool,
-    /// JSON with integers instead of strings.
-    #[arg(long = "json-int", requires = "json")]
-    pub json_int: bool,
-    /// Pools.
-    pub pools: Vec<String>,
+    /// How JSON is printed.
+    #[command(flatten)]
+    pub json: Json,
+    /// JSON: every vdev directly under its pool.
+    #[arg(long = "json-flat-vdevs")]
+    pub flat_vdevs: bool,
+    /// JSON: pools by their guids.
+    #[arg(long = "json-pool-key-guid")]
+    pub key_guid: bool,
+    /// A time stamp first: seconds (u) or a date (d).
+    #[arg(short = 'T', value_name = "u|d")]
+    pub timestamp: Option<String>,
+    /// Pools, then interval and count.
+    #[arg(value_name = "pool")]
+    pub words: Vec<String>,
 }
 
 /// `zpool get`.
@@ -239,12 +258,17 @@ pub struct Get {
     /// How to print.
     #[command(flatten)]
     pub output: Output,
-    /// Fields: name,property,value,source.
-    #[arg(short = 'o', value_delimiter = ',')]
+    /// JSON: pools by their guids.
+    #[arg(long = "json-pool-key-guid")]
+    pub key_guid: bool,
+    /// Fields: name, property, value, source, or all.
+    #[arg(short = 'o', value_delimiter = ',', value_name = "field")]
     pub fields: Vec<String>,
     /// `all`, or properties separated by commas.
+    #[arg(value_name = "all | property[,...]", long_help = "property argument")]
     pub properties: String,
     /// Pools.
+    #[arg(value_name = "pool")]
     pub pools: Vec<String>,
 }
 
@@ -258,6 +282,7 @@ pub struct History {
     #[arg(short)]
     pub long: bool,
     /// Pools.
+    #[arg(value_name = "pool")]
     pub pools: Vec<String>,
 }
 
@@ -283,6 +308,7 @@ pub struct Iostat {
     #[arg(short = 'n')]
     pub headings_once: bool,
     /// Pools, then interval and count.
+    #[arg(value_name = "pool")]
     pub words: Vec<String>,
 }
 
@@ -290,15 +316,11 @@ pub struct Iostat {
 #[derive(Debug, Args)]
 pub struct Wait {
     /// Activities separated by commas.
-    #[arg(short = 't', value_delimiter = ',')]
+    #[arg(short = 't', value_delimiter = ',', value_name = "activity")]
     pub activities: Vec<String>,
-    /// Accepted for compatibility: scripted output.
-    #[arg(short = 'H', hide = true)]
-    pub scripted: bool,
     /// Pool.
+    #[arg(long_help = "'pool' argument")]
     pub pool: String,
-    /// Report every so many seconds.
-    pub interval: Option<f64>,
 }
 
 #[cfg(test)]

@@ -1,19 +1,21 @@
 //! `zpool import`: the listing, and the import itself.
 
-use crate::{args, create, status};
-use cli::Client;
+use crate::{args, status};
+use cli::{Client, Stop, absolute, assignments};
 use control_api::{Failure, ImportCandidate, ImportSearch, PoolImport, Request, Response};
 
 /// Runs the verb.
-pub fn run(client: &Client, arguments: args::Import) -> Result<u8, Failure> {
-    let paths = arguments
-        .search
-        .iter()
-        .map(|path| std::path::absolute(path).map_or_else(|_| path.clone(), |path| path.to_string_lossy().into_owned()))
-        .collect();
+pub fn run(client: &Client, arguments: args::Import) -> Result<u8, Stop> {
+    let paths = arguments.search.iter().map(|path| absolute(path)).collect();
+    if arguments.dry_run && !arguments.rewind {
+        return Err(Stop::usage("-n or -X only meaningful with -F"));
+    }
+    if arguments.all && arguments.pool.is_some() {
+        return Err(Stop::usage("too many arguments"));
+    }
     let search = ImportSearch { paths, destroyed: arguments.destroyed };
     if arguments.pool.is_none() && !arguments.all {
-        return show(client, search);
+        return Ok(show(client, search)?);
     }
     let request = PoolImport {
         search,
@@ -23,11 +25,11 @@ pub fn run(client: &Client, arguments: args::Import) -> Result<u8, Failure> {
         no_mount: arguments.no_mount,
         force: arguments.force,
         altroot: arguments.altroot,
-        properties: create::assignments(&arguments.properties, "cannot import")?,
+        properties: assignments(&arguments.properties)?,
         rewind: arguments.rewind,
         dry_run: arguments.dry_run,
     };
-    crate::done(client, &Request::PoolImport(request))
+    Ok(cli::done(client, &Request::PoolImport(request))?)
 }
 
 fn show(client: &Client, search: ImportSearch) -> Result<u8, Failure> {
@@ -59,7 +61,7 @@ fn describe(candidate: &ImportCandidate) -> String {
         text.push_str(&format!(" action: {}\n", status::wrap(action)));
     }
     text.push_str(" config:\n\n");
-    let rows = status::tree(&candidate.vdevs, false);
+    let rows = status::tree(&candidate.vdevs, status::Names::default());
     let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
     for (name, vdev) in rows {
         let note = vdev.note.as_deref().map_or(String::new(), |note| format!("  {note}"));

@@ -1,6 +1,6 @@
 //! `zpool iostat`: rates between two snapshots of the daemon's counters (the first line is since import).
 
-use crate::{args, usage};
+use crate::args;
 use cli::Client;
 use cli::number::{nice_bytes, nice_count, nice_time_ns};
 use control_api::{Failure, IostatReport, IostatVdev, PoolNames, Request, Response};
@@ -49,7 +49,7 @@ fn split(words: &[String]) -> Result<Schedule, Failure> {
         || (numbers.len() == 2 && count.is_none())
         || interval.is_some_and(|seconds| !(seconds > 0.0 && seconds.is_finite()))
     {
-        return Err(usage("cannot show statistics", "give an interval above zero and a whole count after the pools"));
+        return Err(cli::invalid("cannot show statistics", "give an interval above zero and a whole count after the pools"));
     }
     Ok((pools.to_vec(), interval, count))
 }

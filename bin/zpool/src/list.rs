@@ -1,13 +1,22 @@
 //! `zpool list`: pools with their space and health, their vdevs with `-v`.
 
 use crate::args;
-use cli::table::{Align, Table};
-use cli::{Client, find, json, show};
-use control_api::{ErrorKind, Failure, PoolQuery, PoolReport, Request, Response, Value, VdevReport};
+use crate::status::Names;
+use cli::number::nice_count;
+use cli::options::Output;
+use cli::property::{self, POOL};
+use cli::repeat::{Repeat, timestamp};
+use cli::table::{Align, Column, Table};
+use cli::{Client, Stop, find, json, show};
+use control_api::{Failure, PoolQuery, PoolReport, Property, Request, Response, Value, VdevReport};
 use serde_json::{Map, json};
 
 const DEFAULT: [&str; 11] =
     ["name", "size", "allocated", "free", "checkpoint", "expandsize", "fragmentation", "capacity", "dedupratio", "health", "altroot"];
+
+/// What `-v` shows of a vdev, in this order and whatever `-o` says (OpenZFS: `collect_list_stats`).
+const OF_VDEVS: [&str; 9] =
+    ["size", "allocated", "free", "checkpoint", "expandsize", "fragmentation", "capacity", "dedupratio", "health"];
 
 /// Asks for pools.
 pub fn reports(client: &Client, pools: Vec<String>, errors: bool) -> Result<Vec<PoolReport>, Failure> {
@@ -17,49 +26,34 @@ pub fn reports(client: &Client, pools: Vec<String>, errors: bool) -> Result<Vec<
     }
 }
 
-/// The property that a user means: OpenZFS accepts the column names too.
-fn canonical(name: &str) -> &str {
-    match name {
-        "alloc" => "allocated",
-        "cap" => "capacity",
-        "frag" => "fragmentation",
-        "dedup" => "dedupratio",
-        "expandsz" => "expandsize",
-        "ckpoint" => "checkpoint",
-        "rdonly" => "readonly",
-        other => other,
-    }
-}
-
-fn heading(name: &str) -> String {
-    match name {
-        "allocated" => "ALLOC".to_string(),
-        "capacity" => "CAP".to_string(),
-        "fragmentation" => "FRAG".to_string(),
-        "dedupratio" => "DEDUP".to_string(),
-        "expandsize" => "EXPANDSZ".to_string(),
-        "checkpoint" => "CKPOINT".to_string(),
-        other => other.to_uppercase(),
-    }
-}
-
-fn align(name: &str) -> Align {
-    const NUMBERS: [&str; 11] =
-        ["size", "allocated", "free", "checkpoint", "expandsize", "fragmentation", "capacity", "dedupratio", "freeing", "leaked", "guid"];
-    if NUMBERS.contains(&name) { Align::Right } else { Align::Left }
-}
-
 /// Runs the verb.
-pub fn run(client: &Client, arguments: &args::List) -> Result<u8, Failure> {
-    let reports = reports(client, arguments.pools.clone(), false)?;
-    let columns: Vec<String> = if arguments.properties.is_empty() {
-        DEFAULT.map(String::from).to_vec()
-    } else {
-        arguments.properties.iter().map(|name| canonical(name).to_string()).collect()
+pub fn run(client: &Client, arguments: &args::List) -> Result<u8, Stop> {
+    arguments.output.json.check()?;
+    if !arguments.output.json.json && arguments.key_guid {
+        return Err(Stop::usage("'json-pool-key-guid' only works with '-j' option"));
+    }
+    let (pools, repeat) = Repeat::split(&arguments.words)?;
+    let columns: Vec<String> = match arguments.properties.as_slice() {
+        [] => DEFAULT.map(String::from).to_vec(),
+        [all] if all == "all" => POOL.iter().map(|property| property.name.to_string()).collect(),
+        named => named.iter().map(|name| property::canonical(POOL, name)).collect::<Result<_, _>>()?,
     };
-    if arguments.output.json {
-        println!("{}", as_json(&reports, &columns, &arguments.output));
+    let mut is_first = true;
+    repeat.run(|| {
+        let headings = std::mem::take(&mut is_first) || arguments.verbose;
+        print(&reports(client, pools.clone(), false)?, &columns, arguments, headings)
+    })
+}
+
+fn print(reports: &[PoolReport], columns: &[String], arguments: &args::List, headings: bool) -> Result<u8, Stop> {
+    let stamp = timestamp(arguments.timestamp.as_deref())?;
+    if arguments.output.json.json {
+        let entries = reports.iter().map(|report| (key(report, arguments.key_guid), as_json(report, columns, arguments)));
+        println!("{}", stamped("zpool list", entries.collect(), stamp));
         return Ok(0);
+    }
+    if let Some(stamp) = stamp {
+        println!("{stamp}");
     }
     if reports.is_empty() {
         if !arguments.output.scripted {
@@ -67,75 +61,220 @@ pub fn run(client: &Client, arguments: &args::List) -> Result<u8, Failure> {
         }
         return Ok(0);
     }
-    let mut table = Table::new(columns.iter().map(|name| (heading(name), align(name))));
-    for report in &reports {
-        table.row(cells(report, &columns, arguments.output.parsable)?);
-        if arguments.verbose {
-            for child in &report.vdevs.children {
-                vdev_rows(child, 1, &columns, arguments, &mut table);
-            }
-        }
-    }
-    print!("{}", table.render(arguments.output.scripted));
+    let text = table(reports, columns, arguments).render(arguments.output.scripted);
+    let skipped = if headings || arguments.output.scripted { 0 } else { 1 };
+    text.lines().skip(skipped).for_each(|line| println!("{line}"));
     Ok(0)
 }
 
-fn cells(report: &PoolReport, columns: &[String], parsable: bool) -> Result<Vec<String>, Failure> {
-    columns
-        .iter()
-        .map(|name| match (name.as_str(), find(&report.properties, name)) {
-            ("name", _) => Ok(report.name.clone()),
-            (_, Some(property)) => Ok(show(&property.value, parsable)),
-            (_, None) => Err(Failure::new(ErrorKind::Invalid, "bad property list", format!("invalid property '{name}'"))),
-        })
-        .collect()
+fn table(reports: &[PoolReport], columns: &[String], arguments: &args::List) -> Table {
+    let names = Names { full_paths: arguments.full_paths, guids: arguments.guids, follow_links: arguments.follow_links };
+    let shown: Vec<Column> = columns.iter().map(|name| property::column(POOL, name)).collect();
+    // A vdev's line has its own columns, which `-o` does not choose; where they differ they stand beside those of the pool.
+    let extra = (1 + OF_VDEVS.len()).saturating_sub(shown.len());
+    let more = (0..if arguments.verbose { extra } else { 0 }).map(|_| Column::new("", Align::Left));
+    let mut table = Table::new(shown.into_iter().chain(more));
+    for report in reports {
+        table.row(cells(report, columns, &arguments.output));
+        if arguments.verbose {
+            report.vdevs.children.iter().for_each(|child| vdev_rows(child, 1, names, arguments, &mut table));
+        }
+    }
+    table
 }
 
-fn vdev_rows(vdev: &VdevReport, depth: usize, columns: &[String], arguments: &args::List, table: &mut Table) {
-    let is_top = depth == 1;
-    let parsable = arguments.output.parsable;
-    let cell = |name: &String| match name.as_str() {
-        "name" => format!("{}{}", "  ".repeat(depth), crate::status::display_name(vdev, arguments.full_paths)),
-        "size" if vdev.size_bytes > 0 => show(&Value::Bytes(vdev.size_bytes), parsable),
-        "allocated" if is_top => show(&Value::Bytes(vdev.allocated_bytes), parsable),
-        "free" if is_top => show(&Value::Bytes(vdev.size_bytes.saturating_sub(vdev.allocated_bytes)), parsable),
-        "fragmentation" if is_top => vdev.fragmentation_percent.map_or("-".into(), |percent| show(&Value::Percent(percent), parsable)),
-        "capacity" if is_top && vdev.size_bytes > 0 => {
-            format!("{:.1}%", vdev.allocated_bytes as f64 * 100.0 / vdev.size_bytes as f64)
+fn value(report: &PoolReport, name: &str, output: &Output) -> String {
+    match find(&report.properties, name) {
+        _ if name == "name" => report.name.clone(),
+        Some(property) => show(&property.value, output.is_exact()),
+        None => "-".to_string(),
+    }
+}
+
+fn cells(report: &PoolReport, columns: &[String], output: &Output) -> Vec<String> {
+    columns.iter().map(|name| value(report, name, output)).collect()
+}
+
+/// A property of a vdev as `-v` shows it; sizes have no unit for bytes here, and capacities have decimals.
+fn vdev_value(vdev: &VdevReport, name: &str, exact: bool) -> String {
+    let is_top = vdev.size_bytes > 0;
+    let size = |bytes: u64| if exact { bytes.to_string() } else { nice_count(bytes) };
+    match name {
+        "size" if is_top => size(vdev.size_bytes),
+        "allocated" if is_top => size(vdev.allocated_bytes),
+        "free" if is_top => size(vdev.size_bytes.saturating_sub(vdev.allocated_bytes)),
+        "fragmentation" if is_top => vdev.fragmentation_percent.map_or("-".into(), |percent| show(&Value::Percent(percent), exact)),
+        "capacity" if is_top => {
+            let hundredths = u128::from(vdev.allocated_bytes) * 10000 / u128::from(vdev.size_bytes);
+            match hundredths {
+                _ if exact => (hundredths / 100).to_string(),
+                0..1000 => format!("{:.2}%", hundredths as f64 / 100.0),
+                1000..10000 => format!("{:.1}%", hundredths as f64 / 100.0),
+                _ => format!("{:3.0}%", hundredths as f64 / 100.0),
+            }
         }
         "health" => vdev.state.clone(),
         _ => "-".to_string(),
-    };
-    table.row(columns.iter().map(cell).collect());
+    }
+}
+
+fn vdev_rows(vdev: &VdevReport, depth: usize, names: Names, arguments: &args::List, table: &mut Table) {
+    let indent = if arguments.output.scripted { "\t".to_string() } else { "  ".repeat(depth) };
+    let mut row = vec![format!("{indent}{}", names.of(vdev))];
+    row.extend(OF_VDEVS.iter().map(|name| vdev_value(vdev, name, arguments.output.is_exact())));
+    table.row(row);
     for child in &vdev.children {
-        vdev_rows(child, depth + 1, columns, arguments, table);
+        vdev_rows(child, depth + 1, names, arguments, table);
     }
 }
 
-fn as_json(reports: &[PoolReport], columns: &[String], output: &args::Output) -> String {
-    let mut pools = Map::new();
-    for report in reports {
-        let properties: Map<String, serde_json::Value> = columns
-            .iter()
-            .filter_map(|name| find(&report.properties, name))
-            .map(|property| (property.name.clone(), json::property(property, output.parsable, output.json_int)))
-            .collect();
-        let mut entry = head(report, output.json_int);
-        entry.insert("properties".into(), json!(properties));
-        pools.insert(report.name.clone(), json!(entry));
+fn as_json(report: &PoolReport, columns: &[String], arguments: &args::List) -> serde_json::Value {
+    let output = &arguments.output;
+    let none = |name: &String| Property::fact(name, Value::None);
+    let properties: Vec<Property> =
+        columns.iter().map(|name| find(&report.properties, name).cloned().unwrap_or_else(|| none(name))).collect();
+    let mut entry = head(report, true, output);
+    entry.insert("properties".into(), json::properties(&properties, output));
+    if arguments.verbose {
+        let names = Names { full_paths: arguments.full_paths, guids: arguments.guids, follow_links: arguments.follow_links };
+        let vdevs: Map<String, serde_json::Value> =
+            report.vdevs.children.iter().map(|child| (names.of(child), vdev_json(child, names, output))).collect();
+        entry.insert("vdevs".into(), json!(vdevs));
     }
-    json::envelope("zpool list", "pools", pools)
+    json!(entry)
 }
 
-/// The fields that every JSON entry of a pool starts with.
-pub fn head(report: &PoolReport, json_int: bool) -> Map<String, serde_json::Value> {
+fn vdev_json(vdev: &VdevReport, names: Names, output: &Output) -> serde_json::Value {
+    let mut entry = vdev_head(vdev, &names.of(vdev), output.json.json_int);
+    let properties: Vec<Property> = OF_VDEVS
+        .iter()
+        .map(|name| Property::fact(name, Value::Text(vdev_value(vdev, name, output.is_exact()))))
+        .collect();
+    entry.insert("properties".into(), json::properties(&properties, output));
+    if !vdev.children.is_empty() {
+        let children: Map<String, serde_json::Value> =
+            vdev.children.iter().map(|child| (names.of(child), vdev_json(child, names, output))).collect();
+        entry.insert("vdevs".into(), json!(children));
+    }
+    json!(entry)
+}
+
+/// What a pool is filed under in JSON.
+pub fn key(report: &PoolReport, by_guid: bool) -> String {
+    if by_guid { report.guid.to_string() } else { report.name.clone() }
+}
+
+/// The JSON of all pools, with the time stamp that `-T` asked for.
+pub fn stamped(command: &str, pools: Map<String, serde_json::Value>, stamp: Option<String>) -> String {
+    match stamp {
+        None => json::envelope(command, "pools", pools),
+        Some(stamp) => json::envelope_with(command, "pools", pools, [("time".to_string(), json!(stamp))]),
+    }
+}
+
+/// The fields that every JSON entry of a pool starts with (OpenZFS: `fill_pool_info`).
+pub fn head(report: &PoolReport, with_type: bool, output: &Output) -> Map<String, serde_json::Value> {
+    let int = output.json.json_int;
     let mut entry = Map::new();
     entry.insert("name".into(), json!(report.name));
-    entry.insert("type".into(), json!("POOL"));
+    if with_type {
+        entry.insert("type".into(), json!("POOL"));
+    }
     entry.insert("state".into(), json!(report.state));
-    entry.insert("pool_guid".into(), json::number(report.guid, json_int));
-    entry.insert("txg".into(), json::number(report.txg, json_int));
-    entry.insert("spa_version".into(), json::number(5000, json_int));
-    entry.insert("zpl_version".into(), json::number(5, json_int));
+    entry.insert("pool_guid".into(), json::number(report.guid, int));
+    entry.insert("txg".into(), json::number(report.txg, int));
+    entry.insert("spa_version".into(), json::number(5000, int));
+    entry.insert("zpl_version".into(), json::number(5, int));
     entry
+}
+
+/// The fields that every JSON entry of a vdev starts with (OpenZFS: `fill_vdev_info`).
+pub fn vdev_head(vdev: &VdevReport, name: &str, int: bool) -> Map<String, serde_json::Value> {
+    let mut entry = Map::new();
+    entry.insert("name".into(), json!(name));
+    entry.insert("vdev_type".into(), json!(vdev.kind));
+    entry.insert("guid".into(), json::number(vdev.guid, int));
+    if let Some(path) = &vdev.path {
+        entry.insert("path".into(), json!(path));
+    }
+    entry.insert("class".into(), json!("normal"));
+    entry.insert("state".into(), json!(vdev.state));
+    entry
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+    use control_api::Source;
+
+    fn arguments(words: &[&str]) -> args::List {
+        match args::Arguments::try_parse_from(["zpool", "list"].iter().chain(words)).expect("valid words").verb {
+            args::Verb::List(arguments) => arguments,
+            _ => unreachable!("the verb is list"),
+        }
+    }
+
+    fn report() -> PoolReport {
+        let leaf = VdevReport {
+            name: "/a".into(),
+            kind: "file".into(),
+            state: "ONLINE".into(),
+            path: Some("/a".into()),
+            size_bytes: 1 << 30,
+            allocated_bytes: 1 << 20,
+            fragmentation_percent: Some(0),
+            ..VdevReport::default()
+        };
+        let number = |name: &str, value| Property { name: name.into(), value, source: Source::None };
+        PoolReport {
+            name: "tank".into(),
+            guid: 5,
+            txg: 9,
+            state: "ONLINE".into(),
+            status: None,
+            action: None,
+            message_id: None,
+            scan: None,
+            vdevs: VdevReport { name: "tank".into(), kind: "root".into(), children: vec![leaf], ..VdevReport::default() },
+            error_count: 0,
+            errors: Vec::new(),
+            errors_unavailable: None,
+            properties_unavailable: None,
+            properties: vec![
+                number("size", Value::Bytes(1 << 30)),
+                number("allocated", Value::Bytes(1 << 20)),
+                number("free", Value::Bytes((1 << 30) - (1 << 20))),
+                number("fragmentation", Value::Percent(0)),
+                number("capacity", Value::Percent(0)),
+                number("dedupratio", Value::Ratio(100)),
+                number("health", Value::Text("ONLINE".into())),
+            ],
+        }
+    }
+
+    #[test]
+    fn the_columns_stand_where_scripts_and_eyes_expect_them() {
+        let columns = DEFAULT.map(String::from).to_vec();
+        assert_eq!(
+            table(&[report()], &columns, &arguments(&[])).render(false),
+            "NAME   SIZE  ALLOC   FREE  CKPOINT  EXPANDSZ   FRAG    CAP  DEDUP    HEALTH  ALTROOT\n\
+             tank     1G     1M  1023M        -         -     0%     0%  1.00x    ONLINE  -\n"
+        );
+        assert_eq!(
+            table(&[report()], &columns, &arguments(&["-H", "-p"])).render(true),
+            "tank\t1073741824\t1048576\t1072693248\t-\t-\t0\t0\t1.00\tONLINE\t-\n"
+        );
+    }
+
+    #[test]
+    fn a_vdev_shows_its_own_capacity_below_its_pool() {
+        let columns = DEFAULT.map(String::from).to_vec();
+        let text = table(&[report()], &columns, &arguments(&["-v"])).render(false);
+        assert_eq!(
+            text.lines().last(),
+            Some("  /a     1G     1M  1023M        -         -     0%  0.09%      -    ONLINE"),
+            "{text}"
+        );
+    }
 }

@@ -12,26 +12,19 @@ mod status;
 mod wait;
 
 use args::{Arguments, Verb};
-use clap::Parser;
-use cli::Client;
-use control_api::{Failure, LabelClear, PoolClear, PoolNames, PoolScrub, PoolSet, PoolTarget, Request, ScrubAction};
+use cli::{Client, Stop, done};
+use control_api::{LabelClear, PoolClear, PoolNames, PoolScrub, PoolSet, PoolTarget, Request, ScrubAction};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    match Arguments::try_parse() {
-        Ok(arguments) => cli::finish(run(arguments.verb)),
-        Err(error) => {
-            let _ = error.print();
-            ExitCode::from(if error.use_stderr() { cli::EXIT_USAGE } else { 0 })
-        }
-    }
+    cli::run::<Arguments>(|arguments| run(arguments.verb))
 }
 
-fn run(verb: Verb) -> Result<u8, Failure> {
+fn run(verb: Verb) -> Result<u8, Stop> {
     let client = Client::from_environment()?;
     match verb {
         Verb::Create(arguments) => create::run(&client, arguments),
-        Verb::Destroy { force, pool } => done(&client, &Request::PoolDestroy(PoolTarget { pool, force })),
+        Verb::Destroy { force, pool } => Ok(done(&client, &Request::PoolDestroy(PoolTarget { pool, force }))?),
         Verb::Export { all, force, pools } => export(&client, all, force, pools),
         Verb::Import(arguments) => import::run(&client, arguments),
         Verb::List(arguments) => list::run(&client, &arguments),
@@ -39,78 +32,68 @@ fn run(verb: Verb) -> Result<u8, Failure> {
         Verb::Get(arguments) => get::run(&client, &arguments),
         Verb::Set { assignment, pool } => set(&client, &assignment, pool),
         Verb::Scrub { pause, stop, wait, pools } => scrub(&client, pause, stop, wait, pools),
-        Verb::Clear { pool, device, .. } => done(&client, &Request::PoolClear(PoolClear { pool, device })),
-        Verb::Sync { pools } => done(&client, &Request::PoolSync(PoolNames { pools })),
-        Verb::History(arguments) => history::run(&client, &arguments),
-        Verb::Iostat(arguments) => iostat::run(&client, &arguments),
+        Verb::Clear { pool, device } => Ok(done(&client, &Request::PoolClear(PoolClear { pool, device }))?),
+        Verb::Sync { pools } => Ok(done(&client, &Request::PoolSync(PoolNames { pools }))?),
+        Verb::History(arguments) => Ok(history::run(&client, &arguments)?),
+        Verb::Iostat(arguments) => Ok(iostat::run(&client, &arguments)?),
         Verb::Wait(arguments) => wait::run(&client, &arguments),
         Verb::Labelclear { force, device } => {
-            let device = std::path::absolute(&device).map_or(device, |path| path.to_string_lossy().into_owned());
-            done(&client, &Request::LabelClear(LabelClear { device, force }))
+            Ok(done(&client, &Request::LabelClear(LabelClear { device: cli::absolute(&device), force }))?)
         }
         Verb::Version { json } => Ok(version(json)),
     }
 }
 
-/// Performs a request and prints its remarks.
-fn done(client: &Client, request: &Request) -> Result<u8, Failure> {
-    for remark in client.perform(request)? {
-        println!("{remark}");
-    }
-    Ok(0)
-}
-
-fn usage(what: &str, why: &str) -> Failure {
-    Failure::new(control_api::ErrorKind::Invalid, what, why)
-}
-
-fn export(client: &Client, all: bool, force: bool, pools: Vec<String>) -> Result<u8, Failure> {
+fn export(client: &Client, all: bool, force: bool, pools: Vec<String>) -> Result<u8, Stop> {
     let pools = match (all, pools.is_empty()) {
         (true, true) => list::reports(client, Vec::new(), false)?.into_iter().map(|pool| pool.name).collect(),
         (false, false) => pools,
-        _ => return Err(usage("cannot export", "name the pools, or use -a alone")),
+        (true, false) => return Err(Stop::usage("too many arguments")),
+        (false, true) => return Err(Stop::usage("missing pool argument")),
     };
+    each(pools, |pool| done(client, &Request::PoolExport(PoolTarget { pool, force })))
+}
+
+/// Goes on with the next pool when one fails; the exit code says that one did.
+fn each(pools: Vec<String>, mut work: impl FnMut(String) -> Result<u8, control_api::Failure>) -> Result<u8, Stop> {
+    let mut code = 0;
     for pool in pools {
-        done(client, &Request::PoolExport(PoolTarget { pool, force }))?;
+        if let Err(failure) = work(pool) {
+            eprintln!("{failure}");
+            code = cli::EXIT_FAILURE;
+        }
     }
-    Ok(0)
+    Ok(code)
 }
 
-fn set(client: &Client, assignment: &str, pool: String) -> Result<u8, Failure> {
-    let (property, value) =
-        assignment.split_once('=').ok_or_else(|| usage("cannot set property", "missing value in property=value argument"))?;
-    done(client, &Request::PoolSet(PoolSet { pool, property: property.to_string(), value: value.to_string() }))
+fn set(client: &Client, assignment: &str, pool: String) -> Result<u8, Stop> {
+    let (property, value) = assignment.split_once('=').ok_or_else(|| Stop::usage("missing value in property=value argument"))?;
+    Ok(done(client, &Request::PoolSet(PoolSet { pool, property: property.to_string(), value: value.to_string() }))?)
 }
 
-fn scrub(client: &Client, pause: bool, stop: bool, wait: bool, pools: Vec<String>) -> Result<u8, Failure> {
+fn scrub(client: &Client, pause: bool, stop: bool, wait: bool, pools: Vec<String>) -> Result<u8, Stop> {
     let action = match (pause, stop) {
-        (true, true) => return Err(usage("cannot scrub", "-s and -p are mutually exclusive")),
+        (true, true) => return Err(Stop::usage("invalid option combination: -s and -p are mutually exclusive")),
         (true, false) => ScrubAction::Pause,
         (false, true) => ScrubAction::Stop,
         (false, false) => ScrubAction::Start,
     };
     if wait && action != ScrubAction::Start {
-        return Err(usage("cannot scrub", "-w waits for a scrub that it starts; it goes with neither -s nor -p"));
+        return Err(Stop::usage("invalid option combination: -w cannot be used with -p or -s"));
     }
-    for pool in &pools {
-        done(client, &Request::PoolScrub(PoolScrub { pool: pool.clone(), action }))?;
-    }
-    if wait {
+    let code = each(pools.clone(), |pool| done(client, &Request::PoolScrub(PoolScrub { pool, action })))?;
+    if wait && code == 0 {
         for pool in &pools {
             wait::until_idle(client, pool, &["scrub".to_string()])?;
         }
     }
-    Ok(0)
+    Ok(code)
 }
 
 fn version(json: bool) -> u8 {
     let version = env!("CARGO_PKG_VERSION");
     if json {
-        let text = serde_json::json!({
-            "output_version": {"command": "zpool version", "vers_major": 0, "vers_minor": 1},
-            "zfs_version": {"userland": format!("zirconia-{version}"), "kernel": "none"}
-        });
-        println!("{text}");
+        println!("{}", cli::json::version("zpool", version));
     } else {
         println!("zirconia-{version}\non-disk format: pool version 5000, feature flags of OpenZFS 2.3");
     }

@@ -2,31 +2,55 @@
 
 use crate::{args, list};
 use cli::number::{duration, nice_bytes, nice_count};
-use cli::{Client, json, time};
-use control_api::{Failure, PoolReport, ScanReport, VdevReport};
+use cli::options::Output;
+use cli::repeat::{Repeat, timestamp};
+use cli::{Client, Stop, json, time};
+use control_api::{PoolReport, ScanReport, VdevReport};
 use serde_json::{Map, Value, json};
 
+/// Narrowest column of names (OpenZFS: `status_callback`).
+const NAME_WIDTH_MIN: usize = 10;
+
 /// Runs the verb.
-pub fn run(client: &Client, arguments: &args::Status) -> Result<u8, Failure> {
-    let mut reports = list::reports(client, arguments.pools.clone(), arguments.verbose)?;
-    let any = !reports.is_empty();
-    if arguments.only_unhealthy {
-        reports.retain(|report| {
-            report.state != "ONLINE" || report.status.is_some() || report.error_count > 0 || report.errors_unavailable.is_some()
-        });
+pub fn run(client: &Client, arguments: &args::Status) -> Result<u8, Stop> {
+    arguments.json.check()?;
+    if !arguments.json.json && arguments.flat_vdevs {
+        return Err(Stop::usage("'--json-flat-vdevs' only works with '-j' option"));
     }
-    if arguments.json {
-        let pools: Map<String, Value> = reports.iter().map(|report| (report.name.clone(), as_json(report, arguments))).collect();
-        println!("{}", json::envelope("zpool status", "pools", pools));
+    if !arguments.json.json && arguments.key_guid {
+        return Err(Stop::usage("'json-pool-key-guid' only works with '-j' option"));
+    }
+    let (pools, repeat) = Repeat::split(&arguments.words)?;
+    repeat.run(|| show(client, arguments, &pools))
+}
+
+fn show(client: &Client, arguments: &args::Status, pools: &[String]) -> Result<u8, Stop> {
+    let stamp = timestamp(arguments.timestamp.as_deref())?;
+    let all = list::reports(client, pools.to_vec(), arguments.verbose)?;
+    let (reports, healthy): (Vec<_>, Vec<_>) = all.into_iter().partition(|report| !arguments.only_unhealthy || has_problem(report));
+    if arguments.json.json {
+        let entries = reports.iter().map(|report| (list::key(report, arguments.key_guid), as_json(report, arguments)));
+        println!("{}", list::stamped("zpool status", entries.collect(), stamp));
         return Ok(0);
     }
-    if reports.is_empty() {
-        println!("{}", if any { "all pools are healthy" } else { "no pools available" });
-        return Ok(0);
+    if let Some(stamp) = stamp {
+        println!("{stamp}");
+    }
+    if reports.is_empty() && healthy.is_empty() {
+        eprintln!("no pools available");
+    } else if reports.is_empty() && pools.is_empty() {
+        println!("all pools are healthy");
+    }
+    if !pools.is_empty() {
+        healthy.iter().for_each(|report| println!("pool '{}' is healthy", report.name));
     }
     let blocks: Vec<String> = reports.iter().map(|report| describe(report, arguments)).collect();
     print!("{}", blocks.join("\n"));
     Ok(0)
+}
+
+fn has_problem(report: &PoolReport) -> bool {
+    report.state != "ONLINE" || report.status.is_some() || report.error_count > 0 || report.errors_unavailable.is_some()
 }
 
 /// Breaks a paragraph into tab-indented lines, as status and action paragraphs stand.
@@ -46,26 +70,54 @@ pub fn wrap(text: &str) -> String {
     lines.join("\n\t")
 }
 
-/// The name in the tree: the last part of a path, unless full paths are wanted or it is a file.
-pub fn display_name(vdev: &VdevReport, full_paths: bool) -> String {
-    match (&vdev.path, vdev.kind.as_str()) {
-        (Some(path), "disk") if !full_paths => path.rsplit('/').next().unwrap_or(path).to_string(),
-        (Some(path), _) => path.clone(),
-        (None, _) => vdev.name.clone(),
+/// How vdevs are named.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Names {
+    /// `-P`: whole paths of disks too.
+    pub full_paths: bool,
+    /// `-g`: guids.
+    pub guids: bool,
+    /// `-L`: where symbolic links lead.
+    pub follow_links: bool,
+}
+
+impl Names {
+    /// The name in the tree: the last part of a disk's path, a file's whole path, or the group's name.
+    pub fn of(self, vdev: &VdevReport) -> String {
+        match &vdev.path {
+            _ if self.guids && vdev.kind != "root" => vdev.guid.to_string(),
+            Some(path) => {
+                let real = std::fs::canonicalize(path).ok().filter(|_| self.follow_links);
+                let path = real.map_or_else(|| path.clone(), |real| real.to_string_lossy().into_owned());
+                let is_short = vdev.kind == "disk" && !self.full_paths;
+                if is_short { path.rsplit('/').next().unwrap_or(&path).to_string() } else { path }
+            }
+            None => vdev.name.clone(),
+        }
     }
 }
 
+fn names(arguments: &args::Status) -> Names {
+    Names { full_paths: arguments.full_paths, guids: arguments.guids, follow_links: arguments.follow_links }
+}
+
 /// The tree as indented names, depth first.
-pub fn tree(vdev: &VdevReport, full_paths: bool) -> Vec<(String, &VdevReport)> {
-    fn walk<'a>(vdev: &'a VdevReport, depth: usize, full_paths: bool, rows: &mut Vec<(String, &'a VdevReport)>) {
-        rows.push((format!("{}{}", "  ".repeat(depth), display_name(vdev, full_paths)), vdev));
+pub fn tree(vdev: &VdevReport, names: Names) -> Vec<(String, &VdevReport)> {
+    fn walk<'a>(vdev: &'a VdevReport, depth: usize, names: Names, rows: &mut Vec<(String, &'a VdevReport)>) {
+        rows.push((format!("{}{}", "  ".repeat(depth), names.of(vdev)), vdev));
         for child in &vdev.children {
-            walk(child, depth + 1, full_paths, rows);
+            walk(child, depth + 1, names, rows);
         }
     }
     let mut rows = Vec::new();
-    walk(vdev, 0, full_paths, &mut rows);
+    walk(vdev, 0, names, &mut rows);
     rows
+}
+
+/// True when the vdev or something below it is not as it should be (`-e`).
+fn is_unhealthy(vdev: &VdevReport, slow: bool) -> bool {
+    let errors = vdev.read_errors + vdev.write_errors + vdev.checksum_errors + if slow { vdev.slow_ios } else { 0 };
+    vdev.state != "ONLINE" || errors > 0 || vdev.children.iter().any(|child| is_unhealthy(child, slow))
 }
 
 fn describe(report: &PoolReport, arguments: &args::Status) -> String {
@@ -83,8 +135,9 @@ fn describe(report: &PoolReport, arguments: &args::Status) -> String {
         text.push_str(&scan_lines(scan));
     }
     text.push_str("config:\n\n");
-    let rows = tree(&report.vdevs, arguments.full_paths);
-    let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0).max(4);
+    let mut rows = tree(&report.vdevs, names(arguments));
+    let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0).max(NAME_WIDTH_MIN);
+    rows.retain(|(_, vdev)| !arguments.only_unhealthy_vdevs || vdev.kind == "root" || is_unhealthy(vdev, arguments.slow));
     let slow = if arguments.slow { format!(" {:>5}", "SLOW") } else { String::new() };
     text.push_str(&format!("\t{:width$}  {:8} {:>5} {:>5} {:>5}{slow}\n", "NAME", "STATE", "READ", "WRITE", "CKSUM"));
     let number = |count: u64| if arguments.parsable { count.to_string() } else { nice_count(count) };
@@ -133,23 +186,27 @@ fn scan_lines(scan: &ScanReport) -> String {
     }
 }
 
+/// Below this rate OpenZFS gives no estimate (`print_scan_scrub_resilver_status`).
+const ESTIMATE_RATE_MIN: u64 = 10 << 20;
+
 /// A running scan: never above 100 %, and an estimate only when there is a rate.
 fn running_lines(scan: &ScanReport, verb: &str) -> String {
     let head = if scan.pause_time != 0 {
-        format!("  scan: scrub paused since {}\n        scrub started on {}\n", time::long(scan.pause_time), time::long(scan.start_time))
+        format!("  scan: scrub paused since {}\n\tscrub started on {}\n", time::long(scan.pause_time), time::long(scan.start_time))
     } else {
         format!("  scan: {} in progress since {}\n", scan.function, time::long(scan.start_time))
     };
     let total = scan.to_examine_bytes;
     let percent = if total == 0 { 0.0 } else { (scan.issued_bytes.min(total) as f64) * 100.0 / total as f64 };
-    let left = match scan.rate_bytes_per_second {
+    let rate = if scan.pause_time == 0 { scan.rate_bytes_per_second } else { 0 };
+    let left = match rate {
         _ if scan.pause_time != 0 => String::new(),
-        0 => ", no estimated completion time".to_string(),
-        rate => format!(", {} to go", duration(total.saturating_sub(scan.issued_bytes) / rate)),
+        ESTIMATE_RATE_MIN.. if scan.issued_bytes > 0 => format!(", {} to go", duration(total.saturating_sub(scan.issued_bytes) / rate)),
+        _ => ", no estimated completion time".to_string(),
     };
-    let rate = if scan.rate_bytes_per_second > 0 { format!(" at {}/s", nice_bytes(scan.rate_bytes_per_second)) } else { String::new() };
+    let rate = if rate > 0 { format!(" at {}/s", nice_bytes(rate)) } else { String::new() };
     format!(
-        "{head}        {} / {} scanned, {} / {} issued{rate}\n        {} {verb}, {percent:.2}% done{left}\n",
+        "{head}\t{} / {} scanned, {} / {} issued{rate}\n\t{} {verb}, {percent:.2}% done{left}\n",
         nice_bytes(scan.examined_bytes.min(total)),
         nice_bytes(total),
         nice_bytes(scan.issued_bytes.min(total)),
@@ -159,59 +216,187 @@ fn running_lines(scan: &ScanReport, verb: &str) -> String {
 }
 
 fn as_json(report: &PoolReport, arguments: &args::Status) -> Value {
-    let int = arguments.json_int;
-    let mut entry = list::head(report, int);
-    entry.remove("type");
+    let output = Output { parsable: arguments.parsable, json: arguments.json.clone(), ..Output::default() };
+    let mut entry = list::head(report, false, &output);
     for (key, text) in [("status", &report.status), ("action", &report.action), ("msgid", &report.message_id)] {
         if let Some(text) = text {
             entry.insert(key.into(), json!(text));
         }
     }
-    if let Some(scan) = &report.scan {
-        let size = |bytes: u64| if arguments.parsable || int { json::number(bytes, int) } else { json!(nice_bytes(bytes)) };
-        let date = |seconds: i64| if int { json!(seconds) } else { json!(time::long(seconds)) };
-        entry.insert(
-            "scan_stats".into(),
-            json!({
-                "function": scan.function.to_uppercase(), "state": scan.state.to_uppercase(),
-                "start_time": date(scan.start_time), "end_time": date(scan.end_time),
-                "to_examine": size(scan.to_examine_bytes), "examined": size(scan.examined_bytes),
-                "processed": size(scan.repaired_bytes), "errors": json::number(scan.errors, int),
-                "issued": size(scan.issued_bytes)
-            }),
-        );
+    if let Some(id) = &report.message_id {
+        entry.insert("moreinfo".into(), json!(format!("https://openzfs.github.io/openzfs-docs/msg/{id}")));
     }
-    let mut root = Map::new();
-    root.insert(report.vdevs.name.clone(), vdev_json(&report.vdevs, int));
-    entry.insert("vdevs".into(), Value::Object(root));
+    if let Some(scan) = &report.scan {
+        entry.insert("scan_stats".into(), scan_json(scan, &output));
+    }
+    let mut vdevs = Map::new();
+    let picture = Picture { names: names(arguments), flat: arguments.flat_vdevs, output: &output, unhealthy: arguments.only_unhealthy_vdevs };
+    picture.add(&report.vdevs, None, &mut vdevs);
+    entry.insert("vdevs".into(), Value::Object(vdevs));
     match &report.errors_unavailable {
         Some(reason) => entry.insert("errors_unavailable".into(), json!(reason)),
-        None => entry.insert("error_count".into(), json::number(report.error_count, int)),
+        None => entry.insert("error_count".into(), json::count(report.error_count, &output)),
     };
+    if arguments.verbose && report.error_count > 0 {
+        entry.insert("errlist".into(), json!(report.errors));
+    }
     Value::Object(entry)
 }
 
-fn vdev_json(vdev: &VdevReport, int: bool) -> Value {
-    let mut entry = Map::new();
-    entry.insert("name".into(), json!(vdev.name));
-    entry.insert("vdev_type".into(), json!(vdev.kind));
-    entry.insert("guid".into(), json::number(vdev.guid, int));
-    if let Some(path) = &vdev.path {
-        entry.insert("path".into(), json!(path));
+/// `scan_stats`, in the order of OpenZFS's `scan_status_nvlist`.
+fn scan_json(scan: &ScanReport, output: &Output) -> Value {
+    let size = |bytes: u64| json::size(bytes, output);
+    let date = |seconds: i64| match (output.is_exact(), seconds) {
+        (true, seconds) => json::number(seconds.max(0) as u64, output.json.json_int),
+        (false, 0) => json!("-"),
+        (false, seconds) => json!(time::long(seconds)),
+    };
+    json!({
+        "function": scan.function.to_uppercase(),
+        "state": if scan.state == "paused" { "SCANNING".to_string() } else { scan.state.to_uppercase() },
+        "start_time": date(scan.start_time),
+        "end_time": date(scan.end_time),
+        "to_examine": size(scan.to_examine_bytes),
+        "examined": size(scan.examined_bytes),
+        "skipped": size(0),
+        "processed": size(scan.repaired_bytes),
+        "errors": json::count(scan.errors, output),
+        "scrub_pause": date(scan.pause_time),
+        "issued": size(scan.issued_bytes)
+    })
+}
+
+/// How vdevs are pictured in JSON.
+struct Picture<'a> {
+    names: Names,
+    flat: bool,
+    unhealthy: bool,
+    output: &'a Output,
+}
+
+impl Picture<'_> {
+    /// Adds a vdev under its name, in the order of OpenZFS's `vdev_stats_nvlist`.
+    fn add(&self, vdev: &VdevReport, parent: Option<&str>, into: &mut Map<String, Value>) {
+        if self.unhealthy && parent.is_some() && !is_unhealthy(vdev, false) {
+            return;
+        }
+        let name = self.names.of(vdev);
+        let mut entry = list::vdev_head(vdev, &name, self.output.json.json_int);
+        if let (true, Some(parent)) = (self.flat, parent) {
+            entry.insert("parent".into(), json!(parent));
+        }
+        for (key, bytes) in [("alloc_space", vdev.allocated_bytes), ("total_space", vdev.size_bytes)] {
+            if bytes > 0 {
+                entry.insert(key.into(), json::size(bytes, self.output));
+            }
+        }
+        let counts = [("read_errors", vdev.read_errors), ("write_errors", vdev.write_errors), ("checksum_errors", vdev.checksum_errors)];
+        entry.extend(counts.map(|(key, count)| (key.to_string(), json::count(count, self.output))));
+        if vdev.children.is_empty() {
+            entry.insert("slow_ios".into(), json::count(vdev.slow_ios, self.output));
+        }
+        if let Some(was) = vdev.note.as_deref().and_then(|note| note.strip_prefix("was ")) {
+            entry.insert("not_present".into(), json::number(1, self.output.json.json_int));
+            entry.insert("was".into(), json!(was));
+        }
+        let mut children = Map::new();
+        for child in &vdev.children {
+            self.add(child, Some(&name), if self.flat { &mut *into } else { &mut children });
+        }
+        if !children.is_empty() {
+            entry.insert("vdevs".into(), Value::Object(children));
+        }
+        into.insert(name, Value::Object(entry));
     }
-    entry.insert("class".into(), json!("normal"));
-    entry.insert("state".into(), json!(vdev.state));
-    if vdev.size_bytes > 0 {
-        entry.insert("alloc_space".into(), if int { json!(vdev.allocated_bytes) } else { json!(nice_bytes(vdev.allocated_bytes)) });
-        entry.insert("total_space".into(), if int { json!(vdev.size_bytes) } else { json!(nice_bytes(vdev.size_bytes)) });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn leaf(path: &str, kind: &str) -> VdevReport {
+        VdevReport { name: path.into(), kind: kind.into(), guid: 7, state: "ONLINE".into(), path: Some(path.into()), ..VdevReport::default() }
     }
-    for (key, count) in [("read_errors", vdev.read_errors), ("write_errors", vdev.write_errors), ("checksum_errors", vdev.checksum_errors)]
-    {
-        entry.insert(key.into(), json::number(count, int));
+
+    fn scan(state: &str) -> ScanReport {
+        ScanReport {
+            function: "scrub".into(),
+            state: state.into(),
+            start_time: 0,
+            end_time: 61,
+            pause_time: 0,
+            to_examine_bytes: 2 << 30,
+            examined_bytes: 1 << 30,
+            issued_bytes: 1 << 30,
+            repaired_bytes: 0,
+            errors: 0,
+            rate_bytes_per_second: 0,
+        }
     }
-    if !vdev.children.is_empty() {
-        let children: Map<String, Value> = vdev.children.iter().map(|child| (display_name(child, true), vdev_json(child, int))).collect();
-        entry.insert("vdevs".into(), Value::Object(children));
+
+    fn report(scan: Option<ScanReport>) -> PoolReport {
+        let mirror = VdevReport {
+            name: "mirror-0".into(),
+            kind: "mirror".into(),
+            state: "ONLINE".into(),
+            children: vec![leaf("/a", "file"), VdevReport { checksum_errors: 1234, ..leaf("/dev/sdb", "disk") }],
+            ..VdevReport::default()
+        };
+        let root = VdevReport { name: "tank".into(), kind: "root".into(), state: "ONLINE".into(), children: vec![mirror], ..VdevReport::default() };
+        PoolReport {
+            name: "tank".into(),
+            guid: 5,
+            txg: 9,
+            state: "ONLINE".into(),
+            status: None,
+            action: None,
+            message_id: None,
+            scan,
+            vdevs: root,
+            error_count: 0,
+            errors: Vec::new(),
+            errors_unavailable: None,
+            properties: Vec::new(),
+            properties_unavailable: None,
+        }
     }
-    Value::Object(entry)
+
+    fn arguments(words: &[&str]) -> args::Status {
+        use clap::Parser;
+        let words = ["zpool", "status"].iter().chain(words);
+        match args::Arguments::try_parse_from(words).expect("valid words").verb {
+            args::Verb::Status(arguments) => arguments,
+            _ => unreachable!("the verb is status"),
+        }
+    }
+
+    #[test]
+    fn a_healthy_pool_reads_as_openzfs_prints_it() {
+        let expected = "  pool: tank\n state: ONLINE\n  scan: scrub repaired 0B in 00:01:01 with 0 errors on Thu Jan  1 00:01:01 1970\n\
+                        config:\n\n\tNAME        STATE     READ WRITE CKSUM\n\ttank        ONLINE       0     0     0\n\t  mirror-0  \
+                        ONLINE       0     0     0\n\t    /a      ONLINE       0     0     0\n\t    sdb     ONLINE       0     0 1.21K\n\n\
+                        errors: No known data errors\n";
+        assert_eq!(describe(&report(Some(scan("finished"))), &arguments(&[])), expected);
+        assert!(describe(&report(None), &arguments(&["-p"])).contains("sdb     ONLINE       0     0  1234\n"));
+        assert!(describe(&report(None), &arguments(&["-P"])).contains("/dev/sdb"));
+    }
+
+    #[test]
+    fn an_estimate_needs_a_rate_worth_the_name() {
+        let slow = running_lines(&ScanReport { rate_bytes_per_second: 1 << 20, ..scan("scanning") }, "repaired");
+        assert!(slow.ends_with("\t0B repaired, 50.00% done, no estimated completion time\n"), "{slow}");
+        let fast = running_lines(&ScanReport { rate_bytes_per_second: 64 << 20, ..scan("scanning") }, "repaired");
+        assert!(fast.ends_with("50.00% done, 00:00:16 to go\n"), "{fast}");
+    }
+
+    #[test]
+    fn json_nests_vdevs_or_lays_them_flat_with_their_parents() {
+        let nested = as_json(&report(None), &arguments(&["-j"]));
+        assert_eq!(nested["vdevs"]["tank"]["vdevs"]["mirror-0"]["vdevs"]["/a"]["checksum_errors"], json!("0"));
+        let flat = as_json(&report(None), &arguments(&["-j", "--json-flat-vdevs", "--json-int"]));
+        assert_eq!(flat["vdevs"]["sdb"]["parent"], json!("mirror-0"));
+        assert_eq!(flat["vdevs"]["sdb"]["checksum_errors"], json!(1234));
+        let keys: Vec<&String> = nested.as_object().expect("an object").keys().collect();
+        assert_eq!(keys, ["name", "state", "pool_guid", "txg", "spa_version", "zpl_version", "vdevs", "error_count"]);
+    }
 }

@@ -1,13 +1,19 @@
 //! `zpool wait`: asks again until nothing is busy, so that no single call is long.
 
 use crate::args;
-use cli::Client;
+use cli::{Client, Stop};
 use control_api::{Failure, PoolWait, Request, Response};
 
 const STEP_MS: u64 = 5000;
 
+/// What can be waited for (OpenZFS: `zpool_do_wait`).
+const ACTIVITIES: [&str; 9] = ["discard", "free", "initialize", "replace", "remove", "resilver", "scrub", "trim", "raidz_expand"];
+
 /// Runs the verb.
-pub fn run(client: &Client, arguments: &args::Wait) -> Result<u8, Failure> {
+pub fn run(client: &Client, arguments: &args::Wait) -> Result<u8, Stop> {
+    if let Some(unknown) = arguments.activities.iter().find(|activity| !ACTIVITIES.contains(&activity.as_str())) {
+        return Err(Stop::usage(format!("invalid activity '{unknown}'")));
+    }
     until_idle(client, &arguments.pool, &arguments.activities)?;
     Ok(0)
 }

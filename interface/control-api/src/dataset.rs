@@ -65,6 +65,9 @@ pub struct DatasetSet {
     pub name: String,
     /// New values.
     pub properties: BTreeMap<String, String>,
+    /// `-u`: leave mounts as they are until the next mount.
+    #[serde(default)]
+    pub no_mount: bool,
 }
 
 /// `zfs inherit`.

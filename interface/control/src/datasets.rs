@@ -164,6 +164,9 @@ impl Control {
         let pairs: Vec<(String, String)> = request.properties.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
         handle.set_props(&pairs).map_err(|error| property_failure(&request.name, &request.properties, &error))?;
         drop(handle);
+        if request.no_mount {
+            return Ok(done());
+        }
         self.after_change(&pool, &request.name, request.properties.keys().map(String::as_str))
     }
 

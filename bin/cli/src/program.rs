@@ -1,0 +1,186 @@
+//! The frame of a command-line program: reads its words, runs a verb, explains a wrong line as OpenZFS's programs do.
+//!
+//! The usage text is made from the definitions that read the words (`clap`), so that it can neither lack an option nor invent one.
+
+use crate::{EXIT_FAILURE, EXIT_USAGE};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Arg, Command, Parser};
+use control_api::Failure;
+use std::process::ExitCode;
+
+/// Widest line of a synopsis, in characters.
+const WIDTH: usize = 72;
+
+/// Why a verb ended early.
+#[derive(Debug)]
+pub enum Stop {
+    /// The operation failed (exit code 1).
+    Failed(Failure),
+    /// The words make no sense: this line and the usage go to stderr (exit code 2).
+    Usage(String),
+}
+
+impl From<Failure> for Stop {
+    fn from(failure: Failure) -> Stop {
+        Stop::Failed(failure)
+    }
+}
+
+impl Stop {
+    /// A wrong command line.
+    pub fn usage(why: impl Into<String>) -> Stop {
+        Stop::Usage(why.into())
+    }
+}
+
+/// Runs a program: `run` gets the words read; the result is the exit code.
+pub fn run<A: Parser>(run: impl FnOnce(A) -> Result<u8, Stop>) -> ExitCode {
+    let words: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+    let command = A::command();
+    match words.get(1).map(String::as_str) {
+        None => return wrong(&command, None, "missing command"),
+        Some("-?" | "--help" | "-h") => return help(&command, None),
+        Some("help") => return help(&command, words.get(2).map(String::as_str)),
+        Some(verb) if !verb.starts_with('-') && find(&command, verb).is_none() => {
+            return wrong(&command, None, &format!("unrecognized command '{verb}'"));
+        }
+        Some(_) => {}
+    }
+    let verb = words.get(1).and_then(|verb| find(&command, verb));
+    let arguments = match A::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) if !error.use_stderr() => {
+            let _ = error.print();
+            return ExitCode::SUCCESS;
+        }
+        Err(error) => return wrong(&command, verb, &explain(&error, verb)),
+    };
+    match run(arguments) {
+        Ok(code) => ExitCode::from(code),
+        Err(Stop::Usage(why)) => wrong(&command, verb, &why),
+        Err(Stop::Failed(failure)) => {
+            eprintln!("{failure}");
+            ExitCode::from(EXIT_FAILURE)
+        }
+    }
+}
+
+fn find<'a>(command: &'a Command, verb: &str) -> Option<&'a Command> {
+    command.get_subcommands().find(|other| other.get_name() == verb || other.get_all_aliases().any(|alias| alias == verb))
+}
+
+fn wrong(command: &Command, verb: Option<&Command>, why: &str) -> ExitCode {
+    eprintln!("{why}");
+    eprint!("{}", usage(command, verb));
+    ExitCode::from(EXIT_USAGE)
+}
+
+fn help(command: &Command, topic: Option<&str>) -> ExitCode {
+    let verb = topic.and_then(|topic| find(command, topic));
+    if let (Some(topic), None) = (topic, verb) {
+        return wrong(command, None, &format!("unrecognized command '{topic}'"));
+    }
+    print!("{}", usage(command, verb));
+    ExitCode::SUCCESS
+}
+
+/// The usage of one verb, or of all.
+pub fn usage(command: &Command, verb: Option<&Command>) -> String {
+    if let Some(verb) = verb {
+        return format!("usage:\n{}", synopsis(verb));
+    }
+    let program = command.get_name();
+    let verbs: String = command.get_subcommands().map(synopsis).collect();
+    format!(
+        "usage: {program} command args ...\nwhere 'command' is one of the following:\n\n{verbs}\n\
+         For further help on a command, run: {program} help [<command>], or read {program}(8)\n"
+    )
+}
+
+/// `\tverb [-flags] [-o value] ... <positional> ...`, broken into lines.
+fn synopsis(verb: &Command) -> String {
+    let shown = |arg: &&Arg| !arg.is_hide_set() && !matches!(arg.get_id().as_str(), "help" | "version");
+    let mut words = vec![verb.get_name().to_string()];
+    let options: Vec<&Arg> = verb.get_arguments().filter(shown).filter(|arg| !arg.is_positional()).collect();
+    let (flags, valued): (Vec<&Arg>, Vec<&Arg>) = options.into_iter().partition(|arg| !arg.get_action().takes_values());
+    let mut letters: Vec<char> = flags.iter().filter_map(|arg| arg.get_short()).collect();
+    letters.sort_by_key(|letter| (letter.to_ascii_lowercase(), letter.is_ascii_lowercase()));
+    if !letters.is_empty() {
+        words.push(format!("[-{}]", letters.iter().collect::<String>()));
+    }
+    words.extend(flags.iter().filter(|arg| arg.get_short().is_none()).filter_map(|arg| arg.get_long()).map(|long| format!("[--{long}]")));
+    for arg in valued {
+        let name = arg.get_short().map_or_else(|| format!("--{}", arg.get_long().unwrap_or_default()), |short| format!("-{short}"));
+        let more = match (arg.get_value_delimiter(), arg.get_action()) {
+            (Some(_), _) => "[,...]]".to_string(),
+            (None, clap::ArgAction::Append) => "] ...".to_string(),
+            _ => "]".to_string(),
+        };
+        words.push(format!("[{name} {}{more}", value_name(arg)));
+    }
+    for arg in verb.get_positionals().filter(shown) {
+        let more = if arg.get_action().takes_values() && is_repeated(arg) { " ..." } else { "" };
+        let name = value_name(arg);
+        words.push(if arg.is_required_set() { format!("<{name}>{more}") } else { format!("[{name}]{more}") });
+    }
+    let mut lines = vec![String::new()];
+    for word in words {
+        let line = lines.last_mut().expect("there is always a line");
+        if !line.is_empty() && line.len() + 1 + word.len() > WIDTH {
+            lines.push(format!("    {word}"));
+        } else {
+            line.push_str(if line.is_empty() { "" } else { " " });
+            line.push_str(&word);
+        }
+    }
+    lines.iter().map(|line| format!("\t{line}\n")).collect()
+}
+
+fn is_repeated(arg: &Arg) -> bool {
+    matches!(arg.get_action(), clap::ArgAction::Append) || arg.get_num_args().is_some_and(|range| range.max_values() > 1)
+}
+
+fn value_name(arg: &Arg) -> String {
+    match arg.get_value_names() {
+        Some([name, ..]) if name.as_str() != arg.get_id().as_str().to_uppercase() => name.to_string(),
+        _ => arg.get_id().to_string(),
+    }
+}
+
+/// One line for what is wrong, in OpenZFS's words.
+fn explain(error: &clap::Error, verb: Option<&Command>) -> String {
+    let context = |kind: ContextKind| match error.get(kind) {
+        Some(ContextValue::String(text)) => text.clone(),
+        Some(ContextValue::Strings(list)) => list.first().cloned().unwrap_or_default(),
+        _ => String::new(),
+    };
+    let argument = context(ContextKind::InvalidArg);
+    match error.kind() {
+        ErrorKind::UnknownArgument if argument.starts_with("--") => format!("invalid option '{argument}'"),
+        ErrorKind::UnknownArgument if argument.len() > 1 && argument.starts_with('-') => {
+            format!("invalid option '{}'", argument.trim_start_matches('-'))
+        }
+        ErrorKind::UnknownArgument | ErrorKind::TooManyValues => "too many arguments".to_string(),
+        ErrorKind::MissingRequiredArgument => {
+            let name = argument.trim_start_matches('<').rsplit_once('>').map_or(argument.as_str(), |(name, _)| name).to_lowercase();
+            format!("missing {}", spoken(verb, &name))
+        }
+        ErrorKind::InvalidValue | ErrorKind::WrongNumberOfValues | ErrorKind::TooFewValues if context(ContextKind::InvalidValue).is_empty() => {
+            let letter = argument.split_whitespace().next().unwrap_or_default().trim_start_matches('-').to_string();
+            format!("missing argument for '{letter}' option")
+        }
+        ErrorKind::ArgumentConflict => {
+            format!("invalid combination of options: '{}' cannot be used more than once or with the others", argument.trim())
+        }
+        _ => format!("invalid value '{}' for '{}'", context(ContextKind::InvalidValue), argument.trim()),
+    }
+}
+
+/// What a missing positional is called: its `long_help` when it has one.
+fn spoken(verb: Option<&Command>, name: &str) -> String {
+    let arg = verb.and_then(|verb| verb.get_positionals().find(|arg| value_name(arg).to_lowercase() == name));
+    match arg.and_then(Arg::get_long_help) {
+        Some(words) => words.to_string(),
+        None => format!("{} argument", name.replace('_', " ")),
+    }
+}

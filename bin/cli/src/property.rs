@@ -1,0 +1,226 @@
+//! What the columns of property lists look like: headings, widths, alignment, and which names exist at all.
+//!
+//! The facts are OpenZFS's (`module/zcommon/zfs_prop.c`, `zpool_prop.c`, `zprop_common.c: zprop_width`).
+
+use crate::Stop;
+use crate::table::{Align, Column};
+
+/// How the values of a property look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Right-aligned, at least five characters.
+    Number,
+    /// Right-aligned with a least width of its own.
+    Wide(usize),
+    /// One of a few words, the longest of which has this many characters.
+    Index(usize),
+    /// Any text.
+    Text,
+}
+
+/// A property as the commands know it.
+#[derive(Clone, Copy, Debug)]
+pub struct Described {
+    /// Name.
+    pub name: &'static str,
+    /// Heading; in lower case it is another name of the property.
+    pub heading: &'static str,
+    /// Looks.
+    pub kind: Kind,
+}
+
+const fn p(name: &'static str, heading: &'static str, kind: Kind) -> Described {
+    Described { name, heading, kind }
+}
+
+use Kind::{Index, Number, Text, Wide};
+
+/// Properties of pools.
+pub const POOL: &[Described] = &[
+    p("name", "NAME", Text),
+    p("size", "SIZE", Number),
+    p("capacity", "CAP", Number),
+    p("altroot", "ALTROOT", Text),
+    p("health", "HEALTH", Wide(8)),
+    p("guid", "GUID", Number),
+    p("load_guid", "LOAD_GUID", Number),
+    p("version", "VERSION", Number),
+    p("bootfs", "BOOTFS", Text),
+    p("delegation", "DELEGATION", Index(3)),
+    p("autoreplace", "REPLACE", Index(3)),
+    p("cachefile", "CACHEFILE", Text),
+    p("failmode", "FAILMODE", Index(8)),
+    p("listsnapshots", "LISTSNAPS", Index(3)),
+    p("autoexpand", "EXPAND", Index(3)),
+    p("dedupratio", "DEDUP", Number),
+    p("free", "FREE", Number),
+    p("allocated", "ALLOC", Number),
+    p("readonly", "RDONLY", Index(3)),
+    p("ashift", "ASHIFT", Number),
+    p("comment", "COMMENT", Text),
+    p("expandsize", "EXPANDSZ", Number),
+    p("freeing", "FREEING", Number),
+    p("fragmentation", "FRAG", Number),
+    p("leaked", "LEAKED", Number),
+    p("multihost", "MULTIHOST", Index(3)),
+    p("checkpoint", "CKPOINT", Number),
+    p("autotrim", "AUTOTRIM", Index(3)),
+    p("compatibility", "COMPATIBILITY", Text),
+    p("bcloneused", "BCLONE_USED", Number),
+    p("bclonesaved", "BCLONE_SAVED", Number),
+    p("bcloneratio", "BCLONE_RATIO", Number),
+    p("dedup_table_size", "DDTSIZE", Number),
+    p("dedup_table_quota", "DDTQUOTA", Number),
+    p("last_scrubbed_txg", "LAST_SCRUBBED_TXG", Number),
+    p("maxblocksize", "MAXBLOCKSIZE", Number),
+    p("maxdnodesize", "MAXDNODESIZE", Number),
+];
+
+/// Properties of datasets.
+pub const DATASET: &[Described] = &[
+    p("name", "NAME", Text),
+    p("type", "TYPE", Text),
+    p("creation", "CREATION", Number),
+    p("used", "USED", Number),
+    p("available", "AVAIL", Number),
+    p("referenced", "REFER", Number),
+    p("compressratio", "RATIO", Number),
+    p("mounted", "MOUNTED", Index(3)),
+    p("origin", "ORIGIN", Text),
+    p("quota", "QUOTA", Number),
+    p("reservation", "RESERV", Number),
+    p("volsize", "VOLSIZE", Number),
+    p("volblocksize", "VOLBLOCK", Number),
+    p("recordsize", "RECSIZE", Number),
+    p("mountpoint", "MOUNTPOINT", Text),
+    p("sharenfs", "SHARENFS", Text),
+    p("checksum", "CHECKSUM", Index(9)),
+    p("compression", "COMPRESS", Index(14)),
+    p("atime", "ATIME", Index(3)),
+    p("devices", "DEVICES", Index(3)),
+    p("exec", "EXEC", Index(3)),
+    p("setuid", "SETUID", Index(3)),
+    p("readonly", "RDONLY", Index(3)),
+    p("zoned", "ZONED", Index(3)),
+    p("snapdir", "SNAPDIR", Index(8)),
+    p("aclmode", "ACLMODE", Index(11)),
+    p("aclinherit", "ACLINHERIT", Index(13)),
+    p("createtxg", "CREATETXG", Number),
+    p("canmount", "CANMOUNT", Index(6)),
+    p("xattr", "XATTR", Index(3)),
+    p("copies", "COPIES", Index(1)),
+    p("version", "VERSION", Index(7)),
+    p("utf8only", "UTF8ONLY", Index(3)),
+    p("normalization", "NORMALIZATION", Index(6)),
+    p("casesensitivity", "CASE", Index(11)),
+    p("vscan", "VSCAN", Index(3)),
+    p("nbmand", "NBMAND", Index(3)),
+    p("sharesmb", "SHARESMB", Text),
+    p("refquota", "REFQUOTA", Number),
+    p("refreservation", "REFRESERV", Number),
+    p("guid", "GUID", Number),
+    p("primarycache", "PRIMARYCACHE", Index(8)),
+    p("secondarycache", "SECONDARYCACHE", Index(8)),
+    p("usedbysnapshots", "USEDSNAP", Number),
+    p("usedbydataset", "USEDDS", Number),
+    p("usedbychildren", "USEDCHILD", Number),
+    p("usedbyrefreservation", "USEDREFRESERV", Number),
+    p("userrefs", "USERREFS", Number),
+    p("defer_destroy", "DEFER_DESTROY", Index(3)),
+    p("logbias", "LOGBIAS", Index(10)),
+    p("objsetid", "OBJSETID", Number),
+    p("dedup", "DEDUP", Index(13)),
+    p("mlslabel", "MLSLABEL", Text),
+    p("sync", "SYNC", Index(8)),
+    p("dnodesize", "DNSIZE", Index(6)),
+    p("refcompressratio", "REFRATIO", Number),
+    p("written", "WRITTEN", Number),
+    p("logicalused", "LUSED", Number),
+    p("logicalreferenced", "LREFER", Number),
+    p("filesystem_count", "FSCOUNT", Number),
+    p("snapshot_count", "SSCOUNT", Number),
+    p("volmode", "VOLMODE", Index(7)),
+    p("filesystem_limit", "FSLIMIT", Number),
+    p("snapshot_limit", "SSLIMIT", Number),
+    p("snapdev", "SNAPDEV", Index(7)),
+    p("acltype", "ACLTYPE", Index(8)),
+    p("context", "CONTEXT", Text),
+    p("fscontext", "FSCONTEXT", Text),
+    p("defcontext", "DEFCONTEXT", Text),
+    p("rootcontext", "ROOTCONTEXT", Text),
+    p("relatime", "RELATIME", Index(3)),
+    p("redundant_metadata", "REDUND_MD", Index(4)),
+    p("overlay", "OVERLAY", Index(3)),
+    p("encryption", "ENCRYPTION", Index(11)),
+    p("keylocation", "KEYLOCATION", Text),
+    p("keyformat", "KEYFORMAT", Index(10)),
+    p("pbkdf2iters", "PBKDF2ITERS", Number),
+    p("special_small_blocks", "SPECIAL_SMALL_BLOCKS", Number),
+    p("encryptionroot", "ENCROOT", Text),
+    p("keystatus", "KEYSTATUS", Index(11)),
+    p("receive_resume_token", "RESUMETOK", Text),
+    p("redact_snaps", "RSNAPS", Text),
+    p("snapshots_changed", "SNAPSHOTS_CHANGED", Number),
+    p("prefetch", "PREFETCH", Index(8)),
+    p("direct", "DIRECT", Index(8)),
+    p("longname", "LONGNAME", Index(3)),
+    p("clones", "CLONES", Text),
+    p("volthreading", "zvol threading", Index(3)),
+    p("numclones", "NUMCLONES", Number),
+    p("useraccounting", "USERACCOUNTING", Number),
+    p("unique", "UNIQUE", Number),
+    p("inconsistent", "INCONSISTENT", Number),
+];
+
+/// The property that a word means: by its name, or by its heading in lower case.
+pub fn described(table: &'static [Described], word: &str) -> Option<&'static Described> {
+    table.iter().find(|property| property.name == word || property.heading.to_lowercase() == word)
+}
+
+/// The name of the property that a word means; names with a colon or `@` stand for themselves.
+pub fn canonical(table: &'static [Described], word: &str) -> Result<String, Stop> {
+    match described(table, word) {
+        Some(property) => Ok(property.name.to_string()),
+        None if word.contains([':', '@']) => Ok(word.to_string()),
+        None => Err(Stop::usage(format!("bad property list: invalid property '{word}'"))),
+    }
+}
+
+/// The column that shows a property.
+pub fn column(table: &'static [Described], name: &str) -> Column {
+    let Some(property) = described(table, name) else {
+        return Column::new(name.to_uppercase(), Align::Left);
+    };
+    let column = |align, least| Column { heading: property.heading.to_string(), align, width_min: least };
+    match property.kind {
+        Kind::Number => column(Align::Right, 5),
+        Kind::Wide(least) => column(Align::Right, least),
+        Kind::Index(longest) => column(Align::Left, longest),
+        Kind::Text => column(Align::Left, 0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_property_is_found_by_name_and_by_heading_and_an_unknown_one_is_a_usage_error() {
+        assert_eq!(canonical(DATASET, "refer").expect("heading"), "referenced");
+        assert_eq!(canonical(DATASET, "compress").expect("heading"), "compression");
+        assert_eq!(canonical(POOL, "frag").expect("heading"), "fragmentation");
+        assert_eq!(canonical(DATASET, "com.example:x").expect("user property"), "com.example:x");
+        assert!(matches!(canonical(DATASET, "nosuch"), Err(Stop::Usage(why)) if why == "bad property list: invalid property 'nosuch'"));
+    }
+
+    #[test]
+    fn no_word_means_two_properties() {
+        for table in [POOL, DATASET] {
+            for property in table {
+                let heading = property.heading.to_lowercase();
+                let meant = table.iter().filter(|other| other.name == heading || other.heading.to_lowercase() == heading).count();
+                assert_eq!(meant, 1, "{heading}");
+            }
+        }
+    }
+}
