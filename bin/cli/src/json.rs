@@ -3,9 +3,9 @@
 use crate::number::{nice_bytes, nice_count};
 use crate::options::Output;
 use crate::show;
-use control_api::{Property, Source};
 #[cfg(test)]
 use control_api::Value as PropertyValue;
+use control_api::{Property, Source};
 use serde_json::{Map, Value, json};
 
 /// `{"output_version": {...}, KEY: entries}` on one line.
@@ -14,12 +14,7 @@ pub fn envelope(command: &str, key: &str, entries: Map<String, Value>) -> String
 }
 
 /// [`envelope`] with more fields after the entries.
-pub fn envelope_with(
-    command: &str,
-    key: &str,
-    entries: Map<String, Value>,
-    more: impl IntoIterator<Item = (String, Value)>,
-) -> String {
+pub fn envelope_with(command: &str, key: &str, entries: Map<String, Value>, more: impl IntoIterator<Item = (String, Value)>) -> String {
     let mut top = output_version(command);
     top.insert(key.into(), Value::Object(entries));
     top.extend(more);

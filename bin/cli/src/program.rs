@@ -165,7 +165,9 @@ fn explain(error: &clap::Error, verb: Option<&Command>) -> String {
             let name = argument.trim_start_matches('<').rsplit_once('>').map_or(argument.as_str(), |(name, _)| name).to_lowercase();
             format!("missing {}", spoken(verb, &name))
         }
-        ErrorKind::InvalidValue | ErrorKind::WrongNumberOfValues | ErrorKind::TooFewValues if context(ContextKind::InvalidValue).is_empty() => {
+        ErrorKind::InvalidValue | ErrorKind::WrongNumberOfValues | ErrorKind::TooFewValues
+            if context(ContextKind::InvalidValue).is_empty() =>
+        {
             let letter = argument.split_whitespace().next().unwrap_or_default().trim_start_matches('-').to_string();
             format!("missing argument for '{letter}' option")
         }

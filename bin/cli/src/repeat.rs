@@ -22,9 +22,7 @@ impl Repeat {
                 let times = number(Some(count)).unwrap_or_default();
                 (names, Repeat { interval: number(Some(interval)), count: Some(times as u64) })
             }
-            [names @ .., interval] if number(Some(interval)).is_some() => {
-                (names, Repeat { interval: number(Some(interval)), count: None })
-            }
+            [names @ .., interval] if number(Some(interval)).is_some() => (names, Repeat { interval: number(Some(interval)), count: None }),
             names => (names, Repeat::default()),
         };
         if repeat.interval.is_some_and(|seconds| seconds <= 0.0) || repeat.count == Some(0) {

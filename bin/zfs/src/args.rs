@@ -227,7 +227,11 @@ pub struct Sort {
 impl Args for Sort {
     fn augment_args(command: Command) -> Command {
         let key = |id, letter, help| Arg::new(id).short(letter).action(ArgAction::Append).value_name("property").help(help);
-        command.arg(key("ascending", 's', "Sort ascending by this property")).arg(key("descending", 'S', "Sort descending by this property"))
+        command.arg(key("ascending", 's', "Sort ascending by this property")).arg(key(
+            "descending",
+            'S',
+            "Sort descending by this property",
+        ))
     }
     fn augment_args_for_update(command: Command) -> Command {
         Self::augment_args(command)
@@ -238,7 +242,10 @@ impl FromArgMatches for Sort {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Sort, clap::Error> {
         let given = |id: &str, descending: bool| -> Vec<(usize, String, bool)> {
             let places = matches.indices_of(id).into_iter().flatten();
-            places.zip(matches.get_many::<String>(id).into_iter().flatten()).map(|(place, name)| (place, name.clone(), descending)).collect()
+            places
+                .zip(matches.get_many::<String>(id).into_iter().flatten())
+                .map(|(place, name)| (place, name.clone(), descending))
+                .collect()
         };
         let mut keys = [given("ascending", false), given("descending", true)].concat();
         keys.sort_by_key(|(place, ..)| *place);

@@ -126,9 +126,7 @@ fn set(client: &Client, words: &[String], no_mount: bool) -> Result<u8, Stop> {
         let name = property::described(DATASET, &name).map_or(name, |known| known.name.to_string());
         properties.insert(name, value);
     }
-    each(names.to_vec(), |name| {
-        done(client, &Request::DatasetSet(DatasetSet { name, properties: properties.clone(), no_mount }))
-    })
+    each(names.to_vec(), |name| done(client, &Request::DatasetSet(DatasetSet { name, properties: properties.clone(), no_mount })))
 }
 
 /// Goes on with the next name when one fails; the exit code says that one did.

@@ -165,10 +165,7 @@ mod tests {
         let same = parse_vdevs(&words("raidz1 /a /b raidz1 /c /d")).expect("parses");
         assert!(mismatch(&same).is_none());
         let parity = parse_vdevs(&words("raidz1 /a /b /c raidz2 /d /e /f")).expect("parses");
-        assert_eq!(
-            mismatch(&parity).as_deref(),
-            Some("mismatched replication level: both 1 and 2 device parity raidz vdevs are present")
-        );
+        assert_eq!(mismatch(&parity).as_deref(), Some("mismatched replication level: both 1 and 2 device parity raidz vdevs are present"));
     }
 
     #[test]

@@ -15,8 +15,7 @@ const DEFAULT: [&str; 11] =
     ["name", "size", "allocated", "free", "checkpoint", "expandsize", "fragmentation", "capacity", "dedupratio", "health", "altroot"];
 
 /// What `-v` shows of a vdev, in this order and whatever `-o` says (OpenZFS: `collect_list_stats`).
-const OF_VDEVS: [&str; 9] =
-    ["size", "allocated", "free", "checkpoint", "expandsize", "fragmentation", "capacity", "dedupratio", "health"];
+const OF_VDEVS: [&str; 9] = ["size", "allocated", "free", "checkpoint", "expandsize", "fragmentation", "capacity", "dedupratio", "health"];
 
 /// Asks for pools.
 pub fn reports(client: &Client, pools: Vec<String>, errors: bool) -> Result<Vec<PoolReport>, Failure> {
@@ -146,10 +145,8 @@ fn as_json(report: &PoolReport, columns: &[String], arguments: &args::List) -> s
 
 fn vdev_json(vdev: &VdevReport, names: Names, output: &Output) -> serde_json::Value {
     let mut entry = vdev_head(vdev, &names.of(vdev), output.json.json_int);
-    let properties: Vec<Property> = OF_VDEVS
-        .iter()
-        .map(|name| Property::fact(name, Value::Text(vdev_value(vdev, name, output.is_exact()))))
-        .collect();
+    let properties: Vec<Property> =
+        OF_VDEVS.iter().map(|name| Property::fact(name, Value::Text(vdev_value(vdev, name, output.is_exact())))).collect();
     entry.insert("properties".into(), json::properties(&properties, output));
     if !vdev.children.is_empty() {
         let children: Map<String, serde_json::Value> =
@@ -271,10 +268,6 @@ mod tests {
     fn a_vdev_shows_its_own_capacity_below_its_pool() {
         let columns = DEFAULT.map(String::from).to_vec();
         let text = table(&[report()], &columns, &arguments(&["-v"])).render(false);
-        assert_eq!(
-            text.lines().last(),
-            Some("  /a     1G     1M  1023M        -         -     0%  0.09%      -    ONLINE"),
-            "{text}"
-        );
+        assert_eq!(text.lines().last(), Some("  /a     1G     1M  1023M        -         -     0%  0.09%      -    ONLINE"), "{text}");
     }
 }

@@ -230,7 +230,8 @@ fn as_json(report: &PoolReport, arguments: &args::Status) -> Value {
         entry.insert("scan_stats".into(), scan_json(scan, &output));
     }
     let mut vdevs = Map::new();
-    let picture = Picture { names: names(arguments), flat: arguments.flat_vdevs, output: &output, unhealthy: arguments.only_unhealthy_vdevs };
+    let picture =
+        Picture { names: names(arguments), flat: arguments.flat_vdevs, output: &output, unhealthy: arguments.only_unhealthy_vdevs };
     picture.add(&report.vdevs, None, &mut vdevs);
     entry.insert("vdevs".into(), Value::Object(vdevs));
     match &report.errors_unavailable {
@@ -315,7 +316,14 @@ mod tests {
     use super::*;
 
     fn leaf(path: &str, kind: &str) -> VdevReport {
-        VdevReport { name: path.into(), kind: kind.into(), guid: 7, state: "ONLINE".into(), path: Some(path.into()), ..VdevReport::default() }
+        VdevReport {
+            name: path.into(),
+            kind: kind.into(),
+            guid: 7,
+            state: "ONLINE".into(),
+            path: Some(path.into()),
+            ..VdevReport::default()
+        }
     }
 
     fn scan(state: &str) -> ScanReport {
@@ -342,7 +350,13 @@ mod tests {
             children: vec![leaf("/a", "file"), VdevReport { checksum_errors: 1234, ..leaf("/dev/sdb", "disk") }],
             ..VdevReport::default()
         };
-        let root = VdevReport { name: "tank".into(), kind: "root".into(), state: "ONLINE".into(), children: vec![mirror], ..VdevReport::default() };
+        let root = VdevReport {
+            name: "tank".into(),
+            kind: "root".into(),
+            state: "ONLINE".into(),
+            children: vec![mirror],
+            ..VdevReport::default()
+        };
         PoolReport {
             name: "tank".into(),
             guid: 5,
