@@ -491,6 +491,7 @@ fn settings(pool: &OpenPool, handle: &DatasetHandle) -> Settings {
         atime: text("atime") != "off",
         relatime: text("relatime") != "off",
         project_quota: pool.counts_projects(),
+        posix_acl: matches!(text("acltype").as_str(), "posix" | "posixacl"),
         snapdir: match text("snapdir").as_str() {
             "visible" => Snapdir::Visible,
             "disabled" => Snapdir::Disabled,

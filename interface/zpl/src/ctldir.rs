@@ -136,7 +136,7 @@ impl Ctldir {
     }
 
     /// Opens a snapshot by name. One that was destroyed and made again is another one.
-    pub(crate) fn open(&self, name: &[u8]) -> Result<(u64, Arc<Zfs>), ZplError> {
+    pub(crate) fn open(&self, name: &[u8], settings: Settings) -> Result<(u64, Arc<Zfs>), ZplError> {
         let source = self.source.as_ref().ok_or(ZplError::NotFound)?;
         let name = std::str::from_utf8(name).map_err(|_| ZplError::NotFound)?;
         let OpenSnapshot { objset, hold } = source.open(name)?;
@@ -150,7 +150,7 @@ impl Ctldir {
             return Ok((number, entered.zfs.clone()));
         }
         opened.close_idle(now_ns);
-        let zfs = Zfs::open(&objset, None, Settings { atime: false, ..Settings::default() })?;
+        let zfs = Zfs::open(&objset, None, Settings { atime: false, ..settings })?;
         opened.last += 1;
         let number = opened.last;
         opened.by_name.insert(name.to_string(), number);

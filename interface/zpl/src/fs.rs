@@ -81,11 +81,13 @@ pub struct Settings {
     pub project_quota: bool,
     /// `snapdir`.
     pub snapdir: Snapdir,
+    /// `acltype=posix`: stored lists are shown and follow the mode.
+    pub posix_acl: bool,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings { xattr_sa: true, atime: true, relatime: true, project_quota: false, snapdir: Snapdir::Hidden }
+        Settings { xattr_sa: true, atime: true, relatime: true, project_quota: false, snapdir: Snapdir::Hidden, posix_acl: false }
     }
 }
 

@@ -177,7 +177,7 @@ impl ZplFuse {
             (ControlNode::Root, b"..") => self.entry(&self.zfs.node(self.zfs.root())?, 0),
             (ControlNode::Snapshots, b"..") => Ok(self.control_entry(ControlNode::Root)),
             (ControlNode::Snapshots, name) => {
-                let (space, zfs) = self.control.open(name)?;
+                let (space, zfs) = self.control.open(name, self.zfs.settings())?;
                 let root = zfs.node(zfs.root())?;
                 let mut entry = self.entry(&root, space)?;
                 entry.entry_ttl = Duration::ZERO;

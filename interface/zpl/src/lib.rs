@@ -19,6 +19,7 @@ mod fuse_fs;
 mod io;
 mod make;
 mod names;
+mod posix_acl;
 mod range_lock;
 mod rename;
 mod sa;

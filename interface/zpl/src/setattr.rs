@@ -8,6 +8,7 @@ use crate::io::clear_suid;
 use crate::sa::Attr;
 use crate::znode::{ATIME, CTIME, MTIME, Node, S_IFMT, Time, Znode, flag};
 use crate::{Zfs, ZplError, acl};
+use std::sync::Arc;
 
 /// What to change.
 #[derive(Clone, Copy, Debug, Default)]
@@ -48,11 +49,14 @@ impl Zfs {
     }
 
     /// Changes attributes; the size is [`Zfs::truncate`]'s.
-    pub fn set_attrs(&self, node: &Node, set: &SetAttrs) -> Result<(), ZplError> {
+    pub fn set_attrs(self: &Arc<Self>, node: &Node, set: &SetAttrs) -> Result<(), ZplError> {
         self.check_writable()?;
         let flags = node.fields().flags;
         if flags & (flag::IMMUTABLE | flag::APPENDONLY) != 0 {
             return Err(ZplError::NotPermitted);
+        }
+        if let Some(mode) = set.mode {
+            self.chmod_list(node, mode)?;
         }
         let tx = self.assign(TX_NAMES)?;
         let now = self.now();

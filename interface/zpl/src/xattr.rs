@@ -7,7 +7,7 @@
 use crate::fs::TX_NAMES;
 use crate::sa::Attr;
 use crate::znode::{CTIME, Node, S_IFDIR, S_IFREG, Znode, flag};
-use crate::{NewNode, WriteData, Zfs, ZplError};
+use crate::{NewNode, WriteData, Zfs, ZplError, posix_acl};
 use abd::Abd;
 use nvlist::{Bytes, Encoding, NvList};
 use ondisk::ObjectId;
@@ -21,9 +21,6 @@ const SA_LIST_BYTES_MAX: usize = 65535;
 const VALUE_BYTES_MAX: usize = 64 << 10;
 /// Namespaces that are stored as part of the name; anything else belongs to `user.` (OpenZFS: `KNOWN_NS`).
 const NAMESPACES: [&[u8]; 4] = [b"user.", b"security.", b"system.", b"trusted."];
-
-/// Access control lists beyond the mode are `acltype=off` here: programs that copy them fall back to the mode.
-const ACL_NAMES: &[u8] = b"system.posix_acl_";
 
 /// What setting does when the name exists or doesn't.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -71,7 +68,7 @@ impl Zfs {
         }
     }
 
-    fn get_stored(self: &Arc<Self>, node: &Znode, name: &[u8]) -> Result<Option<Vec<u8>>, ZplError> {
+    pub(crate) fn get_stored(self: &Arc<Self>, node: &Znode, name: &[u8]) -> Result<Option<Vec<u8>>, ZplError> {
         if let Some(value) = self.sa_list(node)?.get_bytes(name) {
             return Ok(Some(value.to_vec()));
         }
@@ -89,7 +86,7 @@ impl Zfs {
 
     /// Value of an extended attribute.
     pub fn get_xattr(self: &Arc<Self>, node: &Node, name: &[u8]) -> Result<Vec<u8>, ZplError> {
-        if name.starts_with(ACL_NAMES) {
+        if posix_acl::is_list(name) && !self.settings().posix_acl {
             return Err(ZplError::NotSupported);
         }
         let _names = node.names.read();
@@ -115,7 +112,9 @@ impl Zfs {
                 true
             })?;
         }
-        names.retain(|name| !name.starts_with(ACL_NAMES));
+        if !self.settings().posix_acl {
+            names.retain(|name| !posix_acl::is_list(name));
+        }
         Ok(names)
     }
 
@@ -128,7 +127,8 @@ impl Zfs {
         if value.len() > VALUE_BYTES_MAX {
             return Err(ZplError::ValueTooBig);
         }
-        if name.starts_with(ACL_NAMES) {
+        // Lists are not evaluated here: programs that would copy them fall back to the mode.
+        if posix_acl::is_list(name) {
             return Err(ZplError::NotSupported);
         }
         // Nodes found on the way are let go of after the lock.
@@ -144,19 +144,28 @@ impl Zfs {
             (SetMode::Replace, false) => return Err(ZplError::NoAttribute),
             _ => {}
         }
-        let fits = value.len() <= SA_VALUE_BYTES_MAX && self.settings().xattr_sa && self.sa.is_modern();
-        let in_sa = fits && self.change_sa_list(node, name, Some(value))?;
-        if in_sa {
-            self.remove_from_directory(directory.as_ref(), name)?;
-        } else {
-            self.set_in_directory(node, name, value)?;
-            self.change_sa_list(node, name, None)?;
-        }
+        self.store(node, directory.as_ref(), name, value)?;
         if let Some(bare) = compatible_name(name).filter(|_| exists) {
             self.change_sa_list(node, bare, None)?;
             self.remove_from_directory(directory.as_ref(), bare)?;
         }
         Ok(())
+    }
+
+    /// Puts a value where it belongs; the caller holds `names`.
+    fn store(self: &Arc<Self>, node: &Znode, directory: Option<&Node>, name: &[u8], value: &[u8]) -> Result<(), ZplError> {
+        let fits = value.len() <= SA_VALUE_BYTES_MAX && self.settings().xattr_sa && self.sa.is_modern();
+        if fits && self.change_sa_list(node, name, Some(value))? {
+            return self.remove_from_directory(directory, name);
+        }
+        self.set_in_directory(node, name, value)?;
+        self.change_sa_list(node, name, None).map(|_| ())
+    }
+
+    /// Replaces a stored value, whatever its name; the caller holds `names`.
+    pub(crate) fn replace_stored(self: &Arc<Self>, node: &Znode, name: &[u8], value: &[u8]) -> Result<(), ZplError> {
+        let directory = self.xattr_directory(node)?;
+        self.store(node, directory.as_ref(), name, value)
     }
 
     /// Removes an extended attribute.
