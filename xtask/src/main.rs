@@ -78,5 +78,7 @@ fn commands(root: &Path, args: &[&str]) -> Result<(), String> {
 
 /// Both directions of the exchange with the real OpenZFS; a quick subset unless `--all` is given.
 fn interop(root: &Path, args: &[&str]) -> Result<(), String> {
+    // Its listings are compared with the real zdb's.
+    run(root, "cargo", &["build", "--release", "--locked", "--quiet", "-p", "zirconia-bin-zdb"])?;
     run(root, "cargo", &[&["run", "--release", "--locked", "--quiet", "-p", "zirconia-interop", "--"], args].concat())
 }

@@ -74,6 +74,13 @@ fn read(device: &Device, index: usize, ashift: &mut u32) -> Option<Label> {
     Some(Label { checksum_valid, config, packed, uberblocks, header_printed: false })
 }
 
+/// The configuration in the first good label of a device.
+pub fn config(path: &Path) -> Option<NvList> {
+    let device = open(path.to_str()?).ok()?;
+    let mut ashift = SECTOR_SHIFT;
+    (0..label::LABELS).find_map(|index| read(&device, index, &mut ashift).filter(|label| label.checksum_valid)?.config)
+}
+
 /// The text for a device and the exit status: 0 when all labels are good, 1 when some are not, 2 when none has a config.
 pub fn dump(device: &Device, options: Options) -> (String, u8) {
     let mut out = String::new();
@@ -204,7 +211,7 @@ fn dump_cache_header(out: &mut String, device: &Device) {
 }
 
 /// The fields of an uberblock (OpenZFS: `dump_uberblock`).
-fn dump_uberblock(out: &mut String, ub: &Uberblock, detailed: bool) {
+pub fn dump_uberblock(out: &mut String, ub: &Uberblock, detailed: bool) {
     line(out, format_args!("\tmagic = {:016x}", ub.ub_magic));
     line(out, format_args!("\tversion = {}", ub.ub_version));
     line(out, format_args!("\ttxg = {}", ub.ub_txg));

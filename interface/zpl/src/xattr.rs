@@ -61,6 +61,12 @@ impl Zfs {
         Ok(list)
     }
 
+    /// The extended attributes that lie in the system attributes, as stored, and their packed length in bytes; None without any.
+    pub fn sa_xattrs(&self, node: &Znode) -> Result<Option<(usize, Arc<NvList>)>, ZplError> {
+        let bytes = self.sa.get(&node.state.lock().attrs, Attr::Dxattr).map_or(0, <[u8]>::len);
+        if bytes == 0 { Ok(None) } else { Ok(Some((bytes, self.sa_list(node)?))) }
+    }
+
     fn xattr_directory(self: &Arc<Self>, node: &Znode) -> Result<Option<Node>, ZplError> {
         match node.fields().xattr {
             0 => Ok(None),

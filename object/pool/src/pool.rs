@@ -116,6 +116,10 @@ impl Pool {
     pub fn txg(&self) -> Txg {
         self.txgs.synced_txg()
     }
+    /// The uberblock on disk.
+    pub fn uberblock(&self) -> ondisk::Uberblock {
+        self.syncer.config.lock().uberblock.clone()
+    }
     /// The vdevs as of now.
     pub fn tree(&self) -> Arc<VdevTree> {
         self.syncer.config.lock().tree.clone()

@@ -9,7 +9,8 @@ use ondisk::ObjectId;
 
 /// First word of block 0 of a fat ZAP (OpenZFS: `ZBT_HEADER`).
 pub(crate) const BLOCK_TYPE_HEADER: u64 = (1 << 63) + 1;
-const ZAP_MAGIC: u64 = 0x2_F52A_B2AB;
+/// Second word.
+pub(crate) const ZAP_MAGIC: u64 = 0x2_F52A_B2AB;
 /// log2 of the block size of a fat ZAP made from a micro ZAP (OpenZFS: `fzap_default_block_shift`).
 pub(crate) const FAT_BLOCK_SHIFT: u32 = 14;
 const WORDS: usize = 13;

@@ -17,7 +17,7 @@ const HEADER_BYTES: usize = 48;
 const CHUNK_BYTES: usize = 24;
 /// Bytes of an array that one chunk carries (OpenZFS: `ZAP_LEAF_ARRAY_BYTES`).
 pub(crate) const ARRAY_BYTES: usize = 21;
-const CHAIN_END: u16 = 0xFFFF;
+pub(crate) const CHAIN_END: u16 = 0xFFFF;
 const CHUNK_FREE: u8 = 253;
 const CHUNK_ENTRY: u8 = 252;
 const CHUNK_ARRAY: u8 = 251;
@@ -125,7 +125,7 @@ impl<B: AsRef<[u8]>> Leaf<B> {
         u64::from_le_bytes(raw)
     }
 
-    fn hash_entries(&self) -> usize {
+    pub(crate) fn hash_entries(&self) -> usize {
         self.bytes().len() / 32
     }
     pub(crate) fn chunks(&self) -> usize {

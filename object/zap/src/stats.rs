@@ -1,7 +1,7 @@
 //! Figures about a ZAP's shape, as `zdb` prints them (OpenZFS: `zap_stats_t`, `zap_get_stats`).
 
 use crate::fat;
-use crate::leaf::array_chunks;
+use crate::leaf::{CHAIN_END, array_chunks};
 use crate::object::{Kind, Zap};
 use crate::{ZapError, header::Header};
 
@@ -20,8 +20,16 @@ pub struct Stats {
     pub leaves: u64,
     /// Bits of hash that index the pointer table.
     pub table_shift: u32,
-    /// Blocks of the pointer table.
+    /// First block of the pointer table; 0 while it is embedded in the header.
+    pub table_block: u64,
+    /// Blocks of the pointer table; 0 while it is embedded in the header.
     pub table_blocks: u64,
+    /// First block of the table that is being made, twice as large; 0 when none is.
+    pub table_next: u64,
+    /// Blocks that were copied to it.
+    pub table_copied: u64,
+    /// The salt of the hash.
+    pub salt: u64,
     /// Leaves with 2^n pointers.
     pub leaves_with_2n_pointers: [u64; HISTOGRAM],
     /// Leaves with 5·n entries.
@@ -30,6 +38,15 @@ pub struct Stats {
     pub leaves_n_tenths_full: [u64; HISTOGRAM],
     /// Entries of n chunks.
     pub entries_using_n_chunks: [u64; HISTOGRAM],
+    /// Buckets of the leaves' hash tables with n entries.
+    pub buckets_with_n_entries: [u64; HISTOGRAM],
+}
+
+impl Stats {
+    /// First word of a fat ZAP's header (OpenZFS: `ZBT_HEADER`).
+    pub const BLOCK_TYPE: u64 = crate::header::BLOCK_TYPE_HEADER;
+    /// Second word of a fat ZAP's header.
+    pub const MAGIC: u64 = crate::header::ZAP_MAGIC;
 }
 
 impl Zap {
@@ -54,7 +71,11 @@ impl Zap {
             entries: header.entries,
             leaves: header.leaves,
             table_shift: header.table.shift,
+            table_block: header.table.block,
             table_blocks: header.table.blocks,
+            table_next: header.table.next_block,
+            table_copied: header.table.blocks_copied,
+            salt: header.salt,
             ..Stats::default()
         };
         let mut last = 0;
@@ -80,10 +101,17 @@ impl Zap {
             stats.leaves_with_n5_entries[slot(usize::from(leaf.entry_count()) / 5)] += 1;
             let used = header.block_bytes().saturating_sub(usize::from(leaf.free_count()) * 22);
             stats.leaves_n_tenths_full[slot(used * 10 / header.block_bytes())] += 1;
+            let (mut chain, mut chains) = (0, 0);
             for (_, entry) in leaf.entries()? {
                 let chunks = 1 + array_chunks(entry.name_integers.into()) + array_chunks(entry.value_bytes());
                 stats.entries_using_n_chunks[slot(chunks)] += 1;
+                chain += 1;
+                if entry.next == CHAIN_END {
+                    stats.buckets_with_n_entries[slot(chain)] += 1;
+                    (chain, chains) = (0, chains + 1);
+                }
             }
+            stats.buckets_with_n_entries[0] += (leaf.hash_entries() as u64).saturating_sub(chains);
             Ok(())
         })
     }

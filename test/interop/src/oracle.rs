@@ -109,6 +109,30 @@ impl Oracle {
         complaint("zdb -bccd", &said.text)
     }
 
+    /// Our zdb (built beside this program) shows a pool as the real one does: configuration, datasets, objects, contents, blocks.
+    pub fn zdb_same(&self, folder: &Path, pool: &str) -> Result<(), Failure> {
+        let ours = std::env::current_exe()?.with_file_name("zdb");
+        let Some(theirs) = &self.zdb else { return Ok(()) };
+        if !ours.is_file() {
+            println!("skipped: our zdb is not built ({})", ours.display());
+            return Ok(());
+        }
+        let root = format!("{pool}/");
+        let listings = [("-C", pool), ("-u", pool), ("-d", pool), ("-dd", pool), ("-ddddd", &root)];
+        for (how, target) in listings {
+            let show = |program: &PathBuf| run(Command::new(program).args(["-e", "-p"]).arg(folder).args([how, target]), ZDB_SECONDS);
+            let (expected, shown) = (show(theirs)?, show(&ours)?);
+            let mut lines = expected.text.lines().zip(shown.text.lines());
+            if let Some((expected, shown)) = lines.find(|(expected, shown)| expected != shown) {
+                return Err(format!("zdb {how} {target} differs:\n      real {expected}\n      ours {shown}").into());
+            }
+            if expected.text.lines().count() != shown.text.lines().count() || expected.code != shown.code {
+                return Err(format!("zdb {how} {target}: {:?} and {:?}, or more lines", expected.code, shown.code).into());
+            }
+        }
+        Ok(())
+    }
+
     /// The bytes of a file as zdb finds them.
     pub fn zdb_file(&self, folder: &Path, dataset: &str, path: &str) -> Result<Option<Vec<u8>>, Failure> {
         let Some(zdb) = &self.zdb else { return Ok(None) };

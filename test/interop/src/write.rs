@@ -110,6 +110,7 @@ impl Case<'_> {
     fn checks(&self, name: &str, table: &Table) -> Option<()> {
         let (lines, expected) = table.check(&format!("write {name}: made, exported, read back"), || self.make())?;
         table.check(&format!("write {name}: zdb finds no error, no leak"), || self.oracle.zdb_clean(&self.folder, &self.pool))?;
+        table.check(&format!("write {name}: our zdb shows the same"), || self.oracle.zdb_same(&self.folder, &self.pool))?;
         table.check(&format!("write {name}: zdb copies files out"), || self.samples(&lines))?;
         table.check(&format!("write {name}: real engine scrubs, lists"), || match self.oracle.check(&self.folder, &self.pool)? {
             Some(theirs) => manifest::compare("the real engine's", &lines, &theirs),

@@ -1,0 +1,40 @@
+//! Where the text goes, and how numbers look in it.
+
+use std::fmt::Arguments;
+use std::io::Write;
+
+/// The text of one run.
+pub struct Dump<'w> {
+    out: &'w mut dyn Write,
+    /// How often `-d` was given.
+    pub datasets: u32,
+    /// `-P`: exact numbers.
+    pub exact: bool,
+    /// Things that could not be read.
+    pub damaged: u64,
+}
+
+impl<'w> Dump<'w> {
+    /// Text for `out`.
+    pub fn new(out: &'w mut dyn Write, datasets: u32, exact: bool) -> Dump<'w> {
+        Dump { out, datasets, exact, damaged: 0 }
+    }
+    /// Appends text. A reader that went away (a pipe into head) is no error of ours.
+    pub fn text(&mut self, text: Arguments<'_>) {
+        let _ = self.out.write_fmt(text);
+    }
+    /// Appends a line.
+    pub fn line(&mut self, text: Arguments<'_>) {
+        let _ = self.out.write_fmt(text);
+        let _ = self.out.write_all(b"\n");
+    }
+    /// Says that something could not be read; the run ends with a failure.
+    pub fn damage(&mut self, text: Arguments<'_>) {
+        self.damaged += 1;
+        self.line(format_args!("error: {text}"));
+    }
+    /// A number for people, or exact (OpenZFS: `zdb_nicenum`).
+    pub fn number(&self, number: u64) -> String {
+        if self.exact { number.to_string() } else { cli::number::nice_count(number) }
+    }
+}

@@ -1,0 +1,129 @@
+//! The program on pools in files: what `-C`, `-d` and `-dd` show, and what it says of what is not there or damaged. When these fail, the
+//! tool that people trust to look into a broken pool misleads them, or falls over the pool.
+
+use device::{BlockDevice, OpenOptions};
+use dsl::CreateDataset;
+use exec::{Exec, Inline};
+use ondisk::ObjsetType;
+use pool::{Host, LeafSpec, Pool, PoolSpec, Runtime, TopSpec};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::Arc;
+use vdev::{LeafKind, TopKind};
+
+const DEVICE_BYTES: u64 = 64 << 20;
+
+/// A folder with a pool `tank` in it, and another file system; gone when it goes.
+struct Folder(PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn dataset() -> CreateDataset {
+    let init = |objset: &Arc<dmu::Objset>, tx: &dmu::Tx| {
+        zpl::Zfs::create(objset, &zpl::CreateOptions::default(), tx).map_err(|_| dsl::DslError::Unsupported)
+    };
+    CreateDataset { kind: ObjsetType::ZFS, properties: Vec::new(), init: Box::new(init) }
+}
+
+fn folder(name: &str) -> Folder {
+    let folder = Folder(std::env::temp_dir().join(format!("zirconia-zdb-{}-{name}", std::process::id())));
+    std::fs::create_dir_all(&folder.0).expect("a folder");
+    let path = folder.0.join("d0");
+    std::fs::File::create(&path).and_then(|file| file.set_len(DEVICE_BYTES)).expect("a file");
+    let exec: Exec = Arc::new(Inline::new(5));
+    let device: Arc<dyn BlockDevice> = device::open(&path, &OpenOptions::default()).expect("opens");
+    let leaf = LeafSpec { path: path.to_string_lossy().into_owned(), kind: LeafKind::File, device };
+    let spec = PoolSpec {
+        name: "tank".to_string(),
+        tops: vec![TopSpec { kind: TopKind::Leaf, leaves: vec![leaf] }],
+        ashift: Some(12),
+        features: None,
+        comment: None,
+        host: Host::default(),
+        force: false,
+        root: dataset(),
+    };
+    let pool = Pool::create(&exec, spec, &Runtime::new()).expect("made");
+    pool.dsl().create_dataset("tank/fs", dataset()).expect("a file system");
+    pool.export().expect("exported");
+    folder
+}
+
+fn zdb(folder: &Path, arguments: &[&str]) -> (String, String, Option<i32>) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_zdb"));
+    let Output { status, stdout, stderr } = command.args(["-e", "-p"]).arg(folder).args(arguments).output().expect("runs");
+    (String::from_utf8_lossy(&stdout).into_owned(), String::from_utf8_lossy(&stderr).into_owned(), status.code())
+}
+
+#[test]
+fn configuration_and_datasets_are_shown() {
+    let folder = folder("shows");
+    let (text, _, status) = zdb(&folder.0, &["-C", "tank"]);
+    assert!(text.starts_with("\nMOS Configuration:\n        version: 5000\n        name: 'tank'\n"), "{text}");
+    assert_eq!(status, Some(0));
+    let (text, _, status) = zdb(&folder.0, &["-d", "tank"]);
+    let starts: Vec<&str> = text.lines().map(|line| line.split(", ").next().unwrap_or_default()).collect();
+    assert_eq!(starts[0], "Dataset mos [META]");
+    assert!(starts[1].starts_with("Dataset tank/fs [ZPL]") && starts[2].starts_with("Dataset tank [ZPL]"), "{text}");
+    assert!(text.contains("Verified userobj_accounting feature refcount of 0 is correct\n"), "{text}");
+    assert_eq!(status, Some(0));
+}
+
+#[test]
+fn objects_are_shown_with_their_contents() {
+    let folder = folder("objects");
+    let (text, _, status) = zdb(&folder.0, &["-dddd", "tank/fs", "1"]);
+    assert_eq!(status, Some(0), "{text}");
+    let titles = "\n    Object  lvl   iblk   dblk  dsize  dnsize  lsize   %full  type\n";
+    let line = "         1    1   128K    512     8K     512    512  100.00  ZFS master node\n";
+    assert!(text.contains(titles) && text.contains(line), "{text}");
+    assert!(
+        text.contains("\tdnode flags: USED_BYTES \n\tdnode maxblkid: 0\n\tmicrozap: 512 bytes, ") || text.contains("\tmicrozap: "),
+        "{text}"
+    );
+    assert!(text.contains("\t\tVERSION = 5 \n"), "{text}");
+    let (all, _, _) = zdb(&folder.0, &["-dd", "tank/fs"]);
+    assert!(all.contains("ZFS delete queue\n") && all.contains("    Dnode slots:\n\tTotal used: "), "{all}");
+    let (exact, _, _) = zdb(&folder.0, &["-P", "-dd", "tank/fs", "1"]);
+    assert!(exact.contains("         1    1  131072    512   8192     512    512  100.00  ZFS master node\n"), "{exact}");
+}
+
+#[test]
+fn what_is_not_there_is_said() {
+    let folder = folder("missing");
+    let (_, problem, status) = zdb(&folder.0, &["-d", "other"]);
+    assert_eq!((problem.as_str(), status), ("zdb: can't open 'other': No such file or directory\n", Some(1)));
+    let (_, problem, status) = zdb(&folder.0, &["-d", "tank/none"]);
+    assert!(problem.ends_with("zdb: can't open 'tank/none': No such file or directory\n"), "{problem}");
+    assert_eq!(status, Some(1));
+    let (_, problem, status) = zdb(&folder.0, &["-9", "tank"]);
+    assert!(problem.starts_with("Usage:\tzdb "), "{problem}");
+    assert_eq!(status, Some(1));
+    let (_, problem, status) = zdb(&folder.0, &["-d", "tank/fs", "3:x"]);
+    assert_eq!((problem.as_str(), status), ("zdb: Bad object or range: '3:x': Invalid characters in end object ID\n", Some(1)));
+}
+
+#[test]
+fn noise_on_the_device_ends_in_text_never_in_a_panic() {
+    let folder = folder("noise");
+    let path = folder.0.join("d0");
+    let sound = std::fs::read(&path).expect("reads");
+    let used: Vec<usize> =
+        (0x40_0000..sound.len() - 0x8_0000).step_by(512).filter(|&at| sound[at..at + 512].iter().any(|&byte| byte != 0)).collect();
+    let mut state = 0x9E37_79B9_7F4A_7C15u64;
+    for round in 0..24 {
+        let mut noisy = sound.clone();
+        for _ in 0..=round * 4 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let at = used[(state >> 33) as usize % used.len()];
+            noisy[at + (state as usize & 511)] ^= 1 << (state >> 20 & 7);
+        }
+        std::fs::write(&path, &noisy).expect("writes");
+        let (_, problem, status) = zdb(&folder.0, &["-ddddd", "tank"]);
+        assert!(matches!(status, Some(0..=2)) && !problem.contains("panicked"), "round {round}: {status:?} {problem}");
+    }
+}
