@@ -188,7 +188,17 @@ impl Control {
         let changed: Vec<&str> = changed.collect();
         if changed.iter().any(|name| ["mountpoint", "canmount", "readonly", "exec", "setuid", "devices"].contains(name)) {
             let directory = if changed.contains(&"mountpoint") { Directory::Remove } else { Directory::Keep };
-            let moved = self.unmount_tree(pool, name, false, directory)?;
+            let moved = match self.unmount_tree(pool, name, false, directory) {
+                Ok(moved) => moved,
+                // In use: what can be changed in place is; a new place must wait.
+                Err(failure) if failure.kind == ErrorKind::Busy && directory == Directory::Keep => {
+                    apply_settings(pool);
+                    let later: Vec<&str> = changed.iter().copied().filter(|name| *name != "readonly").collect();
+                    let remark = format!("{}: takes effect when the file systems that are in use are mounted again", later.join(", "));
+                    return Ok(if later.is_empty() { done() } else { Response::Done { remarks: vec![remark] } });
+                }
+                Err(failure) => return Err(failure),
+            };
             for name in moved.iter().rev() {
                 self.mount_one(pool, name, &MountRequest::default(), true)?;
             }
@@ -197,11 +207,7 @@ impl Control {
                 self.mount_one(pool, name, &MountRequest::default(), true)?;
             }
         }
-        for (name, _) in pool.mounts.list() {
-            if let Ok(handle) = pool.dsl().hold(&name) {
-                pool.mounts.apply(&name, settings(pool, &handle));
-            }
-        }
+        apply_settings(pool);
         Ok(done())
     }
 
@@ -444,7 +450,9 @@ pub(crate) fn new_filesystem(properties: &BTreeMap<String, String>) -> Result<Cr
         Some(other) => return Err(format!("'normalization' must be one of 'none | formC | formD | formKC | formKD', not '{other}'")),
     };
     let utf8_only = properties.get("utf8only").is_some_and(|value| value == "on") || normalization != NormFlags::default();
-    let options = CreateOptions { case, normalization, utf8_only, ..CreateOptions::default() };
+    // The root directory belongs to whoever makes the file system, as OpenZFS has it for delegated users.
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let options = CreateOptions { case, normalization, utf8_only, uid, gid, ..CreateOptions::default() };
     Ok(CreateDataset {
         kind: ObjsetType::ZFS,
         properties: properties.clone().into_iter().collect(),
@@ -484,6 +492,15 @@ fn effective_mountpoint(pool: &OpenPool, property: &Property) -> String {
     }
 }
 
+/// Mounted file systems take their properties as they are now.
+fn apply_settings(pool: &OpenPool) {
+    for (name, _) in pool.mounts.list() {
+        if let Ok(handle) = pool.dsl().hold(&name) {
+            pool.mounts.apply(&name, settings(pool, &handle));
+        }
+    }
+}
+
 fn settings(pool: &OpenPool, handle: &DatasetHandle) -> Settings {
     let text = |property: &str| text_of(handle, property);
     Settings {
@@ -497,6 +514,7 @@ fn settings(pool: &OpenPool, handle: &DatasetHandle) -> Settings {
             "disabled" => Snapdir::Disabled,
             _ => Snapdir::Hidden,
         },
+        read_only: text("readonly") == "on",
     }
 }
 

@@ -83,11 +83,21 @@ pub struct Settings {
     pub snapdir: Snapdir,
     /// `acltype=posix`: stored lists are shown and follow the mode.
     pub posix_acl: bool,
+    /// `readonly`, set while the file system is mounted for writing.
+    pub read_only: bool,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings { xattr_sa: true, atime: true, relatime: true, project_quota: false, snapdir: Snapdir::Hidden, posix_acl: false }
+        Settings {
+            xattr_sa: true,
+            atime: true,
+            relatime: true,
+            project_quota: false,
+            snapdir: Snapdir::Hidden,
+            posix_acl: false,
+            read_only: false,
+        }
     }
 }
 
@@ -301,7 +311,7 @@ impl Zfs {
     }
 
     pub(crate) fn check_writable(&self) -> Result<(), ZplError> {
-        if self.is_read_only() { Err(ZplError::ReadOnly) } else { Ok(()) }
+        if self.is_read_only() || self.settings().read_only { Err(ZplError::ReadOnly) } else { Ok(()) }
     }
 
     fn shard(&self, object: ObjectId) -> &Mutex<HashMap<u64, Entry>> {

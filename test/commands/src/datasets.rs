@@ -88,7 +88,11 @@ pub fn directories(world: &World) -> Result<(), Failure> {
     same("the old place", world.path("mnt/tank/a").exists(), false)?;
     std::fs::write(world.path("mnt/tank/c/b/file"), b"x")?;
     let open = std::fs::File::open(world.path("mnt/tank/c/file").parent().ok_or("no parent")?)?;
-    world.refused("zfs rename tank/c tank/d", 1, "busy").or_else(|_| world.refused("zfs rename tank/c tank/d", 1, "-f"))?;
+    world.refused("zfs rename tank/c tank/d", 1, "-f")?;
+    world.ok("zfs set readonly=on tank/c")?;
+    let refused = std::fs::write(world.path("mnt/tank/c/file"), b"x").map_err(|error| error.raw_os_error());
+    same("a write to what became read-only while it was in use", refused, Err(Some(30)))?;
+    world.ok("zfs inherit readonly tank/c")?;
     same("what was unmounted is back", std::fs::read(world.path("mnt/tank/c/b/file"))?, b"x".to_vec())?;
     drop(open);
     world.ok("zfs set mountpoint={mnt}/elsewhere tank/c")?;

@@ -55,6 +55,32 @@ pub fn quota(world: &World) -> Result<(), Failure> {
     same("what fits", std::fs::read(world.path("mnt/tank/q/small"))?.len(), 1 << 20)
 }
 
+/// Nobody needs to be root: the pool, its daemon and its mounts belong to an ordinary user.
+pub fn ordinary_user(world: &World) -> Result<(), Failure> {
+    // As root this needs a way to become somebody else; without it the user who runs this is the ordinary one.
+    let is_root = world.ok("id -u")?.out.trim() == "0";
+    let user = if is_root { "setpriv --reuid=65534 --regid=65534 --clear-groups " } else { "" };
+    if world.run(&format!("{user}{} --help", world.program("zpool")))?.code != 0 {
+        println!("      not run: another user cannot reach {}", world.program("zpool"));
+        return Ok(());
+    }
+    world.vdevs(&["a"])?;
+    if is_root {
+        world.ok("chown -R 65534:65534 {dir}")?;
+    }
+    let run = |line: &str| world.ok(&format!("{user}{line}"));
+    run(&format!("{} create -m {{mnt}}/tank tank {{vdevs}}/a", world.program("zpool")))?;
+    run(&format!("{} create tank/fs", world.program("zfs")))?;
+    run("cp /etc/passwd {mnt}/tank/fs/copy")?;
+    run("cmp /etc/passwd {mnt}/tank/fs/copy")?;
+    run("mkdir {mnt}/tank/made")?;
+    run(&format!("{} export tank", world.program("zpool")))?;
+    run(&format!("{} import -d {{vdevs}} tank", world.program("zpool")))?;
+    run("cmp /etc/passwd {mnt}/tank/fs/copy")?;
+    run(&format!("{} destroy tank", world.program("zpool")))?;
+    Ok(())
+}
+
 /// The daemon dies; what fsync acknowledged is there when the next command started another.
 pub fn kill(world: &World) -> Result<(), Failure> {
     world.vdevs(&["a", "b"])?;

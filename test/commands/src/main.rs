@@ -37,6 +37,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "files: written, listed, read after import", mounts: true, run: files::round_trip },
     Scenario { name: "files: quota", mounts: true, run: files::quota },
     Scenario { name: "files: fsync survives kill -9 of the daemon", mounts: true, run: files::kill },
+    Scenario { name: "files: an ordinary user's pool", mounts: true, run: files::ordinary_user },
     Scenario { name: "recovery: damaged device, scrub, clear", mounts: true, run: recovery::scrub },
     Scenario { name: "recovery: missing device, missing vdev", mounts: true, run: recovery::missing },
     Scenario { name: "recovery: labels of other things", mounts: false, run: recovery::wrong_devices },

@@ -83,6 +83,11 @@ impl World {
         self.path(name).display().to_string()
     }
 
+    /// The path of one of our programs.
+    pub fn program(&self, name: &str) -> String {
+        self.programs.join(name).display().to_string()
+    }
+
     /// Makes file vdevs and returns their paths.
     pub fn vdevs(&self, names: &[&str]) -> Result<Vec<String>, Failure> {
         let folder = self.path("vdevs");
