@@ -3,6 +3,7 @@
 
 mod client;
 pub mod json;
+pub mod manual;
 pub mod number;
 pub mod options;
 mod program;

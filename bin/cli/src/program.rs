@@ -140,7 +140,8 @@ fn is_repeated(arg: &Arg) -> bool {
     matches!(arg.get_action(), clap::ArgAction::Append) || arg.get_num_args().is_some_and(|range| range.max_values() > 1)
 }
 
-fn value_name(arg: &Arg) -> String {
+/// What stands for the value of an option or for a positional.
+pub(crate) fn value_name(arg: &Arg) -> String {
     match arg.get_value_names() {
         Some([name, ..]) if name.as_str() != arg.get_id().as_str().to_uppercase() => name.to_string(),
         _ => arg.get_id().to_string(),

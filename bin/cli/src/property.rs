@@ -223,4 +223,16 @@ mod tests {
             }
         }
     }
+
+    /// A property that is not described is one that nobody can use; one that is described but not there misleads.
+    #[test]
+    fn the_manual_pages_describe_every_property_and_no_other() {
+        for (page, table) in [("zpoolprops", POOL), ("zfsprops", DATASET)] {
+            let path = format!("{}/../../man/man7/{page}.7", env!("CARGO_MANIFEST_DIR"));
+            let text = std::fs::read_to_string(&path).expect("the page");
+            let described: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix(".It Sy ")?.split(' ').next()).collect();
+            let names: Vec<&str> = table.iter().map(|property| property.name).collect();
+            assert_eq!(described, names, "{page}");
+        }
+    }
 }

@@ -294,4 +294,11 @@ mod tests {
     fn the_command_line_is_consistent() {
         Arguments::command().debug_assert();
     }
+
+    /// Users would look for an option that is not described, or try one that is not there.
+    #[test]
+    fn the_manual_page_has_every_verb_and_option() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../man/man8/zfs.8");
+        assert_eq!(cli::manual::check(&Arguments::command(), page.as_ref()), Ok(()));
+    }
 }

@@ -4,6 +4,7 @@
 use clap::{Parser, Subcommand};
 use cli::Client;
 use control_api::{ErrorKind, Failure, Request, Response};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -17,7 +18,8 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Print shell commands that put zpool, zfs and zdb of Zirconia first on PATH: eval "$(zirconia shellenv)".
+    /// Print shell commands that put zpool, zfs and zdb of Zirconia first on PATH, and their manual pages first on MANPATH:
+    /// eval "$(zirconia shellenv)".
     Shellenv,
     /// Start the daemon.
     Start,
@@ -56,10 +58,21 @@ fn shellenv() -> Result<u8, Failure> {
     let folder = own.parent().ok_or_else(|| failed("it has no folder"))?;
     let quoted = folder.to_string_lossy().replace('\'', "'\\''");
     println!("export PATH='{quoted}':\"$PATH\"");
+    if let Some(manuals) = manuals(folder) {
+        // The empty part at the end keeps the system's own pages.
+        println!("export MANPATH='{}':\"${{MANPATH-}}\"", manuals.to_string_lossy().replace('\'', "'\\''"));
+    }
     if let Ok(state) = std::env::var("ZIRCONIA_STATE") {
         println!("export ZIRCONIA_STATE='{}'", state.replace('\'', "'\\''"));
     }
     Ok(0)
+}
+
+/// The manual pages: beside the programs (`PREFIX/bin`, `PREFIX/share/man`), or at the root of the source tree they were built in.
+fn manuals(programs: &Path) -> Option<PathBuf> {
+    let installed = programs.parent().map(|prefix| prefix.join("share/man"));
+    let in_tree = programs.ancestors().map(|folder| folder.join("man"));
+    installed.into_iter().chain(in_tree).find(|folder| folder.join("man8/zpool.8").is_file())
 }
 
 fn describe(client: &Client) -> Result<u8, Failure> {
@@ -98,4 +111,31 @@ fn stop(client: &Client) -> Result<u8, Failure> {
 fn holds_lock(client: &Client) -> bool {
     let Ok(file) = std::fs::File::open(client.state().lock()) else { return false };
     rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockShared).is_err()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    /// Users would look for an option that is not described, or try one that is not there.
+    #[test]
+    fn the_manual_page_has_every_verb_and_option() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../man/man8/zirconia.8");
+        assert_eq!(cli::manual::check(&Arguments::command(), page.as_ref()), Ok(()));
+    }
+
+    /// `man zpool` in a shell that evaluated `shellenv` would find the page of another program, or none.
+    #[test]
+    fn pages_are_found_beside_installed_programs_and_in_the_tree() {
+        let root = std::env::temp_dir().join(format!("zirconia-manuals-{}", std::process::id()));
+        for pages in ["prefix/share/man/man8", "tree/man/man8"] {
+            std::fs::create_dir_all(root.join(pages)).expect("a temporary directory");
+            std::fs::write(root.join(pages).join("zpool.8"), "").expect("a temporary file");
+        }
+        assert_eq!(manuals(&root.join("prefix/bin")), Some(root.join("prefix/share/man")));
+        assert_eq!(manuals(&root.join("tree/target/release")), Some(root.join("tree/man")));
+        assert_eq!(manuals(Path::new("/nowhere/bin")), None);
+        std::fs::remove_dir_all(&root).expect("a temporary directory");
+    }
 }

@@ -84,3 +84,16 @@ fn lock(state: &StateDir) -> Result<File, Failure> {
     let _ = std::fs::remove_file(state.socket());
     Ok(file)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    /// Users would look for an option that is not described, or try one that is not there.
+    #[test]
+    fn the_manual_page_has_every_verb_and_option() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../man/man8/zirconiad.8");
+        assert_eq!(cli::manual::check(&Arguments::command(), page.as_ref()), Ok(()));
+    }
+}

@@ -62,13 +62,14 @@ async fn answer(
     control: Arc<Control>,
     stop: Arc<Notify>,
 ) -> Result<hyper::Response<Full<Bytes>>, Infallible> {
+    let [(_, requests), (_, document)] = control_api::ROUTES;
     let reply = match (request.method(), request.uri().path()) {
-        (&Method::POST, "/v1/request") => {
+        (&Method::POST, path) if path == requests => {
             let response = perform(request, control, stop).await;
             let status = if matches!(response, Response::Failed(_)) { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK };
             json(status, serde_json::to_vec(&response).unwrap_or_default())
         }
-        (&Method::GET, "/v1/openapi.json") => json(StatusCode::OK, OPENAPI.as_bytes().to_vec()),
+        (&Method::GET, path) if path == document => json(StatusCode::OK, OPENAPI.as_bytes().to_vec()),
         _ => json(StatusCode::NOT_FOUND, b"{}".to_vec()),
     };
     Ok(reply)

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 /// `zfs create`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DatasetCreate {
     /// Full name.
     pub name: String,
@@ -21,6 +22,7 @@ pub struct DatasetCreate {
 
 /// `zfs destroy`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DatasetDestroy {
     /// Dataset, or `fs@a`, `fs@a,b`, `fs@a%c`.
     pub name: String,
@@ -34,6 +36,7 @@ pub struct DatasetDestroy {
 
 /// Which datasets.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DatasetQuery {
     /// Names; empty means every pool's.
     pub names: Vec<String>,
@@ -45,6 +48,7 @@ pub struct DatasetQuery {
 
 /// One dataset.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DatasetReport {
     /// Full name.
     pub name: String,
@@ -60,6 +64,7 @@ pub struct DatasetReport {
 
 /// `zfs set`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DatasetSet {
     /// Dataset.
     pub name: String,
@@ -72,6 +77,7 @@ pub struct DatasetSet {
 
 /// `zfs inherit`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DatasetInherit {
     /// Dataset.
     pub name: String,
@@ -83,6 +89,7 @@ pub struct DatasetInherit {
 
 /// `zfs snapshot`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SnapshotCreate {
     /// Full names `fs@snap`.
     pub names: Vec<String>,
@@ -94,6 +101,7 @@ pub struct SnapshotCreate {
 
 /// `zfs rename`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DatasetRename {
     /// Old name.
     pub from: String,
@@ -109,6 +117,7 @@ pub struct DatasetRename {
 
 /// `zfs mount`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct MountRequest {
     /// Dataset; None with `all` mounts everything, without lists.
     pub name: Option<String>,
@@ -122,6 +131,7 @@ pub struct MountRequest {
 
 /// `zfs unmount`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct UnmountRequest {
     /// Dataset or mountpoint; None with `all`.
     pub target: Option<String>,
@@ -133,6 +143,7 @@ pub struct UnmountRequest {
 
 /// A mounted file system.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct MountReport {
     /// Dataset.
     pub name: String,

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Kinds that callers tell apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum ErrorKind {
     /// The request makes no sense as it is.
@@ -34,6 +35,7 @@ pub enum ErrorKind {
 
 /// One clear message: what failed, why, and the next step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Failure {
     /// The kind.
     pub kind: ErrorKind,

@@ -6,6 +6,8 @@
 
 mod dataset;
 mod error;
+#[cfg(test)]
+mod openapi;
 mod pool;
 mod property;
 mod state_dir;
@@ -18,8 +20,12 @@ pub use state_dir::{StateDir, StateDirError};
 
 use serde::{Deserialize, Serialize};
 
+/// Method and path of everything that the daemon serves.
+pub const ROUTES: [(&str, &str); 2] = [("POST", "/v1/request"), ("GET", "/v1/openapi.json")];
+
 /// Everything the daemon does on request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(tag = "op", content = "args", rename_all = "kebab-case")]
 pub enum Request {
     /// Is somebody there? Answers [`Response::Info`].
@@ -92,6 +98,7 @@ impl Request {
 
 /// The daemon's answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(tag = "kind", content = "data", rename_all = "kebab-case")]
 pub enum Response {
     /// It was done; there may be remarks for the user (one line each).
@@ -128,6 +135,7 @@ pub enum Response {
 
 /// The running daemon.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DaemonInfo {
     /// Version of the program.
     pub version: String,

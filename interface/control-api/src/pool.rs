@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 /// A vdev as a command line names it: a device, or a group of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "kebab-case")]
 pub enum VdevSpec {
     /// A file or block device.
@@ -29,6 +30,7 @@ pub enum VdevSpec {
 
 /// `zpool create`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PoolCreate {
     /// Name of the pool.
     pub pool: String,
@@ -52,6 +54,7 @@ pub struct PoolCreate {
 
 /// One pool and whether to force.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PoolTarget {
     /// Name.
     pub pool: String,
@@ -61,6 +64,7 @@ pub struct PoolTarget {
 
 /// Some pools; none named means all.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PoolNames {
     /// Names.
     pub pools: Vec<String>,
@@ -68,6 +72,7 @@ pub struct PoolNames {
 
 /// Where to look for pools.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ImportSearch {
     /// `-d`: directories or devices; empty means the default directories.
     pub paths: Vec<String>,
@@ -77,6 +82,7 @@ pub struct ImportSearch {
 
 /// `zpool import POOL`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PoolImport {
     /// Where to look.
     pub search: ImportSearch,
@@ -102,6 +108,7 @@ pub struct PoolImport {
 
 /// A pool found on devices.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ImportCandidate {
     /// Name.
     pub name: String,
@@ -121,6 +128,7 @@ pub struct ImportCandidate {
 
 /// Which pools, and how much of them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PoolQuery {
     /// Names; empty means all.
     pub pools: Vec<String>,
@@ -130,6 +138,7 @@ pub struct PoolQuery {
 
 /// State of a pool.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PoolReport {
     /// Name.
     pub name: String,
@@ -165,6 +174,7 @@ pub struct PoolReport {
 
 /// A vdev with its counters.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct VdevReport {
     /// As shown: pool name, `mirror-0`, path.
     pub name: String,
@@ -198,6 +208,7 @@ pub struct VdevReport {
 
 /// Progress of a scan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ScanReport {
     /// `scrub` or `resilver`.
     pub function: String,
@@ -225,6 +236,7 @@ pub struct ScanReport {
 
 /// `zpool set`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PoolSet {
     /// Pool.
     pub pool: String,
@@ -236,6 +248,7 @@ pub struct PoolSet {
 
 /// What `zpool scrub` does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum ScrubAction {
     /// Start or resume.
@@ -248,6 +261,7 @@ pub enum ScrubAction {
 
 /// `zpool scrub`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PoolScrub {
     /// Pool.
     pub pool: String,
@@ -257,6 +271,7 @@ pub struct PoolScrub {
 
 /// `zpool clear`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PoolClear {
     /// Pool.
     pub pool: String,
@@ -266,6 +281,7 @@ pub struct PoolClear {
 
 /// `zpool history`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PoolHistory {
     /// Names; empty means all.
     pub pools: Vec<String>,
@@ -275,6 +291,7 @@ pub struct PoolHistory {
 
 /// History of a pool.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PoolHistoryReport {
     /// Pool.
     pub pool: String,
@@ -284,6 +301,7 @@ pub struct PoolHistoryReport {
 
 /// One history record.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct HistoryRecord {
     /// Seconds since the epoch.
     pub time: i64,
@@ -297,6 +315,7 @@ pub struct HistoryRecord {
 
 /// Counters since the pool was opened.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct IostatReport {
     /// Monotonic nanoseconds at the snapshot.
     pub time_ns: u64,
@@ -306,6 +325,7 @@ pub struct IostatReport {
 
 /// Counters of a vdev.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct IostatVdev {
     /// As shown.
     pub name: String,
@@ -331,6 +351,7 @@ pub struct IostatVdev {
 
 /// `zpool wait`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PoolWait {
     /// Pool.
     pub pool: String,
@@ -342,6 +363,7 @@ pub struct PoolWait {
 
 /// `zpool labelclear`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LabelClear {
     /// Device.
     pub device: String,

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// A value; the kind says how commands print it (`-p` prints it raw).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(tag = "kind", content = "value", rename_all = "kebab-case")]
 pub enum Value {
     /// Printed as it is.
@@ -26,6 +27,7 @@ pub enum Value {
 
 /// Where a value comes from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(tag = "from", content = "name", rename_all = "kebab-case")]
 pub enum Source {
     /// Read-only or not applicable: `-`.
@@ -44,6 +46,7 @@ pub enum Source {
 
 /// One property of a pool or dataset.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Property {
     /// Name as in `zfs get`.
     pub name: String,
