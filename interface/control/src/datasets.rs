@@ -236,6 +236,11 @@ impl Control {
                 names.push(name.clone());
             }
         }
+        let filesystems: std::collections::BTreeSet<&str> = names.iter().map(|name| filesystem_of(name)).collect();
+        if filesystems.len() < names.len() {
+            let what = format!("cannot create snapshot '{first}'");
+            return Err(because(ErrorKind::Invalid, what, "multiple snapshots of same fs not allowed"));
+        }
         let properties = request.properties.clone().into_iter().collect();
         pool.dsl().snapshot(&names, properties).map_err(|error| failure::dataset("create snapshot", &first, &error))?;
         Ok(done())

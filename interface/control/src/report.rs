@@ -175,7 +175,7 @@ pub fn properties(status: &PoolStatus, health: &str, altroot: Option<&str>, feat
     let percent = (space.allocated * 100).checked_div(space.capacity).unwrap_or(0);
     let ashift = status.tree.tops.first().map_or(0, |top| u64::from(top.ashift));
     let mut list = vec![
-        Property::fact("size", Value::Bytes(space.capacity)),
+        Property::fact("size", Value::Count(space.capacity)),
         Property::fact("capacity", Value::Percent(percent)),
         Property {
             name: "altroot".into(),
@@ -193,8 +193,8 @@ pub fn properties(status: &PoolStatus, health: &str, altroot: Option<&str>, feat
         fixed("listsnapshots", text("off")),
         fixed("autoexpand", text("off")),
         Property::fact("dedupratio", Value::Ratio(100)),
-        Property::fact("free", Value::Bytes(space.capacity.saturating_sub(space.allocated))),
-        Property::fact("allocated", Value::Bytes(space.allocated)),
+        Property::fact("free", Value::Count(space.capacity.saturating_sub(space.allocated))),
+        Property::fact("allocated", Value::Count(space.allocated)),
         Property::fact("readonly", text(if status.read_only { "on" } else { "off" })),
         Property { name: "ashift".into(), value: Value::Number(ashift), source: Source::Local },
         Property {
@@ -203,9 +203,9 @@ pub fn properties(status: &PoolStatus, health: &str, altroot: Option<&str>, feat
             source: if status.comment.is_some() { Source::Local } else { Source::Default },
         },
         Property::fact("expandsize", Value::None),
-        Property::fact("freeing", Value::Bytes(0)),
+        Property::fact("freeing", Value::Count(0)),
         Property::fact("fragmentation", Value::None),
-        Property::fact("leaked", Value::Bytes(0)),
+        Property::fact("leaked", Value::Count(0)),
         fixed("multihost", text("off")),
         Property::fact("checkpoint", Value::None),
         fixed("autotrim", text("off")),
@@ -243,9 +243,26 @@ pub fn history_record(record: &NvList, internal: bool) -> Option<HistoryRecord> 
     if !internal {
         return None;
     }
-    let name = record.get_str("history internal name").unwrap_or("event");
+    let name = record.get_str("internal_name").unwrap_or("unrecognized record");
     let txg = record.get_u64("history txg").unwrap_or(0);
-    let dataset = record.get_str("dsname").map(|dataset| format!("{dataset} ")).unwrap_or_default();
+    let dataset = record.get_str("dsname").map(|dataset| format!("{dataset} ({}) ", record.get_u64("dsid").unwrap_or(0)));
+    let dataset = dataset.unwrap_or_default();
     let details = record.get_str("history internal str").unwrap_or_default();
     Some(HistoryRecord { time, text: format!("[txg:{txg}] {name} {dataset}{details}").trim_end().to_string(), internal: true, who })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An administrator reads there what happened inside the pool, and to which dataset.
+    #[test]
+    fn an_internal_event_names_what_happened_and_the_dataset() {
+        let mut record = NvList::new();
+        record.add("history time", 7u64).add("internal_name", "create").add("history txg", 5u64);
+        record.add("dsname", "tank/a").add("dsid", 68u64).add("history internal str", "");
+        let shown = history_record(&record, true).expect("it was asked for");
+        assert_eq!((shown.text.as_str(), shown.internal), ("[txg:5] create tank/a (68)", true));
+        assert!(history_record(&record, false).is_none(), "internal events are shown only on request");
+    }
 }
