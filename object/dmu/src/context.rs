@@ -1,6 +1,7 @@
 //! What all dnodes of an object set share: blocks, properties, and the lists of what is dirty per txg.
 
 use crate::budget::{DirtyBudget, TXG_SLOTS};
+use crate::dnode::Flights;
 use crate::{DmuError, Dnode, ObjsetEnv, ObjsetProps, Tx};
 use exec::{Mutex, RwLock};
 use ondisk::{BlockId, Bookmark, Level, ObjectId, Txg};
@@ -18,6 +19,7 @@ pub(crate) struct Context {
     /// The txg whose first change each slot announced.
     announced: [AtomicU64; TXG_SLOTS],
     budget: OnceLock<Arc<DirtyBudget>>,
+    pub flights: Flights,
 }
 
 fn slot(txg: Txg) -> usize {
@@ -32,6 +34,7 @@ impl Context {
             dirty: Mutex::default(),
             announced: Default::default(),
             budget: OnceLock::new(),
+            flights: Flights::default(),
         })
     }
 

@@ -26,7 +26,7 @@ mod ports;
 mod props;
 
 pub use error::{BlockError, DmuError, SyncError};
-pub use ports::{BlockIo, BlockLedger, BlockWrite, ObjectOwner, ObjsetHook, OwnerDelta, TxgSync, WriteDone};
+pub use ports::{BlockIo, BlockLedger, BlockWrite, Landed, LandedDone, ObjectOwner, ObjsetHook, OwnerDelta, TxgSync, WriteDone};
 pub use props::{ObjsetProps, RedundantMetadata, SyncMode};
 
 mod budget;

@@ -3,13 +3,35 @@
 //! Their implementations live in higher crates; nothing here names one.
 
 use crate::{BlockError, DmuError, Objset, SyncError, Tx};
-use abd::Abd;
+use abd::{Abd, AbdPart};
 use exec::Exec;
+use kstat::IoStats;
 use ondisk::{BlockPtr, Bookmark, Checksum, Compression, ObjectType, Txg};
 use std::sync::Arc;
 
 /// The callback of [`BlockIo::write`]: the new pointer, or why there is none. Runs exactly once and never waits.
 pub type WriteDone = Box<dyn FnOnce(Result<BlockPtr, BlockError>) + Send>;
+
+/// Where the bytes of [`BlockIo::read_direct`] ended up.
+#[derive(Clone, Debug)]
+pub enum Landed {
+    /// In the caller's memory, as a buffer over it.
+    InPlace(Abd),
+    /// In a buffer of their own; the caller's memory holds anything.
+    Elsewhere(Abd),
+}
+
+impl Landed {
+    /// The block's bytes.
+    pub fn abd(&self) -> &Abd {
+        match self {
+            Landed::InPlace(data) | Landed::Elsewhere(data) => data,
+        }
+    }
+}
+
+/// The callback of [`BlockIo::read_direct`]. Runs exactly once and never waits.
+pub type LandedDone = Box<dyn FnOnce(Result<Landed, BlockError>) + Send>;
 
 /// One block to write.
 #[derive(Clone, Debug)]
@@ -57,8 +79,20 @@ pub trait BlockIo: Send + Sync {
     /// Writes a block to a new place (or in place, see [`BlockWrite::previous`]); returns at once.
     /// All-zero data with compression on gives [`BlockPtr::HOLE`].
     fn write(&self, write: BlockWrite, done: WriteDone);
-    /// Gives up a block that no tree references any more. Called for blocks of a failed sync only: everything else goes
-    /// through [`BlockLedger::kill`].
+    /// As [`BlockIo::write`], in open context and past the cache: somebody waits, and gets the error when the pool cannot
+    /// take the block. The first steps happen on this thread. The bytes are the caller's own: nothing of them may be kept
+    /// once `done` was called.
+    fn write_direct(&self, write: BlockWrite, done: WriteDone);
+    /// Reads a block past the cache, into `target` (consecutive parts as long as the block in sum; may be none) where that is
+    /// possible. Starts on this thread.
+    fn read_direct(&self, bp: &BlockPtr, bookmark: &Bookmark, target: Vec<AbdPart>, done: LandedDone);
+    /// Where the pool counts how data is read and written.
+    fn iostats(&self) -> Option<&IoStats> {
+        None
+    }
+    /// Gives up a block that no tree references any more: of a failed sync, or of a direct write that was overwritten,
+    /// freed or failed before its txg was synced. Everything else goes through [`BlockLedger::kill`]. A reader that found the
+    /// pointer before may still read it: the space must not be used again before two more txgs are on disk.
     fn free(&self, txg: Txg, bp: &BlockPtr);
     /// Deflated allocated bytes (OpenZFS: `bp_get_dsize`); 0 for holes and embedded pointers.
     fn dsize(&self, bp: &BlockPtr) -> u64;

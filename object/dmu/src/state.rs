@@ -192,11 +192,10 @@ impl DirtyBlock {
         let mut filling = self.filling.lock();
         let valid = filling.valid;
         let end = offset + bytes.len();
-        let data = filling.abd.make_mut();
         if offset > valid {
-            data[valid..offset].fill(0);
+            filling.abd.make_mut()[valid..offset].fill(0);
         }
-        data[offset..end].copy_from_slice(bytes);
+        filling.abd.copy_from(offset, bytes);
         filling.valid = valid.max(end);
     }
 
@@ -219,6 +218,52 @@ impl DirtyBlock {
     /// Replaces all its bytes.
     pub(crate) fn replace(&self, abd: Abd) {
         *self.filling.lock() = Filling { valid: abd.len(), abd };
+    }
+}
+
+/// A block of one txg that is on disk already: a direct write put it there. Costs no memory to speak of and, when the txg is
+/// synced, no data I/O: the pointer goes into the parent (OpenZFS: a dirty record that is overridden, `dr_override_state`).
+#[derive(Debug)]
+pub(crate) struct Written {
+    /// Where it is; a hole when it was all zeros. Nobody else refers to it: whoever drops the record gives the space back.
+    pub bp: BlockPtr,
+}
+
+/// What a txg did to a block.
+#[derive(Clone, Debug)]
+pub(crate) enum Record {
+    /// New bytes, in memory.
+    Data(Arc<DirtyBlock>),
+    /// New bytes, on disk.
+    Written(Arc<Written>),
+}
+
+impl Record {
+    /// Bytes that count as dirty.
+    pub(crate) fn charged_bytes(&self) -> u64 {
+        match self {
+            Record::Data(block) if block.charged => block.len() as u64,
+            _ => 0,
+        }
+    }
+}
+
+/// Records that a change took out: what they hold is given back when the lock is released.
+#[derive(Debug, Default)]
+pub(crate) struct Dropped(Vec<Record>);
+
+impl Dropped {
+    pub(crate) fn push(&mut self, record: Option<Record>) {
+        self.0.extend(record);
+    }
+    /// Bytes that counted as dirty.
+    pub(crate) fn charged_bytes(&self) -> u64 {
+        self.0.iter().map(Record::charged_bytes).sum()
+    }
+    /// Blocks on disk that nobody refers to any more.
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = &BlockPtr> {
+        let written = self.0.iter().filter_map(|record| if let Record::Written(written) = record { Some(&written.bp) } else { None });
+        written.filter(|bp| !bp.is_hole() && !bp.is_embedded())
     }
 }
 
@@ -248,7 +293,7 @@ pub(crate) struct TxgDirty {
     /// The facts at the end of this txg, once a newer txg changes them.
     pub core: Option<Core>,
     /// Shared with the sync, which starts when nothing of this txg changes any more.
-    pub blocks: Arc<BTreeMap<u64, Arc<DirtyBlock>>>,
+    pub blocks: Arc<BTreeMap<u64, Record>>,
     /// Blocks freed in this txg; those that were written afterwards are in `blocks`, too.
     pub freed: Option<Box<RangeTree>>,
     pub spill: SpillChange,
@@ -269,6 +314,8 @@ impl TxgDirty {
 pub(crate) enum Found {
     /// In memory, dirty since this txg.
     Dirty(Txg, Arc<DirtyBlock>),
+    /// On disk, by a direct write of a txg that is not synced.
+    Written(Arc<Written>),
     /// Freed and not written since.
     Freed,
     /// Where the tree says.
@@ -287,8 +334,10 @@ impl State {
     /// Where the newest bytes of `block` are.
     pub(crate) fn find(&self, block: u64) -> Found {
         for entry in self.dirty.iter().rev() {
-            if let Some(found) = entry.blocks.get(&block) {
-                return Found::Dirty(entry.txg, found.clone());
+            match entry.blocks.get(&block) {
+                Some(Record::Data(found)) => return Found::Dirty(entry.txg, found.clone()),
+                Some(Record::Written(found)) => return Found::Written(found.clone()),
+                None => {}
             }
             if entry.is_freed(block) {
                 return Found::Freed;

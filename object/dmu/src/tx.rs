@@ -43,6 +43,13 @@ impl Tx {
         }
     }
 
+    /// Bytes are being written directly in this txg.
+    pub(crate) fn note_direct(&self, bytes: u64) {
+        if let Some(manager) = &self.manager {
+            manager.note_direct(self.txg, bytes);
+        }
+    }
+
     pub(crate) fn budget(&self) -> Option<&Arc<DirtyBudget>> {
         self.manager.as_deref().map(TxgManager::budget)
     }

@@ -19,7 +19,7 @@ use exec::{Condvar, Exec, Mutex, OperationHandle, WaitQueue};
 use ondisk::Txg;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Tunables with OpenZFS's names and defaults.
@@ -78,6 +78,9 @@ pub struct TxgManager {
     exec: Exec,
     config: TxgConfig,
     budget: Arc<DirtyBudget>,
+    /// Bytes written directly, by txg.
+    direct: [AtomicU64; TXG_SLOTS],
+    direct_max: AtomicU64,
     state: Mutex<State>,
     /// Something in `state` changed.
     changed: WaitQueue,
@@ -101,6 +104,8 @@ impl TxgManager {
         Arc::new(TxgManager {
             config,
             budget: Arc::default(),
+            direct: Default::default(),
+            direct_max: AtomicU64::new(config.dirty_data_max),
             state: Mutex::new(State {
                 open: synced.next(),
                 synced,
@@ -274,6 +279,20 @@ impl TxgManager {
         self.state.lock().callbacks[(txg.0 % TXG_SLOTS as u64) as usize].push(callback);
     }
 
+    /// Sets after how many bytes of direct writes a txg is synced early. They cost no memory, but what they overwrite is not
+    /// free before it is synced. `dirty_data_max` unless set.
+    pub fn set_direct_max(&self, bytes: u64) {
+        self.direct_max.store(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn note_direct(&self, txg: Txg, bytes: u64) {
+        let max = self.direct_max.load(Ordering::Relaxed);
+        let before = self.direct[(txg.0 % TXG_SLOTS as u64) as usize].fetch_add(bytes, Ordering::Relaxed);
+        if before < max && before + bytes >= max {
+            self.kick_early();
+        }
+    }
+
     pub(crate) fn budget(&self) -> &Arc<DirtyBudget> {
         &self.budget
     }
@@ -378,6 +397,7 @@ impl TxgManager {
             std::mem::take(&mut state.callbacks[(txg.0 % TXG_SLOTS as u64) as usize])
         };
         self.budget.end(txg);
+        self.direct[(txg.0 % TXG_SLOTS as u64) as usize].store(0, Ordering::Relaxed);
         if result.is_err() {
             self.budget.fell.notify_all();
         }

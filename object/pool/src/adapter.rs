@@ -2,10 +2,11 @@
 //!
 //! It holds the only state that a block write depends on besides its request: the sync pass.
 
-use abd::Abd;
+use abd::{Abd, AbdPart};
 use arc::Cache;
-use dmu::{BlockError, BlockIo, BlockWrite, WriteDone};
+use dmu::{BlockError, BlockIo, BlockWrite, Landed, LandedDone, WriteDone};
 use exec::{Exec, RwLock};
+use kstat::IoStats;
 use ondisk::{BlockPtr, Bookmark, Txg};
 use scan::{FreeLog, LostBlocks};
 use std::sync::Arc;
@@ -81,7 +82,37 @@ impl BlockIo for PoolIo {
         self.cache.prefetch(bp, bookmark);
     }
     fn write(&self, write: BlockWrite, done: WriteDone) {
-        let request = WriteRequest {
+        let request = self.request(write);
+        self.cache.write(request, Box::new(move |result| done(result.map_err(block_error))));
+    }
+    fn write_direct(&self, write: BlockWrite, done: WriteDone) {
+        let request = WriteRequest { pass: 1, priority: Priority::SyncWrite, can_fail: true, ..self.request(write) };
+        self.cache.zio().write_here(request, Box::new(move |result| done(result.map_err(block_error))));
+    }
+    fn read_direct(&self, bp: &BlockPtr, bookmark: &Bookmark, target: Vec<AbdPart>, done: LandedDone) {
+        let done = move |result: Result<zio::Landed, ZioError>| {
+            done(result.map_err(block_error).map(|landed| match landed {
+                zio::Landed::InPlace(data) => Landed::InPlace(data),
+                zio::Landed::Elsewhere(data) => Landed::Elsewhere(data),
+            }));
+        };
+        self.cache.read_direct(bp, bookmark, target, Box::new(done));
+    }
+    fn iostats(&self) -> Option<&IoStats> {
+        Some(self.cache.zio().iostats())
+    }
+    fn free(&self, txg: Txg, bp: &BlockPtr) {
+        self.frees.freed(txg, bp);
+        self.cache.free(txg, bp);
+    }
+    fn dsize(&self, bp: &BlockPtr) -> u64 {
+        self.tree.read().dsize(bp)
+    }
+}
+
+impl PoolIo {
+    fn request(&self, write: BlockWrite) -> WriteRequest {
+        WriteRequest {
             txg: write.txg,
             data: write.data,
             bookmark: write.bookmark,
@@ -95,14 +126,7 @@ impl BlockIo for PoolIo {
             previous: write.previous,
             pass: self.pass.load(Ordering::Relaxed),
             priority: Priority::AsyncWrite,
-        };
-        self.cache.write(request, Box::new(move |result| done(result.map_err(block_error))));
-    }
-    fn free(&self, txg: Txg, bp: &BlockPtr) {
-        self.frees.freed(txg, bp);
-        self.cache.free(txg, bp);
-    }
-    fn dsize(&self, bp: &BlockPtr) -> u64 {
-        self.tree.read().dsize(bp)
+            can_fail: false,
+        }
     }
 }

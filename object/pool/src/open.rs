@@ -27,6 +27,8 @@ use zio::{FailMode, PoolView, Zio};
 
 /// Newest version without feature flags (OpenZFS: `SPA_VERSION_BEFORE_FEATURES`).
 const VERSION_BEFORE_FEATURES: u64 = 28;
+/// A txg is synced early when direct writes took this part of the pool: what they overwrote becomes free only then.
+const DIRECT_SHARE: u64 = 16;
 /// No pool lives to see a txg beyond this one.
 const TXG_MAX: u64 = 1 << 60;
 
@@ -237,6 +239,8 @@ impl Start {
             scrubbed_through: AtomicU64::new(0),
         });
         let txgs = TxgManager::new(self.exec.clone(), opened.ub.txg(), runtime.txg);
+        let usable = services.allocator.class_space().deflated_capacity;
+        txgs.set_direct_max(runtime.txg.dirty_data_max.min(usable / DIRECT_SHARE));
         let dsl = DslPool::open(self.mos.clone(), services.clone() as Arc<dyn PoolServices>, txgs.clone())?;
         if found.state() == PoolState::Active && !options.read_only {
             let pending = intent_logs(&dsl, &self.facts.name)?;

@@ -8,12 +8,13 @@ use arc::Cache;
 use dmu::{Objset, TxgManager};
 use dsl::DslPool;
 use exec::Exec;
+use kstat::IoStats;
 use metaslab::{ClassSpace, VdevSpace};
 use nvlist::NvList;
 use ondisk::{Guid, Txg};
 use std::sync::Arc;
 use vdev::{LeafId, LeafState, VdevTree};
-use zio::{LeafCounts, Zio};
+use zio::{DirectParameters, LeafCounts, Zio};
 
 /// An open pool. Close it with [`Pool::export`] or [`Pool::destroy`]; a handle that is dropped without stops the txgs and leaves
 /// the pool as after a crash, which loses nothing that was synced.
@@ -57,6 +58,9 @@ pub struct PoolStatus {
     pub tree: Arc<VdevTree>,
     /// Space by top-level vdev, in the tree's order.
     pub vdev_space: Vec<VdevSpace>,
+    /// How often users changed buffers underneath direct I/O, by top-level vdev in the tree's order (the DIO column of
+    /// `zpool status -d`).
+    pub dio_verify_errors: Vec<u64>,
     /// Space of the data vdevs.
     pub space: ClassSpace,
     /// Leaves in the tree's order.
@@ -103,6 +107,14 @@ impl Pool {
     /// The transaction groups.
     pub fn txgs(&self) -> &Arc<TxgManager> {
         &self.txgs
+    }
+    /// How the pool's data is read and written: through the cache, or directly (OpenZFS: the pool's `iostats`).
+    pub fn iostats(&self) -> &Arc<IoStats> {
+        self.zio().iostats()
+    }
+    /// The parameters of direct I/O.
+    pub fn direct_parameters(&self) -> &DirectParameters {
+        self.zio().direct_parameters()
     }
     /// The cache of blocks.
     pub fn cache(&self) -> &Cache {
@@ -207,6 +219,7 @@ impl Pool {
             read_only: !self.is_writeable(),
             suspended: self.zio().is_suspended(),
             vdev_space: tree.tops.iter().map(|top| allocator.vdev_space(top.id)).collect(),
+            dio_verify_errors: tree.tops.iter().map(|top| self.zio().dio_verify_errors(top.id)).collect(),
             space: allocator.class_space(),
             leaves: (0..tree.leaves.len()).map(leaf).collect(),
             tree,
@@ -217,6 +230,12 @@ impl Pool {
 
     /// Resets the error counters of one leaf, or of all.
     pub fn clear_errors(&self, leaf: Option<LeafId>) {
+        let tree = self.tree();
+        let of_leaf = |leaf: LeafId| tree.tops.iter().find(|top| top.slots.iter().flatten().any(|known| *known == leaf));
+        match leaf {
+            None => self.zio().clear_dio_verify_errors(None),
+            Some(leaf) => of_leaf(leaf).into_iter().for_each(|top| self.zio().clear_dio_verify_errors(Some(top.id))),
+        }
         for index in 0..self.tree().leaves.len() as u32 {
             if leaf.is_none_or(|leaf| leaf.0 == index) {
                 self.zio().leaf_stats(LeafId(index)).clear_errors();

@@ -11,12 +11,12 @@ use crate::budget::Budget;
 use crate::key::{Key, KeyMap};
 use crate::shard::{Access, Body, Freed, HEADER_BYTES, Kind, Lookup, Shard, charge};
 use crate::stats::Counters;
-use abd::Abd;
+use abd::{Abd, AbdPart};
 use exec::{Exec, Mutex, MutexGuard, TaskClass, completion};
 use ondisk::{BlockPtr, Bookmark, Compression, Txg, byteswap_block};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use zio::{Priority, ReadFlags, ReadRequest, ReadThen, WriteRequest, WriteThen, Zio, ZioError};
+use zio::{Landed, LandedThen, Priority, ReadFlags, ReadRequest, ReadThen, WriteRequest, WriteThen, Zio, ZioError};
 
 /// Most shards of a cache.
 const SHARDS_MAX: usize = 64;
@@ -220,6 +220,19 @@ impl Cache {
         self.0.zio.write(request, done);
     }
 
+    /// Reads a block past the cache, into `target` where that is possible ([`Zio::read_into`]): its logical bytes in native
+    /// order. The cache is neither asked nor filled: ask [`Cache::cached`] first.
+    pub fn read_direct(&self, bp: &BlockPtr, bookmark: &Bookmark, target: Vec<AbdPart>, then: LandedThen) {
+        let request = ReadRequest::new(*bp, *bookmark);
+        if bp.is_little_endian() || bp.is_hole() {
+            return self.0.zio.read_into(request, target, then);
+        }
+        // Written on a machine of the other byte order: the bytes may have to be swapped.
+        let bp = *bp;
+        let swapped: ReadThen = Box::new(move |result| then(result.map(|data| Landed::Elsewhere(native(&bp, data)))));
+        self.0.zio.read(request, swapped);
+    }
+
     /// Frees the block's space and forgets its bytes.
     pub fn free(&self, txg: Txg, bp: &BlockPtr) {
         self.forget(bp);
@@ -305,6 +318,7 @@ impl Cache {
             Found::Start => self.start(*wanted, Priority::SyncRead),
             Found::Other(then) => {
                 let bp = wanted.bp;
+                self.0.zio.iostats().arc_read.add(1, bp.psize() as u64);
                 let request = ReadRequest::new(bp, wanted.bookmark);
                 self.0.zio.read(request, Box::new(move |result| then(result.map(|data| native(&bp, data)))));
             }
@@ -323,6 +337,7 @@ impl Cache {
     }
 
     fn start(&self, wanted: Wanted, priority: Priority) {
+        self.0.zio.iostats().arc_read.add(1, wanted.bp.psize() as u64);
         let flags = ReadFlags { raw: wanted.is_compressed(), ..ReadFlags::default() };
         let request = ReadRequest { bp: wanted.bp, bookmark: wanted.bookmark, priority, flags };
         let cache = self.clone();

@@ -1,15 +1,16 @@
 //! The engine object: what all I/O of one pool shares, and the public operations.
 
 use crate::batch::{self, BatchOptions, LeafOp, LeafResult};
+use crate::direct::{DirectParameters, VerifyErrors};
 use crate::events;
 use crate::stats::{IoKind, LeafStats, LeafStatsByGuid, ZioStats};
 use crate::suspend::Suspension;
 use crate::view::{PoolView, ViewCell};
-use crate::{ErrorKind, ReadRequest, ReadThen, WriteRequest, WriteThen, ZioError, free, read, write};
-use abd::Abd;
+use crate::{ErrorKind, LandedThen, ReadRequest, ReadThen, WriteRequest, WriteThen, ZioError, free, read, write};
+use abd::{Abd, AbdPart};
 use device::{DeviceError, DeviceOp};
 use exec::{Exec, Mutex, TaskClass, WaitQueue, completion};
-use kstat::EventSink;
+use kstat::{EventSink, IoStats};
 use ondisk::{BlockPtr, Bookmark, Guid, Txg};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -51,6 +52,9 @@ pub(crate) struct Core {
     pub(crate) stats: ZioStats,
     pub(crate) suspension: Suspension,
     pub(crate) pending_frees: PendingFrees,
+    pub(crate) direct: DirectParameters,
+    pub(crate) verify_errors: VerifyErrors,
+    pub(crate) iostats: Arc<IoStats>,
     cell: ViewCell<Snapshot>,
     leaf_stats: Mutex<LeafStatsByGuid>,
     missing: Mutex<BTreeSet<(Guid, Txg)>>,
@@ -101,6 +105,9 @@ impl Zio {
             stats: ZioStats::default(),
             suspension: Suspension::default(),
             pending_frees: PendingFrees::default(),
+            direct: DirectParameters::default(),
+            verify_errors: VerifyErrors::default(),
+            iostats: Arc::default(),
             cell: ViewCell::new(&snapshot),
             leaf_stats: Mutex::new(known),
             missing: Mutex::default(),
@@ -130,6 +137,11 @@ impl Zio {
         &self.core.stats
     }
 
+    /// How the pool's data is read and written; bumped by the layers that know.
+    pub fn iostats(&self) -> &Arc<IoStats> {
+        &self.core.iostats
+    }
+
     /// Counters of a leaf of the current view.
     pub fn leaf_stats(&self, leaf: LeafId) -> Arc<LeafStats> {
         self.core.snapshot().stats[leaf.0 as usize].clone()
@@ -155,12 +167,27 @@ impl Zio {
         wait.wait(self.exec())
     }
 
+    /// Reads one block into the caller's memory, without a copy where that is possible: an uncompressed block whose every
+    /// data column comes back right. `target` are consecutive parts, as long as the block in sum; parts that nobody wants may
+    /// be scratch. Errors are those of [`Zio::read`].
+    ///
+    /// When the target is memory that others write to and its bytes do not match the checksum, nothing is concluded about the
+    /// devices: it is counted ([`Zio::dio_verify_errors`]) and the block is read again into a buffer of its own.
+    pub fn read_into(&self, request: ReadRequest, target: Vec<AbdPart>, then: LandedThen) {
+        read::read_into(&self.core, request, target, then);
+    }
+
     /// Writes one block; `then` gets its pointer. Nothing is freed: that is up to the caller.
     ///
     /// Compression, checksum, parity and device I/O happen in a job. Errors: `NoSpace`, `ReadOnly`, `Unsupported`, and `Io` or
     /// `NoDevice` when no copy could be written (with [`crate::FailMode::Wait`] such a write is held until [`Zio::resume`]).
     pub fn write(&self, request: WriteRequest, then: WriteThen) {
         write::write(&self.core, request, then);
+    }
+
+    /// As [`Zio::write`], starting on this thread: for somebody who would wait for a job anyway.
+    pub fn write_here(&self, request: WriteRequest, then: WriteThen) {
+        write::write_here(&self.core, request, then);
     }
 
     /// Writes one block and waits.

@@ -1,5 +1,6 @@
 //! The events that the pipeline posts, with OpenZFS's class and field names (`zfs_fm.c`, `sys/fm/fs/zfs.h`).
 
+use crate::direct::Check;
 use crate::engine::Snapshot;
 use crate::stats::IoKind;
 use kstat::Event;
@@ -32,6 +33,20 @@ pub(crate) fn leaf_io(snapshot: &Snapshot, leaf: LeafId, kind: IoKind) -> Event 
 /// `ereport.fs.zfs.checksum`: a device returned wrong bytes.
 pub(crate) fn checksum(snapshot: &Snapshot, leaf: LeafId, bookmark: &Bookmark) -> Event {
     with_bookmark(of_leaf("ereport.fs.zfs.checksum", snapshot, leaf), bookmark)
+}
+
+/// `ereport.fs.zfs.dio_verify_rd` and `_wr`: a user changed a buffer during direct I/O.
+pub(crate) fn dio_verify(snapshot: &Snapshot, dva: Dva, bookmark: &Bookmark, check: Check, errors: u64) -> Event {
+    let class = match check {
+        Check::Read => "ereport.fs.zfs.dio_verify_rd",
+        Check::Write => "ereport.fs.zfs.dio_verify_wr",
+    };
+    let mut event = of_pool(class, snapshot);
+    if let Some(top) = snapshot.view.tree.top(dva.vdev) {
+        event = event.with("vdev_guid", top.guid.0);
+    }
+    let event = event.with("dio_verify_errors", errors).with("zio_offset", dva.offset).with("zio_size", dva.asize);
+    with_bookmark(event, bookmark)
 }
 
 /// `ereport.fs.zfs.data`: a block is lost.

@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod batch;
+mod direct;
 mod engine;
 mod error;
 mod events;
@@ -25,9 +26,10 @@ mod verify;
 mod view;
 mod write;
 
+pub use direct::DirectParameters;
 pub use engine::{UnitThen, Zio};
 pub use error::{ErrorKind, ZioError};
-pub use request::{Priority, ReadFlags, ReadRequest, ReadThen, WriteRequest, WriteThen};
+pub use request::{Landed, LandedThen, Priority, ReadFlags, ReadRequest, ReadThen, WriteRequest, WriteThen};
 pub use stats::{IoKind, LeafCounts, LeafStats, SLOW_IO_NS, ZioStats};
 pub use view::{Facts, FailMode, PoolView};
 

@@ -9,10 +9,11 @@
 //! ```
 
 use crate::batch::{self, BatchOptions, LeafOp, LeafResult};
+use crate::direct::{self, Check};
 use crate::engine::{Core, Snapshot};
 use crate::verify::{GANG_HEADER_BYTES, block_is_right, check_pointer, decompress, header_order};
-use crate::{ErrorKind, Priority, ReadFlags, ReadRequest, ReadThen, ZioError, events, gang, suspend};
-use abd::Abd;
+use crate::{ErrorKind, Landed, LandedThen, Priority, ReadFlags, ReadRequest, ReadThen, ZioError, events, gang, suspend, verify};
+use abd::{Abd, AbdPart};
 use device::{DeviceError, DeviceOp};
 use exec::TaskClass;
 use kernels::ByteOrder;
@@ -56,35 +57,65 @@ impl CopySpec {
 
 /// A logical read.
 pub(crate) fn read(core: &Arc<Core>, request: ReadRequest, then: ReadThen) {
+    read_into(core, request, Vec::new(), Box::new(move |result| then(result.map(Landed::into_abd))));
+}
+
+/// A logical read into `target` where that is possible; nowhere in particular when it is empty.
+pub(crate) fn read_into(core: &Arc<Core>, request: ReadRequest, target: Vec<AbdPart>, then: LandedThen) {
     let bp = &request.bp;
+    let fail = |kind| Err(ZioError::new(kind, request.bookmark));
     if let Err(kind) = check_pointer(bp) {
-        return then(Err(ZioError::new(kind, request.bookmark)));
+        return then(fail(kind));
     }
     let raw = request.flags.raw || request.flags.scrub || request.flags.resilver;
     if bp.is_hole() {
-        return then(Ok(Abd::zeroed(bp.lsize())));
+        return then(Ok(Landed::Elsewhere(Abd::zeroed(bp.lsize()))));
     }
     if bp.is_embedded() {
         let payload = Abd::from_slice(&bp.embedded_payload());
         let result = if request.flags.raw { Ok(payload) } else { decompress_embedded(bp, &payload) };
-        return then(result.map_err(|kind| ZioError::new(kind, request.bookmark)));
+        return then(result.map(Landed::Elsewhere).or_else(fail));
     }
     if bp.is_encrypted() && !raw {
-        return then(Err(ZioError::new(ErrorKind::Unsupported, request.bookmark)));
+        return then(fail(ErrorKind::Unsupported));
     }
     let snapshot = core.snapshot();
     let spec = CopySpec { bp: *bp, bookmark: request.bookmark, priority: request.priority, flags: request.flags, header: false };
     let (owner, view) = (core.clone(), snapshot.clone());
-    let deliver: ReadThen = Box::new(move |result| {
-        let result = result.and_then(|physical| {
-            if raw { Ok(physical) } else { decompress(&request.bp, &physical).map_err(|kind| ZioError::new(kind, request.bookmark)) }
+    let unpacks = !raw && bp.compression() != Compression::OFF;
+    let (near, target) = if unpacks || bp.is_gang() { (target, Vec::new()) } else { (Vec::new(), target) };
+    let deliver: LandedThen = Box::new(move |result| {
+        let result = result.and_then(|landed| match landed {
+            Landed::Elsewhere(physical) if !raw => {
+                decompress_into(&request.bp, &physical, near).map_err(|kind| ZioError::new(kind, request.bookmark))
+            }
+            landed => Ok(landed),
         });
         match result {
-            Ok(data) => then(Ok(data)),
-            Err(error) => suspend::read_failed(&owner, &view, request, then, error),
+            Ok(landed) => then(Ok(landed)),
+            Err(error) => {
+                let then: ReadThen = Box::new(move |result| then(result.map(Landed::Elsewhere)));
+                suspend::read_failed(&owner, &view, request, then, error);
+            }
         }
     });
-    if bp.is_gang() { gang::read(core, &snapshot, spec, deliver) } else { read_copies(core, &snapshot, spec, deliver) }
+    if bp.is_gang() {
+        let deliver = move |result: Result<Abd, ZioError>| deliver(result.map(Landed::Elsewhere));
+        gang::read(core, &snapshot, spec, Box::new(deliver));
+    } else {
+        read_copies_into(core, &snapshot, spec, target, deliver);
+    }
+}
+
+/// Decompresses into the target when that is one stable part.
+fn decompress_into(bp: &BlockPtr, physical: &Abd, mut near: Vec<AbdPart>) -> Result<Landed, ErrorKind> {
+    let fits = |part: &AbdPart| part.len() == bp.lsize() && !part.is_unstable();
+    if bp.compression() == Compression::OFF || near.len() != 1 || !fits(&near[0]) {
+        return decompress(bp, physical).map(Landed::Elsewhere);
+    }
+    let mut target = near.swap_remove(0);
+    verify::decompress_to(bp, physical, &mut target)?;
+    Ok(Landed::InPlace(target.freeze()))
 }
 
 fn decompress_embedded(bp: &BlockPtr, payload: &Abd) -> Result<Abd, ErrorKind> {
@@ -96,6 +127,12 @@ fn decompress_embedded(bp: &BlockPtr, payload: &Abd) -> Result<Abd, ErrorKind> {
 
 /// Reads the physical bytes of one block (or gang header) from the first copy that verifies; a scrub looks at all of them.
 pub(crate) fn read_copies(core: &Arc<Core>, snapshot: &Arc<Snapshot>, spec: CopySpec, then: ReadThen) {
+    let then: LandedThen = Box::new(move |result| then(result.map(Landed::into_abd)));
+    read_copies_into(core, snapshot, spec, Vec::new(), then);
+}
+
+/// As [`read_copies`], into `target` when the first I/Os bring the whole block and it is right.
+fn read_copies_into(core: &Arc<Core>, snapshot: &Arc<Snapshot>, spec: CopySpec, target: Vec<AbdPart>, then: LandedThen) {
     let reader = CopyReader {
         core: core.clone(),
         snapshot: snapshot.clone(),
@@ -108,6 +145,8 @@ pub(crate) fn read_copies(core: &Arc<Core>, snapshot: &Arc<Snapshot>, spec: Copy
         lost: Vec::new(),
         worst: None,
         repairs: Vec::new(),
+        target,
+        place: Place::Nowhere,
     };
     Box::new(reader).next_copy();
 }
@@ -117,7 +156,7 @@ struct CopyReader {
     core: Arc<Core>,
     snapshot: Arc<Snapshot>,
     spec: CopySpec,
-    then: ReadThen,
+    then: LandedThen,
     /// The copy to try next.
     next: usize,
     job: Option<ReadJob>,
@@ -127,6 +166,22 @@ struct CopyReader {
     lost: Vec<Dva>,
     worst: Option<ZioError>,
     repairs: Vec<LeafOp>,
+    /// The caller's memory until something is read into it.
+    target: Vec<AbdPart>,
+    place: Place,
+}
+
+/// What became of the caller's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// Not used.
+    Nowhere,
+    /// The I/Os that are out fill it with the whole block.
+    Stable,
+    /// The same, and others may write to it.
+    Unstable,
+    /// The block is in it, verified.
+    Landed,
 }
 
 impl CopyReader {
@@ -169,8 +224,15 @@ impl CopyReader {
         }
     }
 
-    fn issue(self: Box<Self>, ios: &[LeafIo]) {
-        let ops = read_ops(ios);
+    fn issue(mut self: Box<Self>, ios: &[LeafIo]) {
+        let target = std::mem::take(&mut self.target);
+        let is_whole = !target.is_empty() && covers(ios, target.iter().map(AbdPart::len).sum());
+        self.place = match is_whole {
+            false => Place::Nowhere,
+            true if target.iter().any(AbdPart::is_unstable) => Place::Unstable,
+            true => Place::Stable,
+        };
+        let ops = if is_whole { target_ops(ios, target) } else { read_ops(ios) };
         let (core, snapshot, options) = (self.core.clone(), self.snapshot.clone(), self.spec.options());
         batch::issue(&core, &snapshot, options, ops, move |results| self.leaves_done(results));
     }
@@ -179,7 +241,22 @@ impl CopyReader {
         self.device_error |= results.iter().any(|result| matches!(result, Err(error) if *error != DeviceError::Gone));
         let Some(mut job) = self.job.take() else { return self.finish() };
         let spec = self.spec;
-        let step = job.complete(results.into_iter().map(Result::ok).collect(), &mut |data| spec.is_right(data));
+        let mut wrong = false;
+        let mut is_right = |data: &Abd| {
+            let right = spec.is_right(data);
+            wrong |= !right;
+            right
+        };
+        let step = job.complete(results.into_iter().map(Result::ok).collect(), &mut is_right);
+        if wrong && self.place == Place::Unstable {
+            // The device or the user: nobody knows, and nothing may be healed from it. Again, where no user comes.
+            direct::note_changed(&self.core, &self.snapshot, &spec.bp, &spec.bookmark, Check::Read);
+            let CopyReader { core, snapshot, then, .. } = *self;
+            return read_copies_into(&core, &snapshot, spec, Vec::new(), then);
+        }
+        if self.place != Place::Nowhere && matches!(step, ReadStep::Done(_)) {
+            self.place = Place::Landed;
+        }
         self.job = Some(job);
         self.step(step);
     }
@@ -241,6 +318,7 @@ impl CopyReader {
         self.plan_lost_copies(&data);
         let length = self.spec.length();
         let data = if data.len() == length { data } else { data.slice(0..length) };
+        let data = if self.place == Place::Landed { Landed::InPlace(data) } else { Landed::Elsewhere(data) };
         if self.repairs.is_empty() || !self.snapshot.view.facts.writeable {
             return (self.then)(Ok(data));
         }
@@ -298,6 +376,40 @@ fn read_ops(ios: &[LeafIo]) -> Vec<LeafOp> {
             }
         }
         rest = &rest[run..];
+    }
+    ops
+}
+
+/// True when the I/Os bring exactly the first `length` bytes of the block, in order.
+fn covers(ios: &[LeafIo], length: usize) -> bool {
+    let range = |io: Option<&LeafIo>| io.and_then(|io| if let Part::Data(range) = &io.part { Some(range.clone()) } else { None });
+    let (first, last) = (range(ios.first()), range(ios.last()));
+    adjacent(ios) == ios.len() && first.is_some_and(|range| range.start == 0) && last.is_some_and(|range| range.end == length)
+}
+
+/// Leaf reads into consecutive pieces of `target`, which they cover.
+fn target_ops(ios: &[LeafIo], target: Vec<AbdPart>) -> Vec<LeafOp> {
+    let mut rest = target.into_iter();
+    let mut current = rest.next();
+    let mut ops = Vec::with_capacity(ios.len());
+    for io in ios {
+        let mut parts = Vec::with_capacity(1);
+        let mut wanted = io.length;
+        while let Some(part) = current.take() {
+            if part.len() > wanted {
+                let (head, tail) = part.split_at(wanted);
+                parts.push(head);
+                current = Some(tail);
+                break;
+            }
+            wanted -= part.len();
+            parts.push(part);
+            current = rest.next();
+            if wanted == 0 {
+                break;
+            }
+        }
+        ops.push(LeafOp { leaf: io.leaf, offset: io.offset, op: DeviceOp::Read(parts) });
     }
     ops
 }

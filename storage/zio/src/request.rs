@@ -36,6 +36,27 @@ pub struct ReadFlags {
 /// Receives the bytes of a block, or why there are none. Runs once, on any thread, and must not wait.
 pub type ReadThen = Box<dyn FnOnce(Result<Abd, ZioError>) + Send>;
 
+/// Where the bytes of [`crate::Zio::read_into`] ended up.
+#[derive(Clone, Debug)]
+pub enum Landed {
+    /// In the caller's memory, as a buffer over it.
+    InPlace(Abd),
+    /// In a buffer of their own; the caller's memory holds anything.
+    Elsewhere(Abd),
+}
+
+impl Landed {
+    /// The block's logical bytes, wherever they are.
+    pub fn into_abd(self) -> Abd {
+        match self {
+            Landed::InPlace(data) | Landed::Elsewhere(data) => data,
+        }
+    }
+}
+
+/// Receives a block that was read into the caller's memory, or near it. Runs once, on any thread, and must not wait.
+pub type LandedThen = Box<dyn FnOnce(Result<Landed, ZioError>) + Send>;
+
 /// Receives the block pointer of what was written. Runs once, on any thread, and must not wait.
 pub type WriteThen = Box<dyn FnOnce(Result<BlockPtr, ZioError>) + Send>;
 
@@ -93,6 +114,9 @@ pub struct WriteRequest {
     pub pass: u32,
     /// Urgency.
     pub priority: Priority,
+    /// Return the error when the pool cannot take the block, instead of holding the write until devices come back
+    /// (OpenZFS: `ZIO_FLAG_CANFAIL`): somebody waits for it who can be told.
+    pub can_fail: bool,
 }
 
 impl WriteRequest {
@@ -112,6 +136,7 @@ impl WriteRequest {
             previous: BlockPtr::HOLE,
             pass: 1,
             priority: Priority::AsyncWrite,
+            can_fail: false,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What makes bytes right: checksums in block pointers and inside blocks, and whether a pointer makes sense at all.
 
-use crate::ErrorKind;
+use crate::{ErrorKind, direct};
 use abd::Abd;
 use kernels::checksum::{Verifier, is_supported, verify_embedded};
 use kernels::{ByteOrder, checksum};
@@ -46,6 +46,8 @@ pub(crate) fn block_is_right(bp: &BlockPtr, data: &Abd) -> bool {
     let order = ByteOrder::from_little(bp.is_little_endian());
     let sum = match data.as_contiguous() {
         Some(bytes) => checksum(kind, &[bytes], order),
+        None if data.is_unstable() && kind == Checksum::FLETCHER_4 => Ok(direct::fletcher4_of(data, order)),
+        None if data.is_unstable() => return block_is_right(bp, &data.to_stable()),
         None => checksum(kind, &data.chunks().collect::<Vec<_>>(), order),
     };
     let Ok(sum) = sum else { return false };
@@ -73,11 +75,17 @@ pub(crate) fn decompress(bp: &BlockPtr, data: &Abd) -> Result<Abd, ErrorKind> {
     if bp.compression() == Compression::OFF {
         return if data.len() == bp.lsize() { Ok(data.clone()) } else { Err(ErrorKind::Corrupt) };
     }
+    let mut target = abd::AbdPart::scratch(bp.lsize());
+    decompress_to(bp, data, &mut target)?;
+    Ok(target.freeze())
+}
+
+/// As [`decompress`], of a compressed block into `target`, which is as long as the logical block.
+pub(crate) fn decompress_to(bp: &BlockPtr, data: &Abd, target: &mut [u8]) -> Result<(), ErrorKind> {
     let source = data.to_contiguous();
     let source = source.as_contiguous().ok_or(ErrorKind::Corrupt)?;
-    let mut target = abd::AbdPart::scratch(bp.lsize());
-    match kernels::decompress(bp.compression(), source, &mut target) {
-        Ok(()) => Ok(target.freeze()),
+    match kernels::decompress(bp.compression(), source, target) {
+        Ok(()) => Ok(()),
         Err(kernels::DecompressError::Unsupported(_)) => Err(ErrorKind::Unsupported),
         Err(_) => Err(ErrorKind::Corrupt),
     }

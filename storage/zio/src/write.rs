@@ -8,6 +8,7 @@
 //!                                                                       held until resume ◄───────┘
 //! ```
 
+use crate::direct::{self, Check};
 use crate::engine::{Core, Snapshot};
 use crate::store::{Store, plan, write_all};
 use crate::suspend::{Held, may_recover};
@@ -39,6 +40,11 @@ pub(crate) fn write(core: &Arc<Core>, request: WriteRequest, then: WriteThen) {
     core.exec.spawn(TaskClass::Write, Box::new(move || run(&owner, request, then, false)));
 }
 
+/// A logical write whose first steps happen here.
+pub(crate) fn write_here(core: &Arc<Core>, request: WriteRequest, then: WriteThen) {
+    run(core, request, then, false);
+}
+
 fn refuse(snapshot: &Snapshot, request: &WriteRequest) -> Result<(), ErrorKind> {
     let length = request.data.len();
     if !snapshot.view.facts.writeable {
@@ -54,8 +60,11 @@ fn refuse(snapshot: &Snapshot, request: &WriteRequest) -> Result<(), ErrorKind> 
     Ok(())
 }
 
-fn run(core: &Arc<Core>, request: WriteRequest, then: WriteThen, again: bool) {
+fn run(core: &Arc<Core>, mut request: WriteRequest, then: WriteThen, again: bool) {
     let snapshot = core.snapshot();
+    if request.data.is_unstable() && !direct::can_stay_unstable(&request) {
+        request.data = request.data.to_stable();
+    }
     let prepared = refuse(&snapshot, &request).and_then(|()| prepare(&snapshot, &request));
     match prepared {
         Err(kind) => fail(core, &request, then, kind),
@@ -98,8 +107,8 @@ pub(crate) struct Job {
 
 impl Job {
     /// New space.
-    fn allocate(self) {
-        match place(&self) {
+    fn allocate(mut self) {
+        match place(&mut self) {
             Ok(placement) => self.store(placement),
             Err(kind) => fail(&self.core, &self.request, self.then, kind),
         }
@@ -140,8 +149,12 @@ impl Job {
     }
 
     /// Writes what `placement` lists and delivers the pointer.
-    pub(crate) fn store(self, placement: Placement) {
-        let Placement { dvas, stores, allocated } = placement;
+    pub(crate) fn store(mut self, placement: Placement) {
+        let Placement { dvas, mut stores, allocated } = placement;
+        if self.data.is_unstable() && self.needs_stable(&dvas) {
+            self.make_stable();
+            stores.iter_mut().for_each(|store| store.data = self.data.clone());
+        }
         let fletcher = self.request.checksum == Checksum::FLETCHER_4 && stores.len() == 1;
         let (planned, sum) = plan(&self.snapshot, &stores, fletcher);
         let Ok(sum) = sum.map_or_else(|| sum_of(self.request.checksum, &self.data), Ok) else {
@@ -149,10 +162,41 @@ impl Job {
         };
         let bp = self.pointer(&dvas, sum);
         let (core, snapshot, txg) = (self.core.clone(), self.snapshot.clone(), self.request.txg);
+        let verify = self.data.is_unstable() && core.direct.verifies_writes();
         write_all(&core, &snapshot, txg, planned, move |result| match result {
+            Ok(()) if verify && sum_of(self.request.checksum, &self.data) != Ok(sum) => self.changed(&allocated, &bp),
             Ok(()) => (self.then)(Ok(bp)),
             Err(kind) => self.lost(&allocated, kind),
         });
+    }
+
+    /// True when a block that others may change cannot be written from where it is: sectors have to be filled up.
+    fn needs_stable(&self, dvas: &[Dva; 3]) -> bool {
+        let tree = &self.snapshot.view.tree;
+        let fills = |dva: &Dva| tree.top(dva.vdev).is_none_or(|top| top.padded_psize(self.data.len()) != self.data.len());
+        dvas.iter().filter(|dva| !dva.is_empty()).any(fills)
+    }
+
+    /// Goes on with a copy that nobody else changes. Before anything of the placement was planned.
+    fn make_stable(&mut self) {
+        if self.data.is_unstable() {
+            self.data = self.data.to_stable();
+            self.request.data = self.data.clone();
+        }
+    }
+
+    /// The user changed his buffer during the write: what is on the devices may be anything. Once more, from a copy.
+    fn changed(self, allocated: &[Dva], bp: &BlockPtr) {
+        direct::note_changed(&self.core, &self.snapshot, bp, &self.request.bookmark, Check::Write);
+        for dva in allocated {
+            self.snapshot.view.allocator.unalloc(self.request.txg, dva);
+        }
+        let Job { core, mut request, then, .. } = self;
+        if core.direct.is_strict() {
+            return fail(&core, &request, then, ErrorKind::Io);
+        }
+        request.data = request.data.to_stable();
+        run(&core, request, then, false);
     }
 
     /// No copy of something reached a device: give the space back, try once more elsewhere, then wait for better times.
@@ -164,7 +208,7 @@ impl Job {
         if !again {
             return run(&core, request, then, true);
         }
-        if may_recover(kind) || kind == ErrorKind::Io {
+        if !request.can_fail && (may_recover(kind) || kind == ErrorKind::Io) {
             if let Some(held) = core.hold(&snapshot, Held::Write(Box::new(request), then)) {
                 core.stats.write_failures.bump();
                 held.fail(kind);
@@ -179,6 +223,8 @@ impl Job {
 pub(crate) fn sum_of(kind: Checksum, data: &Abd) -> Result<[u64; 4], ErrorKind> {
     let sum = match data.as_contiguous() {
         Some(bytes) => checksum(kind, &[bytes], ByteOrder::Little),
+        None if data.is_unstable() && kind == Checksum::FLETCHER_4 => Ok(direct::fletcher4_of(data, ByteOrder::Little)),
+        None if data.is_unstable() => return sum_of(kind, &data.to_stable()),
         None => checksum(kind, &data.chunks().collect::<Vec<_>>(), ByteOrder::Little),
     };
     sum.map_err(|_| ErrorKind::Unsupported)
@@ -192,7 +238,7 @@ pub(crate) fn hint(bookmark: &Bookmark) -> u64 {
 }
 
 /// Finds room for the block: in one piece, or as a gang.
-fn place(job: &Job) -> Result<Placement, ErrorKind> {
+fn place(job: &mut Job) -> Result<Placement, ErrorKind> {
     let request = &job.request;
     let psize = job.data.len() as u64;
     let wanted = AllocRequest { psize, copies: request.copies, txg: request.txg, hint: hint(&request.bookmark) };
@@ -202,6 +248,8 @@ fn place(job: &Job) -> Result<Placement, ErrorKind> {
             Ok(Placement { dvas, stores: vec![Store { data: job.data.clone(), dvas }], allocated })
         }
         Err(_) => {
+            // Members have sums of their own: all must be of the same bytes.
+            job.make_stable();
             let placement = gang::place(job)?;
             job.core.stats.gang_writes.bump();
             Ok(placement)

@@ -3,17 +3,20 @@
 //! Locking: `state` is the dnode's only lock that matters; it is held for lookups and small changes, never across I/O or
 //! a copy of block data. Blocks of the open txg carry their own lock ([`crate::state::DirtyBlock`]).
 
+mod direct;
+mod direct_read;
 mod indirect;
 mod prefetch;
 mod read;
 mod walk;
 mod write;
 
+pub(crate) use direct_read::Flights;
 pub(crate) use indirect::decode_pointer;
 pub(crate) use walk::Wanted;
 
 use crate::context::Context;
-use crate::state::{Core, SpillChange, State, Tree, TxgDirty};
+use crate::state::{Core, Dropped, SpillChange, State, Tree, TxgDirty};
 use crate::{DmuError, Tx};
 use abd::Abd;
 use exec::{Mutex, MutexGuard, RwLock};
@@ -276,15 +279,26 @@ impl Dnode {
 
     /// Marks it freed: every block goes when the txg is synced.
     pub(crate) fn free(&self, tx: &Tx) -> Result<(), DmuError> {
-        let context = &self.context;
+        let mut dropped = Dropped::default();
         self.change(tx, |state| {
             state.core.freed = true;
             let entry = state.newest()?;
-            let charged = entry.blocks.values().filter(|block| block.charged).map(|block| block.len() as u64).sum();
-            entry.blocks = Arc::default();
-            context.release(tx.txg(), charged);
+            std::mem::take(&mut entry.blocks).values().for_each(|record| dropped.push(Some(record.clone())));
             Ok(())
-        })
+        })?;
+        self.give_back(&dropped, tx.txg());
+        Ok(())
+    }
+
+    /// Gives back what records held that a change of this txg took out.
+    pub(crate) fn give_back(&self, dropped: &Dropped, txg: Txg) {
+        let charged = dropped.charged_bytes();
+        if charged > 0 {
+            self.context.release(txg, charged);
+        }
+        for bp in dropped.blocks() {
+            self.context.env.io.free(txg, bp);
+        }
     }
 
     /// After a failed read: `Ok` when the tree was replaced meanwhile, so that looking again may help.

@@ -99,8 +99,13 @@ impl Dnode {
     pub(super) fn prefetch_blocks(&self, blocks: std::ops::Range<u64>) {
         let io = &self.context.env.io;
         for block in blocks {
-            let Found::Clean(tree) = self.state.read().find(block) else { continue };
-            let Some(bp) = self.pointer_now(&tree, 0, block) else { return };
+            let found = self.state.read().find(block);
+            let bp = match found {
+                Found::Clean(tree) => self.pointer_now(&tree, 0, block),
+                Found::Written(written) => Some(written.bp),
+                Found::Dirty(..) | Found::Freed => continue,
+            };
+            let Some(bp) = bp else { return };
             if !bp.is_hole() && !bp.is_embedded() {
                 io.prefetch(&bp, &self.context.bookmark(self.object, 0, block));
             }

@@ -9,7 +9,7 @@
 
 use super::Dnode;
 use crate::DmuError;
-use crate::state::{DirtyBlock, Found};
+use crate::state::{DirtyBlock, Found, Written};
 use abd::Abd;
 use ondisk::BlockId;
 use std::sync::Arc;
@@ -118,6 +118,13 @@ impl Dnode {
                 }
                 match state.find(block) {
                     Found::Dirty(_, found) => return Ok(Fetched::Dirty(found)),
+                    Found::Written(found) => {
+                        drop(state);
+                        match self.fetch_written(block, &found)? {
+                            Some(fetched) => return Ok(fetched),
+                            None => continue,
+                        }
+                    }
                     Found::Freed => return Ok(Fetched::Zeros),
                     Found::Clean(_) if block > state.core.max_block => return Ok(Fetched::Zeros),
                     Found::Clean(tree) => tree,
@@ -142,6 +149,23 @@ impl Dnode {
                 Err(error) => self.retry_if_stale(&tree, &mut tries, error)?,
             }
         }
+    }
+
+    /// The bytes of a block that a direct write put on disk; None when it was replaced meanwhile and its space perhaps, too.
+    fn fetch_written(&self, block: u64, written: &Arc<Written>) -> Result<Option<Fetched>, DmuError> {
+        if written.bp.is_hole() {
+            return Ok(Some(Fetched::Zeros));
+        }
+        match self.context.env.io.read(&written.bp, &self.context.bookmark(self.object, 0, block)) {
+            Ok(data) => Ok(Some(Fetched::Clean(data))),
+            Err(error) if self.still_has(block, written) => Err(error.into()),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// True when the record is still the newest of its block.
+    pub(super) fn still_has(&self, block: u64, written: &Arc<Written>) -> bool {
+        matches!(self.state.read().find(block), Found::Written(now) if Arc::ptr_eq(&now, written))
     }
 
     pub(super) fn block_size(&self) -> Result<usize, DmuError> {

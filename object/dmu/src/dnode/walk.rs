@@ -28,7 +28,8 @@ impl Dnode {
             let found = self.state.read().find(block);
             match found {
                 Found::Freed => break,
-                Found::Dirty(..) => block += 1,
+                Found::Written(written) if written.bp.is_hole() => break,
+                Found::Dirty(..) | Found::Written(..) => block += 1,
                 Found::Clean(_) => {
                     let hole = self.search(0, block, Wanted::Hole)?.unwrap_or(u64::MAX);
                     if hole == block {

@@ -5,7 +5,7 @@
 
 use super::Dnode;
 use super::read::{Fetched, segments};
-use crate::state::{DirtyBlock, Found, State};
+use crate::state::{DirtyBlock, Dropped, Found, Record, State};
 use crate::{DmuError, Tx};
 use abd::Abd;
 use ondisk::{BLOCK_BYTES_MAX, BlockId, SECTOR_BYTES};
@@ -18,6 +18,7 @@ const PREFETCH_INDIRECTS: u64 = 64;
 fn is_same(before: &Found, now: &Found) -> bool {
     match (before, now) {
         (Found::Dirty(_, before), Found::Dirty(_, now)) => Arc::ptr_eq(before, now),
+        (Found::Written(before), Found::Written(now)) => Arc::ptr_eq(before, now),
         (Found::Freed, Found::Freed) | (Found::Clean(_), Found::Clean(_)) => true,
         _ => false,
     }
@@ -27,6 +28,7 @@ impl Dnode {
     /// Writes `data` at `offset`. [`DmuError::Invalid`] beyond the one block of an object whose block size is no power of two.
     pub fn write(&self, offset: u64, data: &[u8], tx: &Tx) -> Result<(), DmuError> {
         let block_size = self.check_write(offset, data.len())?;
+        self.count_buffered(offset, data.len(), block_size);
         let mut rest = data;
         for segment in segments(offset, data.len(), block_size) {
             let (part, after) = rest.split_at(segment.length);
@@ -43,20 +45,20 @@ impl Dnode {
     /// Writes `data` at `offset`; whole blocks keep sharing the buffer and are not copied.
     pub fn write_abd(&self, offset: u64, data: Abd, tx: &Tx) -> Result<(), DmuError> {
         let block_size = self.check_write(offset, data.len())?;
+        self.count_buffered(offset, data.len(), block_size);
         let mut done = 0;
         for segment in segments(offset, data.len(), block_size) {
             let part = data.slice(done..done + segment.length);
             done += segment.length;
             if part.len() == block_size {
-                self.put_block(segment.block, part, tx)?;
+                self.put_block(segment.block, part.to_stable(), tx)?;
                 continue;
             }
             let block = self.dirty_block(segment.block, tx)?;
-            let mut within = segment.within;
-            for chunk in part.chunks() {
-                block.write(within, chunk);
-                within += chunk.len();
-            }
+            part.fold(segment.within, |within, bytes| {
+                block.write(within, bytes);
+                Some(within + bytes.len())
+            });
         }
         Ok(())
     }
@@ -100,11 +102,11 @@ impl Dnode {
     /// Reads a block unless it is dirty or a hole.
     fn warm(&self, block: u64) -> Result<(), DmuError> {
         let found = self.state.read().find(block);
-        if matches!(found, Found::Clean(_)) { self.fetch(block).map(drop) } else { Ok(()) }
+        if matches!(found, Found::Clean(_) | Found::Written(..)) { self.fetch(block).map(drop) } else { Ok(()) }
     }
 
     /// Reads the level-1 blocks above the clean blocks of a range.
-    fn warm_indirects(&self, first: u64, last: u64) -> Result<(), DmuError> {
+    pub(super) fn warm_indirects(&self, first: u64, last: u64) -> Result<(), DmuError> {
         let mut tries = 0;
         'again: loop {
             let tree = self.state.read().tree.clone();
@@ -136,6 +138,16 @@ impl Dnode {
         Ok(self.dirty_block(block.0, tx)?.modify(change))
     }
 
+    /// OpenZFS counts a buffered write when it takes hold of the blocks (`dmu_buf_hold_array_by_dnode`).
+    fn count_buffered(&self, offset: u64, length: usize, block_size: usize) {
+        if let Some(stats) = self.context.env.io.iostats()
+            && length > 0
+        {
+            let blocks = (offset + length as u64 - 1) / block_size as u64 - offset / block_size as u64 + 1;
+            stats.arc_write.add(blocks, length as u64);
+        }
+    }
+
     fn check_write(&self, offset: u64, length: usize) -> Result<usize, DmuError> {
         let block_size = self.block_size()?;
         let end = offset.checked_add(length as u64).ok_or(DmuError::Invalid)?;
@@ -151,20 +163,21 @@ impl Dnode {
         if self.state.read().newest_in(tx.txg()).is_none_or(|entry| !entry.blocks.contains_key(&block)) {
             self.warm_indirects(block, block)?;
         }
+        let mut dropped = Dropped::default();
         self.change(tx, |state| {
             if data.len() != state.core.block_size {
                 return Err(DmuError::Invalid);
             }
-            let known = state.newest()?.blocks.get(&block).cloned();
-            match known {
-                Some(known) => known.replace(data),
-                None => {
-                    let charged = self.context.charge(tx, data.len() as u64);
-                    state.insert(block, Arc::new(DirtyBlock::new(data, charged)))?;
-                }
+            if let Some(Record::Data(known)) = state.newest()?.blocks.get(&block) {
+                known.replace(data);
+            } else {
+                let charged = self.context.charge(tx, data.len() as u64);
+                dropped.push(state.insert(block, Record::Data(Arc::new(DirtyBlock::new(data, charged))))?);
             }
             Ok(())
-        })
+        })?;
+        self.give_back(&dropped, tx.txg());
+        Ok(())
     }
 
     /// The block's record in the transaction's txg, made from the newest bytes when there is none.
@@ -184,7 +197,7 @@ impl Dnode {
                     self.warm_indirects(block, block)?;
                     None
                 }
-                Found::Clean(_) => match self.fetch(block)? {
+                Found::Clean(_) | Found::Written(..) => match self.fetch(block)? {
                     Fetched::Zeros => None,
                     Fetched::Clean(data) => Some(data),
                     Fetched::Dirty(_) => continue,
@@ -193,6 +206,7 @@ impl Dnode {
             if base.as_ref().is_some_and(|base| base.len() != block_size) {
                 return Err(DmuError::Corrupt);
             }
+            let mut dropped = Dropped::default();
             let made = self.change(tx, |state| {
                 if state.core.block_size != block_size || !is_same(&found, &state.find(block)) {
                     return Ok(None);
@@ -202,9 +216,10 @@ impl Dnode {
                     Some(base) => DirtyBlock::new(base, charged),
                     None => DirtyBlock::blank(block_size, charged),
                 });
-                state.insert(block, made.clone())?;
+                dropped.push(state.insert(block, Record::Data(made.clone()))?);
                 Ok(Some(made))
             })?;
+            self.give_back(&dropped, tx.txg());
             if let Some(made) = made {
                 return Ok(made);
             }
@@ -257,23 +272,20 @@ impl Dnode {
 
     /// Frees the blocks `first .. last`; `last` = `u64::MAX` lowers the largest block.
     fn free_blocks(&self, first: u64, last: u64, tx: &Tx) -> Result<(), DmuError> {
+        let mut dropped = Dropped::default();
         self.change(tx, |state| {
             if last > state.core.max_block {
                 state.core.max_block = first.saturating_sub(1);
             }
             let entry = state.newest()?;
-            let dropped: Vec<u64> = entry.blocks.range(first..last).map(|(&block, _)| block).collect();
+            let gone: Vec<u64> = entry.blocks.range(first..last).map(|(&block, _)| block).collect();
             let blocks = Arc::make_mut(&mut entry.blocks);
-            for block in dropped {
-                if let Some(block) = blocks.remove(&block)
-                    && block.charged
-                {
-                    self.context.release(tx.txg(), block.len() as u64);
-                }
-            }
+            gone.into_iter().for_each(|block| dropped.push(blocks.remove(&block)));
             entry.freed.get_or_insert_default().cover(first..last);
             Ok(())
-        })
+        })?;
+        self.give_back(&dropped, tx.txg());
+        Ok(())
     }
 
     /// Changes the block size of an object that has at most one block, keeping its data (OpenZFS: `dnode_set_blksz`).
@@ -309,21 +321,19 @@ impl Dnode {
                 out[keep..].fill(0);
                 new
             });
+            let mut dropped = Dropped::default();
             let done = self.change(tx, |state| {
                 if state.core.max_block != 0 || state.core.block_size != old_size || !is_same(&found, &state.find(0)) {
                     return Ok(false);
                 }
                 state.core.block_size = bytes;
                 if let Some(resized) = resized {
-                    let known = Arc::make_mut(&mut state.newest()?.blocks).remove(&0);
-                    if known.is_some_and(|known| known.charged) {
-                        self.context.release(tx.txg(), old_size as u64);
-                    }
                     let charged = self.context.charge(tx, bytes as u64);
-                    state.insert(0, Arc::new(DirtyBlock::new(resized, charged)))?;
+                    dropped.push(state.insert(0, Record::Data(Arc::new(DirtyBlock::new(resized, charged))))?);
                 }
                 Ok(true)
             })?;
+            self.give_back(&dropped, tx.txg());
             if done {
                 return Ok(());
             }
@@ -332,9 +342,9 @@ impl Dnode {
 }
 
 impl State {
-    fn insert(&mut self, block: u64, record: Arc<DirtyBlock>) -> Result<(), DmuError> {
+    /// Puts a record into the newest entry; gives back the one that it replaces.
+    pub(super) fn insert(&mut self, block: u64, record: Record) -> Result<Option<Record>, DmuError> {
         self.core.max_block = self.core.max_block.max(block);
-        Arc::make_mut(&mut self.newest()?.blocks).insert(block, record);
-        Ok(())
+        Ok(Arc::make_mut(&mut self.newest()?.blocks).insert(block, record))
     }
 }

@@ -5,7 +5,7 @@ use super::{Shape, dnode_phys, finish_pointer, is_in_place};
 use crate::dnode::SPILL_BLOCK;
 use crate::objset::count_dnodes;
 use crate::props::{BlockKind, ObjsetProps, write_policy};
-use crate::state::{Core, DirtyBlock, SpillChange, Tree};
+use crate::state::{Core, Record, SpillChange, Tree};
 use crate::{BlockError, BlockLedger, BlockWrite, DmuError, Dnode};
 use abd::Abd;
 use ondisk::{BlockPtr, DnodePhys, ObjectType, Txg};
@@ -38,7 +38,7 @@ pub(super) struct NodeSync {
     pub core: Core,
     /// The tree before.
     pub tree: Arc<Tree>,
-    pub blocks: Arc<BTreeMap<u64, Arc<DirtyBlock>>>,
+    pub blocks: Arc<BTreeMap<u64, Record>>,
     pub freed: Option<Box<RangeTree>>,
     spill_change: SpillChange,
     /// New pointers of the level that was finished last.
@@ -51,6 +51,8 @@ pub(super) struct NodeSync {
     new_spill: Option<BlockPtr>,
     pub flags: u8,
     born: Vec<BlockPtr>,
+    /// Blocks of direct writes: on disk before the sync began, and still wanted when it fails.
+    adopted: Vec<BlockPtr>,
     killed: Vec<BlockPtr>,
     used_delta: i64,
     pub error: Option<DmuError>,
@@ -85,6 +87,7 @@ impl NodeSync {
             levels,
             new_ptrs,
             born: Vec::new(),
+            adopted: Vec::new(),
             killed: Vec::new(),
             used_delta: 0,
             error: None,
@@ -124,11 +127,39 @@ impl NodeSync {
         let blocks = self.blocks.clone();
         for (&id, block) in blocks.iter() {
             let old = self.dnode.pointer(&self.tree, 0, id)?;
-            let data = block.data();
+            let data = match block {
+                Record::Data(block) => block.data(),
+                Record::Written(written) => {
+                    self.adopt(id, &old, &written.bp);
+                    continue;
+                }
+            };
             let fill = if self.core.kind == ObjectType::DNODE { count_in(&data) } else { 1 };
             self.write(set, (0, id), old, data, fill);
         }
         Ok(())
+    }
+
+    /// A direct write put the block where it is: only its pointer moves.
+    fn adopt(&mut self, id: u64, old: &BlockPtr, written: &BlockPtr) {
+        let shape = Shape {
+            txg: self.txg,
+            lsize: self.core.block_size,
+            object_type: self.core.kind,
+            level: 0,
+            fill: 1,
+            hole_birth: self.props.hole_birth,
+        };
+        let new = finish_pointer(*written, old, &shape);
+        let io = &self.dnode.context.env.io;
+        self.used_delta += io.dsize(&new) as i64 - io.dsize(old) as i64;
+        if !old.is_hole() {
+            self.killed.push(*old);
+        }
+        if !new.is_hole() {
+            self.adopted.push(new);
+        }
+        self.edits.insert(id, new);
     }
 
     fn start_spill(&mut self, set: &mut WriteSet) {
@@ -338,14 +369,13 @@ impl NodeSync {
             at.map(|at| state.dirty.remove(at))
         };
         // Only now is the memory of the dirty blocks given up (it may live on in the cache, which has a budget of its own).
-        let charged = entry.iter().flat_map(|entry| entry.blocks.values()).filter(|block| block.charged);
-        let bytes = charged.map(|block| block.len() as u64).sum();
+        let bytes = entry.iter().flat_map(|entry| entry.blocks.values()).map(Record::charged_bytes).sum();
         drop((entry, self.blocks));
         self.dnode.context.release(self.txg, bytes);
         for bp in &self.killed {
             ledger.kill(self.txg, bp);
         }
-        for bp in &self.born {
+        for bp in self.adopted.iter().chain(&self.born) {
             ledger.born(self.txg, bp);
         }
         Committed { dnode: self.dnode, before: self.tree, after }

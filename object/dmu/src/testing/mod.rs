@@ -1,10 +1,13 @@
 //! An in-memory block store that checks its user: every block born once, freed at most once, none leaked, nothing
 //! referenced before it was written. For the tests of this crate and of those above it.
 
-use crate::{BlockError, BlockIo, BlockLedger, BlockWrite, DmuError, Objset, ObjsetEnv, ObjsetProps, SyncError, TxgConfig};
+use crate::{
+    BlockError, BlockIo, BlockLedger, BlockWrite, DmuError, Landed, LandedDone, Objset, ObjsetEnv, ObjsetProps, SyncError, TxgConfig,
+};
 use crate::{TxgManager, TxgSync, WriteDone};
-use abd::Abd;
+use abd::{Abd, AbdPart};
 use exec::{Exec, Inline, Mutex, Pool, TaskClass};
+use kstat::IoStats;
 use ondisk::{
     BlockPtr, Bookmark, Checksum, Compression, DNODE_SLOT_BYTES, DnodePhys, Dva, ObjectType, ObjsetId, ObjsetPhys, ObjsetType, Txg, VdevId,
 };
@@ -45,6 +48,8 @@ pub struct MemBlockIo {
     operations: AtomicU64,
     fail_at: AtomicU64,
     fail_for_good: AtomicBool,
+    /// What its users counted.
+    pub iostats: IoStats,
 }
 
 impl std::fmt::Debug for MemBlockIo {
@@ -97,6 +102,7 @@ impl MemBlockIo {
             operations: AtomicU64::new(0),
             fail_at: AtomicU64::new(u64::MAX),
             fail_for_good: AtomicBool::new(false),
+            iostats: IoStats::default(),
         })
     }
 
@@ -179,6 +185,23 @@ impl MemBlockIo {
         if sum(&data) != bp.checksum() { Err(BlockError::Checksum) } else { Ok(data) }
     }
 
+    /// As a device would: in place when the target is as long as the block.
+    fn fetch_into(&self, bp: &BlockPtr, mut target: Vec<AbdPart>) -> Result<Landed, BlockError> {
+        if self.counts_as_failure() {
+            return Err(BlockError::Io);
+        }
+        let data = self.fetch(bp)?;
+        if target.is_empty() || target.iter().map(AbdPart::len).sum::<usize>() != data.len() {
+            return Ok(Landed::Elsewhere(data));
+        }
+        let mut at = 0;
+        for part in &mut target {
+            part.copy_from_abd(&data.slice(at..at + part.len()));
+            at += part.len();
+        }
+        Ok(Landed::InPlace(Abd::join(target)))
+    }
+
     fn place(&self, write: &BlockWrite) -> BlockPtr {
         let is_zero = write.data.chunks().all(|chunk| chunk.iter().all(|&byte| byte == 0));
         if is_zero && write.compression != Compression::OFF {
@@ -239,13 +262,26 @@ impl BlockIo for Arc<MemBlockIo> {
         let store = self.store.lock();
         store.blocks.get(&bp.dva(0).offset).filter(|block| block.bp == *bp).map(|block| block.data.clone())
     }
-    fn free(&self, _txg: Txg, bp: &BlockPtr) {
+    fn write_direct(&self, write: BlockWrite, done: WriteDone) {
+        let data = Abd::from_slice(&write.data.to_vec());
+        self.write(BlockWrite { data, ..write }, done);
+    }
+    fn read_direct(&self, bp: &BlockPtr, _bookmark: &Bookmark, target: Vec<AbdPart>, done: LandedDone) {
+        let (store, bp) = (self.clone(), *bp);
+        let job = move || done(store.fetch_into(&bp, target));
+        self.exec.spawn(TaskClass::Read, Box::new(job));
+    }
+    fn free(&self, txg: Txg, bp: &BlockPtr) {
         let mut store = self.store.lock();
-        match store.blocks.remove(&bp.dva(0).offset) {
+        match store.blocks.get_mut(&bp.dva(0).offset) {
             None => store.violations.push("free of a block that is not live"),
+            Some(block) if block.killed.is_some() => store.violations.push("free of a block for the second time"),
             Some(block) if block.born => store.violations.push("free of a block that is referenced"),
-            Some(_) => {}
+            Some(block) => block.killed = Some(txg),
         }
+    }
+    fn iostats(&self) -> Option<&IoStats> {
+        Some(&self.iostats)
     }
     fn dsize(&self, bp: &BlockPtr) -> u64 {
         bp.asize()

@@ -113,7 +113,17 @@ impl Program {
         let reach = if size.is_power_of_two() { size * BLOCKS } else { size };
         let offset = random.below(reach);
         let length = (1 + random.below(size * 4)).min(reach - offset);
-        match random.below(9) {
+        match random.below(12) {
+            9..=11 => {
+                let offset = offset / size * size;
+                let length = (length.next_multiple_of(size)).min(reach - offset);
+                let bytes = random.bytes(length as usize);
+                match dnode.write_direct(offset, &bytes, &tx) {
+                    Ok(()) => model.write(offset as usize, &bytes),
+                    Err(crate::DmuError::NotSupported) => assert!(dnode.info().expect("info").kind.is_metadata()),
+                    Err(error) => panic!("write_direct failed: {error}"),
+                }
+            }
             0..=2 => {
                 let bytes = random.bytes(length as usize);
                 dnode.write(offset, &bytes, &tx).expect("write");
@@ -220,6 +230,10 @@ impl Program {
         assert!(first.is_none(), "object {object}: {length} bytes at {offset} differ from {first:?} on: {:?}", dnode.info());
         let abd = dnode.read_abd(offset, length).expect("read_abd");
         assert_eq!(abd.to_vec(), out);
+        let mut direct = vec![0x55; length];
+        dnode.read_direct_into(offset, &mut direct).expect("read_direct_into");
+        assert_eq!(direct, out, "object {object}: direct and cached reads agree");
+        assert_eq!(dnode.read_direct(offset, length).expect("read_direct").to_vec(), out);
         self.digest = out.iter().fold(self.digest, |sum, &byte| sum.wrapping_mul(31).wrapping_add(u64::from(byte)));
         self.check_holes(dnode, offset, object);
     }

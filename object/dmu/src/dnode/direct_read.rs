@@ -1,0 +1,451 @@
+//! Direct reads: from the devices to the caller's memory, past the cache (OpenZFS: `dmu_read_abd`).
+//!
+//! Each block is looked up like any other read: the newest record wins. Bytes in memory (dirty, or in the cache) are copied
+//! from there; a block that a direct write of an unsynced txg put on disk is read by its own pointer; holes cost nothing.
+//! What is left comes from the devices, into the caller's memory without a copy where that is possible, and is not kept.
+//!
+//! A part of a block needs the whole of it, for the checksum: the rest goes to scratch memory. Several who want parts of one
+//! block at the same time share one device read ([`Flights`]).
+
+use super::Dnode;
+use super::read::{Segment, segments};
+use crate::state::{DirtyBlock, Found, Tree, Written};
+use crate::{BlockError, DmuError, Landed};
+use abd::{Abd, AbdPart, SharedPages, with_lent_mut};
+use exec::{Mutex, TaskClass, completion};
+use ondisk::{BlockPtr, Txg, VdevId};
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// How often a block is looked up again because it moved.
+const TRIES_MAX: u32 = 8;
+const SHARDS: usize = 16;
+
+/// A part of the request that is there.
+#[derive(Debug)]
+enum Piece {
+    /// In the caller's memory, or in a buffer made for it when he gave none.
+    There(Abd),
+    /// In a buffer of its own although the caller gave memory.
+    Elsewhere(Abd),
+    /// So many bytes in the caller's memory, which is his again.
+    Kept(usize),
+}
+
+type Pieces = Vec<Result<Piece, DmuError>>;
+type PiecesThen = Box<dyn FnOnce(Pieces) + Send>;
+
+/// Where a block's newest bytes are.
+enum Source {
+    Zeros,
+    Dirty(Arc<DirtyBlock>),
+    Cached(Abd),
+    Device(Device),
+}
+
+/// A block on the devices, and what it was found by.
+struct Device {
+    bp: BlockPtr,
+    found: FoundBy,
+}
+
+enum FoundBy {
+    Tree(Arc<Tree>),
+    Record(Arc<Written>),
+}
+
+/// A block's first address and its birth.
+type Place = (VdevId, u64, Txg);
+
+/// Somebody who wants a part of a block that is being read.
+struct Waiter {
+    gather: Arc<Gather>,
+    want: Want,
+    device: Device,
+}
+
+/// Device reads under way of which several want a part.
+#[derive(Default)]
+pub(crate) struct Flights([Mutex<HashMap<Place, Vec<Waiter>>>; SHARDS]);
+
+impl Flights {
+    fn shard(&self, place: &Place) -> &Mutex<HashMap<Place, Vec<Waiter>>> {
+        &self.0[(place.1 >> 12) as usize % SHARDS]
+    }
+
+    /// Adds the waiter to a read under way; when there is none he gets the duty to do it, and to call [`Flights::land`].
+    fn join(&self, place: Place, waiter: Waiter) -> Option<Waiter> {
+        let mut flights = self.shard(&place).lock();
+        if let Some(waiters) = flights.get_mut(&place) {
+            waiters.push(waiter);
+            return None;
+        }
+        flights.insert(place, Vec::new());
+        Some(waiter)
+    }
+
+    /// The read is over: everybody copies his part now, since the memory is the reader's.
+    fn land(&self, place: &Place, result: Result<&Abd, BlockError>) {
+        let waiters = self.shard(place).lock().remove(place);
+        for Waiter { gather, mut want, device } in waiters.into_iter().flatten() {
+            match result {
+                Ok(whole) => {
+                    let mine = cut(whole, &want.segment);
+                    let mut part = want.part.take().unwrap_or_else(|| AbdPart::scratch(mine.len()));
+                    part.copy_from_abd(&mine);
+                    gather.done(want.index, Ok(Piece::There(part.freeze())));
+                }
+                Err(error) => gather.failed(want, &device, error),
+            }
+        }
+    }
+}
+
+/// A request on its way.
+struct Gather {
+    dnode: Arc<Dnode>,
+    block_size: usize,
+    pieces: Mutex<Pieces>,
+    remaining: AtomicUsize,
+    then: Mutex<Option<PiecesThen>>,
+}
+
+/// One block's share of a request.
+struct Want {
+    index: usize,
+    segment: Segment,
+    /// The caller's memory for it, until it is used.
+    part: Option<AbdPart>,
+    /// He gave some.
+    has_memory: bool,
+    tries: u32,
+}
+
+impl Want {
+    /// The bytes, where the caller wants them if his memory is still at hand.
+    fn place(&mut self, data: Abd) -> Piece {
+        match self.part.take() {
+            Some(mut part) => {
+                part.copy_from_abd(&data);
+                Piece::There(part.freeze())
+            }
+            None if self.has_memory => Piece::Elsewhere(data),
+            None => Piece::There(data),
+        }
+    }
+}
+
+impl Dnode {
+    /// Fills `out` from `offset` directly. Holes and what lies beyond the last block read as zeros. Waits.
+    pub fn read_direct_into(&self, offset: u64, out: &mut [u8]) -> Result<(), DmuError> {
+        let exec = self.context.env.io.exec();
+        let length = out.len();
+        let pieces = with_lent_mut(exec, out, |target| {
+            let mut pieces = self.gather(offset, length, Some(target))?;
+            // The loan ends when nothing refers to the caller's memory any more.
+            for piece in &mut pieces {
+                if let Ok(Piece::There(data)) = piece {
+                    *piece = Ok(Piece::Kept(data.len()));
+                }
+            }
+            Ok::<Pieces, DmuError>(pieces)
+        })?;
+        finish(pieces, |range, data| data.copy_to(0, &mut out[range]))
+    }
+
+    /// Fills pages that others may write to, from `start` of them, with `length` bytes from `offset`. Waits.
+    pub fn read_direct_pages(&self, offset: u64, pages: &SharedPages, range: Range<usize>) -> Result<(), DmuError> {
+        let (start, length) = (range.start, range.len());
+        let pieces = self.gather(offset, length, Some(pages.part(range)))?;
+        finish(pieces, |range, data| {
+            pages.part(start + range.start..start + range.end).copy_from_abd(&data);
+        })
+    }
+
+    /// `length` bytes from `offset` directly: as many buffers as it takes, none of them copied. Waits.
+    pub fn read_direct(&self, offset: u64, length: usize) -> Result<Abd, DmuError> {
+        joined(self.gather(offset, length, None)?)
+    }
+
+    /// As [`Dnode::read_direct`], without waiting for the devices (for the object's metadata, perhaps): `then` runs once, on
+    /// any thread, and must not wait.
+    pub fn read_direct_then(&self, offset: u64, length: usize, then: impl FnOnce(Result<Abd, DmuError>) + Send + 'static) {
+        let shared = Arc::new(Mutex::new(Some(then)));
+        let kept = shared.clone();
+        let finish = move |pieces: Pieces| {
+            if let Some(then) = kept.lock().take() {
+                then(joined(pieces));
+            }
+        };
+        if let Err(error) = self.start_gather(offset, length, None, Box::new(finish))
+            && let Some(then) = shared.lock().take()
+        {
+            then(Err(error));
+        }
+    }
+
+    fn gather(&self, offset: u64, length: usize, target: Option<AbdPart>) -> Result<Pieces, DmuError> {
+        let (done, wait) = completion();
+        self.start_gather(offset, length, target, Box::new(move |pieces| done.complete(pieces)))?;
+        Ok(wait.wait(self.context.env.io.exec()))
+    }
+
+    /// Starts the reads of all blocks.
+    fn start_gather(&self, offset: u64, length: usize, target: Option<AbdPart>, then: PiecesThen) -> Result<(), DmuError> {
+        let dnode = self.this.upgrade().ok_or(DmuError::NoSuchObject)?;
+        let block_size = self.block_size()?;
+        offset.checked_add(length as u64).ok_or(DmuError::Invalid)?;
+        if length == 0 {
+            then(Vec::new());
+            return Ok(());
+        }
+        let has_memory = target.is_some();
+        let mut wants = Vec::with_capacity(length / block_size + 2);
+        let mut rest = target;
+        for (index, segment) in segments(offset, length, block_size).enumerate() {
+            let part = rest.take().map(|part| {
+                if part.len() == segment.length {
+                    return part;
+                }
+                let (head, tail) = part.split_at(segment.length);
+                rest = Some(tail);
+                head
+            });
+            wants.push(Want { index, segment, part, has_memory, tries: 0 });
+        }
+        let mut sources = Vec::with_capacity(wants.len());
+        for want in &wants {
+            sources.push(self.source(want.segment.block)?);
+        }
+        let pieces = (0..wants.len()).map(|_| Err(DmuError::Corrupt)).collect();
+        let gather = Arc::new(Gather {
+            dnode,
+            block_size,
+            pieces: Mutex::new(pieces),
+            remaining: AtomicUsize::new(wants.len()),
+            then: Mutex::new(Some(then)),
+        });
+        gather.start(wants.into_iter().zip(sources).collect());
+        Ok(())
+    }
+
+    /// Where a block's newest bytes are; may wait for indirect blocks.
+    fn source(&self, block: u64) -> Result<Source, DmuError> {
+        let mut tries = 0;
+        loop {
+            let tree = match self.at_hand(block)? {
+                Ok(source) => return Ok(source),
+                Err(tree) => tree,
+            };
+            match self.pointer(&tree, 0, block) {
+                Ok(bp) => return Ok(self.on_device(bp, FoundBy::Tree(tree))),
+                Err(error) => self.retry_if_stale(&tree, &mut tries, error)?,
+            }
+        }
+    }
+
+    /// As [`Dnode::source`], from memory only.
+    fn source_now(&self, block: u64) -> Result<Option<Source>, DmuError> {
+        Ok(match self.at_hand(block)? {
+            Ok(source) => Some(source),
+            Err(tree) => self.pointer_now(&tree, 0, block).map(|bp| self.on_device(bp, FoundBy::Tree(tree))),
+        })
+    }
+
+    /// What the records say, or the tree that has to be asked.
+    fn at_hand(&self, block: u64) -> Result<Result<Source, Arc<Tree>>, DmuError> {
+        let state = self.state.read();
+        if state.core.freed {
+            return Err(DmuError::NoSuchObject);
+        }
+        Ok(match state.find(block) {
+            Found::Dirty(_, data) => Ok(Source::Dirty(data)),
+            Found::Written(written) => Ok(self.on_device(written.bp, FoundBy::Record(written))),
+            Found::Freed => Ok(Source::Zeros),
+            Found::Clean(_) if block > state.core.max_block => Ok(Source::Zeros),
+            Found::Clean(tree) => Err(tree),
+        })
+    }
+
+    fn on_device(&self, bp: BlockPtr, found: FoundBy) -> Source {
+        if bp.is_hole() {
+            return Source::Zeros;
+        }
+        match self.context.env.io.cached(&bp) {
+            Some(data) => Source::Cached(data),
+            None => Source::Device(Device { bp, found }),
+        }
+    }
+
+    /// True when the block is not where it was found any more.
+    fn moved(&self, block: u64, found: &FoundBy) -> bool {
+        match found {
+            FoundBy::Tree(tree) => self.state.read().tree.generation != tree.generation,
+            FoundBy::Record(written) => !self.still_has(block, written),
+        }
+    }
+}
+
+/// Lets `copy` bring what is not in place there.
+fn finish(pieces: Pieces, mut copy: impl FnMut(Range<usize>, Abd)) -> Result<(), DmuError> {
+    let mut position = 0;
+    for piece in pieces {
+        position += match piece? {
+            Piece::There(data) => data.len(),
+            Piece::Kept(length) => length,
+            Piece::Elsewhere(data) => {
+                let length = data.len();
+                copy(position..position + length, data);
+                length
+            }
+        };
+    }
+    Ok(())
+}
+
+/// The pieces as one buffer.
+fn joined(pieces: Pieces) -> Result<Abd, DmuError> {
+    let mut parts = Vec::with_capacity(pieces.len());
+    for piece in pieces {
+        if let Piece::There(data) | Piece::Elsewhere(data) = piece? {
+            parts.push(data);
+        }
+    }
+    Ok(if parts.len() == 1 { parts.swap_remove(0) } else { Abd::gang(&parts) })
+}
+
+/// The bytes of a segment from its whole block, zeros beyond the block's end.
+fn cut(whole: &Abd, segment: &Segment) -> Abd {
+    let end = segment.within + segment.length;
+    if end <= whole.len() {
+        return whole.slice(segment.within..end);
+    }
+    let start = segment.within.min(whole.len());
+    Abd::gang(&[whole.slice(start..whole.len()), Abd::zeroed(end - whole.len().max(segment.within))])
+}
+
+impl Gather {
+    /// What is in memory is copied here; the devices' share is started here for one processor and as jobs for the others.
+    fn start(self: &Arc<Self>, wants: Vec<(Want, Source)>) {
+        let mut device = Vec::with_capacity(wants.len());
+        for (want, source) in wants {
+            match source {
+                Source::Device(found) => device.push((want, found)),
+                source => self.take_from_memory(want, source),
+            }
+        }
+        if device.is_empty() {
+            return;
+        }
+        let exec = self.dnode.context.env.io.exec().clone();
+        let share = device.len().div_ceil(exec.parallelism().max(1));
+        while device.len() > share {
+            let gather = self.clone();
+            let group = device.split_off(device.len() - share);
+            let job = move || group.into_iter().for_each(|(want, found)| gather.take_from_device(want, found));
+            exec.spawn(TaskClass::Read, Box::new(job));
+        }
+        device.into_iter().for_each(|(want, found)| self.take_from_device(want, found));
+    }
+
+    fn done(&self, index: usize, piece: Result<Piece, DmuError>) {
+        self.pieces.lock()[index] = piece;
+        if self.remaining.fetch_sub(1, Ordering::AcqRel) == 1 {
+            let pieces = std::mem::take(&mut *self.pieces.lock());
+            let then = self.then.lock().take();
+            if let Some(then) = then {
+                then(pieces);
+            }
+        }
+    }
+
+    fn take_from_memory(&self, mut want: Want, source: Source) {
+        let (index, segment) = (want.index, want.segment);
+        let piece = match source {
+            Source::Dirty(block) => match want.part.take() {
+                // Without taking a share of the block, which would make the next write to it copy it.
+                Some(mut part) if !part.is_unstable() => {
+                    block.copy_to(segment.within, &mut part);
+                    Piece::There(part.freeze())
+                }
+                part => {
+                    want.part = part;
+                    want.place(cut(&block.data(), &segment))
+                }
+            },
+            Source::Cached(data) => want.place(cut(&data, &segment)),
+            Source::Zeros | Source::Device(_) => match want.part.take() {
+                Some(mut part) => {
+                    part.zero();
+                    Piece::There(part.freeze())
+                }
+                None => want.place(Abd::zeroed(segment.length)),
+            },
+        };
+        self.done(index, Ok(piece));
+    }
+
+    fn take_from_device(self: &Arc<Self>, want: Want, device: Device) {
+        let is_partial = want.segment.length < self.block_size;
+        if !is_partial || device.bp.is_embedded() {
+            return self.read(want, device, None);
+        }
+        let place = (device.bp.dva(0).vdev, device.bp.dva(0).offset, device.bp.physical_birth());
+        let waiter = Waiter { gather: self.clone(), want, device };
+        if let Some(Waiter { want, device, .. }) = self.dnode.context.flights.join(place, waiter) {
+            self.read(want, device, Some(place));
+        }
+    }
+
+    /// Reads a block, for himself or (with `flight`) also for others.
+    fn read(self: &Arc<Self>, mut want: Want, device: Device, flight: Option<Place>) {
+        let io = &self.dnode.context.env.io;
+        let Segment { block, within, length } = want.segment;
+        let mut target = Vec::new();
+        // Others must not copy from memory that its owner may change.
+        let usable = |part: &AbdPart| device.bp.lsize() == self.block_size && (flight.is_none() || !part.is_unstable());
+        if let Some(part) = want.part.take_if(|part| usable(part)) {
+            let tail = self.block_size - within - length;
+            target.extend((within > 0).then(|| AbdPart::scratch(within)));
+            target.push(part);
+            target.extend((tail > 0).then(|| AbdPart::scratch(tail)));
+        }
+        if let Some(stats) = io.iostats() {
+            stats.direct_read.add(1, device.bp.lsize() as u64);
+        }
+        let gather = self.clone();
+        let bookmark = self.dnode.context.bookmark(self.dnode.object(), 0, block);
+        let bp = device.bp;
+        let done = move |result: Result<Landed, BlockError>| {
+            if let Some(place) = &flight {
+                gather.dnode.context.flights.land(place, result.as_ref().map(Landed::abd).map_err(|error| *error));
+            }
+            match result {
+                Ok(Landed::InPlace(whole)) => gather.done(want.index, Ok(Piece::There(cut(&whole, &want.segment)))),
+                Ok(Landed::Elsewhere(whole)) => {
+                    let piece = want.place(cut(&whole, &want.segment));
+                    gather.done(want.index, Ok(piece));
+                }
+                Err(error) => gather.failed(want, &device, error),
+            }
+        };
+        io.read_direct(&bp, &bookmark, target, Box::new(done));
+    }
+
+    /// A read failed: the block may have moved meanwhile.
+    fn failed(self: &Arc<Self>, mut want: Want, device: &Device, error: BlockError) {
+        want.tries += 1;
+        let block = want.segment.block;
+        if want.tries >= TRIES_MAX || !self.dnode.moved(block, &device.found) {
+            return self.done(want.index, Err(error.into()));
+        }
+        match self.dnode.source_now(block) {
+            Ok(Some(Source::Device(device))) => self.take_from_device(want, device),
+            Ok(Some(source)) => self.take_from_memory(want, source),
+            Ok(None) => self.done(want.index, Err(error.into())),
+            Err(error) => self.done(want.index, Err(error)),
+        }
+    }
+}

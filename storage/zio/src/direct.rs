@@ -1,0 +1,119 @@
+//! Checks that direct I/O needs because the bytes are a user's: after a write, whether the buffer still is what was written;
+//! and what is counted and told when it is not (OpenZFS: `zio_dio_checksum_verify`, `zio_dio_chksum_verify_error_report`).
+//!
+//! Only memory that others can write to is checked ([`Abd::is_unstable`]). Of everything else the type system knows that it
+//! cannot have changed, so that a mismatch is the device's doing and is treated as such.
+
+use crate::engine::{Core, Snapshot};
+use crate::{WriteRequest, Zio, events};
+use abd::Abd;
+use exec::Mutex;
+use kernels::ByteOrder;
+use kernels::checksum::Fletcher4;
+use ondisk::{BlockPtr, Bookmark, Checksum, Compression, VdevId};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Parameters of direct I/O, by OpenZFS's names; each pool has its own.
+#[derive(Debug)]
+pub struct DirectParameters {
+    /// `zfs_vdev_direct_write_verify`: other than 0, the buffer of a direct write that others can change is compared with the
+    /// block's checksum once the devices have it. Default 1.
+    pub write_verify: AtomicU32,
+    /// Other than 0, a buffer that was changed makes the write fail with an I/O error, as OpenZFS does; else a stable copy of
+    /// it is written. Default 0.
+    pub write_verify_strict: AtomicU32,
+    /// `zfs_dio_write_verify_events_per_second`: events above this rate are not posted, per vdev. Default 20.
+    pub events_per_second: AtomicU32,
+}
+
+impl Default for DirectParameters {
+    fn default() -> DirectParameters {
+        DirectParameters { write_verify: AtomicU32::new(1), write_verify_strict: AtomicU32::new(0), events_per_second: AtomicU32::new(20) }
+    }
+}
+
+impl DirectParameters {
+    pub(crate) fn verifies_writes(&self) -> bool {
+        self.write_verify.load(Ordering::Relaxed) != 0
+    }
+    pub(crate) fn is_strict(&self) -> bool {
+        self.write_verify_strict.load(Ordering::Relaxed) != 0
+    }
+}
+
+/// What one top-level vdev saw.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    errors: u64,
+    /// The second that `posted` is about.
+    second: u64,
+    posted: u32,
+}
+
+/// Verify errors by top-level vdev. Errors only: no I/O that goes well comes here.
+#[derive(Debug, Default)]
+pub(crate) struct VerifyErrors(Mutex<BTreeMap<VdevId, Seen>>);
+
+/// Which check failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Check {
+    Read,
+    Write,
+}
+
+/// Counts a failed check on the top-level vdev of each of the block's addresses, and posts an event for each unless there
+/// were too many.
+pub(crate) fn note_changed(core: &Core, snapshot: &Snapshot, bp: &BlockPtr, bookmark: &Bookmark, check: Check) {
+    let limit = core.direct.events_per_second.load(Ordering::Relaxed);
+    let second = core.exec.now_ns() / 1_000_000_000;
+    for dva in bp.dvas() {
+        let (errors, post) = {
+            let mut all = core.verify_errors.0.lock();
+            let seen = all.entry(dva.vdev).or_default();
+            seen.errors += 1;
+            if seen.second != second {
+                (seen.second, seen.posted) = (second, 0);
+            }
+            let post = seen.posted < limit;
+            seen.posted += u32::from(post);
+            (seen.errors, post)
+        };
+        if post {
+            core.events.event(events::dio_verify(snapshot, dva, bookmark, check, errors));
+        }
+    }
+}
+
+impl Zio {
+    /// How often a user changed the buffer of a direct I/O to this top-level vdev underneath it (OpenZFS:
+    /// `vs_dio_verify_errors`, the DIO column of `zpool status -d`).
+    pub fn dio_verify_errors(&self, vdev: VdevId) -> u64 {
+        self.core.verify_errors.0.lock().get(&vdev).map_or(0, |seen| seen.errors)
+    }
+
+    /// Forgets them (`zpool clear`): those of one vdev, or all.
+    pub fn clear_dio_verify_errors(&self, vdev: Option<VdevId>) {
+        self.core.verify_errors.0.lock().retain(|known, _| vdev.is_some_and(|vdev| vdev != *known));
+    }
+
+    /// The parameters of direct I/O.
+    pub fn direct_parameters(&self) -> &DirectParameters {
+        &self.core.direct
+    }
+}
+
+/// True when the pipeline works on such bytes where they are although others may change them: what it computes comes from
+/// one look, and one more look afterwards tells whether they changed. Everything else gets a stable copy first.
+pub(crate) fn can_stay_unstable(request: &WriteRequest) -> bool {
+    request.checksum == Checksum::FLETCHER_4 && request.copies == 1 && request.compression == Compression::OFF
+}
+
+/// Fletcher-4 of bytes that may be unstable, looked at once.
+pub(crate) fn fletcher4_of(data: &Abd, order: ByteOrder) -> [u64; 4] {
+    let sum = data.fold(Fletcher4::new(order), |mut sum, bytes| {
+        sum.update(bytes);
+        Some(sum)
+    });
+    sum.map(|sum| sum.finish()).unwrap_or_default()
+}
