@@ -82,10 +82,18 @@ pub trait BlockIo: Send + Sync {
     /// As [`BlockIo::write`], in open context and past the cache: somebody waits, and gets the error when the pool cannot
     /// take the block. The first steps happen on this thread. The bytes are the caller's own: nothing of them may be kept
     /// once `done` was called.
-    fn write_direct(&self, write: BlockWrite, done: WriteDone);
+    /// Unless implemented, a copy is written.
+    fn write_direct(&self, write: BlockWrite, done: WriteDone) {
+        let mut copy = AbdPart::scratch(write.data.len());
+        copy.copy_from_abd(&write.data);
+        self.write(BlockWrite { data: copy.freeze(), ..write }, done);
+    }
     /// Reads a block past the cache, into `target` (consecutive parts as long as the block in sum; may be none) where that is
-    /// possible. Starts on this thread.
-    fn read_direct(&self, bp: &BlockPtr, bookmark: &Bookmark, target: Vec<AbdPart>, done: LandedDone);
+    /// possible. Starts on this thread. Unless implemented, it waits.
+    fn read_direct(&self, bp: &BlockPtr, bookmark: &Bookmark, target: Vec<AbdPart>, done: LandedDone) {
+        drop(target);
+        done(self.read(bp, bookmark).map(Landed::Elsewhere));
+    }
     /// Where the pool counts how data is read and written.
     fn iostats(&self) -> Option<&IoStats> {
         None

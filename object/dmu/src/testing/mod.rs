@@ -262,10 +262,6 @@ impl BlockIo for Arc<MemBlockIo> {
         let store = self.store.lock();
         store.blocks.get(&bp.dva(0).offset).filter(|block| block.bp == *bp).map(|block| block.data.clone())
     }
-    fn write_direct(&self, write: BlockWrite, done: WriteDone) {
-        let data = Abd::from_slice(&write.data.to_vec());
-        self.write(BlockWrite { data, ..write }, done);
-    }
     fn read_direct(&self, bp: &BlockPtr, _bookmark: &Bookmark, target: Vec<AbdPart>, done: LandedDone) {
         let (store, bp) = (self.clone(), *bp);
         let job = move || done(store.fetch_into(&bp, target));
