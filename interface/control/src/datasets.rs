@@ -308,7 +308,7 @@ impl Control {
         let held = names.iter().map(|name| pool.dsl().hold(name)).collect::<Result<Vec<_>, _>>();
         let reclaim_bytes = held.map_or(0, |handles| handles.iter().map(|handle| handle.space().used).sum());
         if !request.dry_run {
-            pool.mounts.close_snapshots(&names)?;
+            pool.mounts.close_snapshots(&names, "destroy")?;
             pool.dsl().destroy_snapshots(&names, false).map_err(|error| failure::dataset("destroy snapshots", &request.name, &error))?;
         }
         Ok(Response::Destroyed { names, reclaim_bytes })
@@ -320,6 +320,8 @@ impl Control {
         if let (Some((filesystem, from)), recursive) = (request.from.split_once('@'), request.recursive) {
             let to = request.to.rsplit_once('@').map_or(request.to.as_str(), |(_, to)| to);
             let filesystems = if recursive { self.descendants(&pool, filesystem)? } else { vec![filesystem.to_string()] };
+            let names: Vec<String> = filesystems.iter().map(|filesystem| format!("{filesystem}@{from}")).collect();
+            pool.mounts.close_snapshots(&names, "rename")?;
             for filesystem in filesystems {
                 pool.dsl().rename(&format!("{filesystem}@{from}"), &format!("{filesystem}@{to}")).map_err(failed)?;
             }

@@ -174,13 +174,13 @@ impl Mounts {
         (done, Ok(()))
     }
 
-    /// Closes snapshots that were browsed under `.zfs/snapshot` and are to be destroyed. Busy when a file of one is open.
-    pub fn close_snapshots(&self, names: &[String]) -> Result<(), Failure> {
+    /// Closes snapshots that were browsed under `.zfs/snapshot` and are to be destroyed or renamed. Busy when a file of one is open.
+    pub fn close_snapshots(&self, names: &[String], verb: &str) -> Result<(), Failure> {
         let by_name = self.by_name.lock();
         for name in names {
             let Some((filesystem, snapshot)) = name.split_once('@') else { continue };
             if by_name.get(filesystem).is_some_and(|mounted| !mounted.handler.close_snapshot(snapshot)) {
-                let failure = because(ErrorKind::Busy, format!("cannot destroy snapshot {name}"), "dataset is busy");
+                let failure = because(ErrorKind::Busy, format!("cannot {verb} snapshot {name}"), "dataset is busy");
                 return Err(failure.advise("close the files that are open under .zfs/snapshot"));
             }
         }
