@@ -8,6 +8,7 @@ mod cache_file;
 mod datasets;
 mod devices;
 mod failure;
+mod iostat;
 mod mounts;
 mod open_pool;
 mod pools;

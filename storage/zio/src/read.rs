@@ -51,7 +51,7 @@ impl CopySpec {
     }
     fn options(&self) -> BatchOptions {
         let class = if self.priority == Priority::Scrub { TaskClass::Background } else { TaskClass::Interrupt };
-        BatchOptions { class, speculative: self.flags.speculative }
+        BatchOptions { class, priority: self.priority, speculative: self.flags.speculative }
     }
 }
 
