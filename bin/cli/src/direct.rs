@@ -23,16 +23,14 @@ pub fn print(client: &Client, targets: Vec<DirectTarget>, output: &Output, comma
 }
 
 fn as_table(reports: &[DirectReport], output: &Output) -> String {
-    let columns = [("NAME", Align::Left), ("PART", Align::Left), ("REQUESTS", Align::Right), ("BYTES", Align::Right), ("REMEDY", Align::Left)];
+    let columns =
+        [("NAME", Align::Left), ("PART", Align::Left), ("REQUESTS", Align::Right), ("BYTES", Align::Right), ("REMEDY", Align::Left)];
     let mut table = Table::new(columns.map(|(heading, align)| Column::new(heading, align)));
     for report in reports {
         let mut row = |part: &str, count: DirectCount, remedy: &str| {
             let (requests, bytes) = (count.requests, count.bytes);
-            let numbers = if output.is_exact() {
-                [requests.to_string(), bytes.to_string()]
-            } else {
-                [nice_count(requests), nice_bytes(bytes)]
-            };
+            let numbers =
+                if output.is_exact() { [requests.to_string(), bytes.to_string()] } else { [nice_count(requests), nice_bytes(bytes)] };
             let [requests, bytes] = numbers;
             table.row(vec![report.name.clone(), part.to_string(), requests, bytes, remedy.to_string()]);
         };

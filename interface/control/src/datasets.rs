@@ -402,7 +402,15 @@ impl Control {
             ..MountOptions::default()
         };
         let must_be_empty = text("overlay") == "off" && !request.overlay;
-        let plan = MountPlan { mountpoint, read_only, must_be_empty, made_for_it, settings: settings(pool, &handle), direct: self.direct.clone(), options };
+        let plan = MountPlan {
+            mountpoint,
+            read_only,
+            must_be_empty,
+            made_for_it,
+            settings: settings(pool, &handle),
+            direct: self.direct.clone(),
+            options,
+        };
         pool.mounts.mount(&self.exec, handle, pool.txgs(), plan)
     }
 

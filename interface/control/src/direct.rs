@@ -67,7 +67,8 @@ impl Control {
 
     fn direct_of_file(&self, path: &str, object: ObjectId) -> Result<DirectReport, Failure> {
         let pools: Vec<Arc<OpenPool>> = self.pools.read().values().cloned().collect();
-        let below = |place: &str| path.strip_prefix(place.trim_end_matches('/')).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        let below =
+            |place: &str| path.strip_prefix(place.trim_end_matches('/')).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
         let places = pools.iter().flat_map(|pool| pool.mounts.list().into_iter().map(move |(name, place)| (pool, name, place)));
         let deepest = places.filter(|(_, _, place)| below(place)).max_by_key(|(_, _, place)| place.len());
         let Some((pool, name, place)) = deepest else {

@@ -12,8 +12,8 @@ use crate::znode::Node;
 use crate::{Allocate, NewNode, Place, RenameMode, SetMode, Snapdir, Time, WriteData, Zfs, ZplError};
 use abd::Abd;
 use fuse::{
-    Answer, Caller, DirEntry, DirSink, Entry, Errno, FallocateRequest, FileAttr, FileHandle, Handler, NodeId, Opened, ReadRequest, RenameRequest,
-    Reply, SeekRequest, SetAttr, SetTime, Statfs, Timestamp, WriteRequest,
+    Answer, Caller, DirEntry, DirSink, Entry, Errno, FallocateRequest, FileAttr, FileHandle, Handler, NodeId, Opened, ReadRequest,
+    RenameRequest, Reply, SeekRequest, SetAttr, SetTime, Statfs, Timestamp, WriteRequest,
 };
 use ondisk::ObjectId;
 use std::sync::Arc;

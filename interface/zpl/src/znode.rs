@@ -13,8 +13,8 @@ use exec::{Exec, Mutex, RwLock};
 use nvlist::NvList;
 use ondisk::ObjectId;
 use std::ops::Range;
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// Seconds and nanoseconds since the epoch.
 pub type Time = (i64, u32);

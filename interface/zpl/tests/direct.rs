@@ -200,8 +200,13 @@ fn dio_mixed() {
             let node = bed.file(format!("f{number}-{written}").as_bytes());
             let bytes = pattern(M as usize, written + number as u64);
             for (index, part) in bytes.chunks(written as usize).enumerate() {
-                let write =
-                    WriteData { offset: index as u64 * written, data: Abd::from_slice(part), may_keep: true, kill_suid: false, synchronous: false };
+                let write = WriteData {
+                    offset: index as u64 * written,
+                    data: Abd::from_slice(part),
+                    may_keep: true,
+                    kill_suid: false,
+                    synchronous: false,
+                };
                 bed.zfs.write_with(&node, write, output).expect("written");
             }
             for read in sizes {

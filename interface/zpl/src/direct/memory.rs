@@ -53,7 +53,14 @@ impl Zfs {
     }
 
     /// As [`Zfs::read_into`], to pages that others may change meanwhile. What did not verify there is read again.
-    pub fn read_pages(&self, node: &Node, offset: u64, pages: &SharedPages, range: Range<usize>, access: Access) -> Result<usize, ZplError> {
+    pub fn read_pages(
+        &self,
+        node: &Node,
+        offset: u64,
+        pages: &SharedPages,
+        range: Range<usize>,
+        access: Access,
+    ) -> Result<usize, ZplError> {
         let start = range.start;
         let aligned = start.is_multiple_of(PAGE_BYTES) && range.len().is_multiple_of(PAGE_BYTES);
         let access = Access { memory: if aligned { Memory::Aligned } else { Memory::Misaligned }, ..access };

@@ -59,11 +59,8 @@ impl Bed {
     pub fn with(compression: &str, record_size: u64) -> Bed {
         let exec: Exec = Arc::new(Inline::new(11));
         let devices: Vec<Arc<MemDevice>> = (0..3).map(|index| Arc::new(MemDevice::new(&format!("d{index}"), DEVICE_BYTES))).collect();
-        let leaf = |device: &Arc<MemDevice>| LeafSpec {
-            path: device.path().display().to_string(),
-            kind: LeafKind::File,
-            device: device.clone(),
-        };
+        let leaf =
+            |device: &Arc<MemDevice>| LeafSpec { path: device.path().display().to_string(), kind: LeafKind::File, device: device.clone() };
         let spec = PoolSpec {
             name: "zpltest".into(),
             tops: vec![TopSpec { kind: TopKind::Raidz(1), leaves: devices.iter().map(leaf).collect() }],
