@@ -13,6 +13,8 @@ pub const DATA_START: u64 = 8 << 20;
 pub struct VdevFiles {
     /// The files: `d00`, `d01`, …
     pub paths: Vec<PathBuf>,
+    /// Where they lie.
+    pub folder: PathBuf,
     /// Bytes of each.
     pub bytes: u64,
     _guard: Guard,
@@ -24,13 +26,14 @@ impl VdevFiles {
     pub fn create(folder: &Path, count: usize, bytes: u64) -> Result<VdevFiles, String> {
         std::fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
         let paths: Vec<PathBuf> = (0..count).map(|index| folder.join(format!("d{index:02}"))).collect();
-        let (undo, folder) = (paths.clone(), folder.to_path_buf());
+        let folder = folder.to_path_buf();
+        let (undo, place) = (paths.clone(), folder.clone());
         let guard = Guard::new(move || {
             for path in &undo {
                 let _ = std::fs::remove_file(path);
             }
-            let _ = std::fs::remove_file(folder.join("zpool.cache"));
-            let _ = std::fs::remove_dir(&folder);
+            let _ = std::fs::remove_file(place.join("zpool.cache"));
+            let _ = std::fs::remove_dir(&place);
         });
         let block = vec![1u8; 1 << 20];
         for path in &paths {
@@ -40,7 +43,7 @@ impl VdevFiles {
                 file.write_all_at(&block[..length], offset).map_err(|error| format!("{}: {error}", path.display()))?;
             }
         }
-        Ok(VdevFiles { paths, bytes, _guard: guard })
+        Ok(VdevFiles { paths, folder, bytes, _guard: guard })
     }
 
     /// Bytes of each file that data may lie in.
@@ -70,8 +73,8 @@ impl Scratch {
     }
 }
 
-/// Bytes that no compression makes smaller, the same every time.
-pub fn pattern(bytes: usize) -> Vec<u8> {
+/// Bytes that no compression makes smaller, the same every time; they begin on a page.
+pub fn pattern(bytes: usize) -> AlignedBuffer {
     let mut state = 0x9E37_79B9_7F4A_7C15u64;
     let mut next = || {
         state ^= state << 13;
@@ -79,5 +82,39 @@ pub fn pattern(bytes: usize) -> Vec<u8> {
         state ^= state << 17;
         state.to_le_bytes()
     };
-    (0..bytes / 8).flat_map(|_| next()).collect()
+    let mut buffer = AlignedBuffer::new(bytes);
+    for word in buffer.chunks_exact_mut(8) {
+        word.copy_from_slice(&next());
+    }
+    buffer
+}
+
+/// Zeroed bytes that begin on a page.
+#[derive(Debug)]
+pub struct AlignedBuffer {
+    bytes: Vec<u8>,
+    start: usize,
+    length: usize,
+}
+
+impl AlignedBuffer {
+    /// `length` bytes.
+    pub fn new(length: usize) -> AlignedBuffer {
+        let bytes = vec![0; length + abd::PAGE_BYTES];
+        let start = bytes.as_ptr().align_offset(abd::PAGE_BYTES);
+        AlignedBuffer { bytes, start, length }
+    }
+}
+
+impl std::ops::Deref for AlignedBuffer {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.bytes[self.start..self.start + self.length]
+    }
+}
+
+impl std::ops::DerefMut for AlignedBuffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.start..self.start + self.length]
+    }
 }

@@ -20,6 +20,10 @@ pub struct Outcome {
     pub bytes: u64,
     /// Seconds of the job (its final fsync included).
     pub seconds: f64,
+    /// I/Os per second.
+    pub iops: f64,
+    /// Completion latency, microseconds: median, 99th and 99.9th percentile.
+    pub latency_us: [f64; 3],
     /// CPU seconds of the jobs together.
     pub cpu: f64,
 }
@@ -83,11 +87,14 @@ fn parse(report: &Value) -> Result<Outcome, String> {
     }
     let busiest = |key: &str| job[key]["io_bytes"].as_u64().unwrap_or(0);
     let direction = &job[if busiest("write") >= busiest("read") { "write" } else { "read" }];
+    let percentile = |name: &str| direction["clat_ns"]["percentile"][name].as_f64().unwrap_or(f64::NAN) / 1e3;
     let number = |value: &Value| value.as_f64().unwrap_or(0.0);
     let cpu_percent = number(&job["usr_cpu"]) + number(&job["sys_cpu"]);
     Ok(Outcome {
         bytes: direction["io_bytes"].as_u64().unwrap_or(0),
         seconds: number(&direction["runtime"]) / 1e3,
+        iops: number(&direction["iops"]),
+        latency_us: [percentile("50.000000"), percentile("99.000000"), percentile("99.900000")],
         cpu: cpu_percent / 100.0 * number(&job["job_runtime"]) / 1e3,
     })
 }
@@ -123,12 +130,14 @@ mod tests {
     /// A read job must not be reported with the zeros of its write half, nor its CPU by percent of the wrong time.
     #[test]
     fn the_direction_that_moved_bytes_is_reported() {
+        let clat = json!({"percentile": {"50.000000": 2000, "99.000000": 9000, "99.900000": 11000}});
         let report = json!({"jobs": [{
             "error": 0, "usr_cpu": 25.0, "sys_cpu": 50.0, "job_runtime": 4000,
-            "read": {"io_bytes": 1u64 << 30, "runtime": 2000}, "write": {"io_bytes": 0},
+            "read": {"io_bytes": 1u64 << 30, "runtime": 2000, "iops": 512.0, "clat_ns": clat}, "write": {"io_bytes": 0},
         }]});
         let outcome = parse(&report).expect("a report");
         assert_eq!((outcome.bytes, outcome.seconds, outcome.cpu), (1 << 30, 2.0, 3.0));
+        assert_eq!(outcome.latency_us, [2.0, 9.0, 11.0]);
     }
 
     /// A job that failed half way would otherwise give a figure.

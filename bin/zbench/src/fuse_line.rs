@@ -88,19 +88,14 @@ fn through(server: &Server, job: &Job, args: &Args) -> Result<f64, String> {
 
 fn ours(args: &Args, files: &VdevFiles, is_direct: bool) -> Result<Pair, String> {
     let mounted = Mounted::start(args.size_mib << 21)?;
-    let mut vdevs: Vec<String> = files.paths.iter().map(|path| path.display().to_string()).collect();
-    let name = args.layout.to_string();
-    if let Some((kind, _)) = name.split_once(':').filter(|(kind, _)| *kind != "stripe") {
-        vdevs.insert(0, kind.to_string());
-    }
-    mounted.create(&vdevs, &["recordsize=1M".to_string(), "compression=off".to_string()])?;
+    mounted.create(args.layout, &files.paths, &["recordsize=1M".to_string(), "compression=off".to_string()])?;
     let file = mounted.file("data");
     // The first writes of a daemon fault its memory in; that happens once in its life.
     job(&mounted.file("warm"), "write", args, is_direct).run()?;
     std::fs::remove_file(mounted.file("warm")).map_err(text)?;
     mounted.command("zpool", &["sync", "zbench"])?;
     let write = through(&mounted.server, &job(&file, "write", args, is_direct), args)?;
-    mounted.reimport(&args.dir)?;
+    mounted.reimport(&files.paths)?;
     let read = through(&mounted.server, &job(&file, "read", args, is_direct), args)?;
     mounted.command("zpool", &["export", "zbench"])?;
     Ok([write, read])
@@ -137,14 +132,17 @@ fn engine_alone(args: &Args, files: &VdevFiles, data: &[u8]) -> Result<Pair, Str
     subject.sync()?;
     let object = subject.object(number)?;
     let ((), write) = measure(|| {
-        subject.write(&object, bytes, IO_BYTES as usize, data)?;
+        for offset in (0..bytes).step_by(IO_BYTES as usize) {
+            let start = offset as usize % (data.len() - IO_BYTES as usize + 1) / 4096 * 4096;
+            subject.write_at(&object, offset, &data[start..start + IO_BYTES as usize])?;
+        }
         subject.sync()
     })?;
     drop(object);
     let subject = subject.reimport()?;
     let object = subject.object(number)?;
     let mut buffer = vec![0; IO_BYTES as usize];
-    let ((), read) = measure(|| subject.read(&object, bytes, &mut buffer))?;
+    let ((), read) = measure(|| (0..bytes).step_by(buffer.len()).try_for_each(|offset| subject.read_at(&object, offset, &mut buffer)))?;
     drop(object);
     subject.export()?;
     Ok([per_mib(write.cpu), per_mib(read.cpu)])

@@ -70,6 +70,14 @@ impl Layout {
             _ => record,
         }
     }
+
+    /// Data bytes ÷ device bytes when written.
+    pub fn efficiency(self) -> f64 {
+        match self.kind {
+            TopKind::Mirror => 1.0 / self.devices as f64,
+            _ => self.data_devices() as f64 / self.devices as f64,
+        }
+    }
 }
 
 #[cfg(test)]

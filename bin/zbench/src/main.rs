@@ -1,19 +1,29 @@
 //! The `zbench` program: measurements of Zirconia beside OpenZFS's own tools, each in one run on one machine.
 
+mod bandwidth;
 mod cleanup;
+mod compare;
+mod depth;
+mod devices;
+mod direct;
 mod engine;
 mod files;
 mod fio;
 mod fuse_line;
 mod kernels;
+mod latency;
 mod layout;
+mod locks;
 mod machine;
+mod matrix;
 mod measure;
 #[path = "../../../interface/fuse/examples/memfs/fs.rs"]
 mod memfs;
 mod memory;
 mod mounted;
 mod peer;
+mod pipeline;
+mod report;
 mod subject;
 mod sys;
 
@@ -36,6 +46,18 @@ enum Command {
     Fuse(fuse_line::Args),
     /// The daemon's peak memory while 10 GiB go through a small cache
     Memory(memory::Args),
+    /// Every layer, number of devices, request size, pattern and mode, with latencies, CPU and the share of the raw devices
+    Matrix(matrix::Args),
+    /// Direct I/O beside the peer's and our own buffered path: CPU, throughput, copies
+    Direct(direct::Args),
+    /// The share of twelve capped devices' bandwidth that direct I/O reaches
+    Bandwidth(bandwidth::Args),
+    /// One thread with more and more direct requests in flight
+    Depth(depth::Args),
+    /// The share of a profile's samples that lies in locks
+    Locks(locks::Args),
+    /// One HTML page from the results of other commands
+    Report(report::Args),
     /// Mounts the in-memory file system that `fuse` compares with
     #[command(hide = true)]
     Memfs(fuse_line::MemfsArgs),
@@ -48,6 +70,12 @@ fn main() -> std::process::ExitCode {
         Command::Engine(args) => engine::run(&args),
         Command::Fuse(args) => fuse_line::run(&args),
         Command::Memory(args) => memory::run(&args),
+        Command::Matrix(args) => matrix::run(&args),
+        Command::Direct(args) => direct::run(&args),
+        Command::Bandwidth(args) => bandwidth::run(&args),
+        Command::Depth(args) => depth::run(&args),
+        Command::Locks(args) => locks::run(&args),
+        Command::Report(args) => report::run(&args),
         Command::Memfs(args) => fuse_line::serve_memfs(&args),
     }
 }

@@ -69,10 +69,10 @@ fn measure_all(args: &Args, verdicts: &mut Verdicts) -> Result<(), String> {
         let path = folder.join(format!("d{index}"));
         let file = std::fs::File::create(&path).map_err(text)?;
         file.set_len(((args.size_mib * ROOM_PERCENT / 100 / 4) + 64) << 20).map_err(text)?;
-        vdevs.push(path.display().to_string());
+        vdevs.push(path);
     }
     let mounted = Mounted::start(args.arc_mib << 20)?;
-    mounted.create(&vdevs, &[format!("recordsize={}K", args.record_kib), "compression=off".to_string()])?;
+    mounted.create("stripe:4".parse()?, &vdevs, &[format!("recordsize={}K", args.record_kib), "compression=off".to_string()])?;
     let idle = mounted.server.peak_resident_bytes() >> 20;
     println!(
         "{} MiB in {} files at {}; cache {} MiB; resident before: {idle} MiB",
@@ -94,7 +94,7 @@ fn measure_all(args: &Args, verdicts: &mut Verdicts) -> Result<(), String> {
         let peak = mounted.server.peak_resident_bytes() >> 20;
         println!("{rw:<6} {:>6} MiB at {:>5.0} MB/s; peak resident {peak} MiB", outcome.bytes >> 20, outcome.mb_per_second());
         if rw == "write" {
-            mounted.reimport(&folder)?;
+            mounted.reimport(&vdevs)?;
         }
     }
     let peak = mounted.server.peak_resident_bytes() >> 20;

@@ -2,7 +2,9 @@
 
 use crate::cleanup::Guard;
 use crate::files::Scratch;
+use crate::layout::Layout;
 use crate::measure::text;
+use crate::subject::TXG_DEFER;
 use crate::sys;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -132,10 +134,12 @@ impl Mounted {
     }
 
     /// Makes the pool `zbench` and its dataset `zbench/fs` with the given properties.
-    pub fn create(&self, vdevs: &[String], properties: &[String]) -> Result<(), String> {
-        let mountpoint = self.mountpoint.display().to_string();
+    pub fn create(&self, layout: Layout, devices: &[PathBuf], properties: &[String]) -> Result<(), String> {
+        let (mountpoint, kind) = (self.mountpoint.display().to_string(), layout.to_string());
         let mut words = vec!["create", "-f", "-m", &mountpoint, "zbench"];
-        words.extend(vdevs.iter().map(String::as_str));
+        words.extend(kind.split(':').next().filter(|kind| *kind != "stripe"));
+        let devices: Vec<String> = devices.iter().map(|path| path.display().to_string()).collect();
+        words.extend(devices.iter().map(String::as_str));
         self.command("zpool", &words)?;
         let mut words = vec!["create"];
         for property in properties {
@@ -146,9 +150,33 @@ impl Mounted {
     }
 
     /// Exports and imports: nothing is cached afterwards, in the kernel either.
-    pub fn reimport(&self, folder: &Path) -> Result<(), String> {
+    pub fn reimport(&self, devices: &[PathBuf]) -> Result<(), String> {
         self.command("zpool", &["export", "zbench"])?;
-        self.command("zpool", &["import", "-d", &folder.display().to_string(), "zbench"]).map(drop)
+        let devices: Vec<String> = devices.iter().map(|path| path.display().to_string()).collect();
+        let mut words = vec!["import"];
+        for device in &devices {
+            words.extend(["-d", device.as_str()]);
+        }
+        words.push("zbench");
+        self.command("zpool", &words).map(drop)
+    }
+
+    /// Removes the dataset's files and waits until their space can be used again.
+    pub fn clear_files(&self) -> Result<(), String> {
+        for entry in std::fs::read_dir(self.file("")).map_err(text)?.flatten() {
+            std::fs::remove_file(entry.path()).map_err(text)?;
+        }
+        for _ in 0..TXG_DEFER + 2 {
+            self.command("zpool", &["sync", "zbench"])?;
+        }
+        Ok(())
+    }
+
+    /// Bytes that went the direct path so far, reads and writes, when the pool's `iostats` says so.
+    pub fn direct_bytes(&self) -> Option<u64> {
+        let text = std::fs::read_to_string(self.state.join("proc/spl/kstat/zfs/zbench/iostats")).ok()?;
+        let value = |name: &str| text.lines().find(|line| line.starts_with(name))?.split_whitespace().last()?.parse::<u64>().ok();
+        Some(value("direct_read_bytes ")? + value("direct_write_bytes ")?)
     }
 
     /// A file in the dataset.

@@ -30,6 +30,8 @@ pub struct PeerJob<'a> {
     pub jobs: usize,
     /// Seconds of each random phase.
     pub seconds: u64,
+    /// Budget of its cache.
+    pub arc_bytes: u64,
     /// As `zpbench` names them, comma-separated.
     pub phases: &'a str,
 }
@@ -41,6 +43,10 @@ pub struct PeerRow {
     pub phase: String,
     /// Wall clock and CPU.
     pub cost: Cost,
+    /// Bytes moved as the peer counts them: data, but allocated bytes for scrubs.
+    pub bytes: u64,
+    /// I/Os per second.
+    pub iops: f64,
 }
 
 /// Finds `zpbench`: as told, `$ZPBENCH`, or built once from the sources in `$ZIRCONIA_PEER` or `../shared/peer`.
@@ -78,6 +84,7 @@ pub fn run(program: &Path, job: &PeerJob) -> Result<Vec<PeerRow>, String> {
         .args(["--rs", &job.record.to_string(), "--iosize", &job.io.to_string()])
         .args(["--size", &job.bytes.to_string(), "--vsize", &job.vdev_bytes.to_string()])
         .args(["--jobs", &job.jobs.to_string(), "--secs", &job.seconds.to_string()])
+        .args(["--arc", &job.arc_bytes.to_string()])
         .args(["--phases", job.phases, "--reps", "1"])
         .arg("--dir")
         .arg(job.folder)
@@ -102,7 +109,12 @@ fn read(json: &Path) -> Result<Vec<PeerRow>, String> {
         let line: serde_json::Value = serde_json::from_str(&line.map_err(text)?).map_err(text)?;
         let number = |key: &str| line[key].as_f64().unwrap_or(0.0);
         let Some(phase) = line["phase"].as_str() else { continue };
-        rows.push(PeerRow { phase: phase.to_string(), cost: Cost { seconds: number("wall"), cpu: number("user") + number("sys") } });
+        rows.push(PeerRow {
+            phase: phase.to_string(),
+            cost: Cost { seconds: number("wall"), cpu: number("user") + number("sys") },
+            bytes: number("bytes") as u64,
+            iops: number("iops"),
+        });
     }
     Ok(rows)
 }

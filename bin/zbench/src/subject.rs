@@ -2,6 +2,7 @@
 
 use crate::layout::Layout;
 use crate::measure::text;
+use abd::Abd;
 use device::BlockDevice;
 use dmu::{Dnode, NewObject};
 use dsl::{CreateDataset, DatasetHandle, TxSpace};
@@ -14,6 +15,8 @@ use vdev::LeafKind;
 use zio::IoKind;
 
 const DATASET: &str = "zbench/fs";
+/// Freed space is reused this many transaction groups later (OpenZFS: `TXG_DEFER_SIZE`).
+pub const TXG_DEFER: usize = 2;
 
 /// How the pool is made and used.
 #[derive(Clone, Debug)]
@@ -64,8 +67,13 @@ fn runtime(config: &Config) -> Runtime {
 impl Subject {
     /// Makes the pool, whatever lay on the devices.
     pub fn create(config: &Config) -> Result<Subject, String> {
+        Subject::create_on(config, open(&config.devices)?)
+    }
+
+    /// As [`Subject::create`], on devices that are open already; such a pool cannot be imported again.
+    pub fn create_on(config: &Config, devices: Vec<Arc<dyn BlockDevice>>) -> Result<Subject, String> {
         let exec: Exec = Arc::new(exec::Pool::new(config.threads));
-        let mut leaves = config.devices.iter().zip(open(&config.devices)?);
+        let mut leaves = config.devices.iter().zip(devices);
         let mut leaf = || {
             let (path, device) = leaves.next().ok_or("fewer devices than the layout has")?;
             let kind = if path.starts_with("/dev/loop") { LeafKind::Disk } else { LeafKind::File };
@@ -119,22 +127,64 @@ impl Subject {
         self.fs.objset().map_err(text)?.hold(object).map_err(text)
     }
 
-    /// Buffered sequential write of `bytes` in calls of `step`; not yet on the devices.
-    pub fn write(&self, object: &Dnode, bytes: u64, step: usize, data: &[u8]) -> Result<(), String> {
-        for offset in (0..bytes).step_by(step) {
-            let start = offset as usize % (data.len() - step + 1) / 4096 * 4096;
-            let tx = self.fs.assign(TxSpace::Writes(step as u64)).map_err(text)?;
-            object.write(offset, &data[start..start + step], &tx).map_err(text)?;
-        }
+    /// One buffered write.
+    pub fn write_at(&self, object: &Dnode, offset: u64, data: &[u8]) -> Result<(), String> {
+        let tx = self.fs.assign(TxSpace::Writes(data.len() as u64)).map_err(text)?;
+        object.write(offset, data, &tx).map_err(text)
+    }
+
+    /// One buffered read of as many bytes as `buffer` has.
+    pub fn read_at(&self, object: &Dnode, offset: u64, buffer: &mut [u8]) -> Result<(), String> {
+        object.read(offset, buffer).map_err(text)
+    }
+
+    /// One direct write of whole records from memory that begins on a page.
+    pub fn write_direct_at(&self, object: &Dnode, offset: u64, data: &[u8]) -> Result<(), String> {
+        let tx = self.fs.assign(TxSpace::Writes(data.len() as u64)).map_err(text)?;
+        object.write_direct(offset, data, &tx).map_err(text)
+    }
+
+    /// One direct read into memory that begins on a page.
+    pub fn read_direct_at(&self, object: &Dnode, offset: u64, buffer: &mut [u8]) -> Result<(), String> {
+        object.read_direct_into(offset, buffer).map_err(text)
+    }
+
+    /// As [`Subject::write_direct_at`], without waiting for the devices; may wait until the pool takes more.
+    pub fn write_direct_then(
+        &self,
+        object: &Dnode,
+        offset: u64,
+        data: Abd,
+        then: impl FnOnce(Result<(), String>) + Send + 'static,
+    ) -> Result<(), String> {
+        let tx = self.fs.assign(TxSpace::Writes(data.len() as u64)).map_err(text)?;
+        object.write_direct_then(offset, data, tx, move |tx, result| {
+            drop(tx);
+            then(result.map_err(text));
+        });
         Ok(())
     }
 
-    /// Sequential read of `bytes` in calls of as many as `buffer` has.
-    pub fn read(&self, object: &Dnode, bytes: u64, buffer: &mut [u8]) -> Result<(), String> {
-        for offset in (0..bytes).step_by(buffer.len()) {
-            object.read(offset, buffer).map_err(text)?;
-        }
-        Ok(())
+    /// A direct read into a buffer of the engine, without waiting for the devices.
+    pub fn read_direct_then(&self, object: &Dnode, offset: u64, length: usize, then: impl FnOnce(Result<(), String>) + Send + 'static) {
+        object.read_direct_then(offset, length, move |result| then(result.map(drop).map_err(text)));
+    }
+
+    /// Frees an object.
+    pub fn free_object(&self, object: ObjectId) -> Result<(), String> {
+        let tx = self.fs.assign(TxSpace::Frees).map_err(text)?;
+        self.fs.objset().map_err(text)?.free_object(object, &tx).map_err(text)
+    }
+
+    /// Syncs until what was freed can be used again.
+    pub fn settle(&self) -> Result<(), String> {
+        (0..TXG_DEFER + 2).try_for_each(|_| self.sync())
+    }
+
+    /// Bytes that went the direct path so far.
+    pub fn direct_bytes(&self) -> u64 {
+        let stats = self.pool.iostats();
+        stats.direct_read.get().1 + stats.direct_write.get().1
     }
 
     /// Waits until everything written so far is on the devices.

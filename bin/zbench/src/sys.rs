@@ -20,6 +20,12 @@ pub fn terminate(pid: u32) {
     unsafe { libc::kill(pid as libc::pid_t, libc::SIGTERM) };
 }
 
+/// Asks a process to stop what it does, as ^C would.
+pub fn interrupt(pid: u32) {
+    // SAFETY: kill takes two integers and touches no memory of ours.
+    unsafe { libc::kill(pid as libc::pid_t, libc::SIGINT) };
+}
+
 /// Where the handler tells of a signal; -1 before [`Endings::catch`].
 static TOLD: AtomicI32 = AtomicI32::new(-1);
 

@@ -3,7 +3,6 @@
 
 mod args;
 mod columns;
-mod direct_stats;
 mod get;
 mod list;
 
@@ -49,7 +48,6 @@ fn run(verb: Verb) -> Result<u8, Stop> {
             }
             Ok(done(&client, &Request::Unmount(UnmountRequest { target: target.map(absolute), all, force }))?)
         }
-        Verb::DirectStats(arguments) => direct_stats::run(&client, &arguments),
         Verb::Version { json } => Ok(version(json)),
     }
 }

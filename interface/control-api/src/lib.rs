@@ -5,7 +5,6 @@
 #![forbid(unsafe_code)]
 
 mod dataset;
-mod direct;
 mod error;
 #[cfg(test)]
 mod openapi;
@@ -14,7 +13,6 @@ mod property;
 mod state_dir;
 
 pub use dataset::*;
-pub use direct::*;
 pub use error::{ErrorKind, Failure};
 pub use pool::*;
 pub use property::{Property, Source, Value};
@@ -80,8 +78,6 @@ pub enum Request {
     Mount(MountRequest),
     /// `zfs unmount`.
     Unmount(UnmountRequest),
-    /// `zfs direct-stats`, `zpool iostat --direct`; answers [`Response::Direct`].
-    Direct(DirectQuery),
 }
 
 impl Request {
@@ -96,7 +92,6 @@ impl Request {
                 | Request::PoolIostat(_)
                 | Request::PoolWait(_)
                 | Request::DatasetQuery(_)
-                | Request::Direct(_)
         )
     }
 }
@@ -136,8 +131,6 @@ pub enum Response {
     },
     /// Mounted file systems.
     Mounts(Vec<MountReport>),
-    /// Counts of direct I/O.
-    Direct(Vec<DirectReport>),
 }
 
 /// The running daemon.

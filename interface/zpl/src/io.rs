@@ -4,7 +4,6 @@
 //! A small file is one block as large as its data (in sectors); the block grows with the file up to the record size, then
 //! further blocks of that size follow. Growth and truncation lock the whole file, other operations their range.
 
-use crate::direct::Access;
 use crate::fs::TX_NAMES;
 use crate::znode::{ATIME, CTIME, MTIME, Node, S_ISGID, S_ISUID, Znode, flag};
 use crate::{Zfs, ZplError};
@@ -49,7 +48,7 @@ pub enum Allocate {
     ZeroKeepSize,
 }
 
-pub(crate) fn check_regular(node: &Znode) -> Result<(), ZplError> {
+fn check_regular(node: &Znode) -> Result<(), ZplError> {
     let fields = node.fields();
     match (fields.is_regular(), fields.is_directory()) {
         (true, _) => Ok(()),
@@ -59,15 +58,10 @@ pub(crate) fn check_regular(node: &Znode) -> Result<(), ZplError> {
 }
 
 impl Zfs {
-    /// Reads up to `length` bytes; short only at the end of the file. Direct where the property `direct=always` says so.
+    /// Reads up to `length` bytes; short only at the end of the file.
     pub fn read(&self, node: &Node, offset: u64, length: u64) -> Result<Abd, ZplError> {
-        self.read_with(node, offset, length, Access::default())
-    }
-
-    /// Reads through the cache.
-    pub(crate) fn read_cached(&self, node: &Node, offset: u64, length: u64) -> Result<Abd, ZplError> {
         check_regular(node)?;
-        let guard = node.lock_range(&self.exec, offset..offset.saturating_add(length), false);
+        let guard = node.ranges.lock(&self.exec, offset..offset.saturating_add(length), false);
         let size = node.fields().size;
         let end = offset.saturating_add(length).min(size);
         if offset >= end {
@@ -95,7 +89,7 @@ impl Zfs {
         }
     }
 
-    pub(crate) fn check_changeable(&self, node: &Znode) -> Result<(), ZplError> {
+    fn check_changeable(&self, node: &Znode) -> Result<(), ZplError> {
         self.check_writable()?;
         check_regular(node)?;
         if node.fields().flags & (flag::IMMUTABLE | flag::READONLY) != 0 {
@@ -104,13 +98,61 @@ impl Zfs {
         Ok(())
     }
 
-    /// Writes; the file grows as needed. Direct where the property `direct=always` says so.
+    /// Writes; the file grows as needed.
     pub fn write(&self, node: &Node, write: WriteData) -> Result<u64, ZplError> {
-        self.write_with(node, write, Access::default())
+        self.check_changeable(node)?;
+        let length = write.data.len() as u64;
+        let end = write.offset.checked_add(length).filter(|end| *end <= FILE_BYTES_MAX).ok_or(ZplError::TooBig)?;
+        if length == 0 {
+            return Ok(0);
+        }
+        let (fields, record) = (node.fields(), self.objset.props().record_size as u64);
+        if fields.flags & flag::APPENDONLY != 0 && write.offset < fields.size {
+            return Err(ZplError::NotPermitted);
+        }
+        let block = node.dnode.info()?.block_size as u64;
+        let grows = end > block && (block < record || !block.is_power_of_two()) && fields.size <= block;
+        let range = if grows { 0..u64::MAX } else { write.offset..end };
+        let guard = node.ranges.lock(&self.exec, range, true);
+        // Disks are waited for before the transaction, not in it: it would hold up everybody's next txg.
+        node.dnode.prepare_write(write.offset, write.data.len())?;
+        let tx = self.assign(length + TX_NAMES)?;
+        if grows {
+            self.grow_block(node, end, record, &tx)?;
+        }
+        self.put(node, &write, &tx)?;
+        let now = self.now();
+        node.update(&self.sa, &tx, |fields| {
+            fields.size = fields.size.max(end);
+            fields.times[MTIME] = now;
+            fields.times[CTIME] = now;
+            fields.flags |= flag::ARCHIVE | flag::AV_MODIFIED;
+            if write.kill_suid {
+                clear_suid(&mut fields.mode);
+            }
+        })?;
+        let txg = tx.txg();
+        drop((tx, guard));
+        if write.synchronous {
+            self.wait_for_stable(txg)?;
+        }
+        Ok(length)
+    }
+
+    fn put(&self, node: &Znode, write: &WriteData, tx: &Tx) -> Result<(), ZplError> {
+        if write.may_keep {
+            return Ok(node.dnode.write_abd(write.offset, write.data.clone(), tx)?);
+        }
+        let mut at = write.offset;
+        for chunk in write.data.chunks() {
+            node.dnode.write(at, chunk, tx)?;
+            at += chunk.len() as u64;
+        }
+        Ok(())
     }
 
     /// Makes the only block larger before the file outgrows it.
-    pub(crate) fn grow_block(&self, node: &Znode, end: u64, record: u64, tx: &Tx) -> Result<(), ZplError> {
+    fn grow_block(&self, node: &Znode, end: u64, record: u64, tx: &Tx) -> Result<(), ZplError> {
         let (info, size) = (node.dnode.info()?, node.fields().size);
         let block = info.block_size as u64;
         if size > block || end <= block {
@@ -125,7 +167,7 @@ impl Zfs {
         Ok(())
     }
 
-    pub(crate) fn wait_for_stable(&self, txg: Txg) -> Result<(), ZplError> {
+    fn wait_for_stable(&self, txg: Txg) -> Result<(), ZplError> {
         if self.objset.props().sync == dmu::SyncMode::Disabled {
             return Ok(());
         }
@@ -141,7 +183,7 @@ impl Zfs {
         if node.fields().flags & flag::APPENDONLY != 0 {
             return Err(ZplError::NotPermitted);
         }
-        let _guard = node.lock_range(&self.exec, 0..u64::MAX, true);
+        let _guard = node.ranges.lock(&self.exec, 0..u64::MAX, true);
         let (old, estimate) = (node.fields().size, self.objset.props().record_size as u64 + TX_NAMES);
         if size < old {
             node.dnode.prepare_free(size, u64::MAX)?;
@@ -171,7 +213,7 @@ impl Zfs {
         if how == Allocate::KeepSize {
             return Ok(());
         }
-        let _guard = node.lock_range(&self.exec, 0..u64::MAX, true);
+        let _guard = node.ranges.lock(&self.exec, 0..u64::MAX, true);
         let estimate = 2 * self.objset.props().record_size as u64 + TX_NAMES;
         if how != Allocate::Extend {
             node.dnode.prepare_free(offset, length)?;

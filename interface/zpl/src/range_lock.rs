@@ -1,10 +1,9 @@
 //! Byte-range locks of one file: any number of readers, or one writer, of overlapping ranges (OpenZFS: `zfs_rlock.c`).
 //!
-//! Operations wait here; jobs only let go (a direct transfer keeps its range until the disks are done). The list holds one entry per operation in progress on the file.
+//! Operations wait here, jobs never come here. The list holds one entry per operation in progress on the file.
 
 use exec::{Exec, Mutex, WaitQueue};
 use std::ops::Range;
-use std::sync::Arc;
 
 #[derive(Debug)]
 struct Held {
@@ -27,10 +26,10 @@ pub(crate) struct RangeLock {
     freed: WaitQueue,
 }
 
-/// A lock held; dropping it, on any thread, lets the next one in.
+/// A lock held; dropping it lets the next one in.
 #[derive(Debug)]
-pub(crate) struct RangeGuard {
-    lock: Arc<RangeLock>,
+pub(crate) struct RangeGuard<'a> {
+    lock: &'a RangeLock,
     ticket: u64,
 }
 
@@ -48,9 +47,9 @@ impl RangeLock {
     }
 
     /// Waits until nobody holds a clashing range.
-    pub(crate) fn lock(self: &Arc<Self>, exec: &Exec, range: Range<u64>, writer: bool) -> RangeGuard {
+    pub(crate) fn lock(&self, exec: &Exec, range: Range<u64>, writer: bool) -> RangeGuard<'_> {
         if let Some(ticket) = self.try_lock(&range, writer) {
-            return RangeGuard { lock: self.clone(), ticket };
+            return RangeGuard { lock: self, ticket };
         }
         self.state.lock().waiting += 1;
         let got = Mutex::new(None);
@@ -63,11 +62,11 @@ impl RangeLock {
         });
         self.state.lock().waiting -= 1;
         let ticket = got.into_inner().unwrap_or_default();
-        RangeGuard { lock: self.clone(), ticket }
+        RangeGuard { lock: self, ticket }
     }
 }
 
-impl Drop for RangeGuard {
+impl Drop for RangeGuard<'_> {
     fn drop(&mut self) {
         let mut state = self.lock.state.lock();
         state.held.retain(|held| held.ticket != self.ticket);
@@ -87,7 +86,7 @@ mod tests {
     /// Two writers in one range would tear each other's records.
     #[test]
     fn writers_exclude_each_other_and_readers_share() {
-        let lock: Arc<RangeLock> = Arc::default();
+        let lock = RangeLock::default();
         let exec: exec::Exec = Arc::new(exec::Inline::new(1));
         let first = lock.lock(&exec, 0..10, false);
         let second = lock.lock(&exec, 5..20, false);

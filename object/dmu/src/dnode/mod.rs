@@ -5,7 +5,6 @@
 
 mod direct;
 mod direct_read;
-mod forget;
 mod indirect;
 mod prefetch;
 mod read;

@@ -1,0 +1,129 @@
+//! Devices for the matrix: files, or loop devices under a bandwidth cap that stands for an NVMe.
+//!
+//! The cap lies in the root blkio group (cgroup v1), so it holds for every process: client, daemon, kernel threads. Caps and loop
+//! devices are removed on return, panic and ^C; what a killed run left is found by the name of its backing files and removed first.
+
+use crate::cleanup::Guard;
+use crate::files::VdevFiles;
+use crate::measure::text;
+use clap::ValueEnum;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const BLKIO: &str = "/sys/fs/cgroup/blkio";
+const LIMITS: [&str; 2] = ["blkio.throttle.read_bps_device", "blkio.throttle.write_bps_device"];
+/// Part of the path of every backing file; the process that made it follows.
+const MARK: &str = "/zbench-loop-";
+
+/// What the devices are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum DeviceKind {
+    /// Files, as fast as the memory or disk below
+    Files,
+    /// Loop devices with a bandwidth cap each (needs root)
+    Loops,
+}
+
+/// Devices of one run.
+#[derive(Debug)]
+pub struct DeviceSet {
+    /// Files or block devices.
+    pub paths: Vec<PathBuf>,
+    /// Where the files (or backing files) lie.
+    pub folder: PathBuf,
+    /// Bytes of each.
+    pub bytes: u64,
+    /// Bytes per second of each, when capped.
+    pub cap: Option<u64>,
+    // Loops go before their backing files: fields drop in order.
+    _loops: Vec<Guard>,
+    _files: VdevFiles,
+}
+
+fn throttle(limit: &str, device: &str, bytes_per_second: u64) -> Result<(), String> {
+    std::fs::write(format!("{BLKIO}/{limit}"), format!("{device} {bytes_per_second}")).map_err(|error| format!("{BLKIO}/{limit}: {error}"))
+}
+
+fn said(command: &mut Command) -> Result<String, String> {
+    let output = command.output().map_err(text)?;
+    match output.status.success() {
+        true => Ok(String::from_utf8_lossy(&output.stdout).trim().to_string()),
+        false => Err(format!("{:?}: {}", command.get_program(), String::from_utf8_lossy(&output.stderr).trim())),
+    }
+}
+
+/// `MAJOR:MINOR` of a block device.
+fn numbers(path: &str) -> Result<String, String> {
+    let stat = rustix::fs::stat(path).map_err(text)?;
+    Ok(format!("{}:{}", rustix::fs::major(stat.st_rdev), rustix::fs::minor(stat.st_rdev)))
+}
+
+/// Takes the caps away and detaches.
+fn detach(path: &str) {
+    if let Ok(numbers) = numbers(path) {
+        for limit in LIMITS {
+            let _ = throttle(limit, &numbers, 0);
+        }
+    }
+    if let Err(error) = said(Command::new("losetup").args(["--detach", path])) {
+        eprintln!("{error}");
+    }
+}
+
+/// Detaches loop devices, and removes backing files, of runs whose process is gone.
+pub fn remove_stale() {
+    let Ok(list) = said(Command::new("losetup").args(["--list", "--noheadings", "--raw", "--output", "NAME,BACK-FILE"])) else { return };
+    for line in list.lines() {
+        let Some((name, backing)) = line.split_once(' ') else { continue };
+        let Some((_, rest)) = backing.split_once(MARK) else { continue };
+        let maker: String = rest.chars().take_while(char::is_ascii_digit).collect();
+        if !maker.is_empty() && !Path::new("/proc").join(&maker).exists() {
+            eprintln!("removing {name}, left by a run that was killed");
+            detach(name);
+            if let Some(folder) = Path::new(backing.trim_end_matches(" (deleted)")).parent() {
+                let _ = std::fs::remove_dir_all(folder);
+            }
+        }
+    }
+}
+
+fn attach(file: &Path, cap: Option<u64>) -> Result<(PathBuf, Guard), String> {
+    let mut losetup = Command::new("losetup");
+    let name = said(losetup.args(["--find", "--show", "--direct-io=on", "--sector-size=4096"]).arg(file))?;
+    let undo = name.clone();
+    let guard = Guard::new(move || detach(&undo));
+    if let Some(cap) = cap {
+        for limit in LIMITS {
+            throttle(limit, &numbers(&name)?, cap)?;
+        }
+    }
+    Ok((PathBuf::from(name), guard))
+}
+
+impl DeviceSet {
+    /// Makes `count` devices of `bytes` each below `parent`; `cap` (bytes per second) is for loops only.
+    pub fn create(kind: DeviceKind, parent: &Path, count: usize, bytes: u64, cap: Option<u64>) -> Result<DeviceSet, String> {
+        if kind == DeviceKind::Files {
+            let files = VdevFiles::create(&parent.join(format!("zbench-files-{}", std::process::id())), count, bytes)?;
+            let folder = files.folder.clone();
+            return Ok(DeviceSet { paths: files.paths.clone(), folder, bytes, cap: None, _loops: Vec::new(), _files: files });
+        }
+        if cap.is_some() && !Path::new(BLKIO).join(LIMITS[0]).exists() {
+            return Err(format!("a bandwidth cap needs the blkio controller of cgroup v1 at {BLKIO}; use --devices-are files"));
+        }
+        let folder = PathBuf::from(format!("{}{MARK}{}", parent.display(), std::process::id()));
+        let files = VdevFiles::create(&folder, count, bytes)?;
+        let mut set = DeviceSet { paths: Vec::new(), folder, bytes, cap, _loops: Vec::new(), _files: files };
+        for file in set._files.paths.clone() {
+            let (path, guard) = attach(&file, cap)?;
+            set.paths.push(path);
+            set._loops.push(guard);
+        }
+        Ok(set)
+    }
+
+    /// The first `count` of them.
+    pub fn first(&self, count: usize) -> &[PathBuf] {
+        &self.paths[..count.min(self.paths.len())]
+    }
+}

@@ -1,0 +1,177 @@
+//! `zbench report`: one HTML page that needs nothing else, from the JSON lines and the printed output of other commands.
+
+mod plots;
+
+use crate::machine::Machine;
+use crate::matrix::cell::{Row, name_of, size_name};
+use crate::measure::text;
+use clap::Args as ClapArgs;
+use plots::Quantity;
+use serde_json::Value;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const STYLE: &str = "body{font:14px/1.45 sans-serif;margin:2em auto;max-width:1380px;padding:0 1em;color:#222;background:#fff}\
+h1{font-size:22px}h2{font-size:17px;margin-top:1.6em}table{border-collapse:collapse;font-size:12px}\
+td,th{padding:2px 8px;text-align:right;border-bottom:1px solid #e4e4e4}td:nth-child(-n+7),th:nth-child(-n+7){text-align:left}\
+pre{background:#f6f6f6;padding:.8em;overflow-x:auto;font-size:12px}.plots{display:flex;flex-wrap:wrap;gap:6px}summary{cursor:pointer}";
+
+/// What goes in.
+#[derive(ClapArgs, Debug)]
+pub struct Args {
+    /// JSON lines of `zbench matrix --json`
+    #[arg(long)]
+    json: Vec<PathBuf>,
+    /// Printed output of other commands, shown under the file's name
+    #[arg(long)]
+    output: Vec<PathBuf>,
+    /// The page to write
+    html: PathBuf,
+}
+
+/// How this program was called.
+pub fn command_line() -> String {
+    let mut words: Vec<String> = std::env::args().collect();
+    if let Some(program) = words.first_mut() {
+        *program = Path::new(program.as_str()).file_name().map_or_else(|| program.clone(), |name| name.to_string_lossy().into_owned());
+    }
+    words.join(" ")
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+fn table(page: &mut String, rows: &[Row]) {
+    page.push_str("<table><tr>");
+    for title in [
+        "layer",
+        "devices",
+        "layout",
+        "size",
+        "pattern",
+        "mode",
+        "streams",
+        "MB/s",
+        "±%",
+        "% of raw",
+        "IOPS",
+        "p50 µs",
+        "p99",
+        "p99.9",
+        "CPU s/GiB",
+        "copies/byte",
+        "direct %",
+    ] {
+        let _ = write!(page, "<th>{title}</th>");
+    }
+    page.push_str("</tr>\n");
+    let optional = |value: Option<f64>, digits: usize| value.map_or_else(|| "-".to_string(), |value| format!("{value:.digits$}"));
+    for row in rows {
+        let cap = row.cap_mb.map_or_else(String::new, |cap| format!(" at {cap} MB/s"));
+        let mut cells = vec![
+            name_of(row.layer),
+            format!("{}{cap}", row.devices_are),
+            row.layout.clone(),
+            size_name(row.size),
+            name_of(row.pattern),
+            name_of(row.mode),
+            row.jobs.to_string(),
+            format!("{:.0}", row.mb_per_second),
+            format!("{:.0}", row.spread_percent),
+            optional(row.raw_percent, 1),
+            format!("{:.0}", row.iops),
+        ];
+        cells.extend((0..3).map(|index| optional(row.latency_us.map(|all| all[index]), 0)));
+        cells.extend([format!("{:.3}", row.cpu_per_gib), optional(row.copies, 2), optional(row.direct_percent, 0)]);
+        page.push_str("<tr>");
+        for cell in cells {
+            let _ = write!(page, "<td>{}</td>", escape(&cell));
+        }
+        page.push_str("</tr>\n");
+    }
+    page.push_str("</table>\n");
+}
+
+/// Writes the page; `outputs` are (title, text).
+pub fn write(path: &Path, machine: &Machine, command: &str, rows: &[Row], outputs: &[(String, String)]) -> Result<(), String> {
+    let mut page = String::new();
+    let (title, busy) =
+        ("Zirconia: measurements", if machine.is_busy() { " The machine was busy: only ratios mean something." } else { "" });
+    let _ = write!(
+        page,
+        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>{title}</title><style>{STYLE}</style>\n<h1>{title}</h1>\n\
+         <p>{}, {} cores, {} MiB of memory, Linux {}; commit {}; {}; load at the start {:.2}.{busy}<br><code>{}</code></p>\n\
+         <p>Rates are 10⁶ bytes per second; rows are medians of turns that layers took one after the other, ±% is (largest − smallest) ÷ median. \
+         CPU is client and server together (the peer's × 0.9 for its assertions; threads of the kernel below the devices are not counted for \
+         anybody). \"-\" was not measured.</p>\n",
+        escape(&machine.cpu),
+        machine.cores,
+        machine.memory_mib,
+        escape(&machine.kernel),
+        escape(&machine.commit),
+        escape(&machine.date),
+        machine.load,
+        escape(command)
+    );
+    for (name, text) in outputs {
+        let _ = writeln!(page, "<h2>{}</h2>\n<pre>{}</pre>", escape(name), escape(text.trim_end()));
+    }
+    if !rows.is_empty() {
+        for quantity in Quantity::ALL {
+            let plots = plots::small_multiples(rows, quantity)?;
+            if plots.is_empty() {
+                continue;
+            }
+            let open = if quantity == Quantity::Rate { " open" } else { "" };
+            let _ = writeln!(
+                page,
+                "<details{open}><summary><b>Matrix: {}, by number of devices</b></summary><div class=\"plots\">",
+                quantity.title()
+            );
+            for plot in plots {
+                page.push_str(&plot);
+            }
+            page.push_str("</div></details>\n");
+        }
+        page.push_str("<h2>Matrix</h2>\n");
+        table(&mut page, rows);
+    }
+    page.push_str("</html>\n");
+    std::fs::write(path, page).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+fn gather(args: &Args) -> Result<(), String> {
+    let (mut machine, mut commands, mut rows) = (None, Vec::new(), Vec::new());
+    for path in &args.json {
+        let lines = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        for line in lines.lines() {
+            let value: Value = serde_json::from_str(line).map_err(text)?;
+            match value.get("machine") {
+                Some(found) => {
+                    machine = machine.or_else(|| serde_json::from_value(found.clone()).ok());
+                    commands.push(value["command"].as_str().unwrap_or_default().to_string());
+                }
+                None => rows.push(serde_json::from_value(value).map_err(text)?),
+            }
+        }
+    }
+    let mut outputs = Vec::new();
+    for path in &args.output {
+        let title = path.file_stem().map_or_else(String::new, |name| format!("zbench {}", name.to_string_lossy()));
+        outputs.push((title, std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?));
+    }
+    write(&args.html, &machine.unwrap_or_else(Machine::describe), &commands.join("; "), &rows, &outputs)
+}
+
+/// Writes the page.
+pub fn run(args: &Args) -> ExitCode {
+    match gather(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("zbench report: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
