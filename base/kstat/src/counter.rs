@@ -1,4 +1,4 @@
-//! Counters that many threads bump without sharing a cache line, and histograms over powers of two.
+//! Counters that many threads bump without sharing a cache line.
 //!
 //! A counter is exact once its writers are quiet; while they write, a read is a value it passed through, give or take the
 //! additions in flight. Additions are one relaxed atomic add on a line of (nearly) this thread's own.
@@ -13,13 +13,13 @@ const SHARDS_MAX: usize = 32;
 #[repr(align(64))]
 struct Line(AtomicU64);
 
-fn shards() -> usize {
+pub(crate) fn shards() -> usize {
     static SHARDS: OnceLock<usize> = OnceLock::new();
     *SHARDS.get_or_init(|| std::thread::available_parallelism().map_or(1, |n| n.get()).next_power_of_two().min(SHARDS_MAX))
 }
 
 /// The shard of this thread: threads take turns.
-fn shard() -> usize {
+pub(crate) fn shard() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
         static MINE: usize = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -92,39 +92,5 @@ impl Gauge {
     /// The value.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
-    }
-}
-
-/// How many values fell into each power-of-two bucket (`zpool iostat -w -r`; OpenZFS: `vdev_stat_ex_t`).
-///
-/// Bucket `i` counts values in `2^i .. 2^(i+1)`; zero falls into bucket 0, values too large into the last.
-#[derive(Debug)]
-pub struct Histogram(Box<[Counter]>);
-
-impl Histogram {
-    /// Buckets of OpenZFS's latency histograms, in nanoseconds (`VDEV_L_HISTO_BUCKETS`).
-    pub const LATENCY_BUCKETS: usize = 37;
-    /// Buckets of OpenZFS's request-size histograms, in bytes (`VDEV_RQ_HISTO_BUCKETS`).
-    pub const SIZE_BUCKETS: usize = 25;
-
-    /// A histogram of `buckets` buckets (1 to 64).
-    pub fn new(buckets: usize) -> Histogram {
-        Histogram((0..buckets.clamp(1, 64)).map(|_| Counter::new()).collect())
-    }
-
-    /// Counts `value`.
-    pub fn add(&self, value: u64) {
-        let bucket = value.checked_ilog2().unwrap_or(0) as usize;
-        self.0[bucket.min(self.0.len() - 1)].bump();
-    }
-
-    /// The counts, bucket by bucket.
-    pub fn counts(&self) -> Vec<u64> {
-        self.0.iter().map(Counter::get).collect()
-    }
-
-    /// Sets every bucket to zero.
-    pub fn reset(&self) {
-        self.0.iter().for_each(Counter::reset);
     }
 }

@@ -8,10 +8,12 @@ mod counter;
 mod event;
 mod iostats;
 mod registry;
+mod sheet;
 #[cfg(test)]
 mod tests;
 
-pub use counter::{Counter, Gauge, Histogram};
+pub use counter::{Counter, Gauge};
 pub use event::{Event, EventLog, EventSink, FieldValue, Listener, LoggedEvent, NoEvents, WallClock};
 pub use iostats::{CountBytes, IoStats};
-pub use registry::{Kstat, Registered, Registry, Value};
+pub use registry::{Kstat, Registered, Registry, Stamp, Value};
+pub use sheet::{Histogram, Row, Sheet, bucket};

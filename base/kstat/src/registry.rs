@@ -129,22 +129,46 @@ impl Kstat {
     }
 
     fn render(&self, id: u32, created_ns: u64, now_ns: u64) -> String {
-        let entries = match &self.0 {
-            Body::Raw(text) => {
-                let text = text();
-                return format!("{id} {TYPE_RAW} 0x{FLAG_VIRTUAL:02x} 0 {} {created_ns} {now_ns}\n{text}", text.len());
-            }
-            Body::Named(entries) => entries,
-        };
-        let bytes = entries.len() * NAMED_BYTES;
-        let mut text = format!("{id} {TYPE_NAMED} 0x{FLAG_VIRTUAL:02x} {} {bytes} {created_ns} {now_ns}\n", entries.len());
-        text.push_str("name                            type data\n");
-        for (name, source) in entries {
-            let value = source.value();
-            // Writing to a String cannot fail.
-            let _ = writeln!(text, "{name:<31} {:<4} {value}", value.type_number());
+        let stamp = Stamp { id, created_ns, now_ns };
+        match &self.0 {
+            Body::Raw(text) => stamp.raw(&text()),
+            Body::Named(entries) => stamp.named(entries.iter().map(|(name, source)| (name.as_str(), source.value()))),
         }
-        text
+    }
+}
+
+/// What stands in the first line of a statistic's text besides its size.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stamp {
+    /// Number of the statistic.
+    pub id: u32,
+    /// When it came into being, monotonic.
+    pub created_ns: u64,
+    /// When it was looked at.
+    pub now_ns: u64,
+}
+
+impl Stamp {
+    /// The text of named entries, as the kernel prints it (`kstat_seq_show_headers`, `kstat_seq_show_named`).
+    pub fn named<'a>(&self, entries: impl IntoIterator<Item = (&'a str, Value)>) -> String {
+        let mut rows = String::new();
+        let mut count = 0;
+        for (name, value) in entries {
+            count += 1;
+            // Writing to a String cannot fail.
+            let _ = writeln!(rows, "{name:<31} {:<4} {value}", value.type_number());
+        }
+        let Stamp { id, created_ns, now_ns } = self;
+        let bytes = count * NAMED_BYTES;
+        format!(
+            "{id} {TYPE_NAMED} 0x{FLAG_VIRTUAL:02x} {count} {bytes} {created_ns} {now_ns}\nname                            type data\n{rows}"
+        )
+    }
+
+    /// The text of a table.
+    pub fn raw(&self, text: &str) -> String {
+        let Stamp { id, created_ns, now_ns } = self;
+        format!("{id} {TYPE_RAW} 0x{FLAG_VIRTUAL:02x} 0 {} {created_ns} {now_ns}\n{text}", text.len())
     }
 }
 

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod client;
+pub mod direct;
 pub mod json;
 pub mod manual;
 pub mod number;

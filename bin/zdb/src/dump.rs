@@ -10,6 +10,8 @@ pub struct Dump<'w> {
     pub datasets: u32,
     /// `-P`: exact numbers.
     pub exact: bool,
+    /// The pool has the feature `project_quota` enabled: files show their project.
+    pub has_projects: bool,
     /// Things that could not be read.
     pub damaged: u64,
 }
@@ -17,7 +19,7 @@ pub struct Dump<'w> {
 impl<'w> Dump<'w> {
     /// Text for `out`.
     pub fn new(out: &'w mut dyn Write, datasets: u32, exact: bool) -> Dump<'w> {
-        Dump { out, datasets, exact, damaged: 0 }
+        Dump { out, datasets, exact, has_projects: false, damaged: 0 }
     }
     /// Appends text. A reader that went away (a pipe into head) is no error of ours.
     pub fn text(&mut self, text: Arguments<'_>) {

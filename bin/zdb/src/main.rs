@@ -176,6 +176,7 @@ fn dump_target(arguments: &Arguments, target: &str) -> ExitCode {
     };
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let mut dump = Dump::new(&mut out, arguments.datasets.into(), arguments.parseable > 0);
+    dump.has_projects = pool.features().iter().any(|(name, _, count)| name == "project_quota" && count.is_some());
     dump_open(arguments, target, &ranges, &pool, &mut dump)
 }
 

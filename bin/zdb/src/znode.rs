@@ -4,8 +4,8 @@ use crate::date;
 use crate::dump::Dump;
 use crate::object::Shown;
 use nvlist::NvList;
+use ondisk::ObjectId;
 use ondisk::sa::DirectoryEntry;
-use ondisk::{ObjectId, PROJECTUSED_OBJECT};
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::Arc;
@@ -55,7 +55,7 @@ fn fields(dump: &mut Dump<'_>, files: &Zfs, node: &Node) {
     }
     dump.line(format_args!("\tgen\t{}\n\tmode\t{:o}\n\tsize\t{}", fields.generation, fields.mode, fields.size));
     dump.line(format_args!("\tparent\t{}\n\tlinks\t{}\n\tpflags\t{:x}", fields.parent, fields.links, fields.flags));
-    let has_projects = fields.flags & FLAG_PROJECT != 0 && files.objset().hold(PROJECTUSED_OBJECT).is_ok();
+    let has_projects = fields.flags & FLAG_PROJECT != 0 && dump.has_projects;
     let project = files.attribute(node, Attr::Projid).filter(|_| has_projects);
     if let Some(project) = project {
         dump.line(format_args!("\tprojid\t{project}"));

@@ -117,12 +117,25 @@ pub enum Verb {
         #[arg(value_name = "filesystem|mountpoint")]
         target: Option<String>,
     },
+    /// Show how much I/O was direct, and why the rest was not.
+    DirectStats(DirectStats),
     /// Show versions.
     Version {
         /// JSON.
         #[arg(short = 'j', long = "json")]
         json: bool,
     },
+}
+
+/// `zfs direct-stats`.
+#[derive(Debug, Args)]
+pub struct DirectStats {
+    /// How to print.
+    #[command(flatten)]
+    pub output: Output,
+    /// Files (by path), file systems.
+    #[arg(required = true, value_name = "file|filesystem", long_help = "file or filesystem argument")]
+    pub targets: Vec<String>,
 }
 
 /// `zfs create`.

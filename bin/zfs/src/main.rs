@@ -3,6 +3,7 @@
 
 mod args;
 mod columns;
+mod direct_stats;
 mod get;
 mod list;
 
@@ -48,6 +49,7 @@ fn run(verb: Verb) -> Result<u8, Stop> {
             }
             Ok(done(&client, &Request::Unmount(UnmountRequest { target: target.map(absolute), all, force }))?)
         }
+        Verb::DirectStats(arguments) => direct_stats::run(&client, &arguments),
         Verb::Version { json } => Ok(version(json)),
     }
 }

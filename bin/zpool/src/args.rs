@@ -301,14 +301,38 @@ pub struct Iostat {
     /// Average latency.
     #[arg(short)]
     pub latency: bool,
+    /// Depths of queues.
+    #[arg(short)]
+    pub queues: bool,
+    /// Histograms of latency.
+    #[arg(short = 'w')]
+    pub latency_histogram: bool,
+    /// Histograms of request sizes.
+    #[arg(short = 'r')]
+    pub size_histogram: bool,
     /// Skip the statistics since import.
     #[arg(short = 'y')]
     pub skip_first: bool,
     /// Headings once.
     #[arg(short = 'n')]
     pub headings_once: bool,
-    /// Pools, then interval and count.
-    #[arg(value_name = "pool")]
+    /// Guids instead of vdev names.
+    #[arg(short = 'g')]
+    pub guids: bool,
+    /// Real paths instead of symbolic links.
+    #[arg(short = 'L')]
+    pub follow_links: bool,
+    /// Full paths.
+    #[arg(short = 'P')]
+    pub full_paths: bool,
+    /// Time stamps: d (date) or u (seconds since the epoch).
+    #[arg(short = 'T', value_name = "d|u")]
+    pub timestamp: Option<String>,
+    /// How JSON is printed.
+    #[command(flatten)]
+    pub json: Json,
+    /// Pools or vdevs, then interval and count.
+    #[arg(value_name = "pool|vdev")]
     pub words: Vec<String>,
 }
 

@@ -35,7 +35,7 @@ fn run(verb: Verb) -> Result<u8, Stop> {
         Verb::Clear { pool, device } => Ok(done(&client, &Request::PoolClear(PoolClear { pool, device }))?),
         Verb::Sync { pools } => Ok(done(&client, &Request::PoolSync(PoolNames { pools }))?),
         Verb::History(arguments) => Ok(history::run(&client, &arguments)?),
-        Verb::Iostat(arguments) => Ok(iostat::run(&client, &arguments)?),
+        Verb::Iostat(arguments) => iostat::run(&client, &arguments),
         Verb::Wait(arguments) => wait::run(&client, &arguments),
         Verb::Labelclear { force, device } => {
             Ok(done(&client, &Request::LabelClear(LabelClear { device: cli::absolute(&device), force }))?)

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod dataset;
+mod direct;
 mod error;
 #[cfg(test)]
 mod openapi;
@@ -13,6 +14,7 @@ mod property;
 mod state_dir;
 
 pub use dataset::*;
+pub use direct::*;
 pub use error::{ErrorKind, Failure};
 pub use pool::*;
 pub use property::{Property, Source, Value};
@@ -78,6 +80,8 @@ pub enum Request {
     Mount(MountRequest),
     /// `zfs unmount`.
     Unmount(UnmountRequest),
+    /// `zfs direct-stats`, `zpool iostat --direct`; answers [`Response::Direct`].
+    Direct(DirectQuery),
 }
 
 impl Request {
@@ -92,6 +96,7 @@ impl Request {
                 | Request::PoolIostat(_)
                 | Request::PoolWait(_)
                 | Request::DatasetQuery(_)
+                | Request::Direct(_)
         )
     }
 }
@@ -131,6 +136,8 @@ pub enum Response {
     },
     /// Mounted file systems.
     Mounts(Vec<MountReport>),
+    /// Counts of direct I/O.
+    Direct(Vec<DirectReport>),
 }
 
 /// The running daemon.

@@ -34,6 +34,7 @@ const ANSWERS: &[(&str, &str)] = &[
     ("dataset-rename", "done"),
     ("mount", "done or mounts"),
     ("unmount", "done"),
+    ("direct", "direct"),
 ];
 
 /// The variants of a tagged enum: tag, description, schema of the content.

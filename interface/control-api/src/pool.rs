@@ -323,12 +323,18 @@ pub struct IostatReport {
     pub pools: Vec<IostatVdev>,
 }
 
-/// Counters of a vdev.
+/// Counters of a vdev; those of an interior vdev are the sums of its leaves.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct IostatVdev {
-    /// As shown.
+    /// As shown: the pool's name, `mirror-0`, a leaf's path.
     pub name: String,
+    /// root, mirror, raidz, file, disk …
+    pub kind: String,
+    /// Guid.
+    pub guid: u64,
+    /// Nanoseconds since the pool was opened: what the counters cover. Only for the root.
+    pub age_ns: u64,
     /// Bytes allocated; only for root and top-levels.
     pub allocated_bytes: Option<u64>,
     /// Bytes free; only for root and top-levels.
@@ -341,10 +347,9 @@ pub struct IostatVdev {
     pub read_bytes: u64,
     /// Bytes written.
     pub written_bytes: u64,
-    /// Nanoseconds spent in reads.
-    pub read_ns: u64,
-    /// Nanoseconds spent in writes.
-    pub write_ns: u64,
+    /// OpenZFS's `vdev_stats_ex` by name: latency histograms (nanoseconds) and request-size histograms (bytes) by powers of two,
+    /// and queue depths (one number each).
+    pub extended: BTreeMap<String, Vec<u64>>,
     /// Children.
     pub children: Vec<IostatVdev>,
 }

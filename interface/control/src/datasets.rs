@@ -12,6 +12,7 @@ use fuse::MountOptions;
 use ondisk::ObjsetType;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use zpl::direct::Property as Direct;
 use zpl::{CaseSensitivity, CreateOptions, NormFlags, Settings, Snapdir, Zfs};
 
 fn done() -> Response {
@@ -397,10 +398,19 @@ impl Control {
             devices: text("devices") != "off" && !has("nodev"),
             exec: text("exec") != "off" && !has("noexec"),
             atime: text("atime") != "off" && !has("noatime"),
+            max_write: request_bytes_max(&handle),
             ..MountOptions::default()
         };
         let must_be_empty = text("overlay") == "off" && !request.overlay;
-        let plan = MountPlan { mountpoint, read_only, must_be_empty, made_for_it, settings: settings(pool, &handle), options };
+        let plan = MountPlan {
+            mountpoint,
+            read_only,
+            must_be_empty,
+            made_for_it,
+            settings: settings(pool, &handle),
+            direct: self.direct.clone(),
+            options,
+        };
         pool.mounts.mount(&self.exec, handle, pool.txgs(), plan)
     }
 
@@ -508,6 +518,15 @@ fn apply_settings(pool: &OpenPool) {
     }
 }
 
+/// Requests of the mount must hold a whole record, or direct writes of such records could never be direct.
+fn request_bytes_max(handle: &DatasetHandle) -> u32 {
+    let record = match handle.prop("recordsize") {
+        Ok(PropEntry { value: PropValue::Bytes(bytes), .. }) => bytes,
+        _ => 0,
+    };
+    (record.min(16 << 20) as u32).max(MountOptions::default().max_write)
+}
+
 fn settings(pool: &OpenPool, handle: &DatasetHandle) -> Settings {
     let text = |property: &str| text_of(handle, property);
     Settings {
@@ -522,6 +541,12 @@ fn settings(pool: &OpenPool, handle: &DatasetHandle) -> Settings {
             _ => Snapdir::Hidden,
         },
         read_only: text("readonly") == "on",
+        direct: match text("direct").as_str() {
+            "disabled" => Direct::Disabled,
+            "always" => Direct::Always,
+            _ => Direct::Standard,
+        },
+        snapshot: false,
     }
 }
 

@@ -7,7 +7,9 @@
 mod cache_file;
 mod datasets;
 mod devices;
+mod direct;
 mod failure;
+mod iostat;
 mod mounts;
 mod open_pool;
 mod pools;
@@ -28,6 +30,7 @@ pub struct Control {
     state: StateDir,
     started_ns: u64,
     pools: RwLock<BTreeMap<String, Arc<OpenPool>>>,
+    direct: Arc<zpl::direct::Tunables>,
 }
 
 /// Who sent a request, for the pool's history.
@@ -51,7 +54,7 @@ impl Control {
         let started_ns = exec.now_ns();
         // Buffers of dirty data come and go in bursts; faulting them in anew each time costs more than all checksums.
         abd::set_cache_bytes_max(pool::Runtime::new().txg.dirty_data_max as usize);
-        let control = Control { exec, state, started_ns, pools: RwLock::default() };
+        let control = Control { exec, state, started_ns, pools: RwLock::default(), direct: direct::tunables_from_environment() };
         control.reopen();
         control
     }
@@ -118,6 +121,7 @@ impl Control {
             Request::DatasetRename(request) => self.dataset_rename(request),
             Request::Mount(request) => self.mount(request),
             Request::Unmount(request) => self.unmount(request),
+            Request::Direct(query) => self.direct_counts(query),
         }
     }
 

@@ -6,9 +6,11 @@ use dmu::{Tx, TxgManager};
 use dsl::{DatasetHandle, DslError, PropSource, TxSpace};
 use exec::{Exec, Mutex};
 use fuse::{MountOptions, Session};
+use ondisk::ObjectId;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use zpl::direct::{Direct, DirectSnapshot, DirectStats, Tunables};
 use zpl::{OpenSnapshot, Settings, SnapshotSource, Space, SpaceSource, TxKind, Zfs, ZplError, ZplFuse};
 
 /// One mount; dropping it unmounts.
@@ -30,9 +32,17 @@ pub enum Directory {
 }
 
 /// The mounts of one pool.
-#[derive(Default)]
 pub struct Mounts {
     by_name: Mutex<BTreeMap<String, Mounted>>,
+    /// Counts of direct I/O: of the pool, and of each dataset since the pool was opened, mounted or not.
+    pool_direct: Arc<DirectStats>,
+    direct: Mutex<BTreeMap<String, Arc<DirectStats>>>,
+}
+
+impl Default for Mounts {
+    fn default() -> Self {
+        Mounts { by_name: Mutex::default(), pool_direct: DirectStats::new(None), direct: Mutex::default() }
+    }
 }
 
 /// How a file system is mounted.
@@ -47,6 +57,8 @@ pub struct MountPlan {
     pub made_for_it: bool,
     /// Behaviour that follows properties.
     pub settings: Settings,
+    /// Parameters of direct I/O.
+    pub direct: Arc<Tunables>,
     /// Flags of the mount.
     pub options: MountOptions,
 }
@@ -100,6 +112,23 @@ impl Mounts {
         by_name.get(name).map(|mounted| mounted.mountpoint.clone())
     }
 
+    /// The pool's counts of direct I/O.
+    pub fn direct_of_pool(&self) -> &Arc<DirectStats> {
+        &self.pool_direct
+    }
+
+    /// A dataset's counts of direct I/O.
+    pub fn direct_of(&self, name: &str) -> Arc<DirectStats> {
+        let mut direct = self.direct.lock();
+        direct.entry(name.to_string()).or_insert_with(|| DirectStats::new(Some(self.pool_direct.clone()))).clone()
+    }
+
+    /// A file's counts of direct I/O since it came into memory; None when there are none.
+    pub fn direct_of_file(&self, name: &str, object: ObjectId) -> Option<DirectSnapshot> {
+        let zfs = self.by_name.lock().get(name).map(|mounted| mounted.zfs.clone())?;
+        zfs.direct_counts(&zfs.node(object).ok()?)
+    }
+
     /// Name and place of every mount.
     pub fn list(&self) -> Vec<(String, String)> {
         let names: Vec<String> = self.by_name.lock().keys().cloned().collect();
@@ -124,6 +153,7 @@ impl Mounts {
             .map_err(|error| because(ErrorKind::Damaged, &*what, error))?;
         let dataset = Arc::new(Dataset(Arc::new(handle)));
         zfs.set_space_source(dataset.clone());
+        zfs.set_direct(Direct { tunables: plan.direct, stats: self.direct_of(&name) });
         if !zfs.is_read_only() {
             zfs.drain_unlinked().map_err(|error| because(ErrorKind::Io, &*what, error))?;
         }

@@ -11,12 +11,14 @@ pub struct OpenPool {
     pub(crate) mounts: Mounts,
     pool: Pool,
     altroot: Option<String>,
+    opened_ns: u64,
 }
 
 impl OpenPool {
     /// Takes over a pool that was just made or imported.
     pub fn new(pool: Pool, altroot: Option<String>) -> OpenPool {
-        OpenPool { mounts: Mounts::default(), pool, altroot }
+        let opened_ns = pool.exec().now_ns();
+        OpenPool { mounts: Mounts::default(), pool, altroot, opened_ns }
     }
     /// The engine's pool, when this was the last holder.
     pub fn into_pool(self) -> Pool {
@@ -24,6 +26,10 @@ impl OpenPool {
     }
     pub fn pool(&self) -> &Pool {
         &self.pool
+    }
+    /// Nanoseconds since it was opened.
+    pub fn age_ns(&self) -> u64 {
+        self.pool.exec().now_ns().saturating_sub(self.opened_ns)
     }
     pub fn name(&self) -> String {
         self.pool.name()

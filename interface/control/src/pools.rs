@@ -437,7 +437,7 @@ impl Control {
     }
 
     pub(crate) fn pool_iostat(&self, names: &PoolNames) -> Result<Response, Failure> {
-        let pools = self.selected(&names.pools)?.iter().map(|open| report::iostat(&open.name(), &open.pool().status())).collect();
+        let pools = self.selected(&names.pools)?.iter().map(|open| crate::iostat::iostat(open)).collect();
         Ok(Response::Iostat(IostatReport { time_ns: self.exec.now_ns(), pools }))
     }
 

@@ -1,6 +1,6 @@
 //! Pictures of pools for the commands: the vdev tree with its counters, properties, history.
 
-use control_api::{HistoryRecord, IostatVdev, Property, Source, Value, VdevReport};
+use control_api::{HistoryRecord, Property, Source, Value, VdevReport};
 use nvlist::NvList;
 use pool::{LeafStatus, PoolStatus};
 use vdev::{LeafId, LeafKind, LeafState, Node, NodeKind, TopKind, TopVdev, VdevTree};
@@ -18,7 +18,7 @@ pub fn leaf_state(state: LeafState) -> &'static str {
     }
 }
 
-fn node_kind(node: &Node) -> (&'static str, String) {
+pub(crate) fn node_kind(node: &Node) -> (&'static str, String) {
     match node.kind {
         NodeKind::Leaf(_) => ("disk", String::new()),
         NodeKind::Mirror => ("mirror", format!("mirror-{}", node.id)),
@@ -117,54 +117,6 @@ pub fn tree(name: &str, tree: &VdevTree, status: Option<&PoolStatus>) -> VdevRep
         children,
         ..VdevReport::default()
     }
-}
-
-/// Counters for `zpool iostat`.
-pub fn iostat(name: &str, status: &PoolStatus) -> IostatVdev {
-    let mut children = Vec::new();
-    for (index, top) in status.tree.tops.iter().enumerate() {
-        let Some(node) = &top.node else { continue };
-        let mut report = iostat_node(&status.tree, &status.leaves, node);
-        if let Some(space) = status.vdev_space.get(index) {
-            report.allocated_bytes = Some(space.allocated);
-            report.free_bytes = Some(space.capacity.saturating_sub(space.allocated));
-        }
-        children.push(report);
-    }
-    let mut root = IostatVdev {
-        name: name.to_string(),
-        allocated_bytes: Some(status.space.allocated),
-        free_bytes: Some(status.space.capacity.saturating_sub(status.space.allocated)),
-        ..IostatVdev::default()
-    };
-    add_children(&mut root, children);
-    root
-}
-
-fn iostat_node(tree: &VdevTree, leaves: &[LeafStatus], node: &Node) -> IostatVdev {
-    if let NodeKind::Leaf(id) = node.kind {
-        let mut report = IostatVdev { name: tree.leaf(id).path.clone(), ..IostatVdev::default() };
-        if let Some(status) = leaves.iter().find(|status| status.leaf == id) {
-            report.read_operations = status.counts.ops[IoKind::Read as usize];
-            report.write_operations = status.counts.ops[IoKind::Write as usize];
-            report.read_bytes = status.counts.bytes[IoKind::Read as usize];
-            report.written_bytes = status.counts.bytes[IoKind::Write as usize];
-        }
-        return report;
-    }
-    let mut report = IostatVdev { name: node_kind(node).1, ..IostatVdev::default() };
-    add_children(&mut report, node.children.iter().map(|child| iostat_node(tree, leaves, child)).collect());
-    report
-}
-
-fn add_children(report: &mut IostatVdev, children: Vec<IostatVdev>) {
-    for child in &children {
-        report.read_operations += child.read_operations;
-        report.write_operations += child.write_operations;
-        report.read_bytes += child.read_bytes;
-        report.written_bytes += child.written_bytes;
-    }
-    report.children = children;
 }
 
 /// Every pool property, in `zpool get all` order, features last.

@@ -206,6 +206,14 @@ pub(crate) fn kernel_pages_limit() -> u32 {
     text.trim().parse().unwrap_or(256)
 }
 
+/// Makes room for requests of `bytes`: best effort, needs root; the limit is the system's, and only ever raised.
+pub(crate) fn raise_pages_limit(bytes: u32) {
+    let pages = bytes / abd::PAGE_BYTES as u32;
+    if pages > kernel_pages_limit() {
+        let _ = std::fs::write("/proc/sys/fs/fuse/max_pages_limit", pages.to_string());
+    }
+}
+
 /// Lets buffered reads use whole requests: the kernel's readahead window starts at 128 KiB whatever INIT says.
 /// Best effort; needs root.
 pub(crate) fn raise_readahead(mountpoint: &Path, max_write: u32) {

@@ -60,6 +60,7 @@ impl Session {
     pub fn mount(exec: &Exec, handler: Arc<dyn Handler>, mountpoint: &Path, options: &MountOptions) -> Result<Session, MountError> {
         let mountpoint = &*std::fs::canonicalize(mountpoint)
             .map_err(|error| MountError::Mountpoint(Errno(error.raw_os_error().unwrap_or(libc::ENOENT))))?;
+        mount::raise_pages_limit(options.max_write);
         let (device, through_helper) = mount::attach(mountpoint, options)?;
         let device = Arc::new(device);
         let negotiated = match handshake(&device, options) {

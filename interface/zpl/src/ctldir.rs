@@ -150,7 +150,7 @@ impl Ctldir {
             return Ok((number, entered.zfs.clone()));
         }
         opened.close_idle(now_ns);
-        let zfs = Zfs::open(&objset, None, Settings { atime: false, ..settings })?;
+        let zfs = Zfs::open(&objset, None, Settings { atime: false, snapshot: true, ..settings })?;
         opened.last += 1;
         let number = opened.last;
         opened.by_name.insert(name.to_string(), number);

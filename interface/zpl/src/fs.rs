@@ -4,6 +4,7 @@
 //! node's state. A transaction is never asked for while a node's state is locked or another transaction is open, because
 //! that wait ends only when every open transaction has.
 
+use crate::direct::{Direct, Property};
 use crate::sa::{Attr, Sa};
 use crate::znode::{Node, S_IFDIR, Time, Znode, decode_fields, flag};
 use crate::{Accounting, NewNode, ZplError};
@@ -12,7 +13,8 @@ use exec::{Exec, Mutex, RwLock};
 use ondisk::{ObjectId, ObjectType, Txg, objset_flags};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry::Vacant;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use zap::{NormFlags, Zap};
 
 /// The master node of every file system (OpenZFS: `MASTER_NODE_OBJ`).
@@ -85,6 +87,10 @@ pub struct Settings {
     pub posix_acl: bool,
     /// `readonly`, set while the file system is mounted for writing.
     pub read_only: bool,
+    /// `direct`.
+    pub direct: Property,
+    /// It is a snapshot: never direct, whatever it inherits.
+    pub snapshot: bool,
 }
 
 impl Default for Settings {
@@ -97,6 +103,8 @@ impl Default for Settings {
             snapdir: Snapdir::Hidden,
             posix_acl: false,
             read_only: false,
+            direct: Property::Standard,
+            snapshot: false,
         }
     }
 }
@@ -155,8 +163,12 @@ pub struct Zfs {
     pub(crate) utf8_only: bool,
     settings: RwLock<Settings>,
     space: RwLock<Option<Arc<dyn SpaceSource>>>,
+    direct: OnceLock<Direct>,
     nodes: Vec<Mutex<HashMap<u64, Entry>>>,
     left: exec::WaitQueue,
+    /// References that a job gave back and an operation has yet to.
+    parked: Mutex<Vec<ObjectId>>,
+    has_parked: AtomicBool,
     pub(crate) rename_lock: Mutex<()>,
 }
 
@@ -242,6 +254,9 @@ impl Zfs {
             utf8_only: property("utf8only")? != 0,
             settings: RwLock::new(settings),
             space: RwLock::new(None),
+            direct: OnceLock::new(),
+            parked: Mutex::new(Vec::new()),
+            has_parked: AtomicBool::new(false),
             nodes: (0..SHARDS).map(|_| Mutex::new(HashMap::new())).collect(),
             left: exec::WaitQueue::new(),
             rename_lock: Mutex::new(()),
@@ -271,6 +286,20 @@ impl Zfs {
     /// Replaces the properties.
     pub fn set_settings(&self, settings: Settings) {
         *self.settings.write() = settings;
+    }
+
+    /// Names the parameters and counters of direct I/O; counts before any other use of the file system, not later.
+    pub fn set_direct(&self, direct: Direct) {
+        let _ = self.direct.set(direct);
+    }
+
+    /// The parameters and counters of direct I/O.
+    pub fn direct(&self) -> &Direct {
+        self.direct.get_or_init(Direct::default)
+    }
+
+    pub(crate) fn is_snapshot(&self) -> bool {
+        self.settings.read().snapshot
     }
 
     /// Names where space is known.
@@ -320,6 +349,9 @@ impl Zfs {
 
     /// The node of an object (OpenZFS: `zfs_zget`).
     pub fn node(self: &Arc<Self>, object: ObjectId) -> Result<Node, ZplError> {
+        if self.has_parked.load(Ordering::Relaxed) {
+            self.release_parked();
+        }
         loop {
             if let Some(found) = self.cached(object) {
                 return found;
@@ -403,8 +435,43 @@ impl Zfs {
         self.left.notify_all();
     }
 
+    /// Gives back one reference without waiting: when that would take a transaction, the next operation does it.
+    pub(crate) fn release_in_job(&self, object: ObjectId) {
+        let mut shard = self.shard(object).lock();
+        let Some(entry) = shard.get_mut(&object.0).filter(|entry| !entry.leaving) else { return };
+        let idle = {
+            let state = entry.znode.state.lock();
+            !(state.unlinked || state.atime_dirty) || self.is_read_only()
+        };
+        if entry.references > 1 {
+            entry.references -= 1;
+        } else if idle {
+            shard.remove(&object.0);
+        } else {
+            drop(shard);
+            self.parked.lock().push(object);
+            self.has_parked.store(true, Ordering::Release);
+        }
+    }
+
+    /// Gives back what jobs left.
+    fn release_parked(self: &Arc<Self>) {
+        if self.has_parked.swap(false, Ordering::AcqRel) {
+            let parked = std::mem::take(&mut *self.parked.lock());
+            parked.into_iter().for_each(|object| self.release(object, 1));
+        }
+    }
+
+    /// Asks for a sync without waiting.
+    pub(crate) fn kick(&self) {
+        if let Some(txgs) = &self.txgs {
+            txgs.kick();
+        }
+    }
+
     /// Gives back every reference: the end of a mount, whose client forgets everything without saying so.
     pub fn forget_all(self: &Arc<Self>) {
+        self.release_parked();
         for shard in &self.nodes {
             let objects: Vec<u64> = shard.lock().keys().copied().collect();
             objects.into_iter().for_each(|object| self.release(ObjectId(object), u64::MAX));

@@ -6,13 +6,14 @@
 //! the kernel forgets it.
 
 use crate::ctldir::{ControlNode, Ctldir, SnapshotSource};
+use crate::direct::{Access, Property};
 use crate::setattr::{SetAttrs, Stat};
 use crate::znode::Node;
 use crate::{Allocate, NewNode, Place, RenameMode, SetMode, Snapdir, Time, WriteData, Zfs, ZplError};
 use abd::Abd;
 use fuse::{
-    Caller, DirEntry, DirSink, Entry, Errno, FallocateRequest, FileAttr, FileHandle, Handler, NodeId, Opened, ReadRequest, RenameRequest,
-    Reply, SeekRequest, SetAttr, SetTime, Statfs, Timestamp, WriteRequest,
+    Answer, Caller, DirEntry, DirSink, Entry, Errno, FallocateRequest, FileAttr, FileHandle, Handler, NodeId, Opened, ReadRequest,
+    RenameRequest, Reply, SeekRequest, SetAttr, SetTime, Statfs, Timestamp, WriteRequest,
 };
 use ondisk::ObjectId;
 use std::sync::Arc;
@@ -227,8 +228,10 @@ impl ZplFuse {
         failed.map_or(Ok(()), Err)
     }
 
-    fn opened(&self) -> Opened {
-        Opened { keep_cache: true, ..Opened::default() }
+    /// Files opened for direct I/O bypass the kernel's cache, and their writes run in parallel.
+    fn opened(&self, flags: u32) -> Opened {
+        let direct_io = flags & fuse::O_DIRECT != 0 || self.zfs.settings().direct == Property::Always;
+        Opened { keep_cache: !direct_io, direct_io, ..Opened::default() }
     }
 
     fn make(&self, parent: NodeId, name: &[u8], new: &NewNode<'_>) -> Reply<Entry> {
@@ -238,6 +241,19 @@ impl ZplFuse {
         self.entry(&node, 0)
     }
 
+    fn write_data(&self, request: WriteRequest) -> (WriteData, Access) {
+        let always = self.zfs.objset.props().sync == dmu::SyncMode::Always;
+        let access = if request.from_cache { Access::default() } else { access(request.open_flags) };
+        let write = WriteData {
+            may_keep: request.data.len() * KEEP_PART >= request.pinned_bytes,
+            offset: request.offset,
+            data: request.data,
+            kill_suid: request.kill_suid,
+            synchronous: always || request.open_flags & O_SYNC_BITS != 0 && !request.from_cache,
+        };
+        (write, access)
+    }
+
     /// With `sync=always` every change waits for the disk.
     fn finish(&self, node: &Node) -> Reply<()> {
         if self.zfs.objset.props().sync == dmu::SyncMode::Always {
@@ -245,6 +261,12 @@ impl ZplFuse {
         }
         Ok(())
     }
+}
+
+/// How a request wants its data moved. Its flags are the file's at that moment, so fcntl(F_SETFL) counts at once. The kernel
+/// copied the data: what the alignment of the caller's memory was cannot be seen, and does not matter.
+fn access(open_flags: u32) -> Access {
+    Access { flagged: open_flags & fuse::O_DIRECT != 0, ..Access::default() }
 }
 
 /// A node number that no longer means anything.
@@ -380,36 +402,49 @@ impl Handler for ZplFuse {
             }
         }
         self.count_open(id, true);
-        Ok(self.opened())
+        Ok(self.opened(flags))
     }
 
-    fn create(&self, caller: &Caller, parent: NodeId, name: &[u8], new: &fuse::NewNode, _flags: u32) -> Reply<(Entry, Opened)> {
-        Ok((self.make(parent, name, &new_node(caller, new, &[]))?, self.opened()))
+    fn create(&self, caller: &Caller, parent: NodeId, name: &[u8], new: &fuse::NewNode, flags: u32) -> Reply<(Entry, Opened)> {
+        Ok((self.make(parent, name, &new_node(caller, new, &[]))?, self.opened(flags)))
     }
 
-    fn tmpfile(&self, caller: &Caller, parent: NodeId, new: &fuse::NewNode, _flags: u32) -> Reply<(Entry, Opened)> {
+    fn tmpfile(&self, caller: &Caller, parent: NodeId, new: &fuse::NewNode, flags: u32) -> Reply<(Entry, Opened)> {
         let directory = self.node(parent)?;
         let node = self.zfs.create_nameless(&directory, &new_node(caller, new, &[]))?;
-        Ok((self.entry(&node, 0)?, self.opened()))
+        Ok((self.entry(&node, 0)?, self.opened(flags)))
     }
 
     fn read(&self, _caller: &Caller, request: &ReadRequest) -> Reply<Abd> {
         let node = self.any_node(request.node)?;
-        Ok(node.zfs.read(&node, request.offset, u64::from(request.size))?)
+        Ok(node.zfs.read_with(&node, request.offset, u64::from(request.size), access(request.open_flags))?)
+    }
+
+    fn read_then(&self, _caller: &Caller, request: &ReadRequest, answer: Answer<Abd>) {
+        match self.any_node(request.node) {
+            Ok(node) => {
+                let then = move |result: Result<Abd, ZplError>| answer.send(result.map_err(Errno::from));
+                node.zfs.read_then(&node, request.offset, u64::from(request.size), access(request.open_flags), Box::new(then));
+            }
+            Err(errno) => answer.send(Err(errno)),
+        }
     }
 
     fn write(&self, _caller: &Caller, request: WriteRequest) -> Reply<u32> {
         let node = self.node(request.node)?;
-        let always = self.zfs.objset.props().sync == dmu::SyncMode::Always;
-        let may_keep = request.data.len() * KEEP_PART >= request.pinned_bytes;
-        let write = WriteData {
-            offset: request.offset,
-            data: request.data,
-            may_keep,
-            kill_suid: request.kill_suid,
-            synchronous: always || request.open_flags & O_SYNC_BITS != 0 && !request.from_cache,
-        };
-        Ok(self.zfs.write(&node, write)? as u32)
+        let (write, access) = self.write_data(request);
+        Ok(self.zfs.write_with(&node, write, access)? as u32)
+    }
+
+    fn write_then(&self, _caller: &Caller, request: WriteRequest, answer: Answer<u32>) {
+        match self.node(request.node) {
+            Ok(node) => {
+                let (write, access) = self.write_data(request);
+                let then = move |result: Result<u64, ZplError>| answer.send(result.map(|bytes| bytes as u32).map_err(Errno::from));
+                self.zfs.write_then(&node, write, access, Box::new(then));
+            }
+            Err(errno) => answer.send(Err(errno)),
+        }
     }
 
     fn fsync(&self, _caller: &Caller, node: NodeId, _handle: FileHandle, _data_only: bool) -> Reply<()> {

@@ -4,6 +4,7 @@
 //! A small file is one block as large as its data (in sectors); the block grows with the file up to the record size, then
 //! further blocks of that size follow. Growth and truncation lock the whole file, other operations their range.
 
+use crate::direct::Access;
 use crate::fs::TX_NAMES;
 use crate::znode::{ATIME, CTIME, MTIME, Node, S_ISGID, S_ISUID, Znode, flag};
 use crate::{Zfs, ZplError};
@@ -48,7 +49,7 @@ pub enum Allocate {
     ZeroKeepSize,
 }
 
-fn check_regular(node: &Znode) -> Result<(), ZplError> {
+pub(crate) fn check_regular(node: &Znode) -> Result<(), ZplError> {
     let fields = node.fields();
     match (fields.is_regular(), fields.is_directory()) {
         (true, _) => Ok(()),
@@ -58,10 +59,15 @@ fn check_regular(node: &Znode) -> Result<(), ZplError> {
 }
 
 impl Zfs {
-    /// Reads up to `length` bytes; short only at the end of the file.
+    /// Reads up to `length` bytes; short only at the end of the file. Direct where the property `direct=always` says so.
     pub fn read(&self, node: &Node, offset: u64, length: u64) -> Result<Abd, ZplError> {
+        self.read_with(node, offset, length, Access::default())
+    }
+
+    /// Reads through the cache.
+    pub(crate) fn read_cached(&self, node: &Node, offset: u64, length: u64) -> Result<Abd, ZplError> {
         check_regular(node)?;
-        let guard = node.ranges.lock(&self.exec, offset..offset.saturating_add(length), false);
+        let guard = node.lock_range(&self.exec, offset..offset.saturating_add(length), false);
         let size = node.fields().size;
         let end = offset.saturating_add(length).min(size);
         if offset >= end {
@@ -89,7 +95,7 @@ impl Zfs {
         }
     }
 
-    fn check_changeable(&self, node: &Znode) -> Result<(), ZplError> {
+    pub(crate) fn check_changeable(&self, node: &Znode) -> Result<(), ZplError> {
         self.check_writable()?;
         check_regular(node)?;
         if node.fields().flags & (flag::IMMUTABLE | flag::READONLY) != 0 {
@@ -98,61 +104,13 @@ impl Zfs {
         Ok(())
     }
 
-    /// Writes; the file grows as needed.
+    /// Writes; the file grows as needed. Direct where the property `direct=always` says so.
     pub fn write(&self, node: &Node, write: WriteData) -> Result<u64, ZplError> {
-        self.check_changeable(node)?;
-        let length = write.data.len() as u64;
-        let end = write.offset.checked_add(length).filter(|end| *end <= FILE_BYTES_MAX).ok_or(ZplError::TooBig)?;
-        if length == 0 {
-            return Ok(0);
-        }
-        let (fields, record) = (node.fields(), self.objset.props().record_size as u64);
-        if fields.flags & flag::APPENDONLY != 0 && write.offset < fields.size {
-            return Err(ZplError::NotPermitted);
-        }
-        let block = node.dnode.info()?.block_size as u64;
-        let grows = end > block && (block < record || !block.is_power_of_two()) && fields.size <= block;
-        let range = if grows { 0..u64::MAX } else { write.offset..end };
-        let guard = node.ranges.lock(&self.exec, range, true);
-        // Disks are waited for before the transaction, not in it: it would hold up everybody's next txg.
-        node.dnode.prepare_write(write.offset, write.data.len())?;
-        let tx = self.assign(length + TX_NAMES)?;
-        if grows {
-            self.grow_block(node, end, record, &tx)?;
-        }
-        self.put(node, &write, &tx)?;
-        let now = self.now();
-        node.update(&self.sa, &tx, |fields| {
-            fields.size = fields.size.max(end);
-            fields.times[MTIME] = now;
-            fields.times[CTIME] = now;
-            fields.flags |= flag::ARCHIVE | flag::AV_MODIFIED;
-            if write.kill_suid {
-                clear_suid(&mut fields.mode);
-            }
-        })?;
-        let txg = tx.txg();
-        drop((tx, guard));
-        if write.synchronous {
-            self.wait_for_stable(txg)?;
-        }
-        Ok(length)
-    }
-
-    fn put(&self, node: &Znode, write: &WriteData, tx: &Tx) -> Result<(), ZplError> {
-        if write.may_keep {
-            return Ok(node.dnode.write_abd(write.offset, write.data.clone(), tx)?);
-        }
-        let mut at = write.offset;
-        for chunk in write.data.chunks() {
-            node.dnode.write(at, chunk, tx)?;
-            at += chunk.len() as u64;
-        }
-        Ok(())
+        self.write_with(node, write, Access::default())
     }
 
     /// Makes the only block larger before the file outgrows it.
-    fn grow_block(&self, node: &Znode, end: u64, record: u64, tx: &Tx) -> Result<(), ZplError> {
+    pub(crate) fn grow_block(&self, node: &Znode, end: u64, record: u64, tx: &Tx) -> Result<(), ZplError> {
         let (info, size) = (node.dnode.info()?, node.fields().size);
         let block = info.block_size as u64;
         if size > block || end <= block {
@@ -167,7 +125,7 @@ impl Zfs {
         Ok(())
     }
 
-    fn wait_for_stable(&self, txg: Txg) -> Result<(), ZplError> {
+    pub(crate) fn wait_for_stable(&self, txg: Txg) -> Result<(), ZplError> {
         if self.objset.props().sync == dmu::SyncMode::Disabled {
             return Ok(());
         }
@@ -183,7 +141,7 @@ impl Zfs {
         if node.fields().flags & flag::APPENDONLY != 0 {
             return Err(ZplError::NotPermitted);
         }
-        let _guard = node.ranges.lock(&self.exec, 0..u64::MAX, true);
+        let _guard = node.lock_range(&self.exec, 0..u64::MAX, true);
         let (old, estimate) = (node.fields().size, self.objset.props().record_size as u64 + TX_NAMES);
         if size < old {
             node.dnode.prepare_free(size, u64::MAX)?;
@@ -213,7 +171,7 @@ impl Zfs {
         if how == Allocate::KeepSize {
             return Ok(());
         }
-        let _guard = node.ranges.lock(&self.exec, 0..u64::MAX, true);
+        let _guard = node.lock_range(&self.exec, 0..u64::MAX, true);
         let estimate = 2 * self.objset.props().record_size as u64 + TX_NAMES;
         if how != Allocate::Extend {
             node.dnode.prepare_free(offset, length)?;

@@ -1,9 +1,10 @@
 //! Byte-range locks of one file: any number of readers, or one writer, of overlapping ranges (OpenZFS: `zfs_rlock.c`).
 //!
-//! Operations wait here, jobs never come here. The list holds one entry per operation in progress on the file.
+//! Operations wait here; jobs only let go (a direct transfer keeps its range until the disks are done). The list holds one entry per operation in progress on the file.
 
 use exec::{Exec, Mutex, WaitQueue};
 use std::ops::Range;
+use std::sync::Arc;
 
 #[derive(Debug)]
 struct Held {
@@ -26,10 +27,10 @@ pub(crate) struct RangeLock {
     freed: WaitQueue,
 }
 
-/// A lock held; dropping it lets the next one in.
+/// A lock held; dropping it, on any thread, lets the next one in.
 #[derive(Debug)]
-pub(crate) struct RangeGuard<'a> {
-    lock: &'a RangeLock,
+pub(crate) struct RangeGuard {
+    lock: Arc<RangeLock>,
     ticket: u64,
 }
 
@@ -47,9 +48,9 @@ impl RangeLock {
     }
 
     /// Waits until nobody holds a clashing range.
-    pub(crate) fn lock(&self, exec: &Exec, range: Range<u64>, writer: bool) -> RangeGuard<'_> {
+    pub(crate) fn lock(self: &Arc<Self>, exec: &Exec, range: Range<u64>, writer: bool) -> RangeGuard {
         if let Some(ticket) = self.try_lock(&range, writer) {
-            return RangeGuard { lock: self, ticket };
+            return RangeGuard { lock: self.clone(), ticket };
         }
         self.state.lock().waiting += 1;
         let got = Mutex::new(None);
@@ -62,11 +63,11 @@ impl RangeLock {
         });
         self.state.lock().waiting -= 1;
         let ticket = got.into_inner().unwrap_or_default();
-        RangeGuard { lock: self, ticket }
+        RangeGuard { lock: self.clone(), ticket }
     }
 }
 
-impl Drop for RangeGuard<'_> {
+impl Drop for RangeGuard {
     fn drop(&mut self) {
         let mut state = self.lock.state.lock();
         state.held.retain(|held| held.ticket != self.ticket);
@@ -86,7 +87,7 @@ mod tests {
     /// Two writers in one range would tear each other's records.
     #[test]
     fn writers_exclude_each_other_and_readers_share() {
-        let lock = RangeLock::default();
+        let lock: Arc<RangeLock> = Arc::default();
         let exec: exec::Exec = Arc::new(exec::Inline::new(1));
         let first = lock.lock(&exec, 0..10, false);
         let second = lock.lock(&exec, 5..20, false);

@@ -4,15 +4,17 @@
 //! the object when it has no links left, and otherwise writes an access time that is only in memory (OpenZFS:
 //! `zfs_zget`, `zfs_inactive`, `zfs_zinactive`). So a `Node` must not be dropped while a transaction is open.
 
-use crate::range_lock::RangeLock;
+use crate::direct::{DirectSnapshot, DirectStats};
+use crate::range_lock::{RangeGuard, RangeLock};
 use crate::sa::{Attr, Attrs, Sa};
 use crate::{Zfs, ZplError};
 use dmu::{Dnode, Tx};
-use exec::{Mutex, RwLock};
+use exec::{Exec, Mutex, RwLock};
 use nvlist::NvList;
 use ondisk::ObjectId;
-use std::sync::Arc;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// Seconds and nanoseconds since the epoch.
 pub type Time = (i64, u32);
@@ -98,7 +100,9 @@ pub struct Znode {
     /// Guards the names of a directory, and the extended attributes of any node. Held across reads of directory blocks
     /// and while a transaction is waited for; never asked for while a transaction is open.
     pub(crate) names: RwLock<()>,
-    pub(crate) ranges: RangeLock,
+    pub(crate) ranges: Arc<RangeLock>,
+    /// Counts of direct I/O, from the first request that asked for it.
+    direct: OnceLock<Arc<DirectStats>>,
     last_txg: AtomicU64,
 }
 
@@ -132,6 +136,41 @@ impl Clone for Node {
     fn clone(&self) -> Self {
         self.zfs.add_reference(self.znode.object);
         Node { zfs: self.zfs.clone(), znode: self.znode.clone() }
+    }
+}
+
+impl Node {
+    /// A reference that a job may drop.
+    pub(crate) fn kept(&self) -> Kept {
+        self.zfs.add_reference(self.object);
+        Kept { zfs: self.zfs.clone(), znode: self.znode.clone() }
+    }
+}
+
+/// A counted reference held by a transfer: dropping it never waits. What the last one to go would have to do is left to the
+/// next operation.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    zfs: Arc<Zfs>,
+    znode: Arc<Znode>,
+}
+
+impl Kept {
+    pub(crate) fn zfs(&self) -> &Arc<Zfs> {
+        &self.zfs
+    }
+}
+
+impl std::ops::Deref for Kept {
+    type Target = Znode;
+    fn deref(&self) -> &Znode {
+        &self.znode
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.zfs.release_in_job(self.znode.object);
     }
 }
 
@@ -190,12 +229,35 @@ impl Znode {
     pub(crate) fn new(object: ObjectId, dnode: Arc<Dnode>, attrs: Attrs, fields: Fields) -> Znode {
         let unlinked = fields.links == 0;
         let state = State { attrs, fields, unlinked, atime_dirty: false, xattrs: None };
-        Znode { object, dnode, state: Mutex::new(state), names: RwLock::new(()), ranges: RangeLock::default(), last_txg: AtomicU64::new(0) }
+        Znode {
+            object,
+            dnode,
+            state: Mutex::new(state),
+            names: RwLock::new(()),
+            ranges: Arc::default(),
+            direct: OnceLock::new(),
+            last_txg: AtomicU64::new(0),
+        }
     }
 
     /// Its object number, which is the inode number.
     pub fn object(&self) -> ObjectId {
         self.object
+    }
+
+    /// Waits for a range of its bytes.
+    pub(crate) fn lock_range(&self, exec: &Exec, range: Range<u64>, writer: bool) -> RangeGuard {
+        self.ranges.lock(exec, range, writer)
+    }
+
+    /// Where its direct I/O is counted.
+    pub(crate) fn direct_stats(&self, zfs: &Zfs) -> &DirectStats {
+        self.direct.get_or_init(|| DirectStats::of_file(zfs.direct().stats.clone()))
+    }
+
+    /// Its counts of direct I/O, when there are any.
+    pub(crate) fn direct_counts(&self) -> Option<DirectSnapshot> {
+        self.direct.get().map(|stats| stats.snapshot())
     }
 
     /// Its attributes now.

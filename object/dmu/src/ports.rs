@@ -74,6 +74,8 @@ pub trait BlockIo: Send + Sync {
     }
     /// A read of a block that is still referenced failed: its contents are lost to whoever asked (OpenZFS: `spa_log_error`).
     fn lost(&self, _bp: &BlockPtr, _bookmark: &Bookmark, _error: BlockError) {}
+    /// Lets go of a block's bytes in memory: nobody is expected to want them again.
+    fn forget(&self, _bp: &BlockPtr) {}
     /// Starts to read a block that will be wanted soon.
     fn prefetch(&self, bp: &BlockPtr, bookmark: &Bookmark);
     /// Writes a block to a new place (or in place, see [`BlockWrite::previous`]); returns at once.

@@ -191,7 +191,9 @@ impl Dataset {
         if !sums.dead.is_empty() {
             self.bury(pool, &sums.dead, tx)?;
         }
-        self.activate(meta, sums.features, tx)
+        let has_large_dnodes = self.open_objset().is_some_and(|objset| objset.has_large_dnodes());
+        let large_dnode = if has_large_dnodes { features::bit(features::LARGE_DNODE) } else { 0 };
+        self.activate(meta, sums.features | large_dnode, tx)
     }
 
     /// Puts blocks that a snapshot still has on the deadlist.

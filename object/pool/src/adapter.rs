@@ -78,6 +78,9 @@ impl BlockIo for PoolIo {
     fn cached(&self, bp: &BlockPtr) -> Option<Abd> {
         self.cache.cached(bp)
     }
+    fn forget(&self, bp: &BlockPtr) {
+        self.cache.forget(bp);
+    }
     fn prefetch(&self, bp: &BlockPtr, bookmark: &Bookmark) {
         self.cache.prefetch(bp, bookmark);
     }

@@ -35,6 +35,8 @@ pub struct LeafStatus {
     pub state: LeafState,
     /// Error and I/O counters since the pool was opened or cleared.
     pub counts: LeafCounts,
+    /// Histograms and queue depths, in the order of [`zio::EXTENDED`].
+    pub extended: Vec<Vec<u64>>,
 }
 
 /// A picture of the pool for `zpool status` and `zpool list`.
@@ -208,7 +210,8 @@ impl Pool {
         let allocator = &self.syncer.services.allocator;
         let leaf = |index: usize| {
             let id = LeafId(index as u32);
-            LeafStatus { leaf: id, state: tree.leaf(id).state, counts: self.zio().leaf_stats(id).counts() }
+            let stats = self.zio().leaf_stats(id);
+            LeafStatus { leaf: id, state: tree.leaf(id).state, counts: stats.counts(), extended: stats.extended() }
         };
         PoolStatus {
             name: facts.name,

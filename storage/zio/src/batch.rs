@@ -3,7 +3,9 @@
 //! When every device completes before `submit` returns, the continuation runs on the submitting thread and costs no switch
 //! of threads; otherwise it becomes a job, so that no device's completion thread ever hashes or decompresses.
 
+use crate::Priority;
 use crate::engine::{Core, Snapshot};
+use crate::extended::{IoClass, LeafTiming};
 use crate::stats::IoKind;
 use abd::Abd;
 use device::{DeviceError, DeviceIo, DeviceOp, DeviceReply};
@@ -27,8 +29,19 @@ pub(crate) type LeafResult = Result<Abd, DeviceError>;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BatchOptions {
     pub(crate) class: TaskClass,
+    /// Urgency, for the statistics.
+    pub(crate) priority: Priority,
     /// Count no errors.
     pub(crate) speculative: bool,
+}
+
+/// A leaf I/O in its device's hands.
+#[derive(Clone, Copy, Debug)]
+struct Issued {
+    index: usize,
+    leaf: LeafId,
+    issued_ns: u64,
+    timing: LeafTiming,
 }
 
 struct State<F> {
@@ -40,7 +53,7 @@ struct Batch<F> {
     core: Arc<Core>,
     snapshot: Arc<Snapshot>,
     options: BatchOptions,
-    started_ns: u64,
+    planned_ns: u64,
     /// I/Os not done, plus one while they are being submitted.
     remaining: AtomicUsize,
     state: Mutex<State<F>>,
@@ -56,16 +69,22 @@ where
         core: core.clone(),
         snapshot: snapshot.clone(),
         options,
-        started_ns: core.exec.now_ns(),
+        planned_ns: core.exec.now_ns(),
         remaining: AtomicUsize::new(ops.len() + 1),
         state: Mutex::new(State { results, then: Some(then) }),
     });
     for (index, LeafOp { leaf, offset, op }) in ops.into_iter().enumerate() {
         match snapshot.view.device(leaf) {
             Some(device) => {
-                let (kind, bytes) = (kind_of(&op), op.length_bytes());
+                let kind = kind_of(&op);
+                let class = IoClass::of(options.priority, kind);
+                snapshot.stats(leaf).issued(class);
+                let issued_ns = core.exec.now_ns();
+                let queued_ns = issued_ns.saturating_sub(batch.planned_ns);
+                let io =
+                    Issued { index, leaf, issued_ns, timing: LeafTiming { kind, class, bytes: op.length_bytes(), queued_ns, disk_ns: 0 } };
                 let batch = batch.clone();
-                device.submit(DeviceIo::new(op, offset, move |reply| batch.leaf_done(index, leaf, (kind, bytes), reply)));
+                device.submit(DeviceIo::new(op, offset, move |reply| batch.leaf_done(io, reply)));
             }
             None => {
                 batch.remaining.fetch_sub(1, Ordering::AcqRel);
@@ -87,19 +106,20 @@ fn kind_of(op: &DeviceOp) -> IoKind {
 }
 
 impl<F: FnOnce(Vec<LeafResult>) + Send + 'static> Batch<F> {
-    fn leaf_done(self: Arc<Self>, index: usize, leaf: LeafId, what: (IoKind, u64), reply: DeviceReply) {
-        let stats = self.snapshot.stats(leaf);
-        let took_ns = self.core.exec.now_ns().saturating_sub(self.started_ns);
+    fn leaf_done(self: Arc<Self>, io: Issued, reply: DeviceReply) {
+        let stats = self.snapshot.stats(io.leaf);
+        let disk_ns = self.core.exec.now_ns().saturating_sub(io.issued_ns);
+        stats.returned(io.timing.class);
         let result = reply.into_abd();
         match &result {
-            Ok(_) => stats.done(what.0, what.1, took_ns),
+            Ok(_) => stats.done(&LeafTiming { disk_ns, ..io.timing }),
             Err(error) if !self.options.speculative => {
-                stats.failed(what.0, *error);
-                self.core.leaf_failed(&self.snapshot, leaf, what.0, *error);
+                stats.failed(io.timing.kind, *error);
+                self.core.leaf_failed(&self.snapshot, io.leaf, io.timing.kind, *error);
             }
             Err(_) => {}
         }
-        self.state.lock().results[index] = result;
+        self.state.lock().results[io.index] = result;
         if self.remaining.fetch_sub(1, Ordering::AcqRel) == 1 {
             let class = self.options.class;
             let exec = self.core.exec.clone();

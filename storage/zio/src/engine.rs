@@ -6,7 +6,7 @@ use crate::events;
 use crate::stats::{IoKind, LeafStats, LeafStatsByGuid, ZioStats};
 use crate::suspend::Suspension;
 use crate::view::{PoolView, ViewCell};
-use crate::{ErrorKind, LandedThen, ReadRequest, ReadThen, WriteRequest, WriteThen, ZioError, free, read, write};
+use crate::{ErrorKind, LandedThen, Priority, ReadRequest, ReadThen, WriteRequest, WriteThen, ZioError, free, read, write};
 use abd::{Abd, AbdPart};
 use device::{DeviceError, DeviceOp};
 use exec::{Exec, Mutex, TaskClass, WaitQueue, completion};
@@ -225,7 +225,7 @@ impl Zio {
             .filter(|&leaf| snapshot.view.tree.leaf(leaf).state.is_usable() && snapshot.view.device(leaf).is_some())
             .collect();
         let ops = leaves.iter().map(|&leaf| LeafOp { leaf, offset: 0, op: DeviceOp::Flush }).collect();
-        let options = BatchOptions { class: TaskClass::Interrupt, speculative: false };
+        let options = BatchOptions { class: TaskClass::Interrupt, priority: Priority::SyncWrite, speculative: false };
         let view = snapshot.clone();
         batch::issue(&self.core, &snapshot, options, ops, move |results| {
             let failed = |result: &LeafResult| matches!(result, Err(error) if *error != DeviceError::Unsupported);

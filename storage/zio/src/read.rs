@@ -51,7 +51,7 @@ impl CopySpec {
     }
     fn options(&self) -> BatchOptions {
         let class = if self.priority == Priority::Scrub { TaskClass::Background } else { TaskClass::Interrupt };
-        BatchOptions { class, speculative: self.flags.speculative }
+        BatchOptions { class, priority: self.priority, speculative: self.flags.speculative }
     }
 }
 
@@ -147,6 +147,7 @@ fn read_copies_into(core: &Arc<Core>, snapshot: &Arc<Snapshot>, spec: CopySpec, 
         repairs: Vec::new(),
         target,
         place: Place::Nowhere,
+        is_scattered: false,
     };
     Box::new(reader).next_copy();
 }
@@ -169,6 +170,8 @@ struct CopyReader {
     /// The caller's memory until something is read into it.
     target: Vec<AbdPart>,
     place: Place,
+    /// Parts of the block were read into the caller's memory, and not all were right.
+    is_scattered: bool,
 }
 
 /// What became of the caller's memory.
@@ -248,14 +251,19 @@ impl CopyReader {
             right
         };
         let step = job.complete(results.into_iter().map(Result::ok).collect(), &mut is_right);
-        if wrong && self.place == Place::Unstable {
-            // The device or the user: nobody knows, and nothing may be healed from it. Again, where no user comes.
-            direct::note_changed(&self.core, &self.snapshot, &spec.bp, &spec.bookmark, Check::Read);
+        let is_done = matches!(step, ReadStep::Done(_));
+        if self.place == Place::Unstable && !is_done {
+            // The device or the user: nobody knows, and nothing may be computed or healed from it. Again, where no user comes.
+            if wrong {
+                direct::note_changed(&self.core, &self.snapshot, &spec.bp, &spec.bookmark, Check::Read);
+            }
             let CopyReader { core, snapshot, then, .. } = *self;
             return read_copies_into(&core, &snapshot, spec, Vec::new(), then);
         }
-        if self.place != Place::Nowhere && matches!(step, ReadStep::Done(_)) {
-            self.place = Place::Landed;
+        match self.place {
+            Place::Nowhere | Place::Landed => {}
+            _ if is_done => self.place = Place::Landed,
+            _ => self.is_scattered = true,
         }
         self.job = Some(job);
         self.step(step);
@@ -318,7 +326,12 @@ impl CopyReader {
         self.plan_lost_copies(&data);
         let length = self.spec.length();
         let data = if data.len() == length { data } else { data.slice(0..length) };
-        let data = if self.place == Place::Landed { Landed::InPlace(data) } else { Landed::Elsewhere(data) };
+        let data = match self.place {
+            Place::Landed => Landed::InPlace(data),
+            // Columns that were right are still in the caller's memory, which he gets back.
+            _ if self.is_scattered => Landed::Elsewhere(copy_of(&data)),
+            _ => Landed::Elsewhere(data),
+        };
         if self.repairs.is_empty() || !self.snapshot.view.facts.writeable {
             return (self.then)(Ok(data));
         }
@@ -354,6 +367,13 @@ impl CopyReader {
             }));
         }
     }
+}
+
+/// The same bytes in a buffer of their own.
+fn copy_of(data: &Abd) -> Abd {
+    let mut part = AbdPart::scratch(data.len());
+    part.copy_from_abd(data);
+    part.freeze()
 }
 
 /// `data` followed by zeros up to `length` bytes.

@@ -1,8 +1,9 @@
 //! What the pipeline counts, per leaf and in total. Counters of every I/O are sharded; those of errors need not be.
 
 use crate::Zio;
+use crate::extended::{self, EXTENDED, IoClass, LeafTiming};
 use device::DeviceError;
-use kstat::{Counter, Gauge, Histogram, Kstat, Value};
+use kstat::{Counter, Kstat, Sheet, Value};
 use ondisk::Guid;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,31 +25,26 @@ pub enum IoKind {
     Trim = 3,
 }
 
-/// Counters of one leaf (OpenZFS: `vdev_stat_t`); they live as long as the pool is imported, whatever the tree does.
+/// Counters of one leaf (OpenZFS: `vdev_stat_t`, `vdev_stat_ex_t`); they live as long as the pool is imported, whatever the tree
+/// does. Interior vdevs have none: theirs are the sums of their leaves, as in OpenZFS (`vdev_get_stats_ex`).
 #[derive(Debug)]
 pub struct LeafStats {
-    ops: [Counter; 4],
-    bytes: [Counter; 4],
+    /// What every I/O counts, by the layout of [`crate::extended`].
+    pub(crate) sheet: Sheet,
     errors: [AtomicU64; 4],
     checksum_errors: AtomicU64,
     slow_ios: AtomicU64,
     repaired_bytes: AtomicU64,
-    latency: [Histogram; 2],
-    /// Longest I/O so far, in nanoseconds.
-    pub longest_ns: Gauge,
 }
 
 impl Default for LeafStats {
     fn default() -> LeafStats {
         LeafStats {
-            ops: Default::default(),
-            bytes: Default::default(),
+            sheet: Sheet::new(extended::CELLS),
             errors: Default::default(),
             checksum_errors: AtomicU64::new(0),
             slow_ios: AtomicU64::new(0),
             repaired_bytes: AtomicU64::new(0),
-            latency: [Histogram::new(Histogram::LATENCY_BUCKETS), Histogram::new(Histogram::LATENCY_BUCKETS)],
-            longest_ns: Gauge::new(),
         }
     }
 }
@@ -71,14 +67,28 @@ pub struct LeafCounts {
 }
 
 impl LeafStats {
+    /// One I/O was handed to the device.
+    pub(crate) fn issued(&self, class: IoClass) {
+        self.sheet.row().add(extended::active(class), 1);
+    }
+    /// One I/O came back from the device, whatever its outcome.
+    pub(crate) fn returned(&self, class: IoClass) {
+        self.sheet.row().sub(extended::active(class), 1);
+    }
     /// One I/O done.
-    pub(crate) fn done(&self, kind: IoKind, bytes: u64, took_ns: u64) {
-        self.ops[kind as usize].bump();
-        self.bytes[kind as usize].add(bytes);
-        if let Some(histogram) = self.latency.get(kind as usize) {
-            histogram.add(took_ns);
+    pub(crate) fn done(&self, io: &LeafTiming) {
+        let row = self.sheet.row();
+        row.add(extended::ops(io.kind), 1);
+        row.add(extended::bytes(io.kind), io.bytes);
+        if io.kind != IoKind::Flush {
+            row.add(extended::size(io.class, io.bytes), 1);
+            row.add(extended::queue_wait(io.class, io.queued_ns), 1);
         }
-        if took_ns >= SLOW_IO_NS {
+        if let IoKind::Read | IoKind::Write = io.kind {
+            row.add(extended::total_wait(io.kind, io.queued_ns + io.disk_ns), 1);
+            row.add(extended::disk_wait(io.kind, io.disk_ns), 1);
+        }
+        if io.disk_ns >= SLOW_IO_NS {
             self.slow_ios.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -100,17 +110,17 @@ impl LeafStats {
     pub fn counts(&self) -> LeafCounts {
         let load = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
         LeafCounts {
-            ops: std::array::from_fn(|kind| self.ops[kind].get()),
-            bytes: std::array::from_fn(|kind| self.bytes[kind].get()),
+            ops: std::array::from_fn(|kind| self.sheet.get(kind)),
+            bytes: std::array::from_fn(|kind| self.sheet.get(4 + kind)),
             errors: std::array::from_fn(|kind| load(&self.errors[kind])),
             checksum_errors: load(&self.checksum_errors),
             slow_ios: load(&self.slow_ios),
             repaired_bytes: load(&self.repaired_bytes),
         }
     }
-    /// Latency in nanoseconds of reads or writes, by powers of two.
-    pub fn latency(&self, kind: IoKind) -> Vec<u64> {
-        self.latency.get(kind as usize).map(Histogram::counts).unwrap_or_default()
+    /// Histograms and queue depths, in the order of [`EXTENDED`].
+    pub fn extended(&self) -> Vec<Vec<u64>> {
+        EXTENDED.iter().map(|stat| self.sheet.sums(stat.cells())).collect()
     }
     /// Forgets errors (`zpool clear`).
     pub fn clear_errors(&self) {

@@ -1,9 +1,9 @@
 //! Bytes that have addresses: planning their leaf writes, issuing them as one set, judging the results.
 
-use crate::ErrorKind;
 use crate::batch::{self, BatchOptions, LeafOp, LeafResult};
 use crate::engine::{Core, Snapshot};
 use crate::read::pad;
+use crate::{ErrorKind, Priority};
 use abd::Abd;
 use device::{DeviceError, DeviceOp};
 use exec::TaskClass;
@@ -74,12 +74,12 @@ pub(crate) fn plan(snapshot: &Snapshot, stores: &[Store], mut sum: bool) -> (Pla
 }
 
 /// Writes what was planned; `then` gets an error when a store has no copy on disk.
-pub(crate) fn write_all<F>(core: &Arc<Core>, snapshot: &Arc<Snapshot>, txg: Txg, planned: Planned, then: F)
+pub(crate) fn write_all<F>(core: &Arc<Core>, snapshot: &Arc<Snapshot>, (txg, priority): (Txg, Priority), planned: Planned, then: F)
 where
     F: FnOnce(Result<(), ErrorKind>) + Send + 'static,
 {
     let Planned { stores, copies, ops } = planned;
-    let options = BatchOptions { class: TaskClass::Interrupt, speculative: false };
+    let options = BatchOptions { class: TaskClass::Interrupt, priority, speculative: false };
     let (owner, view) = (core.clone(), snapshot.clone());
     batch::issue(core, snapshot, options, ops, move |results| then(judge(&owner, &view, txg, stores, &copies, &results)));
 }

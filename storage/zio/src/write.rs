@@ -161,7 +161,7 @@ impl Job {
             return self.fail(ErrorKind::Unsupported);
         };
         let bp = self.pointer(&dvas, sum);
-        let (core, snapshot, txg) = (self.core.clone(), self.snapshot.clone(), self.request.txg);
+        let (core, snapshot, txg) = (self.core.clone(), self.snapshot.clone(), (self.request.txg, self.request.priority));
         let verify = self.data.is_unstable() && core.direct.verifies_writes();
         write_all(&core, &snapshot, txg, planned, move |result| match result {
             Ok(()) if verify && sum_of(self.request.checksum, &self.data) != Ok(sum) => self.changed(&allocated, &bp),

@@ -11,8 +11,6 @@
 use abd::PAGE_BYTES;
 use std::ops::Range;
 
-/// Most bytes of one transaction of a write (OpenZFS: `DMU_MAX_ACCESS` / 2).
-pub const WRITE_CHUNK_BYTES: u64 = 32 << 20;
 const PAGE: u64 = PAGE_BYTES as u64;
 
 /// The `direct` property (OpenZFS: `zfs_direct_t`), as on disk.
@@ -129,10 +127,6 @@ reasons! {
     Growth = "growth", "nothing to do: the first block of a file that grows goes through the cache once";
     /// The bytes before the end of the file that fill no page.
     EofTail = "eof_tail", "make the file's size a multiple of the page size (4096)";
-    /// A direct read did not verify and was read again through the cache.
-    VerifyRetry = "verify_retry", "do not change buffers while a read into them is under way";
-    /// A direct write whose buffer changed was written again from a stable copy.
-    StableCopy = "stable_copy", "do not change buffers while a write from them is under way";
 }
 
 /// How a piece is transferred.
@@ -194,9 +188,11 @@ impl Plan {
         self.pieces().any(|piece| piece.how == How::Direct)
     }
 
-    /// Every piece goes through the cache and stays there: the ordinary path.
-    pub fn is_plain(&self) -> bool {
-        self.rejected.is_none() && self.pieces().all(|piece| matches!(piece.how, How::Buffered { uncached: false, .. }))
+    /// A request that asked for direct and is served through the cache as a whole.
+    pub fn buffered(range: Range<u64>, reason: Reason) -> Plan {
+        let mut plan = Plan::new(true);
+        plan.push(range, How::Buffered { reason: Some(reason), uncached: false });
+        plan
     }
 }
 

@@ -6,9 +6,117 @@
 //! `zfs_write` (`zfs_vnops.c`), `dmu_write_uio_dnode` (`dmu.c`).
 
 mod decide;
+mod memory;
 mod stats;
 #[cfg(test)]
 mod tests;
+mod transfer;
 
-pub use decide::{Facts, How, Memory, Operation, Params, Piece, Plan, Property, Reason, WRITE_CHUNK_BYTES, decide};
+pub use decide::{Facts, How, Memory, Operation, Params, Piece, Plan, Property, Reason, decide};
 pub use stats::{DirectStats, ReasonCount, Snapshot as DirectSnapshot};
+pub use transfer::{ReadThen, WriteThen};
+
+use crate::znode::{Node, Znode};
+use crate::{Zfs, ZplError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// How a request wants its data moved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Access {
+    /// It says O_DIRECT.
+    pub flagged: bool,
+    /// The alignment of the caller's memory.
+    pub memory: Memory,
+    /// Somebody above has pages of the range mapped or cached.
+    pub mapped: bool,
+    /// A write at the end of the file, wherever that is by then (O_APPEND); its offset does not count.
+    pub append: bool,
+}
+
+impl Access {
+    /// O_DIRECT from (or to) page-aligned memory.
+    pub const DIRECT: Access = Access { flagged: true, memory: Memory::Aligned, mapped: false, append: false };
+}
+
+/// The module parameters of direct I/O, shared by every file system of a process and changed while they run.
+#[derive(Debug)]
+pub struct Tunables {
+    enabled: AtomicBool,
+    strict: AtomicBool,
+}
+
+impl Default for Tunables {
+    fn default() -> Self {
+        let Params { enabled, strict } = Params::default();
+        Tunables { enabled: AtomicBool::new(enabled), strict: AtomicBool::new(strict) }
+    }
+}
+
+impl Tunables {
+    /// The values now.
+    pub fn params(&self) -> Params {
+        Params { enabled: self.enabled.load(Ordering::Relaxed), strict: self.strict.load(Ordering::Relaxed) }
+    }
+
+    /// `zfs_dio_enabled`.
+    pub fn set_enabled(&self, enabled: bool) {
+        self.enabled.store(enabled, Ordering::Relaxed);
+    }
+
+    /// `zfs_dio_strict`.
+    pub fn set_strict(&self, strict: bool) {
+        self.strict.store(strict, Ordering::Relaxed);
+    }
+}
+
+/// What a file system knows of direct I/O besides its properties.
+#[derive(Clone, Debug)]
+pub struct Direct {
+    /// The parameters in effect.
+    pub tunables: Arc<Tunables>,
+    /// The dataset's counts.
+    pub stats: Arc<DirectStats>,
+}
+
+impl Default for Direct {
+    fn default() -> Self {
+        Direct { tunables: Arc::default(), stats: DirectStats::new(None) }
+    }
+}
+
+impl Direct {
+    /// The parameters now.
+    pub fn params(&self) -> Params {
+        self.tunables.params()
+    }
+}
+
+/// What statx(2) would say of a file's direct I/O (`STATX_DIOALIGN`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DirectAlignment {
+    /// Alignment of memory in bytes.
+    pub memory: u64,
+    /// Alignment of offsets and lengths in bytes that makes writes wholly direct.
+    pub offset: u64,
+}
+
+impl Zfs {
+    /// What makes direct I/O of the file efficient; None while it can't be direct (OpenZFS: `zfs_get_direct_alignment`).
+    pub fn direct_alignment(&self, node: &Znode) -> Result<Option<DirectAlignment>, ZplError> {
+        let fields = node.fields();
+        let is_off = !self.direct().params().enabled || self.settings().direct == Property::Disabled || self.is_snapshot();
+        if is_off || !fields.is_regular() {
+            return Ok(None);
+        }
+        let (page, record) = (abd::PAGE_BYTES as u64, self.objset.props().record_size as u64);
+        let block = node.dnode.info()?.block_size as u64;
+        let offset = if fields.size <= block && block < record { record } else { block };
+        Ok(Some(DirectAlignment { memory: page, offset: offset.max(page) }))
+    }
+
+    /// The counts of one file since it came into memory; None when nothing of it asked for direct.
+    pub fn direct_counts(&self, node: &Node) -> Option<DirectSnapshot> {
+        node.direct_counts()
+    }
+}

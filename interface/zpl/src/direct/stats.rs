@@ -54,11 +54,6 @@ impl Pair {
         self.requests.add(1);
         self.bytes.add(bytes);
     }
-    /// Takes back what [`Pair::add`] added: sums wrap, so adding the complement subtracts.
-    fn take_back(&self, bytes: u64) {
-        self.requests.add(1u64.wrapping_neg());
-        self.bytes.add(bytes.wrapping_neg());
-    }
     fn get(&self) -> (u64, u64) {
         (self.requests.get(), self.bytes.get())
     }
@@ -151,20 +146,6 @@ impl DirectStats {
                 }
             }
         });
-    }
-
-    /// Moves bytes that were planned direct to a reason: the transfer ended otherwise.
-    pub fn fell_back(&self, reason: Reason, bytes: u64, write: bool) {
-        self.each(|stats| {
-            let direct = if write { &stats.writes } else { &stats.reads };
-            direct.take_back(bytes);
-            stats.fallbacks[reason as usize].add(bytes);
-        });
-    }
-
-    /// Counts bytes under a reason without taking them off what was direct (a direct write repeated from a stable copy).
-    pub fn note(&self, reason: Reason, bytes: u64) {
-        self.each(|stats| stats.fallbacks[reason as usize].add(bytes));
     }
 
     /// The counts now.

@@ -250,15 +250,14 @@ fn counts_reach_every_level() {
     count(&files[0], facts(Write, Standard, false, 0, 256 * K));
     count(&files[1], facts(Read, Standard, true, 0, 256 * K));
     count(&files[1], facts(Read, Standard, true, 1, 3));
-    files[1].fell_back(Reason::VerifyRetry, 256 * K, false);
     let (first, second) = (files[0].snapshot(), files[1].snapshot());
     assert_eq!((first.asked, first.direct_writes, first.direct_reads), ((1, 256 * K), (1, 128 * K), (0, 0)));
-    assert_eq!((second.asked, second.rejected, second.direct_reads), ((2, 256 * K + 3), (1, 3), (0, 0)));
+    assert_eq!((second.asked, second.rejected, second.direct_reads), ((2, 256 * K + 3), (1, 3), (1, 256 * K)));
     for stats in [&pool, &dataset] {
         let sum = stats.snapshot();
         assert_eq!((sum.asked, sum.direct_writes), ((3, 512 * K + 3), (1, 128 * K)));
         let reasons: Vec<(&str, u64)> = sum.fallbacks.iter().map(|count| (count.reason.name(), count.bytes)).collect();
-        assert_eq!(reasons, [("misaligned_offset", 3), ("head", 64 * K), ("tail", 64 * K), ("verify_retry", 256 * K)]);
+        assert_eq!(reasons, [("misaligned_offset", 3), ("head", 64 * K), ("tail", 64 * K)]);
     }
     let names: std::collections::BTreeSet<&str> = Reason::ALL.iter().map(|reason| reason.name()).collect();
     assert_eq!(names.len(), Reason::ALL.len());

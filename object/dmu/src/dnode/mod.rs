@@ -5,6 +5,7 @@
 
 mod direct;
 mod direct_read;
+mod forget;
 mod indirect;
 mod prefetch;
 mod read;

@@ -89,6 +89,8 @@ struct Slots {
     freed: Option<u64>,
     /// Objects allocated (true) or freed (false) whose dnodes are not synced yet.
     unsynced: BTreeMap<u64, bool>,
+    /// Some object made since the opening takes more than one slot.
+    has_large: bool,
 }
 
 /// The allocator of object numbers.
@@ -225,12 +227,21 @@ impl Objset {
         let slots = core.slots;
         let dnode = Dnode::new(self.context.clone(), object, core, tree);
         self.dnodes.add(dnode.clone());
+        if slots > 1 {
+            self.allocator.0.lock().has_large = true;
+        }
         if let Err(error) = dnode.change(tx, |_| Ok(())) {
             self.dnodes.remove(object);
             self.allocator.release(object, slots);
             return Err(error);
         }
         Ok(dnode)
+    }
+
+    /// True once an object of more than one slot was made since the opening: its dataset needs the feature `large_dnode`, by which
+    /// OpenZFS knows that it cannot step from slot to slot.
+    pub fn has_large_dnodes(&self) -> bool {
+        self.allocator.0.lock().has_large
     }
 
     /// Makes an object at this number (also the accounting objects -1, -2, -3).

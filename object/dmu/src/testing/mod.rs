@@ -48,6 +48,7 @@ pub struct MemBlockIo {
     operations: AtomicU64,
     fail_at: AtomicU64,
     fail_for_good: AtomicBool,
+    caching: AtomicBool,
     /// What its users counted.
     pub iostats: IoStats,
 }
@@ -102,6 +103,7 @@ impl MemBlockIo {
             operations: AtomicU64::new(0),
             fail_at: AtomicU64::new(u64::MAX),
             fail_for_good: AtomicBool::new(false),
+            caching: AtomicBool::new(true),
             iostats: IoStats::default(),
         })
     }
@@ -125,6 +127,16 @@ impl MemBlockIo {
     pub fn fail_after(&self, count: u64, for_good: bool) {
         self.fail_for_good.store(for_good, Ordering::Relaxed);
         self.fail_at.store(self.operations() + count, Ordering::Relaxed);
+    }
+
+    /// Without it nothing is at hand: every direct read is an operation.
+    pub fn set_caching(&self, on: bool) {
+        self.caching.store(on, Ordering::Relaxed);
+    }
+
+    /// The executor of its jobs.
+    pub fn exec_of(&self) -> &Exec {
+        &self.exec
     }
 
     /// No more failures.
@@ -259,6 +271,9 @@ impl BlockIo for Arc<MemBlockIo> {
         self.exec.spawn(TaskClass::Write, Box::new(job));
     }
     fn cached(&self, bp: &BlockPtr) -> Option<Abd> {
+        if !self.caching.load(Ordering::Relaxed) {
+            return None;
+        }
         let store = self.store.lock();
         store.blocks.get(&bp.dva(0).offset).filter(|block| block.bp == *bp).map(|block| block.data.clone())
     }

@@ -1,6 +1,7 @@
 //! Tests of the crate over [`crate::testing::MemBlockIo`].
 
 mod basics;
+mod direct;
 mod faults;
 mod model;
 mod threads;

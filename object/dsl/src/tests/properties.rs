@@ -104,3 +104,26 @@ fn quotas_and_reservations_hold() {
     pool.drain();
     pool.check();
 }
+
+/// OpenZFS steps from slot to slot in a dataset that does not say it has large dnodes, and trips over their inner slots: it could neither
+/// send nor list the dataset.
+#[test]
+fn large_dnodes_are_told_by_the_feature() {
+    use crate::PoolServices;
+    use dmu::NewObject;
+    use ondisk::ObjectType;
+    let pool = TestPool::create(12);
+    pool.dsl.create_dataset("tank/a", filesystem()).expect("creates");
+    let refs = || pool.services.feature_refs(crate::features::LARGE_DNODE);
+    write(&pool, "tank/a", 0, 0, &[1; 512]).expect("writes");
+    pool.sync();
+    assert_eq!(refs(), 0, "an object of one slot needs no feature");
+    let handle = pool.dsl.hold("tank/a").expect("holds");
+    let tx = handle.assign(crate::TxSpace::Writes(512)).expect("room");
+    let new = NewObject { slots: 4, ..NewObject::new(ObjectType::PLAIN_FILE_CONTENTS) };
+    handle.objset().and_then(|objset| Ok(objset.allocate_object(new, &tx)?)).expect("allocates");
+    drop(tx);
+    pool.sync();
+    assert_eq!(refs(), 1);
+    pool.check_features();
+}

@@ -1,0 +1,83 @@
+//! Counts of direct I/O for `zfs direct-stats` and `zpool iostat --direct`.
+
+use crate::failure::because;
+use crate::{Control, OpenPool};
+use control_api::{DirectCount, DirectFallback, DirectQuery, DirectReport, DirectTarget, ErrorKind, Failure, Response};
+use ondisk::ObjectId;
+use std::sync::Arc;
+use zpl::direct::{DirectSnapshot, Tunables};
+
+/// Parameters of direct I/O at the start of the daemon: `ZIRCONIA_ZFS_DIO_ENABLED` and `ZIRCONIA_ZFS_DIO_STRICT`, 0 or 1.
+pub(crate) fn tunables_from_environment() -> Arc<Tunables> {
+    let tunables = Tunables::default();
+    let given = |name: &str| std::env::var(name).ok().and_then(|text| text.trim().parse::<u32>().ok()).map(|value| value != 0);
+    if let Some(enabled) = given("ZIRCONIA_ZFS_DIO_ENABLED") {
+        tunables.set_enabled(enabled);
+    }
+    if let Some(strict) = given("ZIRCONIA_ZFS_DIO_STRICT") {
+        tunables.set_strict(strict);
+    }
+    Arc::new(tunables)
+}
+
+fn report(name: String, kind: &str, counts: DirectSnapshot) -> DirectReport {
+    let count = |(requests, bytes)| DirectCount { requests, bytes };
+    let fallback = |from: zpl::direct::ReasonCount| DirectFallback {
+        reason: from.reason.name().to_string(),
+        count: count((from.requests, from.bytes)),
+        remedy: from.reason.cure().to_string(),
+    };
+    DirectReport {
+        name,
+        kind: kind.to_string(),
+        asked: count(counts.asked),
+        direct_reads: count(counts.direct_reads),
+        direct_writes: count(counts.direct_writes),
+        refused: count(counts.rejected),
+        fallbacks: counts.fallbacks.into_iter().map(fallback).collect(),
+    }
+}
+
+impl Control {
+    /// The parameters of direct I/O, for who shows and sets them.
+    pub fn direct_tunables(&self) -> &Arc<Tunables> {
+        &self.direct
+    }
+
+    pub(crate) fn direct_counts(&self, query: &DirectQuery) -> Result<Response, Failure> {
+        let every = || self.pools.read().keys().cloned().map(|name| DirectTarget::Pool { name }).collect();
+        let targets: Vec<DirectTarget> = if query.targets.is_empty() { every() } else { query.targets.clone() };
+        let reports = targets.iter().map(|target| match target {
+            DirectTarget::Pool { name } => {
+                let pool = self.open_pool(name)?;
+                Ok(report(name.clone(), "pool", pool.mounts.direct_of_pool().snapshot()))
+            }
+            DirectTarget::Dataset { name } => self.direct_of_dataset(name),
+            DirectTarget::File { path, inode } => self.direct_of_file(path, ObjectId(*inode)),
+        });
+        Ok(Response::Direct(reports.collect::<Result<_, Failure>>()?))
+    }
+
+    fn direct_of_dataset(&self, name: &str) -> Result<DirectReport, Failure> {
+        let missing = || because(ErrorKind::NotFound, format!("cannot open '{name}'"), "dataset does not exist");
+        let pool = self.pools.read().get(name.split('/').next().unwrap_or_default()).cloned().ok_or_else(missing)?;
+        pool.dsl().hold(name).map_err(|_| missing())?;
+        Ok(report(name.to_string(), "filesystem", pool.mounts.direct_of(name).snapshot()))
+    }
+
+    fn direct_of_file(&self, path: &str, object: ObjectId) -> Result<DirectReport, Failure> {
+        let pools: Vec<Arc<OpenPool>> = self.pools.read().values().cloned().collect();
+        let below =
+            |place: &str| path.strip_prefix(place.trim_end_matches('/')).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        let places = pools.iter().flat_map(|pool| pool.mounts.list().into_iter().map(move |(name, place)| (pool, name, place)));
+        let deepest = places.filter(|(_, _, place)| below(place)).max_by_key(|(_, _, place)| place.len());
+        let Some((pool, name, place)) = deepest else {
+            return Err(because(ErrorKind::NotFound, format!("cannot open '{path}'"), "no file system of these pools is mounted there"));
+        };
+        if path.trim_end_matches('/') == place.trim_end_matches('/') {
+            return self.direct_of_dataset(&name);
+        }
+        let counts = pool.mounts.direct_of_file(&name, object).unwrap_or_default();
+        Ok(report(path.to_string(), "file", counts))
+    }
+}

@@ -1,0 +1,129 @@
+//! A pool on memory devices with one file system, for tests that need the whole engine under one thread.
+
+use device::{BlockDevice, MemDevice};
+use dmu::{Tx, TxgManager};
+use dsl::{CreateDataset, DatasetHandle, DslError, TxSpace};
+use exec::{Exec, Inline};
+use ondisk::ObjsetType;
+use pool::{Host, ImportOptions, LeafSpec, Pool, PoolSpec, Runtime, TopSpec};
+use std::sync::Arc;
+use vdev::{LeafKind, TopKind};
+use zpl::{CreateOptions, NewNode, Node, Settings, Space, SpaceSource, TxKind, Zfs, ZplError};
+
+const DEVICE_BYTES: usize = 96 << 20;
+const NAME: &str = "zpltest/fs";
+
+/// The pool and its file system.
+pub struct Bed {
+    pub pool: Pool,
+    pub zfs: Arc<Zfs>,
+    exec: Exec,
+    devices: Vec<Arc<MemDevice>>,
+}
+
+struct Dataset(DatasetHandle);
+
+impl SpaceSource for Dataset {
+    fn space(&self) -> Space {
+        Space::default()
+    }
+    fn assign(&self, _: &Arc<TxgManager>, bytes: u64, kind: TxKind) -> Result<Tx, ZplError> {
+        let space = if kind == TxKind::Frees { TxSpace::Frees } else { TxSpace::Writes(bytes) };
+        self.0.assign(space).map_err(|error| if error == DslError::NoSpace { ZplError::NoSpace } else { ZplError::Io })
+    }
+}
+
+fn file_system(properties: &[(&str, String)]) -> CreateDataset {
+    CreateDataset {
+        kind: ObjsetType::ZFS,
+        properties: properties.iter().map(|(name, value)| (name.to_string(), value.clone())).collect(),
+        init: Box::new(|objset, tx| Zfs::create(objset, &CreateOptions::default(), tx).map_err(|_| DslError::Unsupported)),
+    }
+}
+
+fn open(pool: &Pool) -> Arc<Zfs> {
+    let handle = pool.dsl().hold(NAME).expect("the dataset");
+    let settings = Settings { atime: false, ..Settings::default() };
+    let zfs = Zfs::open(&handle.objset().expect("its object set"), Some(pool.txgs().clone()), settings).expect("a file system");
+    zfs.set_space_source(Arc::new(Dataset(handle)));
+    zfs
+}
+
+impl Bed {
+    /// RAID-Z1 of three, 128 KiB records.
+    pub fn raidz(compression: &str) -> Bed {
+        Bed::with(compression, 128 << 10)
+    }
+
+    /// RAID-Z1 of three.
+    pub fn with(compression: &str, record_size: u64) -> Bed {
+        let exec: Exec = Arc::new(Inline::new(11));
+        let devices: Vec<Arc<MemDevice>> = (0..3).map(|index| Arc::new(MemDevice::new(&format!("d{index}"), DEVICE_BYTES))).collect();
+        let leaf =
+            |device: &Arc<MemDevice>| LeafSpec { path: device.path().display().to_string(), kind: LeafKind::File, device: device.clone() };
+        let spec = PoolSpec {
+            name: "zpltest".into(),
+            tops: vec![TopSpec { kind: TopKind::Raidz(1), leaves: devices.iter().map(leaf).collect() }],
+            ashift: Some(9),
+            features: None,
+            comment: None,
+            host: Host::default(),
+            force: false,
+            root: file_system(&[]),
+        };
+        let pool = Pool::create(&exec, spec, &Runtime::new()).expect("a pool");
+        let properties = [("recordsize", record_size.to_string()), ("compression", compression.to_string())];
+        pool.dsl().create_dataset(NAME, file_system(&properties)).expect("a file system");
+        Bed { zfs: open(&pool), pool, exec, devices }
+    }
+
+    /// A new file.
+    pub fn file(&self, name: &[u8]) -> Node {
+        let root = self.zfs.node(self.zfs.root()).expect("root");
+        self.zfs.create_node(&root, name, &NewNode { mode: 0o100_644, ..NewNode::default() }).expect("created")
+    }
+
+    /// A file that is there.
+    pub fn find(&self, name: &[u8]) -> Node {
+        let root = self.zfs.node(self.zfs.root()).expect("root");
+        self.zfs.lookup(&root, name).expect("found")
+    }
+
+    /// Syncs and empties the cache: what is read next comes from the devices.
+    pub fn cache_cleared(&self) {
+        self.pool.sync().expect("synced");
+        self.pool.cache().clear();
+    }
+
+    /// Runs jobs until `done`.
+    pub fn drive(&self, done: impl Fn() -> bool) {
+        self.exec.wait(&done, &|| ());
+    }
+
+    /// Exports and imports the pool.
+    pub fn reimport(&mut self) {
+        let devices = self.devices.iter().map(|device| device.clone() as Arc<dyn BlockDevice>).collect();
+        // The file system's handle is the dataset's: it goes first.
+        let spare = Bed::raidz("off");
+        let old = std::mem::replace(self, spare);
+        let Bed { pool, zfs, exec, devices: kept } = old;
+        drop(zfs);
+        pool.export().expect("exported");
+        let pool = Pool::import(&exec, devices, &ImportOptions::default(), &Runtime::new()).expect("imported");
+        *self = Bed { zfs: open(&pool), pool, exec, devices: kept };
+    }
+}
+
+/// Bytes that don't compress and don't repeat.
+pub fn pattern(length: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let mut bytes = Vec::with_capacity(length + 8);
+    while bytes.len() < length {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes.extend_from_slice(&state.to_le_bytes());
+    }
+    bytes.truncate(length);
+    bytes
+}

@@ -1,0 +1,197 @@
+//! The layout of a leaf's statistics: which cell of its sheet counts what, and OpenZFS's names for the runs of cells.
+//!
+//! OpenZFS: `vdev_stat_ex_t`, `vdev_stat_update` (`vdev.c`), names in `sys/fs/zfs.h`. What has no counterpart here stays zero:
+//! requests are not aggregated (no I/O scheduler yet), and nothing is pending that was not handed to its device.
+//! The wait in a queue is the time from planning a set of leaf I/Os to handing this one to its device.
+
+use crate::Priority;
+use crate::stats::IoKind;
+use kstat::{Histogram, bucket};
+use std::ops::Range;
+
+const LATENCY: usize = Histogram::LATENCY_BUCKETS;
+const SIZES: usize = Histogram::SIZE_BUCKETS;
+
+/// Class of a leaf I/O (OpenZFS: the queueable part of `zio_priority_t`, as `zpool iostat` shows it).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum IoClass {
+    /// Somebody waits for the data.
+    SyncRead = 0,
+    /// Somebody waits for the write.
+    SyncWrite = 1,
+    /// Read ahead.
+    AsyncRead = 2,
+    /// Writes of a transaction group, and repairs.
+    AsyncWrite = 3,
+    /// Scrub and resilver.
+    Scrub = 4,
+    /// Trim.
+    Trim = 5,
+    /// Sequential rebuild.
+    Rebuild = 6,
+}
+
+const CLASSES: usize = 7;
+
+impl IoClass {
+    /// The class of an I/O of this kind on behalf of a request of this urgency.
+    pub(crate) fn of(priority: Priority, kind: IoKind) -> IoClass {
+        match (kind, priority) {
+            (IoKind::Trim, _) => IoClass::Trim,
+            (_, Priority::Scrub) => IoClass::Scrub,
+            (IoKind::Read, Priority::SyncRead | Priority::SyncWrite) => IoClass::SyncRead,
+            (IoKind::Read, _) => IoClass::AsyncRead,
+            (_, Priority::SyncWrite) => IoClass::SyncWrite,
+            _ => IoClass::AsyncWrite,
+        }
+    }
+}
+
+/// What is known of a leaf I/O that ended well.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LeafTiming {
+    pub(crate) kind: IoKind,
+    pub(crate) class: IoClass,
+    pub(crate) bytes: u64,
+    /// From planning to handing it to the device.
+    pub(crate) queued_ns: u64,
+    /// In the device.
+    pub(crate) disk_ns: u64,
+}
+
+// The cells: operations and bytes by kind, then the runs of the table below.
+const OPS: usize = 0;
+const BYTES: usize = 4;
+const TOTAL: usize = 8;
+const DISK: usize = TOTAL + 2 * LATENCY;
+const QUEUE: usize = DISK + 2 * LATENCY;
+const INDIVIDUAL: usize = QUEUE + CLASSES * LATENCY;
+const AGGREGATED: usize = INDIVIDUAL + CLASSES * SIZES;
+const ACTIVE: usize = AGGREGATED + CLASSES * SIZES;
+const PENDING: usize = ACTIVE + CLASSES;
+
+/// Cells of a leaf's sheet.
+pub(crate) const CELLS: usize = PENDING + CLASSES;
+
+pub(crate) fn ops(kind: IoKind) -> usize {
+    OPS + kind as usize
+}
+pub(crate) fn bytes(kind: IoKind) -> usize {
+    BYTES + kind as usize
+}
+/// Of a read or a write.
+pub(crate) fn total_wait(kind: IoKind, nanoseconds: u64) -> usize {
+    TOTAL + (kind as usize & 1) * LATENCY + bucket(nanoseconds, LATENCY)
+}
+/// Of a read or a write.
+pub(crate) fn disk_wait(kind: IoKind, nanoseconds: u64) -> usize {
+    DISK + (kind as usize & 1) * LATENCY + bucket(nanoseconds, LATENCY)
+}
+pub(crate) fn queue_wait(class: IoClass, nanoseconds: u64) -> usize {
+    QUEUE + class as usize * LATENCY + bucket(nanoseconds, LATENCY)
+}
+pub(crate) fn size(class: IoClass, bytes: u64) -> usize {
+    INDIVIDUAL + class as usize * SIZES + bucket(bytes, SIZES)
+}
+pub(crate) fn active(class: IoClass) -> usize {
+    ACTIVE + class as usize
+}
+
+/// One statistic of [`EXTENDED`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExtendedStat {
+    /// OpenZFS's name in the vdev's `vdev_stats_ex`.
+    pub name: &'static str,
+    first: usize,
+    count: usize,
+}
+
+impl ExtendedStat {
+    pub(crate) fn cells(&self) -> Range<usize> {
+        self.first..self.first + self.count
+    }
+}
+
+const fn one(name: &'static str, first: usize) -> ExtendedStat {
+    ExtendedStat { name, first, count: 1 }
+}
+const fn latency(name: &'static str, first: usize, index: usize) -> ExtendedStat {
+    ExtendedStat { name, first: first + index * LATENCY, count: LATENCY }
+}
+const fn sizes(name: &'static str, first: usize, index: usize) -> ExtendedStat {
+    ExtendedStat { name, first: first + index * SIZES, count: SIZES }
+}
+
+/// Every extended statistic, in the order of `vdev_config_generate_stats`.
+pub const EXTENDED: [ExtendedStat; 39] = [
+    one("vdev_sync_r_active_queue", ACTIVE),
+    one("vdev_sync_w_active_queue", ACTIVE + 1),
+    one("vdev_async_r_active_queue", ACTIVE + 2),
+    one("vdev_async_w_active_queue", ACTIVE + 3),
+    one("vdev_async_scrub_active_queue", ACTIVE + 4),
+    one("vdev_async_trim_active_queue", ACTIVE + 5),
+    one("vdev_rebuild_active_queue", ACTIVE + 6),
+    one("vdev_sync_r_pend_queue", PENDING),
+    one("vdev_sync_w_pend_queue", PENDING + 1),
+    one("vdev_async_r_pend_queue", PENDING + 2),
+    one("vdev_async_w_pend_queue", PENDING + 3),
+    one("vdev_async_scrub_pend_queue", PENDING + 4),
+    one("vdev_async_trim_pend_queue", PENDING + 5),
+    one("vdev_rebuild_pend_queue", PENDING + 6),
+    latency("vdev_tot_r_lat_histo", TOTAL, 0),
+    latency("vdev_tot_w_lat_histo", TOTAL, 1),
+    latency("vdev_disk_r_lat_histo", DISK, 0),
+    latency("vdev_disk_w_lat_histo", DISK, 1),
+    latency("vdev_sync_r_lat_histo", QUEUE, 0),
+    latency("vdev_sync_w_lat_histo", QUEUE, 1),
+    latency("vdev_async_r_lat_histo", QUEUE, 2),
+    latency("vdev_async_w_lat_histo", QUEUE, 3),
+    latency("vdev_scrub_histo", QUEUE, 4),
+    latency("vdev_trim_histo", QUEUE, 5),
+    latency("vdev_rebuild_histo", QUEUE, 6),
+    sizes("vdev_sync_ind_r_histo", INDIVIDUAL, 0),
+    sizes("vdev_sync_ind_w_histo", INDIVIDUAL, 1),
+    sizes("vdev_async_ind_r_histo", INDIVIDUAL, 2),
+    sizes("vdev_async_ind_w_histo", INDIVIDUAL, 3),
+    sizes("vdev_ind_scrub_histo", INDIVIDUAL, 4),
+    sizes("vdev_ind_trim_histo", INDIVIDUAL, 5),
+    sizes("vdev_ind_rebuild_histo", INDIVIDUAL, 6),
+    sizes("vdev_sync_agg_r_histo", AGGREGATED, 0),
+    sizes("vdev_sync_agg_w_histo", AGGREGATED, 1),
+    sizes("vdev_async_agg_r_histo", AGGREGATED, 2),
+    sizes("vdev_async_agg_w_histo", AGGREGATED, 3),
+    sizes("vdev_agg_scrub_histo", AGGREGATED, 4),
+    sizes("vdev_agg_trim_histo", AGGREGATED, 5),
+    sizes("vdev_agg_rebuild_histo", AGGREGATED, 6),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::LeafStats;
+
+    /// A cell counted under two names would show latencies as sizes.
+    #[test]
+    fn every_cell_has_one_name() {
+        let mut owners = vec![0; CELLS];
+        EXTENDED.iter().flat_map(ExtendedStat::cells).for_each(|cell| owners[cell] += 1);
+        assert!(owners[TOTAL..].iter().all(|&count| count == 1) && owners[..TOTAL].iter().all(|&count| count == 0));
+    }
+
+    #[test]
+    fn an_io_shows_up_where_zpool_iostat_looks() {
+        let stats = LeafStats::default();
+        let class = IoClass::of(Priority::AsyncWrite, IoKind::Write);
+        stats.issued(class);
+        stats.issued(class);
+        stats.returned(class);
+        stats.done(&LeafTiming { kind: IoKind::Write, class, bytes: 131_072, queued_ns: 0, disk_ns: 70_000 });
+        let all = stats.extended();
+        let of = |name: &str| all[EXTENDED.iter().position(|stat| stat.name == name).unwrap()].clone();
+        assert_eq!(of("vdev_async_w_active_queue"), [1]);
+        assert_eq!((of("vdev_tot_w_lat_histo")[16], of("vdev_disk_w_lat_histo")[16], of("vdev_async_w_lat_histo")[0]), (1, 1, 1));
+        assert_eq!(of("vdev_async_ind_w_histo")[17], 1);
+        assert_eq!(all.iter().flatten().sum::<u64>(), 5);
+        assert_eq!((stats.counts().ops, stats.counts().bytes), ([0, 1, 0, 0], [0, 131_072, 0, 0]));
+    }
+}
