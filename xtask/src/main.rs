@@ -21,7 +21,7 @@ fn main() -> ExitCode {
         ["interop", rest @ ..] => interop(&root, rest),
         ["torture", rest @ ..] => run(&root, "cargo", &[&["run", "--release", "--locked", "-p", "zirconia-torture", "--"], rest].concat()),
         _ => {
-            Err("usage: cargo xtask ci | layers | tidy [--bless] | commands [NAME] | interop write|read [--all] | torture [SEED]"
+            Err("usage: cargo xtask ci | layers | tidy [--bless] | commands [NAME] | interop write|read [--all] | torture [direct] [SEED]"
                 .to_string())
         }
     };

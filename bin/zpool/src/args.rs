@@ -235,6 +235,9 @@ pub struct Status {
     /// Slow I/Os.
     #[arg(short)]
     pub slow: bool,
+    /// Direct I/Os whose buffers were changed meanwhile.
+    #[arg(short = 'd')]
+    pub direct: bool,
     /// How JSON is printed.
     #[command(flatten)]
     pub json: Json,
@@ -310,6 +313,9 @@ pub struct Iostat {
     /// Histograms of request sizes.
     #[arg(short = 'r')]
     pub size_histogram: bool,
+    /// How much I/O was direct, and why the rest was not.
+    #[arg(long = "direct")]
+    pub direct: bool,
     /// Skip the statistics since import.
     #[arg(short = 'y')]
     pub skip_first: bool,

@@ -139,7 +139,8 @@ fn describe(report: &PoolReport, arguments: &args::Status) -> String {
     let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0).max(NAME_WIDTH_MIN);
     rows.retain(|(_, vdev)| !arguments.only_unhealthy_vdevs || vdev.kind == "root" || is_unhealthy(vdev, arguments.slow));
     let slow = if arguments.slow { format!(" {:>5}", "SLOW") } else { String::new() };
-    text.push_str(&format!("\t{:width$}  {:8} {:>5} {:>5} {:>5}{slow}\n", "NAME", "STATE", "READ", "WRITE", "CKSUM"));
+    let direct = if arguments.direct { format!(" {:>5}", "DIO") } else { String::new() };
+    text.push_str(&format!("\t{:width$}  {:8} {:>5} {:>5} {:>5}{slow}{direct}\n", "NAME", "STATE", "READ", "WRITE", "CKSUM"));
     let number = |count: u64| if arguments.parsable { count.to_string() } else { nice_count(count) };
     for (name, vdev) in rows {
         let slow = match (arguments.slow, vdev.children.is_empty()) {
@@ -147,9 +148,13 @@ fn describe(report: &PoolReport, arguments: &args::Status) -> String {
             (true, true) => format!(" {:>5}", number(vdev.slow_ios)),
             (true, false) => format!(" {:>5}", "-"),
         };
+        let direct = if arguments.direct { format!(" {:>5}", number(vdev.dio_verify_errors)) } else { String::new() };
         let note = vdev.note.as_deref().map_or(String::new(), |note| format!("  {note}"));
         let counts = [vdev.read_errors, vdev.write_errors, vdev.checksum_errors].map(number);
-        text.push_str(&format!("\t{name:width$}  {:8} {:>5} {:>5} {:>5}{slow}{note}\n", vdev.state, counts[0], counts[1], counts[2]));
+        text.push_str(&format!(
+            "\t{name:width$}  {:8} {:>5} {:>5} {:>5}{slow}{direct}{note}\n",
+            vdev.state, counts[0], counts[1], counts[2]
+        ));
     }
     text.push_str(&error_lines(report, arguments.verbose));
     text
@@ -230,8 +235,13 @@ fn as_json(report: &PoolReport, arguments: &args::Status) -> Value {
         entry.insert("scan_stats".into(), scan_json(scan, &output));
     }
     let mut vdevs = Map::new();
-    let picture =
-        Picture { names: names(arguments), flat: arguments.flat_vdevs, output: &output, unhealthy: arguments.only_unhealthy_vdevs };
+    let picture = Picture {
+        names: names(arguments),
+        flat: arguments.flat_vdevs,
+        output: &output,
+        unhealthy: arguments.only_unhealthy_vdevs,
+        direct: arguments.direct,
+    };
     picture.add(&report.vdevs, None, &mut vdevs);
     entry.insert("vdevs".into(), Value::Object(vdevs));
     match &report.errors_unavailable {
@@ -272,6 +282,7 @@ struct Picture<'a> {
     names: Names,
     flat: bool,
     unhealthy: bool,
+    direct: bool,
     output: &'a Output,
 }
 
@@ -295,6 +306,9 @@ impl Picture<'_> {
         entry.extend(counts.map(|(key, count)| (key.to_string(), json::count(count, self.output))));
         if vdev.children.is_empty() {
             entry.insert("slow_ios".into(), json::count(vdev.slow_ios, self.output));
+        }
+        if self.direct {
+            entry.insert("dio_verify_errors".into(), json::count(vdev.dio_verify_errors, self.output));
         }
         if let Some(was) = vdev.note.as_deref().and_then(|note| note.strip_prefix("was ")) {
             entry.insert("not_present".into(), json::number(1, self.output.json.json_int));
@@ -347,6 +361,7 @@ mod tests {
             name: "mirror-0".into(),
             kind: "mirror".into(),
             state: "ONLINE".into(),
+            dio_verify_errors: 3,
             children: vec![leaf("/a", "file"), VdevReport { checksum_errors: 1234, ..leaf("/dev/sdb", "disk") }],
             ..VdevReport::default()
         };
@@ -391,6 +406,10 @@ mod tests {
                         ONLINE       0     0     0\n\t    /a      ONLINE       0     0     0\n\t    sdb     ONLINE       0     0 1.21K\n\n\
                         errors: No known data errors\n";
         assert_eq!(describe(&report(Some(scan("finished"))), &arguments(&[])), expected);
+        let with_direct = describe(&report(None), &arguments(&["-d"]));
+        assert!(with_direct.contains("WRITE CKSUM   DIO\n") && with_direct.contains("mirror-0  ONLINE       0     0     0     3\n"));
+        let in_json = as_json(&report(None), &arguments(&["-d", "-j"])).to_string();
+        assert!(in_json.contains(r#""dio_verify_errors":"3""#) && in_json.contains(r#""dio_verify_errors":"0""#), "{in_json}");
         assert!(describe(&report(None), &arguments(&["-p"])).contains("sdb     ONLINE       0     0  1234\n"));
         assert!(describe(&report(None), &arguments(&["-P"])).contains("/dev/sdb"));
     }

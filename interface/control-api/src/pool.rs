@@ -202,6 +202,9 @@ pub struct VdevReport {
     pub checksum_errors: u64,
     /// Slow I/Os.
     pub slow_ios: u64,
+    /// Direct I/Os whose buffers were changed meanwhile (top-levels).
+    #[serde(default)]
+    pub dio_verify_errors: u64,
     /// Children.
     pub children: Vec<VdevReport>,
 }

@@ -104,6 +104,7 @@ pub fn tree(name: &str, tree: &VdevTree, status: Option<&PoolStatus>) -> VdevRep
             report.allocated_bytes = space.allocated;
             report.size_bytes = space.capacity;
         }
+        report.dio_verify_errors = status.and_then(|status| status.dio_verify_errors.get(index).copied()).unwrap_or(0);
         children.push(report);
     }
     let total = |field: fn(&VdevReport) -> u64| children.iter().map(field).sum();

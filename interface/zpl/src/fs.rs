@@ -2,7 +2,8 @@
 //!
 //! Lock order: the rename lock, then `names` of directories by object number, then byte ranges, then a transaction, then one
 //! node's state. A transaction is never asked for while a node's state is locked or another transaction is open, because
-//! that wait ends only when every open transaction has.
+//! that wait ends only when every open transaction has. A direct transfer keeps its byte range, and a direct write also its
+//! transaction, until the disks are done; both are given back by a job, which waits for nothing.
 
 use crate::direct::{Direct, Property};
 use crate::sa::{Attr, Sa};

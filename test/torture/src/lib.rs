@@ -2,6 +2,7 @@
 //!
 //! * [`cuts`]: every moment of a program at which the power may go off;
 //! * [`faults`]: the k-th device operation fails, for every k;
+//! * [`direct`]: direct and buffered requests of the same bytes, compared with a model after each;
 //! * [`damage`]: labels, uberblocks, whole devices overwritten or cut short; bytes flipped with their checksums made right.
 //!
 //! # Invariants
@@ -12,6 +13,7 @@
 
 pub mod cuts;
 pub mod damage;
+pub mod direct;
 pub mod faults;
 pub mod machine;
 pub mod model;

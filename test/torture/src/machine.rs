@@ -156,19 +156,7 @@ impl Machine {
 
     /// Makes the pool and its file system.
     pub fn create(&self, layout: Layout) -> Result<Pool, Trouble> {
-        let spec = PoolSpec {
-            name: "tank".to_string(),
-            tops: layout.tops(&self.devices),
-            ashift: Some(9),
-            features: None,
-            comment: None,
-            host: host(),
-            force: false,
-            root: file_system(&[]),
-        };
-        let pool = Pool::create(&self.exec, spec, &Runtime::new())?;
-        pool.dsl().create_dataset(FILE_SYSTEM, file_system(&[("recordsize", RECORD_SIZE), ("compression", "lz4"), ("xattr", "sa")]))?;
-        Ok(pool)
+        make(&self.exec, layout.tops(&self.devices))
     }
 
     /// Imports the pool.
@@ -177,6 +165,28 @@ impl Machine {
         let options = ImportOptions { host: host(), read_only, ..ImportOptions::default() };
         Ok(Pool::import(&self.exec, devices, &options, &Runtime::new())?)
     }
+}
+
+/// Makes the pool and its file system on one device, under another executor than a machine's.
+pub fn create_on(exec: &Exec, device: Arc<dyn BlockDevice>) -> Result<Pool, Trouble> {
+    let leaf = LeafSpec { path: device.path().display().to_string(), kind: LeafKind::File, device };
+    make(exec, vec![TopSpec { kind: TopKind::Leaf, leaves: vec![leaf] }])
+}
+
+fn make(exec: &Exec, tops: Vec<TopSpec>) -> Result<Pool, Trouble> {
+    let spec = PoolSpec {
+        name: "tank".to_string(),
+        tops,
+        ashift: Some(9),
+        features: None,
+        comment: None,
+        host: host(),
+        force: false,
+        root: file_system(&[]),
+    };
+    let pool = Pool::create(exec, spec, &Runtime::new())?;
+    pool.dsl().create_dataset(FILE_SYSTEM, file_system(&[("recordsize", RECORD_SIZE), ("compression", "lz4"), ("xattr", "sa")]))?;
+    Ok(pool)
 }
 
 /// Opens the file system for writing and deletes what a crash left half deleted.

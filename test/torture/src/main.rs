@@ -1,4 +1,5 @@
 //! `torture [SEED] [OPERATIONS]`: every power cut of a long program, every fault of a short one, damaged and hostile devices.
+//! `torture direct [SEED] [OPERATIONS]`: a million operations of direct and buffered I/O compared with a model of bytes.
 //!
 //! Prints a table and ends with `N passed, N failed`; fails when anything did. The same seed gives the same figures.
 #![forbid(unsafe_code)]
@@ -8,11 +9,13 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use torture::cuts::{CutReport, Recorded, Share, record, try_cuts};
 use torture::damage::{specimen, try_devices, try_hostile, try_labels, try_uberblocks};
+use torture::direct::{Report, race, torture as torture_direct};
 use torture::faults::{Blow, try_faults};
 use torture::machine::Layout;
 use torture::outcome::Verdict;
 
 const OPERATIONS: usize = 200;
+const DIRECT_OPERATIONS: usize = 1_000_000;
 const FAULT_OPERATIONS: usize = 14;
 const HOSTILE_IMAGES: u64 = 2000;
 const LAYOUTS: [Layout; 4] = [Layout::Stripe1, Layout::Stripe2, Layout::Mirror2, Layout::Raidz1x3];
@@ -115,18 +118,52 @@ fn hostile(seed: u64, threads: usize) -> Verdict {
     total
 }
 
+/// Programs of direct I/O, `PROGRAM_OPERATIONS` each, on every layout in turn; redundant ones with faulty devices.
+fn direct(seed: u64, operations: u64, threads: usize) -> Verdict {
+    const PROGRAM_OPERATIONS: u64 = 5000;
+    let programs = operations.div_ceil(PROGRAM_OPERATIONS);
+    let parts = in_parallel(threads, move |rest| {
+        let (mut verdict, mut total) = (Verdict::default(), Report::default());
+        for program in (rest as u64..programs).step_by(threads) {
+            let (layout, seed) = (LAYOUTS[program as usize % LAYOUTS.len()], seed * 1_000_000 + program);
+            verdict.trial(&format!("{layout} seed {seed}: direct I/O"), || {
+                total.add(&torture_direct(layout, seed, PROGRAM_OPERATIONS, true)?);
+                Ok(())
+            });
+        }
+        (verdict, total)
+    });
+    let (mut verdict, mut total) = (Verdict::default(), Report::default());
+    for (part, report) in parts {
+        verdict.add(part);
+        total.add(&report);
+    }
+    println!("seed {seed}: {total:?}");
+    for seed in seed..seed + 50 {
+        let name = format!("lockstep seed {seed}: threads that share blocks");
+        verdict.trial(&name, || exec::Lockstep::run(seed, |exec| race(exec, seed, 3, 20)));
+    }
+    verdict
+}
+
 fn main() -> ExitCode {
-    let mut numbers = std::env::args().skip(1).map(|word| word.parse::<u64>());
+    let is_direct = std::env::args().nth(1).is_some_and(|word| word == "direct");
+    let mut numbers = std::env::args().skip(1 + usize::from(is_direct)).map(|word| word.parse::<u64>());
     let (seed, operations) = match (numbers.next(), numbers.next()) {
-        (None, _) => (1, OPERATIONS),
-        (Some(Ok(seed)), None) => (seed, OPERATIONS),
+        (None, _) => (1, if is_direct { DIRECT_OPERATIONS } else { OPERATIONS }),
+        (Some(Ok(seed)), None) => (seed, if is_direct { DIRECT_OPERATIONS } else { OPERATIONS }),
         (Some(Ok(seed)), Some(Ok(operations))) => (seed, operations as usize),
         _ => {
-            eprintln!("usage: torture [SEED] [OPERATIONS]");
+            eprintln!("usage: torture [direct] [SEED] [OPERATIONS]");
             return ExitCode::FAILURE;
         }
     };
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    if is_direct {
+        let verdict = direct(seed, operations as u64, threads);
+        println!("{verdict}");
+        return if verdict.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    }
     let mut total = Verdict::default();
     println!("seed {seed}: damaged devices");
     LAYOUTS.iter().for_each(|layout| total.add(damage(*layout, seed)));

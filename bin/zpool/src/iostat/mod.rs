@@ -6,10 +6,11 @@ mod tests;
 mod text;
 
 use crate::args;
+use cli::options::Output;
 use cli::repeat::{Repeat, timestamp};
 use cli::{Client, Stop};
 use columns::Group;
-use control_api::{ErrorKind, Failure, IostatReport, IostatVdev, PoolNames, Request, Response};
+use control_api::{DirectTarget, ErrorKind, Failure, IostatReport, IostatVdev, PoolNames, Request, Response};
 use serde_json::{Map, Value, json};
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -26,6 +27,9 @@ const TERMINAL_LINES: u64 = 24;
 /// Runs the verb.
 pub fn run(client: &Client, arguments: &args::Iostat) -> Result<u8, Stop> {
     let (words, repeat) = Repeat::split(&arguments.words)?;
+    if arguments.direct {
+        return repeat.run(|| direct(client, arguments, &words));
+    }
     let histograms = arguments.latency_histogram || arguments.size_histogram;
     if histograms && (arguments.latency || arguments.queues) {
         return Err(Stop::usage("[-r|-w] isn't allowed with [-c|-l|-q]"));
@@ -54,6 +58,14 @@ pub fn run(client: &Client, arguments: &args::Iostat) -> Result<u8, Stop> {
         name_width: 0,
     };
     Screen { client, arguments, names, pools, style, before: None, iteration: 0 }.run(repeat)
+}
+
+/// `--direct`: counts since the import.
+fn direct(client: &Client, arguments: &args::Iostat, pools: &[String]) -> Result<u8, Stop> {
+    arguments.json.check()?;
+    let output = Output { scripted: arguments.scripted, parsable: arguments.parsable, json: arguments.json.clone() };
+    let targets = pools.iter().map(|name| DirectTarget::Pool { name: name.clone() }).collect();
+    Ok(cli::direct::print(client, targets, &output, "zpool iostat", "pools")?)
 }
 
 fn snapshot(client: &Client, pools: &[String]) -> Result<IostatReport, Failure> {

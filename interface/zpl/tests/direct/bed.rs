@@ -57,7 +57,20 @@ impl Bed {
 
     /// RAID-Z1 of three.
     pub fn with(compression: &str, record_size: u64) -> Bed {
-        let exec: Exec = Arc::new(Inline::new(11));
+        Bed::under(Arc::new(Inline::new(11)), compression, record_size)
+    }
+
+    /// RAID-Z1 of three under threads, 128 KiB records, without compression.
+    pub fn threaded() -> Bed {
+        Bed::under(Arc::new(exec::Pool::new(2)), "off", 128 << 10)
+    }
+
+    /// What runs everything.
+    pub fn exec(&self) -> &Exec {
+        &self.exec
+    }
+
+    fn under(exec: Exec, compression: &str, record_size: u64) -> Bed {
         let devices: Vec<Arc<MemDevice>> = (0..3).map(|index| Arc::new(MemDevice::new(&format!("d{index}"), DEVICE_BYTES))).collect();
         let leaf =
             |device: &Arc<MemDevice>| LeafSpec { path: device.path().display().to_string(), kind: LeafKind::File, device: device.clone() };
