@@ -2,20 +2,26 @@
 
 use crate::args;
 use cli::{Client, Stop};
-use control_api::{DirectTarget, ErrorKind, Failure};
+use control_api::{DirectQuery, DirectTarget, ErrorKind, Failure, Request};
 use std::os::unix::fs::MetadataExt;
 
 /// Runs the verb.
 pub fn run(client: &Client, arguments: &args::DirectStats) -> Result<u8, Stop> {
     arguments.output.json.check()?;
-    let targets = arguments.targets.iter().map(|word| target(word)).collect::<Result<Vec<_>, Failure>>()?;
+    let targets = arguments.targets.iter().map(|word| target(client, word)).collect::<Result<Vec<_>, Failure>>()?;
     Ok(cli::direct::print(client, targets, &arguments.output, "zfs direct-stats", "datasets")?)
 }
 
-/// A path means a file (or, when it is a mount point, its file system), anything else a dataset.
-fn target(word: &str) -> Result<DirectTarget, Failure> {
+/// A path means a file (or, when it is a mount point, its file system). A word that is no path by its first character means a
+/// dataset when there is one of that name.
+fn target(client: &Client, word: &str) -> Result<DirectTarget, Failure> {
+    let dataset = DirectTarget::Dataset { name: word.to_string() };
     if !word.starts_with(['/', '.']) {
-        return Ok(DirectTarget::Dataset { name: word.to_string() });
+        let query = DirectQuery { targets: vec![dataset.clone()] };
+        match client.call(&Request::Direct(query)) {
+            Err(failure) if failure.kind == ErrorKind::NotFound && std::fs::metadata(word).is_ok() => {}
+            _ => return Ok(dataset),
+        }
     }
     let failed = |error: std::io::Error| {
         let kind = if error.kind() == std::io::ErrorKind::NotFound { ErrorKind::NotFound } else { ErrorKind::Io };
