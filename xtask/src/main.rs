@@ -19,7 +19,7 @@ fn main() -> ExitCode {
         ["tidy", "--bless"] => tidy::bless(&root),
         ["commands", rest @ ..] => commands(&root, rest),
         ["interop", rest @ ..] => interop(&root, rest),
-        ["torture", rest @ ..] => run(&root, "cargo", &[&["run", "--release", "--locked", "-p", "zirconia-torture", "--"], rest].concat()),
+        ["torture", rest @ ..] => program(&root, "torture", rest),
         _ => {
             Err("usage: cargo xtask ci | layers | tidy [--bless] | commands [NAME] | interop write|read [--all] | torture [direct] [SEED]"
                 .to_string())
@@ -73,12 +73,16 @@ fn ci(root: &Path) -> Result<(), String> {
 
 /// The release programs as users run them.
 fn commands(root: &Path, args: &[&str]) -> Result<(), String> {
-    run(root, "cargo", &[&["run", "--release", "--locked", "--quiet", "-p", "zirconia-commands", "--"], args].concat())
+    program(root, "zirconia-commands", args)
 }
 
 /// Both directions of the exchange with the real OpenZFS; a quick subset unless `--all` is given.
 fn interop(root: &Path, args: &[&str]) -> Result<(), String> {
-    // Its listings are compared with the real zdb's.
-    run(root, "cargo", &["build", "--release", "--locked", "--quiet", "-p", "zirconia-bin-zdb"])?;
-    run(root, "cargo", &[&["run", "--release", "--locked", "--quiet", "-p", "zirconia-interop", "--"], args].concat())
+    program(root, "zirconia-interop", args)
+}
+
+/// Runs a release program. All are built together: alone, each would have other features of the same crates, built once more.
+fn program(root: &Path, name: &str, args: &[&str]) -> Result<(), String> {
+    run(root, "cargo", &["build", "--release", "--locked", "--quiet", "--bins"])?;
+    run(root, &root.join("target/release").join(name).display().to_string(), args)
 }
