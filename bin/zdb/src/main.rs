@@ -29,7 +29,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use zap::Zap;
 
-const USAGE: &str = "Usage:\tzdb [-CdLPuvFX] [-e [-p <path> ...]] [-t <txg>] [-U <cache>]
+const USAGE: &str = "Usage:\tzdb [-CdLPuv] [-e [-p <path> ...]] [-U <cache>]
 \t\t[<poolname>[/<dataset | objset id>] [<object | range> ...]]
 \tzdb -C [-U <cache>] [<poolname>]
 \tzdb -l [-qu] <device>

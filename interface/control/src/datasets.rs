@@ -271,7 +271,9 @@ impl Control {
             names.push(dataset.clone());
         }
         if !request.recursive && names.len() > 1 {
-            return Err(failed(if datasets.len() > 1 { DslError::HasChildren } else { DslError::HasSnapshots }));
+            // The dataset itself comes last.
+            let others = names[..names.len() - 1].join("\n");
+            return Err(failed(DslError::HasChildren).advise(format!("use '-r' to destroy the following datasets:\n{others}")));
         }
         if !request.dry_run {
             self.unmount_tree(&pool, &request.name, request.force, Directory::Remove)?;

@@ -21,7 +21,7 @@ pub fn life(world: &World) -> Result<(), Failure> {
     world.ok("zfs list -H -o name -d 1 tank")?.prints("tank\ntank/a")?;
     world.ok("zfs list -H -o name -S name")?.prints("tank/a/b/c\ntank/a/b\ntank/a\ntank")?;
     world.refused("zfs list tank/nothing", 1, "cannot open 'tank/nothing': dataset does not exist")?;
-    world.refused("zfs destroy tank/a", 1, "filesystem has children")?;
+    world.refused("zfs destroy tank/a", 1, "filesystem has children")?.says("destroy the following datasets:\ntank/a/b/c\ntank/a/b\n")?;
     world.ok("zfs destroy -rnv tank/a")?.shows("would destroy tank/a/b/c")?;
     world.ok("zfs list -H -o name tank/a/b/c")?;
     world.ok("zfs rename tank/a/b tank/moved")?;
