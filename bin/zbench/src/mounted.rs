@@ -29,15 +29,15 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts it; `mountpoint` is unmounted by force in the end should it survive the process.
-    pub fn spawn(command: &mut Command, mountpoint: &Path) -> Result<Server, String> {
+    /// Starts it; what is still mounted below `folder` after its end is unmounted by force.
+    pub fn spawn(command: &mut Command, folder: &Path) -> Result<Server, String> {
         let child = command.stdin(Stdio::null()).spawn().map_err(text)?;
         let (pid, child) = (child.id(), Arc::new(Mutex::new(child)));
-        let (undo, mountpoint) = (child.clone(), mountpoint.to_path_buf());
+        let (undo, folder) = (child.clone(), folder.to_path_buf());
         let guard = Guard::new(move || {
             end(&undo);
-            if is_mounted(&mountpoint) {
-                let _ = Command::new("umount").arg("-l").arg(&mountpoint).stderr(Stdio::null()).status();
+            for place in mounts().iter().rev().filter(|place| place.starts_with(&folder)) {
+                let _ = Command::new("umount").arg("-l").arg(place).stderr(Stdio::null()).status();
             }
         });
         Ok(Server { pid, child, _guard: guard })
@@ -75,15 +75,16 @@ fn end(child: &Mutex<Child>) {
     }
 }
 
-fn is_mounted(path: &Path) -> bool {
+/// Where something is mounted, oldest first.
+fn mounts() -> Vec<PathBuf> {
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    mounts.lines().any(|line| line.split(' ').nth(1) == path.to_str())
+    mounts.lines().filter_map(|line| line.split(' ').nth(1)).map(PathBuf::from).collect()
 }
 
 /// Waits until `path` is a mount point of a server that lives.
 pub fn wait_mounted(server: &Server, path: &Path) -> Result<(), String> {
     let deadline = Instant::now() + Duration::from_secs(START_SECONDS);
-    while !is_mounted(path) {
+    while !mounts().iter().any(|place| place == path) {
         if server.has_ended() || Instant::now() > deadline {
             return Err(format!("nothing was mounted on {}", path.display()));
         }
@@ -112,7 +113,7 @@ impl Mounted {
         let log = std::fs::File::create(scratch.path.join("zirconiad.log")).map_err(text)?;
         let mut command = Command::new(program("zirconiad")?);
         command.env("ZIRCONIA_STATE", &state).env("ZIRCONIA_ARC_MAX", arc_max.to_string());
-        let server = Server::spawn(command.stdout(log.try_clone().map_err(text)?).stderr(log), &mountpoint)?;
+        let server = Server::spawn(command.stdout(log.try_clone().map_err(text)?).stderr(log), &scratch.path)?;
         let deadline = Instant::now() + Duration::from_secs(START_SECONDS);
         while !state.join("zirconiad.sock").exists() {
             if server.has_ended() || Instant::now() > deadline {
@@ -172,11 +173,14 @@ impl Mounted {
         Ok(())
     }
 
-    /// Bytes that went the direct path so far, reads and writes, when the pool's `iostats` says so.
+    /// Bytes that went the direct path since the pool was opened, reads and writes, when the daemon counts them.
     pub fn direct_bytes(&self) -> Option<u64> {
-        let text = std::fs::read_to_string(self.state.join("proc/spl/kstat/zfs/zbench/iostats")).ok()?;
-        let value = |name: &str| text.lines().find(|line| line.starts_with(name))?.split_whitespace().last()?.parse::<u64>().ok();
-        Some(value("direct_read_bytes ")? + value("direct_write_bytes ")?)
+        let table = self.command("zfs", &["direct-stats", "-H", "-p", "zbench/fs"]).ok()?;
+        let bytes = |part: &str| {
+            let line = table.lines().map(|line| line.split('\t').collect::<Vec<_>>()).find(|words| words.get(1) == Some(&part))?;
+            line.get(3)?.parse::<u64>().ok()
+        };
+        Some(bytes("direct_read")? + bytes("direct_write")?)
     }
 
     /// A file in the dataset.
