@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what building and testing need on Debian 12 and is not there yet. Prints only what it does.
-#   ZIRCONIA_FIO=1         install fio too (make bench needs it; building and testing don't)
+#   ZIRCONIA_FIO=1         install fio and perf too (make bench needs them; building and testing don't)
 #   ZIRCONIA_NO_ORACLE=1   leave the real OpenZFS (zdb and friends) out; the tests that need it then say that they skip
 set -euo pipefail
 
@@ -24,6 +24,7 @@ have cc || want+=(gcc libc6-dev)
 have fusermount3 || want+=(fuse3)
 have pkg-config || want+=(pkg-config)
 [ -z "${ZIRCONIA_FIO:-}" ] || have fio || want+=(fio)
+[ -z "${ZIRCONIA_FIO:-}" ] || have perf || want+=(linux-perf)
 [ ${#want[@]} -eq 0 ] || apt_install "${want[@]}"
 
 rust_ok() { have cargo && have rustc && [ "$(printf '1.95.0\n%s\n' "$(rustc --version | awk '{print $2}' | cut -d- -f1)" | sort -V | head -1)" = 1.95.0 ]; }
