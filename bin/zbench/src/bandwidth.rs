@@ -125,7 +125,7 @@ fn measure_group(args: &Args, devices: &DeviceSet, group: &Group) -> Result<(Tab
 
 fn measure_all(args: &Args, verdicts: &mut Verdicts) -> Result<(), String> {
     fio::require()?;
-    devices::remove_stale();
+    devices::remove_stale(&args.dir);
     println!("{}", Machine::describe().header());
     println!(
         "loop devices of {} MB/s each, {} KiB requests and records, {} in flight, sequential, direct; medians of {} turns",

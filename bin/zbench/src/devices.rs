@@ -70,19 +70,27 @@ fn detach(path: &str) {
     }
 }
 
-/// Detaches loop devices, and removes backing files, of runs whose process is gone.
-pub fn remove_stale() {
-    let Ok(list) = said(Command::new("losetup").args(["--list", "--noheadings", "--raw", "--output", "NAME,BACK-FILE"])) else { return };
+/// The folder's maker is gone: its name ends with the number of a process that does not exist.
+fn is_orphan(folder: &str) -> bool {
+    let maker = folder.rsplit('-').next().unwrap_or_default();
+    maker.bytes().all(|byte| byte.is_ascii_digit()) && !maker.is_empty() && !Path::new("/proc").join(maker).exists()
+}
+
+/// Detaches loop devices of runs whose process is gone, and removes their files below `parent`.
+pub fn remove_stale(parent: &Path) {
+    let list = said(Command::new("losetup").args(["--list", "--noheadings", "--raw", "--output", "NAME,BACK-FILE"])).unwrap_or_default();
     for line in list.lines() {
         let Some((name, backing)) = line.split_once(' ') else { continue };
-        let Some((_, rest)) = backing.split_once(MARK) else { continue };
-        let maker: String = rest.chars().take_while(char::is_ascii_digit).collect();
-        if !maker.is_empty() && !Path::new("/proc").join(&maker).exists() {
+        let folder = Path::new(backing.trim_end_matches(" (deleted)")).parent().map(Path::display).map(|path| path.to_string());
+        if folder.is_some_and(|folder| folder.contains(MARK) && is_orphan(&folder)) {
             eprintln!("removing {name}, left by a run that was killed");
             detach(name);
-            if let Some(folder) = Path::new(backing.trim_end_matches(" (deleted)")).parent() {
-                let _ = std::fs::remove_dir_all(folder);
-            }
+        }
+    }
+    for entry in std::fs::read_dir(parent).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.starts_with("zbench-") && is_orphan(&name) {
+            let _ = std::fs::remove_dir_all(entry.path());
         }
     }
 }
@@ -125,5 +133,19 @@ impl DeviceSet {
     /// The first `count` of them.
     pub fn first(&self, count: usize) -> &[PathBuf] {
         &self.paths[..count.min(self.paths.len())]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Cleaning up after others must never touch a run that is still going.
+    #[test]
+    fn only_folders_of_dead_processes_are_orphans() {
+        assert!(!is_orphan(&format!("/dev/shm/zbench-loop-{}", std::process::id())));
+        assert!(is_orphan("/dev/shm/zbench-loop-4194305"));
+        assert!(!is_orphan("/dev/shm/zbench-loop-"));
+        assert!(!is_orphan("/dev/shm/zbench-loop-mine"));
     }
 }

@@ -49,6 +49,7 @@ fn free_mib(folder: &Path) -> u64 {
 fn folder(args: &Args) -> Result<PathBuf, String> {
     let needed = args.size_mib * ROOM_PERCENT / 100;
     let parents = args.dir.clone().map_or_else(|| vec!["/var/tmp".into(), "/dev/shm".into()], |told| vec![told]);
+    parents.iter().for_each(|parent| crate::devices::remove_stale(parent));
     let parent = parents.iter().find(|folder: &&PathBuf| free_mib(folder) >= needed);
     let parent =
         parent.ok_or_else(|| format!("{needed} MiB of free space are needed: name a directory with --dir, or use a smaller --size-mib"))?;

@@ -31,6 +31,7 @@ pub struct Server {
 impl Server {
     /// Starts it; what is still mounted below `folder` after its end is unmounted by force.
     pub fn spawn(command: &mut Command, folder: &Path) -> Result<Server, String> {
+        sys::end_with_us(command);
         let child = command.stdin(Stdio::null()).spawn().map_err(text)?;
         let (pid, child) = (child.id(), Arc::new(Mutex::new(child)));
         let (undo, folder) = (child.clone(), folder.to_path_buf());

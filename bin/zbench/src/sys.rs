@@ -3,6 +3,8 @@
 
 use std::io::Read;
 use std::os::fd::IntoRawFd;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 /// CPU seconds of another process so far, to the nanosecond, its ended threads included; 0 when it is gone.
@@ -12,6 +14,16 @@ pub fn cpu_seconds_of(pid: u32) -> f64 {
     // SAFETY: both calls only write to the locals whose addresses they get.
     let failed = unsafe { libc::clock_getcpuclockid(pid as libc::pid_t, &mut clock) != 0 || libc::clock_gettime(clock, &mut time) != 0 };
     if failed { 0.0 } else { time.tv_sec as f64 + time.tv_nsec as f64 / 1e9 }
+}
+
+/// The command will be asked to end when this thread ends, however it ends.
+pub fn end_with_us(command: &mut Command) {
+    let ask = || match rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM)) {
+        Ok(()) => Ok(()),
+        Err(error) => Err(error.into()),
+    };
+    // SAFETY: between fork and exec the closure makes one system call and touches no memory that others hold.
+    unsafe { command.pre_exec(ask) };
 }
 
 /// Asks a process to end.

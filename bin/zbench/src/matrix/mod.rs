@@ -309,7 +309,7 @@ fn measure_all(args: &Args) -> Result<(), String> {
         return Ok(());
     }
     fio::require()?;
-    devices::remove_stale();
+    devices::remove_stale(&args.dir);
     let machine = Machine::describe();
     let peer = if layers.contains(&Layer::Peer) { peer::find_or_say(args.peer.as_deref()) } else { None };
     if peer.is_none() {
