@@ -12,6 +12,7 @@
 mod accounting;
 mod churn;
 mod damage;
+mod direct;
 mod driver;
 mod kernel;
 mod manifest;

@@ -5,7 +5,7 @@ use crate::manifest::{self, Lines};
 use crate::oracle::Oracle;
 use crate::program::{Program, Size};
 use crate::report::{Job, Table};
-use crate::{Failure, Wanted, storm};
+use crate::{Failure, Wanted, direct, storm};
 use exec::Exec;
 use std::path::{Path, PathBuf};
 use vdev::TopKind;
@@ -25,6 +25,8 @@ const LAYOUTS: [Layout; 7] = [
 ];
 /// The pools of the quick subset.
 const QUICK: [(&str, u32); 4] = [("stripe1", 12), ("mirror2", 9), ("raidz1x3", 12), ("raidz2x6", 12)];
+/// The pools written by direct I/O that are part of the quick subset.
+const DIRECT_QUICK: [&str; 2] = ["stripe3", "raidz2x6"];
 /// The pool that gets the file of 1 GiB.
 const HUGE: (&str, u32) = ("raidz2x6", 12);
 
@@ -57,6 +59,8 @@ enum Kind {
     Storm,
     /// No space left, again and again.
     Full,
+    /// Direct I/O in every record size.
+    Direct,
 }
 
 struct Case<'a> {
@@ -80,6 +84,11 @@ pub fn run(oracle: &Oracle, wanted: &Wanted, table: &Table) {
             cases.push((name, Kind::Program, (layout.name, ashift), QUICK.contains(&(layout.name, ashift))));
         }
     }
+    for layout in LAYOUTS {
+        let name = format!("direct-{}", layout.name);
+        cases.push((name, Kind::Direct, (layout.name, 12), DIRECT_QUICK.contains(&layout.name)));
+    }
+    cases.push(("direct-sectors".to_string(), Kind::Direct, ("raidz1x4", 9), false));
     cases.extend(STRESS.map(|(name, kind, place, quick)| (name.to_string(), kind, place, quick)));
     let mut jobs: Vec<Job> = Vec::new();
     for (name, kind, (layout, ashift), quick) in cases {
@@ -142,6 +151,7 @@ impl Case<'_> {
         let expected = match self.kind {
             Kind::Storm => storm::storm(&pool, if self.size.every_property { 2000 } else { 0 })?,
             Kind::Full => storm::full(&pool)?,
+            Kind::Direct => direct::direct(&pool)?,
             Kind::Program | Kind::Plain => {
                 let mut program = Program::new(&pool, self.size, u64::from(self.ashift));
                 if new.no_features {
