@@ -12,6 +12,7 @@ use exec::{Exec, Pool};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::File;
 use std::io::Write;
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -26,6 +27,9 @@ struct Arguments {
     /// Worker threads; the default is one per core, at least four.
     #[arg(long)]
     threads: Option<usize>,
+    /// Serve the metrics (GET /metrics) at this address and port too, to whoever can reach it.
+    #[arg(long, value_name = "address:port")]
+    metrics: Option<SocketAddr>,
 }
 
 fn main() -> ExitCode {
@@ -50,10 +54,24 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     let cores = std::thread::available_parallelism().map_or(4, usize::from);
     let exec: Exec = Arc::new(Pool::new(arguments.threads.unwrap_or(cores.max(4))));
     let control = Arc::new(Control::start(exec, state.clone()));
-    let served = server::serve(&state, control.clone());
+    control.mount_tree();
+    let metrics = metrics_address(arguments)?;
+    let served = server::serve(&state, control.clone(), metrics);
     control.shutdown();
     let _ = std::fs::remove_file(state.socket());
     served
+}
+
+/// Where the metrics are served besides the socket: the option, else `ZIRCONIA_METRICS` (daemons that commands start).
+fn metrics_address(arguments: &Arguments) -> Result<Option<SocketAddr>, Failure> {
+    let from_environment = || std::env::var("ZIRCONIA_METRICS").ok().filter(|text| !text.is_empty());
+    match (arguments.metrics, from_environment()) {
+        (Some(address), _) => Ok(Some(address)),
+        (None, Some(text)) => text.parse().map(Some).map_err(|_| {
+            Failure::new(ErrorKind::Invalid, "cannot start the daemon", format!("ZIRCONIA_METRICS is '{text}', not address:port"))
+        }),
+        (None, None) => Ok(None),
+    }
 }
 
 /// Takes the state directory's lock, or says who has it.

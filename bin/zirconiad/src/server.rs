@@ -1,4 +1,4 @@
-//! HTTP with JSON bodies on the unix socket: `POST /v1/request`, `GET /v1/openapi.json`. The engine works on its own threads.
+//! HTTP with JSON bodies on the unix socket: `POST /v1/request`, `GET /v1/openapi.json`, `GET /metrics`. The engine works on its own threads.
 
 use control::{Caller, Control};
 use control_api::{ErrorKind, Failure, Request, Response, StateDir};
@@ -8,18 +8,20 @@ use hyper::service::service_fn;
 use hyper::{Method, StatusCode};
 use hyper_util::rt::TokioIo;
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
-use tokio::net::UnixListener;
+use tokio::net::{TcpListener, UnixListener};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 
 /// Largest request body; a request is a few properties and paths.
 const BODY_BYTES_MAX: usize = 4 << 20;
+const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const OPENAPI: &str = include_str!("../../../docs/openapi.json");
 
 /// Serves until a signal or a stop request.
-pub fn serve(state: &StateDir, control: Arc<Control>) -> Result<(), Failure> {
+pub fn serve(state: &StateDir, control: Arc<Control>, metrics: Option<SocketAddr>) -> Result<(), Failure> {
     let failed = |why: String| Failure::new(ErrorKind::Io, "cannot serve requests", why);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
@@ -34,6 +36,10 @@ pub fn serve(state: &StateDir, control: Arc<Control>) -> Result<(), Failure> {
         let mut terminate = signal(SignalKind::terminate()).map_err(|error| failed(error.to_string()))?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| failed(error.to_string()))?;
         let stop = Arc::new(Notify::new());
+        if let Some(address) = metrics {
+            let listener = TcpListener::bind(address).await.map_err(|error| failed(format!("{address}: {error}")))?;
+            tokio::spawn(serve_metrics(listener, control.clone()));
+        }
         loop {
             tokio::select! {
                 accepted = listener.accept() => {
@@ -57,12 +63,40 @@ pub fn serve(state: &StateDir, control: Arc<Control>) -> Result<(), Failure> {
     result
 }
 
+/// Serves the metrics, and nothing else, to the network.
+async fn serve_metrics(listener: TcpListener, control: Arc<Control>) {
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            // Out of descriptors, most likely: others give some back.
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            continue;
+        };
+        let control = control.clone();
+        tokio::spawn(async move {
+            let service = service_fn(move |request: hyper::Request<Incoming>| {
+                let control = control.clone();
+                async move {
+                    let is_it = request.method() == Method::GET && request.uri().path() == control_api::ROUTES[2].1;
+                    let reply = if is_it { metrics(control).await } else { json(StatusCode::NOT_FOUND, b"{}".to_vec()) };
+                    Ok::<_, Infallible>(reply)
+                }
+            });
+            let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+        });
+    }
+}
+
+async fn metrics(control: Arc<Control>) -> hyper::Response<Full<Bytes>> {
+    let text = tokio::task::spawn_blocking(move || control.metrics()).await.unwrap_or_default();
+    reply(StatusCode::OK, OPENMETRICS, text.into_bytes())
+}
+
 async fn answer(
     request: hyper::Request<Incoming>,
     control: Arc<Control>,
     stop: Arc<Notify>,
 ) -> Result<hyper::Response<Full<Bytes>>, Infallible> {
-    let [(_, requests), (_, document)] = control_api::ROUTES;
+    let [(_, requests), (_, document), (_, numbers)] = control_api::ROUTES;
     let reply = match (request.method(), request.uri().path()) {
         (&Method::POST, path) if path == requests => {
             let response = perform(request, control, stop).await;
@@ -70,15 +104,20 @@ async fn answer(
             json(status, serde_json::to_vec(&response).unwrap_or_default())
         }
         (&Method::GET, path) if path == document => json(StatusCode::OK, OPENAPI.as_bytes().to_vec()),
+        (&Method::GET, path) if path == numbers => metrics(control).await,
         _ => json(StatusCode::NOT_FOUND, b"{}".to_vec()),
     };
     Ok(reply)
 }
 
 fn json(status: StatusCode, body: Vec<u8>) -> hyper::Response<Full<Bytes>> {
+    reply(status, "application/json", body)
+}
+
+fn reply(status: StatusCode, kind: &'static str, body: Vec<u8>) -> hyper::Response<Full<Bytes>> {
     let mut response = hyper::Response::new(Full::new(Bytes::from(body)));
     *response.status_mut() = status;
-    response.headers_mut().insert("content-type", hyper::header::HeaderValue::from_static("application/json"));
+    response.headers_mut().insert("content-type", hyper::header::HeaderValue::from_static(kind));
     response
 }
 

@@ -85,6 +85,8 @@ pub enum Verb {
     },
     /// Show the commands that changed pools.
     History(History),
+    /// Show events.
+    Events(Events),
     /// Show I/O statistics.
     Iostat(Iostat),
     /// Wait for background activity.
@@ -287,6 +289,25 @@ pub struct History {
     /// Pools.
     #[arg(value_name = "pool")]
     pub pools: Vec<String>,
+}
+
+/// `zpool events`.
+#[derive(Debug, Args)]
+pub struct Events {
+    /// Every field.
+    #[arg(short)]
+    pub verbose: bool,
+    /// No headings, a tab between fields.
+    #[arg(short = 'H')]
+    pub scripted: bool,
+    /// Go on with new events.
+    #[arg(short)]
+    pub follow: bool,
+    /// Forget all events.
+    #[arg(short)]
+    pub clear: bool,
+    /// Only events of this pool.
+    pub pool: Option<String>,
 }
 
 /// `zpool iostat`.

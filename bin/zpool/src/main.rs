@@ -3,6 +3,7 @@
 
 mod args;
 mod create;
+mod events;
 mod get;
 mod history;
 mod import;
@@ -35,6 +36,7 @@ fn run(verb: Verb) -> Result<u8, Stop> {
         Verb::Clear { pool, device } => Ok(done(&client, &Request::PoolClear(PoolClear { pool, device }))?),
         Verb::Sync { pools } => Ok(done(&client, &Request::PoolSync(PoolNames { pools }))?),
         Verb::History(arguments) => Ok(history::run(&client, &arguments)?),
+        Verb::Events(arguments) => events::run(&client, &arguments),
         Verb::Iostat(arguments) => iostat::run(&client, &arguments),
         Verb::Wait(arguments) => wait::run(&client, &arguments),
         Verb::Labelclear { force, device } => {

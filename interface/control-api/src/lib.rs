@@ -7,6 +7,7 @@
 mod dataset;
 mod direct;
 mod error;
+mod events;
 #[cfg(test)]
 mod openapi;
 mod pool;
@@ -16,6 +17,7 @@ mod state_dir;
 pub use dataset::*;
 pub use direct::*;
 pub use error::{ErrorKind, Failure};
+pub use events::*;
 pub use pool::*;
 pub use property::{Property, Source, Value};
 pub use state_dir::{StateDir, StateDirError};
@@ -23,7 +25,7 @@ pub use state_dir::{StateDir, StateDirError};
 use serde::{Deserialize, Serialize};
 
 /// Method and path of everything that the daemon serves.
-pub const ROUTES: [(&str, &str); 2] = [("POST", "/v1/request"), ("GET", "/v1/openapi.json")];
+pub const ROUTES: [(&str, &str); 3] = [("POST", "/v1/request"), ("GET", "/v1/openapi.json"), ("GET", "/metrics")];
 
 /// Everything the daemon does on request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -58,6 +60,8 @@ pub enum Request {
     PoolHistory(PoolHistory),
     /// Counters for `zpool iostat`; answers [`Response::Iostat`].
     PoolIostat(PoolNames),
+    /// `zpool events`; answers [`Response::Events`], or [`Response::EventsCleared`].
+    PoolEvents(PoolEvents),
     /// Waits for background activities; answers [`Response::Busy`] with those that still run at the deadline.
     PoolWait(PoolWait),
     /// `zpool labelclear`.
@@ -95,6 +99,7 @@ impl Request {
                 | Request::PoolHistory(_)
                 | Request::PoolIostat(_)
                 | Request::PoolWait(_)
+                | Request::PoolEvents(_)
                 | Request::DatasetQuery(_)
                 | Request::Direct(_)
         )
@@ -123,6 +128,13 @@ pub enum Response {
     History(Vec<PoolHistoryReport>),
     /// Counters.
     Iostat(IostatReport),
+    /// Events, oldest first.
+    Events(Vec<EventReport>),
+    /// Events were forgotten.
+    EventsCleared {
+        /// How many.
+        count: u64,
+    },
     /// Activities that still run.
     Busy(Vec<String>),
     /// Datasets.

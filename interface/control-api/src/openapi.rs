@@ -23,6 +23,7 @@ const ANSWERS: &[(&str, &str)] = &[
     ("pool-sync", "done"),
     ("pool-history", "history"),
     ("pool-iostat", "iostat"),
+    ("pool-events", "events or events-cleared"),
     ("pool-wait", "busy"),
     ("label-clear", "done"),
     ("dataset-create", "done"),

@@ -45,6 +45,11 @@ impl StateDir {
         &self.0
     }
 
+    /// The statistics, as in `/proc/spl/kstat/zfs`.
+    pub fn kstat(&self) -> PathBuf {
+        self.0.join("proc/spl/kstat/zfs")
+    }
+
     /// The daemon's socket.
     pub fn socket(&self) -> PathBuf {
         self.0.join("zirconiad.sock")

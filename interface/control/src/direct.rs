@@ -3,21 +3,28 @@
 use crate::failure::because;
 use crate::{Control, OpenPool};
 use control_api::{DirectCount, DirectFallback, DirectQuery, DirectReport, DirectTarget, ErrorKind, Failure, Response};
+use metrics::Parameters;
 use ondisk::ObjectId;
 use std::sync::Arc;
 use zpl::direct::{DirectSnapshot, Tunables};
 
 /// Parameters of direct I/O at the start of the daemon: `ZIRCONIA_ZFS_DIO_ENABLED` and `ZIRCONIA_ZFS_DIO_STRICT`, 0 or 1.
-pub(crate) fn tunables_from_environment() -> Arc<Tunables> {
+pub(crate) fn tunables_from_environment(parameters: &Parameters) -> Arc<Tunables> {
+    for (name, variable) in [("zfs_dio_enabled", "ZIRCONIA_ZFS_DIO_ENABLED"), ("zfs_dio_strict", "ZIRCONIA_ZFS_DIO_STRICT")] {
+        if let Ok(text) = std::env::var(variable) {
+            // What makes no sense leaves the default.
+            let _ = parameters.set(name, &text);
+        }
+    }
     let tunables = Tunables::default();
-    let given = |name: &str| std::env::var(name).ok().and_then(|text| text.trim().parse::<u32>().ok()).map(|value| value != 0);
-    if let Some(enabled) = given("ZIRCONIA_ZFS_DIO_ENABLED") {
-        tunables.set_enabled(enabled);
-    }
-    if let Some(strict) = given("ZIRCONIA_ZFS_DIO_STRICT") {
-        tunables.set_strict(strict);
-    }
+    apply(&tunables, parameters);
     Arc::new(tunables)
+}
+
+/// Makes file systems follow the parameters.
+pub(crate) fn apply(tunables: &Tunables, parameters: &Parameters) {
+    tunables.set_enabled(parameters.get("zfs_dio_enabled") != Some(0));
+    tunables.set_strict(parameters.get("zfs_dio_strict") != Some(0));
 }
 
 fn report(name: String, kind: &str, counts: DirectSnapshot) -> DirectReport {

@@ -8,6 +8,7 @@ mod cache_file;
 mod datasets;
 mod devices;
 mod direct;
+mod events;
 mod failure;
 mod iostat;
 mod mounts;
@@ -15,14 +16,20 @@ mod open_pool;
 mod pools;
 mod report;
 mod scrub;
+mod statistics;
 mod status;
 
 pub(crate) use open_pool::OpenPool;
 
 use control_api::{DaemonInfo, Failure, Request, Response, StateDir};
 use exec::{Exec, RwLock};
+use kstat::EventLog;
+use metrics::Parameters;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+
+/// Bytes that the cache of each pool may hold, from the environment: `zfs_arc_max` before any pool is opened.
+const ARC_MAX: &str = "ZIRCONIA_ARC_MAX";
 
 /// The daemon's state: pools and mounts.
 pub struct Control {
@@ -31,6 +38,9 @@ pub struct Control {
     started_ns: u64,
     pools: RwLock<BTreeMap<String, Arc<OpenPool>>>,
     direct: Arc<zpl::direct::Tunables>,
+    parameters: Arc<Parameters>,
+    events: Arc<EventLog>,
+    mounted_tree: statistics::Mounted,
 }
 
 /// Who sent a request, for the pool's history.
@@ -54,18 +64,17 @@ impl Control {
         let started_ns = exec.now_ns();
         // Buffers of dirty data come and go in bursts; faulting them in anew each time costs more than all checksums.
         abd::set_cache_bytes_max(pool::Runtime::new().txg.dirty_data_max as usize);
-        let control = Control { exec, state, started_ns, pools: RwLock::default(), direct: direct::tunables_from_environment() };
+        let parameters = Arc::new(Parameters::default());
+        if let Ok(bytes) = std::env::var(ARC_MAX) {
+            // What makes no sense leaves the default.
+            let _ = parameters.set("zfs_arc_max", &bytes);
+        }
+        let events = Arc::new(events::log(&exec));
+        let direct = direct::tunables_from_environment(&parameters);
+        let mounted_tree = statistics::Mounted::default();
+        let control = Control { exec, state, started_ns, pools: RwLock::default(), parameters, events, mounted_tree, direct };
         control.reopen();
         control
-    }
-
-    /// How pools run in this daemon: `ZIRCONIA_ARC_MAX` (bytes) bounds the cache of each.
-    fn runtime(&self) -> pool::Runtime {
-        let mut runtime = pool::Runtime::new();
-        if let Some(bytes) = std::env::var("ZIRCONIA_ARC_MAX").ok().and_then(|text| text.parse().ok()) {
-            runtime.arc_max = bytes;
-        }
-        runtime
     }
 
     /// Executes one request; it may take as long as its transaction group.
@@ -111,6 +120,7 @@ impl Control {
             Request::PoolHistory(request) => self.pool_history(request),
             Request::PoolIostat(names) => self.pool_iostat(names),
             Request::PoolWait(request) => self.pool_wait(request),
+            Request::PoolEvents(request) => Ok(self.pool_events(request)),
             Request::LabelClear(request) => self.label_clear(request),
             Request::DatasetCreate(request) => self.dataset_create(request),
             Request::DatasetDestroy(request) => self.dataset_destroy(request),
@@ -136,6 +146,7 @@ impl Control {
 
     /// Unmounts, syncs and lets go of everything; the pools open again with the next daemon.
     pub fn shutdown(&self) {
+        self.mounted_tree.end();
         let pools = std::mem::take(&mut *self.pools.write());
         for (name, open) in pools {
             if let Err(failure) = open.mounts.unmount_below(&name, true, mounts::Directory::Keep).1 {

@@ -135,6 +135,17 @@ impl Mounts {
         names.into_iter().filter_map(|name| self.mountpoint(&name).map(|place| (name, place))).collect()
     }
 
+    /// What users did to each mounted file system.
+    pub fn counts(&self) -> Vec<metrics::DatasetView> {
+        let by_name = self.by_name.lock();
+        let view = |(name, mounted): (&String, &Mounted)| metrics::DatasetView {
+            name: name.clone(),
+            objset: mounted.zfs.objset().id().0,
+            counts: mounted.zfs.counts(),
+        };
+        by_name.iter().map(view).collect()
+    }
+
     /// The dataset mounted at this path.
     pub fn find(&self, mountpoint: &str) -> Option<String> {
         self.list().into_iter().find(|(_, place)| place == mountpoint).map(|(name, _)| name)

@@ -204,6 +204,7 @@ impl Control {
 
     /// Takes a pool into the daemon's care: registers, remembers, mounts.
     fn adopt(&self, pool: Pool, altroot: Option<String>, mount: bool) -> Result<Response, Failure> {
+        self.tune(&pool);
         let open = Arc::new(OpenPool::new(pool, altroot));
         self.pools.write().insert(open.name(), open.clone());
         self.remember();

@@ -5,6 +5,7 @@
 //! that wait ends only when every open transaction has. A direct transfer keeps its byte range, and a direct write also its
 //! transaction, until the disks are done; both are given back by a job, which waits for nothing.
 
+use crate::counts::DatasetCounts;
 use crate::direct::{Direct, Property};
 use crate::sa::{Attr, Sa};
 use crate::znode::{Node, S_IFDIR, Time, Znode, decode_fields, flag};
@@ -171,6 +172,7 @@ pub struct Zfs {
     parked: Mutex<Vec<ObjectId>>,
     has_parked: AtomicBool,
     pub(crate) rename_lock: Mutex<()>,
+    pub(crate) counts: DatasetCounts,
 }
 
 impl std::fmt::Debug for Zfs {
@@ -261,6 +263,7 @@ impl Zfs {
             nodes: (0..SHARDS).map(|_| Mutex::new(HashMap::new())).collect(),
             left: exec::WaitQueue::new(),
             rename_lock: Mutex::new(()),
+            counts: DatasetCounts::default(),
         })
     }
 
@@ -512,6 +515,7 @@ impl Zfs {
         }
         self.objset.free_object(znode.object, &tx)?;
         drop(tx);
+        self.counts.drained();
         Ok(())
     }
 
@@ -537,7 +541,9 @@ impl Zfs {
         node.state.lock().unlinked = true;
         node.update(&self.sa, tx, |fields| fields.links = 0)?;
         let set = self.unlinked.as_ref().ok_or(ZplError::Corrupt)?;
-        Ok(set.add_int(node.object.0, tx)?)
+        set.add_int(node.object.0, tx)?;
+        self.counts.unlinked();
+        Ok(())
     }
 
     /// Removes a node made linked again from the unlinked set (OpenZFS: `zfs_link_create` of an O_TMPFILE).

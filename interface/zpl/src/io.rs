@@ -76,6 +76,7 @@ impl Zfs {
         let data = node.dnode.read_abd(offset, (end - offset) as usize)?;
         drop(guard);
         self.note_access(node);
+        self.counts.read(end - offset);
         Ok(data)
     }
 

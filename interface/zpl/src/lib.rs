@@ -11,6 +11,7 @@
 
 mod accounting;
 mod acl;
+mod counts;
 mod ctldir;
 pub mod direct;
 mod error;

@@ -135,6 +135,7 @@ impl Zfs {
         if plan.rejected.is_some() {
             return Err(ZplError::Invalid);
         }
+        self.counts.read(range.end.min(node.fields().size).saturating_sub(range.start));
         Ok(Reading { guard, plan })
     }
 
@@ -350,7 +351,9 @@ impl Writing {
                 return Err(error.into());
             }
         }
-        Ok((self.range.end - self.range.start, tx.txg()))
+        let length = self.range.end - self.range.start;
+        zfs.counts.wrote(length);
+        Ok((length, tx.txg()))
     }
 
     fn update(&self, zfs: &Zfs, node: &Znode, tx: &Tx, end: u64) -> Result<(), ZplError> {

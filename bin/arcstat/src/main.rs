@@ -1,0 +1,173 @@
+//! `arcstat`: how the cache of the daemon's pools does, as columns of rates and sizes; options and columns of OpenZFS's script.
+//! It reads the statistics from the files in the state directory, as other tools do.
+#![forbid(unsafe_code)]
+
+mod columns;
+
+use clap::{CommandFactory, Parser};
+use columns::{Column, Look, complete};
+use control_api::{ErrorKind, Failure, StateDir};
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Headings come again after so many lines.
+const HEADING_LINES: u64 = 20;
+const USUAL: &str = "time,read,ddread,ddh%,dmread,dmh%,pread,ph%,size,c,avail";
+const EXTENDED: &str = "time,mfu,mru,mfug,mrug,unc,eskip,mtxmis,dread,pread,read";
+const ZFETCH: &str = "time,ztotal,zhits,zahead,zpast,zmisses,zmax,zfuture,zstride,zissued,zactive";
+
+/// Statistics of the cache, once or at intervals.
+#[derive(Debug, Parser)]
+#[command(name = "arcstat", version, disable_help_flag = true)]
+struct Arguments {
+    /// Every column.
+    #[arg(short = 'a', long = "all")]
+    all: bool,
+    /// Columns of lists and evictions.
+    #[arg(short = 'x', long = "extended")]
+    extended: bool,
+    /// Columns of the prefetcher.
+    #[arg(short = 'z', long = "zfetch")]
+    zfetch: bool,
+    /// Explain the columns.
+    #[arg(short = 'v', long = "verbose")]
+    explain: bool,
+    /// Print this.
+    #[arg(short = 'h', long = "help")]
+    help: bool,
+    /// Numbers in full.
+    #[arg(short = 'p', long = "parsable")]
+    parsable: bool,
+    /// Columns, separated by commas.
+    #[arg(short = 'f', long = "columns", value_name = "fields")]
+    fields: Option<String>,
+    /// Write to a file.
+    #[arg(short = 'o', long = "outfile", value_name = "file")]
+    output: Option<String>,
+    /// Between columns; two spaces.
+    #[arg(short = 's', long = "separator", value_name = "string", default_value = "  ", allow_hyphen_values = true)]
+    separator: String,
+    /// Seconds between lines.
+    interval: Option<u32>,
+    /// Number of lines.
+    count: Option<u64>,
+}
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            let _ = error.print();
+            return ExitCode::from(u8::from(error.use_stderr()));
+        }
+    };
+    let chosen = [arguments.extended, arguments.zfetch, arguments.fields.is_some()].iter().filter(|chosen| **chosen).count();
+    if arguments.help || chosen > 1 {
+        eprint!("{}", Arguments::command().render_help());
+        return ExitCode::FAILURE;
+    }
+    if arguments.explain {
+        eprintln!("Columns:");
+        columns::columns().iter().for_each(|column| eprintln!("{:>11} : {}", column.name, column.about));
+        return ExitCode::SUCCESS;
+    }
+    match run(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("arcstat: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn failed(why: impl ToString) -> Failure {
+    Failure::new(ErrorKind::Io, "cannot show statistics", why.to_string())
+}
+
+fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let state = StateDir::from_environment(rustix::process::geteuid().is_root()).map_err(failed)?;
+    let folder = state.kstat();
+    let mut now = look(&folder)?;
+    let columns = chosen(arguments, now.get("l2_size").is_some_and(|size| *size > 0.0))?;
+    let mut output: Box<dyn Write> = match &arguments.output {
+        Some(path) => Box::new(std::fs::File::create(path).map_err(|error| failed(format!("{path}: {error}")))?),
+        None => Box::new(std::io::stdout()),
+    };
+    let seconds = f64::from(arguments.interval.unwrap_or(1));
+    let count = arguments.count.unwrap_or(if arguments.interval.is_some() { 0 } else { 1 });
+    // As OpenZFS's script: the first line is about the moment in which it started.
+    let mut old = std::mem::replace(&mut now, look(&folder)?);
+    let mut line = 0;
+    loop {
+        if line % HEADING_LINES == 0 {
+            let cells = columns.iter().map(|column| if arguments.parsable { column.name.clone() } else { column.heading() });
+            emit(&mut output, &arguments.separator, cells)?;
+        }
+        let time = time_of_day();
+        let cells = columns.iter().map(|column| {
+            let value = column.value(&now, &old, seconds.max(1.0), &time);
+            if arguments.parsable { value.exact() } else { column.pretty(&value, seconds) }
+        });
+        emit(&mut output, &arguments.separator, cells)?;
+        line += 1;
+        if line == count {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_secs_f64(seconds));
+        old = std::mem::replace(&mut now, look(&folder)?);
+    }
+}
+
+/// One line; a reader that went away ends the program quietly.
+fn emit(output: &mut dyn Write, separator: &str, cells: impl Iterator<Item = String>) -> Result<(), Failure> {
+    let line = cells.collect::<Vec<_>>().join(separator);
+    writeln!(output, "{line}").and_then(|()| output.flush()).map_err(failed)
+}
+
+fn chosen(arguments: &Arguments, second_level: bool) -> Result<Vec<Column>, Failure> {
+    let all = columns::columns();
+    if arguments.all {
+        return Ok(all.into_iter().filter(|column| second_level || !column.name.starts_with("l2")).collect());
+    }
+    let usual = if arguments.extended { EXTENDED } else { USUAL };
+    let wanted = arguments.fields.as_deref().unwrap_or(if arguments.zfetch { ZFETCH } else { usual });
+    let by_name: BTreeMap<&str, &Column> = all.iter().map(|column| (column.name.as_str(), column)).collect();
+    let invalid: Vec<&str> = wanted.split(',').filter(|name| !by_name.contains_key(name)).collect();
+    if !invalid.is_empty() {
+        return Err(failed(format!("Invalid column definition! -- {invalid:?}")).advise("'arcstat -v' explains the columns"));
+    }
+    if let Some(name) = wanted.split(',').find(|name| name.starts_with("l2") && !second_level) {
+        return Err(failed(format!("there is no second-level cache for '{name}'")));
+    }
+    Ok(wanted.split(',').filter_map(|name| by_name.get(name).map(|column| (*column).clone())).collect())
+}
+
+/// Reads the statistics.
+fn look(folder: &Path) -> Result<Look, Failure> {
+    let mut look = Look::new();
+    for (file, prefix) in [("arcstats", ""), ("zfetchstats", "zfetch_")] {
+        let path = folder.join(file);
+        let text = std::fs::read_to_string(&path).map_err(|error| {
+            failed(format!("{}: {error}", path.display()))
+                .advise("start the daemon ('zirconia start'); it needs FUSE to show statistics as files")
+        })?;
+        // Two lines of headings.
+        for line in text.lines().skip(2) {
+            let mut words = line.split_whitespace();
+            if let (Some(name), Some(Ok(value))) = (words.next(), words.nth(1).map(str::parse::<f64>)) {
+                look.insert(format!("{prefix}{name}"), value);
+            }
+        }
+    }
+    complete(&mut look);
+    Ok(look)
+}
+
+fn time_of_day() -> String {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_secs() as i64);
+    let text = cli::time::history(now);
+    text.rsplit('.').next().unwrap_or_default().to_string()
+}

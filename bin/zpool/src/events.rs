@@ -1,0 +1,88 @@
+//! `zpool events`: what happened to pools, as OpenZFS 2.3 prints it.
+
+use crate::args;
+use cli::{Client, Stop};
+use control_api::{EventReport, PoolEvents, Request, Response};
+use std::io::Write;
+use std::time::Duration;
+
+/// How often `-f` looks for more.
+const FOLLOW_PAUSE: Duration = Duration::from_millis(500);
+
+/// Runs the verb.
+pub fn run(client: &Client, arguments: &args::Events) -> Result<u8, Stop> {
+    if arguments.clear {
+        if arguments.pool.is_some() || arguments.verbose || arguments.scripted || arguments.follow {
+            return Err(Stop::usage("invalid options combined with -c"));
+        }
+        return match client.call(&Request::PoolEvents(PoolEvents { clear: true, ..PoolEvents::default() }))? {
+            Response::EventsCleared { count } => {
+                println!("cleared {count} events");
+                Ok(0)
+            }
+            other => Err(cli::unexpected("cannot clear events", other).into()),
+        };
+    }
+    if !arguments.scripted {
+        println!("{:<30} CLASS", "TIME");
+    }
+    let mut after = 0;
+    loop {
+        let request = PoolEvents { pool: arguments.pool.clone(), after, clear: false };
+        let events = match client.call(&Request::PoolEvents(request))? {
+            Response::Events(events) => events,
+            other => return Err(cli::unexpected("cannot show events", other).into()),
+        };
+        for event in &events {
+            print!("{}", text(event, arguments.scripted, arguments.verbose));
+            after = event.eid;
+        }
+        let _ = std::io::stdout().flush();
+        if !arguments.follow {
+            return Ok(0);
+        }
+        std::thread::sleep(FOLLOW_PAUSE);
+    }
+}
+
+/// One event: time and class, and its fields below when asked for.
+fn text(event: &EventReport, scripted: bool, verbose: bool) -> String {
+    let (seconds, nanoseconds) = event.time;
+    // `Sat Nov 21 22:00:00 2026` has the year at the end; events put it after the day.
+    let date = cli::time::long(seconds);
+    let mut words = date.split_whitespace().skip(1);
+    let mut word = || words.next().unwrap_or_default();
+    let (month, day, time, year) = (word(), word(), word(), word());
+    let mut text = format!("{month} {day:>2} {year} {time}.{nanoseconds:09}");
+    text.push(if scripted { '\t' } else { ' ' });
+    text.push_str(&event.class);
+    text.push('\n');
+    if verbose {
+        text.push_str(&format!("        class = \"{}\"\n", event.class));
+        text.extend(event.fields.iter().map(|(name, value)| format!("        {name} = {value}\n")));
+        text.push_str(&format!("        time = {seconds:#x} {nanoseconds:#x} \n        eid = {:#x}\n\n", event.eid));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Scripts split these lines at the blank after the time.
+    #[test]
+    fn an_event_reads_as_openzfs_prints_it() {
+        let event = EventReport {
+            eid: 7,
+            time: (1_795_298_460, 5),
+            class: "ereport.fs.zfs.dio_verify_wr".into(),
+            fields: vec![("pool".into(), "\"tank\"".into()), ("zio_size".into(), "0x20000".into())],
+        };
+        assert_eq!(text(&event, false, false), "Nov 21 2026 22:01:00.000000005 ereport.fs.zfs.dio_verify_wr\n");
+        assert_eq!(
+            text(&event, true, true),
+            "Nov 21 2026 22:01:00.000000005\tereport.fs.zfs.dio_verify_wr\n        class = \"ereport.fs.zfs.dio_verify_wr\"\n        \
+             pool = \"tank\"\n        zio_size = 0x20000\n        time = 0x6b02149c 0x5 \n        eid = 0x7\n\n"
+        );
+    }
+}

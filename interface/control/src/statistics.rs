@@ -1,0 +1,161 @@
+//! Statistics and parameters for other programs: what the tree shows of the open pools, where it is mounted, and what a changed
+//! parameter changes.
+//!
+//! The tree is mounted at `proc/spl/kstat` and `sys/module/zfs` of the state directory. Without FUSE the daemon does without:
+//! the metrics on its socket show the same numbers.
+
+use crate::{Control, OpenPool, iostat};
+use exec::Exec;
+use fuse::{MountOptions, Session};
+use metrics::{Parameters, PoolView, Source, Tree, TreeFs};
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+
+/// Where the parts of the tree are mounted, below the state directory.
+const PLACES: [(&str, &str); 2] = [("proc", "spl/kstat"), ("sys", "module/zfs")];
+/// Folders that tools list and that have nothing in them.
+const EMPTY: [&str; 1] = ["sys/module/spl/parameters"];
+/// Set to `off`, no tree is mounted.
+const SWITCH: &str = "ZIRCONIA_KSTAT";
+
+/// Looks at the daemon's pools for the tree.
+struct Statistics {
+    control: Weak<Control>,
+    exec: Exec,
+    parameters: Arc<Parameters>,
+}
+
+impl Source for Statistics {
+    fn now_ns(&self) -> u64 {
+        self.exec.now_ns()
+    }
+
+    fn pools(&self) -> Vec<PoolView> {
+        let Some(control) = self.control.upgrade() else { return Vec::new() };
+        let pools: Vec<Arc<OpenPool>> = control.pools.read().values().cloned().collect();
+        pools.iter().map(|open| view(open)).collect()
+    }
+
+    fn parameters(&self) -> &Parameters {
+        &self.parameters
+    }
+
+    fn parameter_changed(&self, name: &str, value: u64) {
+        if let Some(control) = self.control.upgrade() {
+            control.parameter_changed(name, value);
+        }
+    }
+}
+
+fn view(open: &OpenPool) -> PoolView {
+    let status = open.pool().status();
+    let state = if status.suspended { "SUSPENDED".to_string() } else { crate::report::tree("", &status.tree, None).state };
+    PoolView {
+        name: open.name(),
+        guid: open.pool().guid().0,
+        state,
+        cache: open.pool().cache().clone(),
+        txgs: open.pool().txgs().clone(),
+        datasets: open.mounts.counts(),
+    }
+}
+
+/// What keeps the tree mounted.
+#[derive(Default)]
+pub(crate) struct Mounted(exec::Mutex<Vec<Session>>);
+
+impl Mounted {
+    /// Takes the tree away.
+    pub(crate) fn end(&self) {
+        for session in std::mem::take(&mut *self.0.lock()) {
+            // A program that sits in it must not keep the daemon.
+            let _ = session.unmount(true);
+        }
+    }
+}
+
+impl Control {
+    /// The tree of statistics and parameters.
+    pub fn tree(self: &Arc<Self>) -> Tree {
+        let source = Statistics { control: Arc::downgrade(self), exec: self.exec.clone(), parameters: self.parameters.clone() };
+        Tree::new(Arc::new(source))
+    }
+
+    /// Mounts the tree in the state directory, in place of what a killed daemon left there.
+    pub fn mount_tree(self: &Arc<Self>) {
+        let wanted = std::env::var_os(SWITCH).is_none_or(|word| word != "off");
+        for (above, root) in PLACES {
+            let place = self.state.path().join(above).join(root);
+            fuse::clear_dead_mount(&place);
+            if wanted && let Err(why) = self.mount_part(&place, root) {
+                eprintln!("no statistics at {}: {why}", place.display());
+            }
+        }
+        for folder in EMPTY.iter().filter(|_| wanted) {
+            let _ = std::fs::create_dir_all(self.state.path().join(folder));
+        }
+    }
+
+    fn mount_part(self: &Arc<Self>, place: &Path, root: &str) -> Result<(), String> {
+        std::fs::create_dir_all(place).map_err(|error| error.to_string())?;
+        let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        let handler = Arc::new(TreeFs::new(self.tree(), root, owner));
+        let options = MountOptions {
+            source: "zirconia-kstat".into(),
+            suid: false,
+            devices: false,
+            exec: false,
+            atime: false,
+            threads: 1,
+            max_write: 64 << 10,
+            ..MountOptions::default()
+        };
+        let session = Session::mount(&self.exec, handler, place, &options).map_err(|error| error.to_string())?;
+        self.mounted_tree.0.lock().push(session);
+        Ok(())
+    }
+
+    /// The metrics of the daemon in OpenMetrics text.
+    pub fn metrics(self: &Arc<Self>) -> String {
+        let pools: Vec<Arc<OpenPool>> = self.pools.read().values().cloned().collect();
+        let vdevs: Vec<_> = pools.iter().map(|open| iostat::iostat(open)).collect();
+        drop(pools);
+        metrics::openmetrics(&self.tree(), &vdevs)
+    }
+
+    fn parameter_changed(&self, name: &str, value: u64) {
+        if name == "zirconia_uring_fixed_buffers" {
+            device::set_ring_buffers_registered(value != 0);
+        }
+        crate::direct::apply(&self.direct, &self.parameters);
+        for open in self.pools.read().values() {
+            self.tune(open.pool());
+        }
+    }
+
+    /// Makes a pool follow the parameters that count at once.
+    pub(crate) fn tune(&self, pool: &pool::Pool) {
+        let get = |name: &str| self.parameters.get(name).unwrap_or_default();
+        pool.cache().set_max(self.runtime().arc_max);
+        let direct = pool.zio().direct_parameters();
+        direct.write_verify.store(get("zfs_vdev_direct_write_verify") as u32, Ordering::Relaxed);
+        direct.events_per_second.store(get("zfs_dio_write_verify_events_per_second") as u32, Ordering::Relaxed);
+    }
+
+    /// How pools run in this daemon, as the parameters say now.
+    pub(crate) fn runtime(&self) -> pool::Runtime {
+        let get = |name: &str| self.parameters.get(name).unwrap_or_default();
+        let mut runtime = pool::Runtime::new();
+        if get("zfs_arc_max") > 0 {
+            runtime.arc_max = get("zfs_arc_max");
+        }
+        runtime.txg.timeout_ns = get("zfs_txg_timeout").saturating_mul(1_000_000_000);
+        runtime.txg.dirty_data_max = get("zfs_dirty_data_max");
+        runtime.txg.delay_min_dirty_percent = get("zfs_delay_min_dirty_percent");
+        runtime.txg.delay_scale_ns = get("zfs_delay_scale");
+        runtime.txg.dirty_data_sync_percent = get("zfs_dirty_data_sync_percent");
+        runtime.events = self.events.clone();
+        runtime
+    }
+}

@@ -1,0 +1,184 @@
+//! A part of the tree as a file system: `cat` reads what the counters say at the moment of opening, `echo` sets a parameter.
+//!
+//! Files have size 0 and are read past the page cache, as in procfs. Node numbers are given to paths when they are first seen
+//! and never change; a path whose file is gone answers ENOENT.
+
+use crate::{Tree, WriteError};
+use abd::Abd;
+use exec::Mutex;
+use fuse::{
+    Caller, DirEntry, DirSink, Entry, Errno, FileAttr, FileHandle, Handler, NodeId, Opened, ReadRequest, Reply, SetAttr, WriteRequest,
+};
+use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
+
+const DIRECTORY: u32 = 0o040_555;
+const READ_ONLY: u32 = 0o100_444;
+const READ_WRITE: u32 = 0o100_644;
+/// `DT_DIR`, `DT_REG`.
+const KINDS: (u32, u32) = (4, 8);
+/// Nothing may be remembered: pools come and go.
+const TTL: Duration = Duration::ZERO;
+/// Longest text that a file takes.
+const WRITE_BYTES_MAX: usize = 4096;
+
+#[derive(Default)]
+struct State {
+    /// Path of each node, below the root of this file system; the root is node 1.
+    paths: Vec<String>,
+    nodes: HashMap<String, u64>,
+    open: HashMap<u64, Abd>,
+    last_handle: u64,
+}
+
+/// The part of a [`Tree`] below a path.
+pub struct TreeFs {
+    tree: Tree,
+    root: String,
+    owner: (u32, u32),
+    state: Mutex<State>,
+}
+
+impl TreeFs {
+    /// The part below `root` (`spl/kstat`, `module/zfs`); files belong to `owner` (user, group).
+    pub fn new(tree: Tree, root: &str, owner: (u32, u32)) -> TreeFs {
+        let state = State { paths: vec![String::new()], nodes: HashMap::from([(String::new(), 1)]), ..State::default() };
+        TreeFs { tree, root: root.to_string(), owner, state: Mutex::new(state) }
+    }
+
+    fn full(&self, path: &str) -> String {
+        if path.is_empty() { self.root.clone() } else { format!("{}/{path}", self.root) }
+    }
+
+    fn path(&self, node: NodeId) -> Reply<String> {
+        let index = usize::try_from(node.0).ok().and_then(|number| number.checked_sub(1)).ok_or(Errno::ESTALE)?;
+        self.state.lock().paths.get(index).cloned().ok_or(Errno::ESTALE)
+    }
+
+    fn node(&self, path: &str) -> u64 {
+        let mut state = self.state.lock();
+        if let Some(node) = state.nodes.get(path) {
+            return *node;
+        }
+        state.paths.push(path.to_string());
+        let node = state.paths.len() as u64;
+        state.nodes.insert(path.to_string(), node);
+        node
+    }
+
+    /// Attributes of what is at a path now.
+    fn attr(&self, path: &str) -> Reply<FileAttr> {
+        let full = self.full(path);
+        let below = format!("{full}/");
+        let paths = self.tree.paths();
+        let mode = if paths.contains(&full) {
+            if self.tree.is_writable(&full) { READ_WRITE } else { READ_ONLY }
+        } else if path.is_empty() || paths.iter().any(|other| other.starts_with(&below)) {
+            DIRECTORY
+        } else {
+            return Err(Errno::ENOENT);
+        };
+        let nlink = if mode == DIRECTORY { 2 } else { 1 };
+        Ok(FileAttr { ino: self.node(path), mode, nlink, uid: self.owner.0, gid: self.owner.1, blksize: 4096, ..FileAttr::default() })
+    }
+
+    /// Names in a directory and whether each is one itself.
+    fn names(&self, path: &str) -> Vec<(String, bool)> {
+        let below = format!("{}/", self.full(path));
+        let paths = self.tree.paths();
+        let inside = paths.iter().filter_map(|other| other.strip_prefix(&below));
+        let names: BTreeSet<(String, bool)> = inside
+            .map(|rest| rest.split_once('/').map_or_else(|| (rest.to_string(), false), |(folder, _)| (folder.to_string(), true)))
+            .collect();
+        names.into_iter().collect()
+    }
+}
+
+impl TreeFs {
+    /// Hands the names from `offset` on to `take`, until it has had enough.
+    fn list(&self, node: NodeId, offset: u64, take: &mut dyn FnMut(DirEntry<'_>) -> bool) -> Reply<()> {
+        let path = self.path(node)?;
+        let mut all = vec![(".".to_string(), true), ("..".to_string(), true)];
+        all.extend(self.names(&path));
+        for (index, (name, is_directory)) in all.iter().enumerate().skip(offset as usize) {
+            let ino = match (index, path.is_empty()) {
+                (0 | 1, _) => node.0,
+                (_, true) => self.node(name),
+                (_, false) => self.node(&format!("{path}/{name}")),
+            };
+            let kind = if *is_directory { KINDS.0 } else { KINDS.1 };
+            if !take(DirEntry { ino, next: index as u64 + 1, kind, name: name.as_bytes() }) {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Handler for TreeFs {
+    fn lookup(&self, _: &Caller, parent: NodeId, name: &[u8]) -> Reply<Entry> {
+        let name = std::str::from_utf8(name).map_err(|_| Errno::ENOENT)?;
+        let above = self.path(parent)?;
+        let path = if above.is_empty() { name.to_string() } else { format!("{above}/{name}") };
+        let attr = self.attr(&path)?;
+        Ok(Entry { node: NodeId(attr.ino), generation: 1, attr, attr_ttl: TTL, entry_ttl: TTL })
+    }
+
+    fn getattr(&self, _: &Caller, node: NodeId, _: Option<FileHandle>) -> Reply<(FileAttr, Duration)> {
+        Ok((self.attr(&self.path(node)?)?, TTL))
+    }
+
+    /// Truncation comes before a write and means nothing here.
+    fn setattr(&self, _: &Caller, node: NodeId, set: &SetAttr) -> Reply<(FileAttr, Duration)> {
+        let changes_more = set.mode.is_some() || set.uid.is_some() || set.gid.is_some();
+        if changes_more {
+            return Err(Errno::EPERM);
+        }
+        Ok((self.attr(&self.path(node)?)?, TTL))
+    }
+
+    fn open(&self, _: &Caller, node: NodeId, _: u32, _: bool) -> Reply<Opened> {
+        let text = self.tree.read(&self.full(&self.path(node)?)).ok_or(Errno::ENOENT)?;
+        let mut state = self.state.lock();
+        state.last_handle += 1;
+        let handle = state.last_handle;
+        state.open.insert(handle, Abd::from_slice(text.as_bytes()));
+        Ok(Opened { handle: FileHandle(handle), direct_io: true, ..Opened::default() })
+    }
+
+    fn read(&self, _: &Caller, request: &ReadRequest) -> Reply<Abd> {
+        let text = self.state.lock().open.get(&request.handle.0).cloned().ok_or(Errno::ESTALE)?;
+        let start = usize::try_from(request.offset).unwrap_or(usize::MAX).min(text.len());
+        let end = start.saturating_add(request.size as usize).min(text.len());
+        Ok(text.slice(start..end))
+    }
+
+    fn write(&self, _: &Caller, request: WriteRequest) -> Reply<u32> {
+        let path = self.full(&self.path(request.node)?);
+        if request.offset != 0 || request.data.len() > WRITE_BYTES_MAX {
+            return Err(Errno::EINVAL);
+        }
+        let text = String::from_utf8(request.data.to_vec()).map_err(|_| Errno::EINVAL)?;
+        match self.tree.write(&path, &text) {
+            Ok(()) => Ok(request.data.len() as u32),
+            Err(WriteError::NotFound) => Err(Errno::ENOENT),
+            Err(WriteError::ReadOnly) => Err(Errno::EPERM),
+            Err(WriteError::Invalid) => Err(Errno::EINVAL),
+        }
+    }
+
+    fn release(&self, _: NodeId, handle: FileHandle, _: u32) {
+        self.state.lock().open.remove(&handle.0);
+    }
+
+    fn readdir(&self, _: &Caller, node: NodeId, _: FileHandle, offset: u64, sink: &mut dyn DirSink) -> Reply<()> {
+        self.list(node, offset, &mut |entry| sink.add(entry))
+    }
+
+    fn readdirplus(&self, _: &Caller, node: NodeId, _: FileHandle, offset: u64, sink: &mut dyn DirSink) -> Reply<()> {
+        let (attr, ttl) = (FileAttr::default(), TTL);
+        // Node 0: the kernel looks a name up when it needs it.
+        let unknown = Entry { node: NodeId(0), generation: 0, attr, attr_ttl: ttl, entry_ttl: ttl };
+        self.list(node, offset, &mut |entry| sink.add_plus(entry, &unknown))
+    }
+}

@@ -1,0 +1,21 @@
+//! Statistics and parameters of the daemon for other programs: a proc-like tree of files with OpenZFS's kstat names
+//! (`proc/spl/kstat/zfs/…`), its module parameters (`sys/module/zfs/parameters/…`), and the same numbers as OpenMetrics.
+//!
+//! [`Source`] is the port: the daemon tells what pools it has; [`Tree`] makes paths and texts of it; [`TreeFs`] serves a part of
+//! the tree through FUSE. Invariants: nothing here counts or caches, every look is a look at the counters; nothing here knows of
+//! mounts or sockets.
+#![forbid(unsafe_code)]
+
+mod arcstats;
+mod fs;
+mod names;
+mod openmetrics;
+mod parameters;
+#[cfg(test)]
+mod tests;
+mod tree;
+
+pub use fs::TreeFs;
+pub use openmetrics::openmetrics;
+pub use parameters::{PARAMETERS, Parameter, ParameterError, Parameters, When};
+pub use tree::{DatasetView, PoolView, Source, Tree, WriteError};

@@ -1,0 +1,139 @@
+//! The same numbers as OpenMetrics text (`application/openmetrics-text; version=1.0.0`), for Prometheus.
+
+use crate::tree::own;
+use crate::{PoolView, Tree};
+use control_api::IostatVdev;
+use kstat::Value;
+use std::fmt::Write;
+
+/// Powers of two nanoseconds between which waits are told: about 1 µs to 34 s.
+const WAIT_SHIFTS: std::ops::RangeInclusive<usize> = 10..=35;
+/// States of a pool that are told one by one, as node_exporter does.
+const STATES: [&str; 7] = ["DEGRADED", "FAULTED", "OFFLINE", "ONLINE", "REMOVED", "SUSPENDED", "UNAVAIL"];
+
+/// What is shown of a vdev by one metric.
+type VdevCount = (&'static str, &'static str, fn(&IostatVdev) -> Option<u64>);
+
+const VDEV_COUNTS: [VdevCount; 4] = [
+    ("zfs_vdev_read_operations", "Reads done by the vdev's leaves", |vdev| Some(vdev.read_operations)),
+    ("zfs_vdev_write_operations", "Writes done by the vdev's leaves", |vdev| Some(vdev.write_operations)),
+    ("zfs_vdev_read_bytes", "Bytes read from the vdev's leaves", |vdev| Some(vdev.read_bytes)),
+    ("zfs_vdev_written_bytes", "Bytes written to the vdev's leaves", |vdev| Some(vdev.written_bytes)),
+];
+const VDEV_SIZES: [VdevCount; 2] = [
+    ("zfs_vdev_allocated_bytes", "Bytes allocated", |vdev| vdev.allocated_bytes),
+    ("zfs_vdev_free_bytes", "Bytes free", |vdev| vdev.free_bytes),
+];
+const WAITS: [(&str, &str, &str); 4] = [
+    ("zfs_vdev_total_wait_seconds", "read", "vdev_tot_r_lat_histo"),
+    ("zfs_vdev_total_wait_seconds", "write", "vdev_tot_w_lat_histo"),
+    ("zfs_vdev_disk_wait_seconds", "read", "vdev_disk_r_lat_histo"),
+    ("zfs_vdev_disk_wait_seconds", "write", "vdev_disk_w_lat_histo"),
+];
+
+/// The exposition; `vdevs` are the roots of the open pools.
+pub fn openmetrics(tree: &Tree, vdevs: &[IostatVdev]) -> String {
+    let pools = tree.source().pools();
+    let mut out = String::new();
+    for (name, value) in tree.arcstats(&pools) {
+        plain(&mut out, &format!("zfs_arc_{name}"), is_gauge(name), &value);
+    }
+    for (name, value) in own() {
+        plain(&mut out, &format!("zirconia_{name}"), name.ends_with("_bytes") && name != "abd_copied_bytes", &value);
+    }
+    of_pools(&mut out, &pools);
+    of_vdevs(&mut out, vdevs);
+    out.push_str("# EOF\n");
+    out
+}
+
+/// True for a value that also falls.
+fn is_gauge(name: &str) -> bool {
+    let sizes = ["_size", "_data", "_metadata", "_asize", "_bytes"].iter().any(|end| name.ends_with(end)) && !name.starts_with("l2_read");
+    let counts = name.starts_with("l2_write") || name.starts_with("l2_rebuild");
+    let words = ["size", "c", "c_min", "c_max", "meta", "pd", "pm", "hash_elements", "hash_chains", "arc_no_grow", "arc_tempreserve"];
+    let more = ["arc_meta_used", "arc_dnode_limit", "arc_need_free", "arc_sys_free", "l2_log_blk_count", "l2_data_to_meta_ratio"];
+    (sizes && !counts) || words.contains(&name) || more.contains(&name) || name.ends_with("_max")
+}
+
+fn head(out: &mut String, name: &str, kind: &str, help: &str) {
+    // Writing to a String cannot fail.
+    let _ = writeln!(out, "# TYPE {name} {kind}\n# HELP {name} {help}.");
+}
+
+fn plain(out: &mut String, name: &str, is_gauge: bool, value: &Value) {
+    let (kind, suffix) = if is_gauge { ("gauge", "") } else { ("counter", "_total") };
+    head(out, name, kind, "OpenZFS's statistic of this name");
+    let _ = writeln!(out, "{name}{suffix} {value}");
+}
+
+/// A label's value with what OpenMetrics wants escaped.
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+fn of_pools(out: &mut String, pools: &[PoolView]) {
+    head(out, "zfs_pool_state", "gauge", "1 for the state that the pool is in");
+    for pool in pools {
+        for state in STATES {
+            let is_it = u8::from(pool.state == state);
+            let _ = writeln!(out, "zfs_pool_state{{pool=\"{}\",state=\"{}\"}} {is_it}", escaped(&pool.name), state.to_lowercase());
+        }
+    }
+    let rows: Vec<(String, Vec<(String, u64)>)> = pools.iter().map(|pool| (escaped(&pool.name), pool.iostats())).collect();
+    for (index, (name, _)) in rows.first().map(|(_, rows)| rows.clone()).unwrap_or_default().iter().enumerate() {
+        head(out, &format!("zfs_pool_{name}"), "counter", "The pool's iostats row of this name");
+        for (pool, rows) in &rows {
+            let _ = writeln!(out, "zfs_pool_{name}_total{{pool=\"{pool}\"}} {}", rows[index].1);
+        }
+    }
+    for (index, name) in ["writes", "nwritten", "reads", "nread", "nunlinks", "nunlinked"].into_iter().enumerate() {
+        head(out, &format!("zfs_dataset_{name}"), "counter", "The dataset's statistic of this name");
+        for (pool, dataset) in pools.iter().flat_map(|pool| pool.datasets.iter().map(move |dataset| (pool, dataset))) {
+            let (pool, name_of) = (escaped(&pool.name), escaped(&dataset.name));
+            let _ = writeln!(out, "zfs_dataset_{name}_total{{pool=\"{pool}\",dataset=\"{name_of}\"}} {}", dataset.counts[index]);
+        }
+    }
+}
+
+/// The vdevs of every pool with their labels.
+fn flat(vdevs: &[IostatVdev]) -> Vec<(String, &IostatVdev)> {
+    fn walk<'a>(pool: &str, vdev: &'a IostatVdev, all: &mut Vec<(String, &'a IostatVdev)>) {
+        all.push((format!("pool=\"{pool}\",vdev=\"{}\",type=\"{}\"", escaped(&vdev.name), vdev.kind), vdev));
+        vdev.children.iter().for_each(|child| walk(pool, child, all));
+    }
+    let mut all = Vec::new();
+    vdevs.iter().for_each(|root| walk(&escaped(&root.name), root, &mut all));
+    all
+}
+
+fn of_vdevs(out: &mut String, vdevs: &[IostatVdev]) {
+    let all = flat(vdevs);
+    let both = VDEV_COUNTS.iter().map(|metric| (metric, "counter", "_total")).chain(VDEV_SIZES.iter().map(|metric| (metric, "gauge", "")));
+    for ((name, help, value), kind, suffix) in both {
+        head(out, name, kind, help);
+        for (labels, vdev) in &all {
+            if let Some(value) = value(vdev) {
+                let _ = writeln!(out, "{name}{suffix}{{{labels}}} {value}");
+            }
+        }
+    }
+    let mut last = "";
+    for (name, direction, source) in WAITS {
+        if name != last {
+            head(out, name, "histogram", "Time that I/Os took");
+            last = name;
+        }
+        for (labels, vdev) in &all {
+            let counts = vdev.extended.get(source).map(Vec::as_slice).unwrap_or_default();
+            let labels = format!("{labels},direction=\"{direction}\"");
+            for shift in WAIT_SHIFTS {
+                let below: u64 = counts.iter().take(shift).sum();
+                let seconds = (1u64 << shift) as f64 / 1e9;
+                let _ = writeln!(out, "{name}_bucket{{{labels},le=\"{seconds}\"}} {below}");
+            }
+            let all: u64 = counts.iter().sum();
+            let _ = writeln!(out, "{name}_bucket{{{labels},le=\"+Inf\"}} {all}\n{name}_count{{{labels}}} {all}");
+        }
+    }
+}

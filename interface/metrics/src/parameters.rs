@@ -1,0 +1,128 @@
+//! Module parameters under OpenZFS's names: one table with ranges, when a change takes effect, and the values.
+//!
+//! A parameter stands in the table only when the engine honours it. The owner of the engine reads values with
+//! [`Parameters::get`] when it opens pools, and hands changes on to what runs.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// When a new value counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// At once.
+    Now,
+    /// For pools that are created or imported afterwards.
+    NextOpen,
+    /// Never: it tells a constant.
+    Fixed,
+}
+
+/// A parameter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parameter {
+    /// OpenZFS's name.
+    pub name: &'static str,
+    /// Value at start.
+    pub default: u64,
+    /// Least value.
+    pub min: u64,
+    /// Largest value.
+    pub max: u64,
+    /// When a new value counts.
+    pub when: When,
+    /// What it does, in a line.
+    pub about: &'static str,
+}
+
+const fn new(name: &'static str, default: u64, (min, max): (u64, u64), when: When, about: &'static str) -> Parameter {
+    Parameter { name, default, min, max, when, about }
+}
+
+const BIT: (u64, u64) = (0, 1);
+const ANY: (u64, u64) = (0, u64::MAX);
+
+/// Every parameter, sorted by name.
+pub const PARAMETERS: [Parameter; 20] = [
+    new("spa_slop_shift", 5, ANY, When::Fixed, "share of a pool that is kept back, as a shift"),
+    new("zfetch_array_rd_sz", 1 << 20, ANY, When::Fixed, "reads longer than this are not prefetched, bytes"),
+    new("zfs_arc_max", 0, ANY, When::Now, "bytes that the cache of each pool may hold; 0 is the default of 256 MiB"),
+    new("zfs_arc_min", 0, ANY, When::Fixed, "bytes that the cache keeps at least"),
+    new("zfs_delay_min_dirty_percent", 60, (0, 100), When::NextOpen, "percent of zfs_dirty_data_max at which writers are delayed"),
+    new("zfs_delay_scale", 500_000, ANY, When::NextOpen, "steepness of the delay, nanoseconds"),
+    new("zfs_dio_enabled", 1, BIT, When::Now, "direct I/O: 0 treats every dataset as direct=disabled"),
+    new("zfs_dio_strict", 1, BIT, When::Now, "misaligned O_DIRECT requests: 1 EINVAL, 0 through the cache"),
+    new("zfs_dio_write_verify_events_per_second", 20, (0, u32::MAX as u64), When::Now, "dio_verify events per vdev and second"),
+    new("zfs_dirty_data_max", 1 << 30, (64 << 20, u64::MAX), When::NextOpen, "bytes of dirty data at which writers stop"),
+    new("zfs_dirty_data_sync_percent", 20, (0, 100), When::NextOpen, "percent of zfs_dirty_data_max at which a sync starts early"),
+    new("zfs_flags", 0, (0, 0), When::Fixed, "debugging flags"),
+    new("zfs_sync_pass_deferred_free", 2, ANY, When::Fixed, "from this pass of a sync on frees are deferred"),
+    new("zfs_sync_pass_dont_compress", 8, ANY, When::Fixed, "from this pass of a sync on blocks are not compressed"),
+    new("zfs_sync_pass_rewrite", 2, ANY, When::Fixed, "from this pass of a sync on blocks are rewritten in place"),
+    new("zfs_txg_timeout", 5, (1, u32::MAX as u64), When::NextOpen, "seconds after which a transaction group is synced"),
+    new("zfs_vdev_direct_write_verify", 1, BIT, When::Now, "compare the buffer of a direct write with its checksum afterwards"),
+    new("zfs_zevent_len_max", 512, ANY, When::Fixed, "events kept"),
+    new("zio_slow_io_ms", 30_000, ANY, When::Fixed, "an I/O that takes longer counts as slow, milliseconds"),
+    new("zirconia_uring_fixed_buffers", 1, BIT, When::Now, "register memory with io_uring"),
+];
+
+/// Why a parameter was not changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ParameterError {
+    /// No such parameter.
+    Unknown,
+    /// Not a number, or outside its range.
+    Invalid,
+    /// It tells a constant.
+    Fixed,
+}
+
+impl fmt::Display for ParameterError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ParameterError::Unknown => "no such parameter",
+            ParameterError::Invalid => "not a number in the parameter's range",
+            ParameterError::Fixed => "the parameter cannot be changed",
+        })
+    }
+}
+
+impl std::error::Error for ParameterError {}
+
+/// The values of a process.
+#[derive(Debug)]
+pub struct Parameters([AtomicU64; PARAMETERS.len()]);
+
+impl Default for Parameters {
+    fn default() -> Self {
+        Parameters(std::array::from_fn(|index| AtomicU64::new(PARAMETERS[index].default)))
+    }
+}
+
+impl Parameters {
+    fn index(name: &str) -> Option<usize> {
+        PARAMETERS.binary_search_by(|parameter| parameter.name.cmp(name)).ok()
+    }
+
+    /// The value of a parameter; None when there is none of that name.
+    pub fn get(&self, name: &str) -> Option<u64> {
+        Parameters::index(name).map(|index| self.0[index].load(Ordering::Relaxed))
+    }
+
+    /// Sets a parameter from text, as written to its file: decimal, or hexadecimal with `0x`. Returns the new value; passing
+    /// it on to what runs is the caller's part.
+    pub fn set(&self, name: &str, text: &str) -> Result<u64, ParameterError> {
+        let index = Parameters::index(name).ok_or(ParameterError::Unknown)?;
+        let parameter = &PARAMETERS[index];
+        if parameter.when == When::Fixed {
+            return Err(ParameterError::Fixed);
+        }
+        let text = text.trim();
+        let value = match text.strip_prefix("0x") {
+            Some(digits) => u64::from_str_radix(digits, 16),
+            None => text.parse(),
+        };
+        let value = value.ok().filter(|value| (parameter.min..=parameter.max).contains(value)).ok_or(ParameterError::Invalid)?;
+        self.0[index].store(value, Ordering::Relaxed);
+        Ok(value)
+    }
+}

@@ -1,0 +1,257 @@
+//! The tree as other programs read it: names in OpenZFS's order, the kernel's shape, files that come and go with pools.
+
+use crate::names::{ARCSTATS, words};
+use crate::*;
+use abd::Abd;
+use device::MemDevice;
+use dsl::{CreateDataset, DslError};
+use exec::{Exec, Inline, Mutex};
+use fuse::{Caller, DirEntry, DirSink, Entry, Errno, FileHandle, Handler, NodeId, ReadRequest, SetAttr, WriteRequest};
+use ondisk::ObjsetType;
+use pool::{Host, LeafSpec, Pool, PoolSpec, Runtime, TopSpec};
+use std::sync::Arc;
+use vdev::{LeafKind, TopKind};
+
+#[derive(Default)]
+struct Fake {
+    pools: Mutex<Vec<PoolView>>,
+    parameters: Parameters,
+    changes: Mutex<Vec<(String, u64)>>,
+}
+
+impl Source for Fake {
+    fn now_ns(&self) -> u64 {
+        77
+    }
+    fn pools(&self) -> Vec<PoolView> {
+        self.pools.lock().clone()
+    }
+    fn parameters(&self) -> &Parameters {
+        &self.parameters
+    }
+    fn parameter_changed(&self, name: &str, value: u64) {
+        self.changes.lock().push((name.to_string(), value));
+    }
+}
+
+fn make_pool() -> Pool {
+    let exec: Exec = Arc::new(Inline::new(3));
+    let leaf = LeafSpec { path: "mem".into(), kind: LeafKind::File, device: Arc::new(MemDevice::new("mem", 96 << 20)) };
+    let init = Box::new(|objset: &Arc<dmu::Objset>, tx: &dmu::Tx| {
+        zpl::Zfs::create(objset, &zpl::CreateOptions::default(), tx).map_err(|_| DslError::Unsupported)
+    });
+    let spec = PoolSpec {
+        name: "tank".into(),
+        tops: vec![TopSpec { kind: TopKind::Leaf, leaves: vec![leaf] }],
+        ashift: Some(12),
+        features: None,
+        comment: None,
+        host: Host::default(),
+        force: false,
+        root: CreateDataset { kind: ObjsetType::ZFS, properties: Vec::new(), init },
+    };
+    Pool::create(&exec, spec, &Runtime::new()).expect("a pool")
+}
+
+fn view(pool: &Pool) -> PoolView {
+    PoolView {
+        name: "tank".into(),
+        guid: 4711,
+        state: "ONLINE".into(),
+        cache: pool.cache().clone(),
+        txgs: pool.txgs().clone(),
+        datasets: vec![DatasetView { name: "tank/a b".into(), objset: 54, counts: [1, 2, 3, 4, 5, 6] }],
+    }
+}
+
+/// The names in column one of a statistic.
+fn names(text: &str) -> Vec<&str> {
+    text.lines().skip(2).filter_map(|line| line.split_whitespace().next()).collect()
+}
+
+/// arcstat, arc_summary and node_exporter stop at the first name that is missing.
+#[test]
+fn arcstats_has_every_name_with_and_without_pools() {
+    let fake = Arc::new(Fake::default());
+    let tree = Tree::new(fake.clone());
+    let text = tree.read("spl/kstat/zfs/arcstats").unwrap();
+    assert!(
+        text.starts_with("1 1 0x01 148 40256 0 77\nname                            type data\nhits                            4    0\n"),
+        "{text}"
+    );
+    assert_eq!(names(&text), words(ARCSTATS).collect::<Vec<_>>());
+    assert!(text.contains("\nc_max                           4    268435456\n"), "arc_summary divides by it");
+    let pool = make_pool();
+    fake.pools.lock().push(view(&pool));
+    let text = tree.read("spl/kstat/zfs/arcstats").unwrap();
+    assert_eq!(names(&text), words(ARCSTATS).collect::<Vec<_>>());
+    let value = |name: &str| {
+        text.lines().find(|line| line.split(' ').next() == Some(name)).and_then(|line| line.rsplit(' ').next()?.parse::<u64>().ok())
+    };
+    assert_eq!(value("size"), Some(pool.cache().size()));
+    assert!(value("memory_all_bytes") > Some(0));
+    let known: std::collections::BTreeSet<&str> = words(ARCSTATS).collect();
+    let kstat = pool.cache().kstat();
+    let own = kstat.values();
+    assert!(own.iter().all(|(name, _)| known.contains(name)), "a counter of the cache is not shown");
+}
+
+#[test]
+fn a_pool_has_its_files_while_it_is_open() {
+    let fake = Arc::new(Fake::default());
+    let tree = Tree::new(fake.clone());
+    let pool = make_pool();
+    fake.pools.lock().push(view(&pool));
+    let of = |file: &str| tree.read(&format!("spl/kstat/zfs/tank/{file}"));
+    assert_eq!((of("state").unwrap(), of("guid").unwrap()), ("ONLINE\n".to_string(), "4711\n".to_string()));
+    pool.cache().zio().iostats().direct_write.add(3, 3 << 17);
+    let iostats = of("iostats").unwrap();
+    assert_eq!((names(&iostats).len(), names(&iostats)[0], names(&iostats)[18]), (26, "trim_extents_written", "arc_read_count"));
+    assert!(iostats.contains("\ndirect_write_count              4    3\n"));
+    assert_eq!(tree.write("spl/kstat/zfs/tank/iostats", "0\n"), Ok(()));
+    assert!(of("iostats").unwrap().contains("\ndirect_write_count              4    0\n"), "writing zeroes it");
+    let objset = of("objset-0x36").unwrap();
+    assert!(objset.contains("\ndataset_name                    7    tank/a b\nwrites                          4    1\nnwritten                        4    2\nreads "));
+    let txgs = of("txgs").unwrap();
+    assert!(txgs.lines().nth(1).unwrap().starts_with("txg      birth            state ndirty       nread"), "{txgs}");
+    assert!(txgs.lines().last().unwrap().starts_with(&format!("{:<8} 0                O ", pool.txgs().open_txg().0)), "{txgs}");
+    fake.pools.lock().clear();
+    assert_eq!((of("state"), tree.write("spl/kstat/zfs/tank/iostats", "0")), (None, Err(WriteError::NotFound)));
+    assert_eq!(tree.write("spl/kstat/zfs/arcstats", "0"), Err(WriteError::ReadOnly));
+}
+
+/// A value outside its range would stop writers for ever, or never.
+#[test]
+fn parameters_keep_their_ranges() {
+    assert!(PARAMETERS.is_sorted_by_key(|parameter| parameter.name), "they are searched by halves");
+    assert!(PARAMETERS.iter().all(|parameter| (parameter.min..=parameter.max).contains(&parameter.default)));
+    let fake = Arc::new(Fake::default());
+    let tree = Tree::new(fake.clone());
+    let path = |name: &str| format!("module/zfs/parameters/{name}");
+    assert_eq!(tree.read(&path("zfs_txg_timeout")).as_deref(), Some("5\n"));
+    assert_eq!(tree.write(&path("zfs_txg_timeout"), "30\n"), Ok(()));
+    assert_eq!(tree.write(&path("zfs_arc_max"), "0x10000000"), Ok(()));
+    assert_eq!(tree.read(&path("zfs_arc_max")).as_deref(), Some("268435456\n"));
+    for (name, text, error) in [
+        ("zfs_txg_timeout", "0", WriteError::Invalid),
+        ("zfs_dio_strict", "2", WriteError::Invalid),
+        ("zfs_dio_strict", "yes", WriteError::Invalid),
+        ("zio_slow_io_ms", "1", WriteError::ReadOnly),
+        ("zfs_no_such", "1", WriteError::NotFound),
+    ] {
+        assert_eq!(tree.write(&path(name), text), Err(error), "{name}={text}");
+    }
+    assert_eq!(*fake.changes.lock(), [("zfs_txg_timeout".to_string(), 30), ("zfs_arc_max".to_string(), 1 << 28)]);
+    assert_eq!(tree.read("module/zfs/version").as_deref(), Some("2.3.2-zirconia\n"));
+}
+
+#[derive(Default)]
+struct Names(Vec<(String, u32)>);
+
+impl DirSink for Names {
+    fn add(&mut self, entry: DirEntry<'_>) -> bool {
+        self.0.push((String::from_utf8_lossy(entry.name).into_owned(), entry.kind));
+        true
+    }
+    fn fits(&self, _: &[u8]) -> bool {
+        true
+    }
+    fn add_plus(&mut self, entry: DirEntry<'_>, _: &Entry) -> bool {
+        self.add(entry)
+    }
+}
+
+/// What `ls`, `cat` and `echo` do, without a mount.
+#[test]
+fn the_file_system_lists_reads_and_writes() {
+    let fake = Arc::new(Fake::default());
+    let fs = TreeFs::new(Tree::new(fake.clone()), "spl/kstat", (10, 20));
+    let who = Caller::default();
+    let zfs = fs.lookup(&who, NodeId::ROOT, b"zfs").unwrap();
+    assert_eq!((zfs.attr.mode, zfs.attr.uid), (0o040_555, 10));
+    let list = |node: NodeId| {
+        let mut names = Names::default();
+        fs.readdir(&who, node, FileHandle(0), 0, &mut names).unwrap();
+        names.0
+    };
+    assert!(list(zfs.node).contains(&("arcstats".to_string(), 8)) && list(NodeId::ROOT).contains(&("zfs".to_string(), 4)));
+    assert!(matches!(fs.lookup(&who, zfs.node, b"tank"), Err(Errno::ENOENT)));
+    let pool = make_pool();
+    fake.pools.lock().push(view(&pool));
+    let tank = fs.lookup(&who, zfs.node, b"tank").unwrap();
+    let iostats = fs.lookup(&who, tank.node, b"iostats").unwrap();
+    assert_eq!((iostats.attr.mode, iostats.attr.size), (0o100_644, 0));
+    let opened = fs.open(&who, iostats.node, 0, false).unwrap();
+    assert!(opened.direct_io, "the size is unknown");
+    let read = |offset| {
+        let request = ReadRequest { node: iostats.node, handle: opened.handle, offset, size: 100, open_flags: 0 };
+        fs.read(&who, &request).unwrap().to_vec()
+    };
+    let (first, rest) = (read(0), read(100));
+    assert_eq!((first.len(), rest.len(), read(1 << 40).len()), (100, 100, 0));
+    pool.cache().zio().iostats().arc_read.add(1, 1);
+    let write = |data: &[u8], offset| {
+        let data = Abd::from_slice(data);
+        let pinned_bytes = data.len();
+        let open = (opened.handle, 1);
+        fs.write(
+            &who,
+            WriteRequest {
+                node: iostats.node,
+                handle: open.0,
+                offset,
+                data,
+                pinned_bytes,
+                open_flags: open.1,
+                kill_suid: false,
+                from_cache: false,
+            },
+        )
+    };
+    assert!(fs.setattr(&who, iostats.node, &SetAttr { size: Some(0), ..SetAttr::default() }).is_ok());
+    assert!(matches!((write(b"0\n", 0), write(b"0", 7)), (Ok(2), Err(Errno::EINVAL))));
+    assert_eq!(pool.cache().zio().iostats().arc_read.get(), (0, 0));
+    fake.pools.lock().clear();
+    assert!(matches!(fs.getattr(&who, tank.node, None), Err(Errno::ENOENT)));
+}
+
+/// Prometheus drops a whole scrape for one malformed line.
+#[test]
+fn the_exposition_is_well_formed() {
+    let fake = Arc::new(Fake::default());
+    let pool = make_pool();
+    fake.pools.lock().push(view(&pool));
+    let leaf = control_api::IostatVdev {
+        name: "/dev/\"x\"".into(),
+        kind: "disk".into(),
+        extended: [("vdev_tot_r_lat_histo".to_string(), vec![0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7])].into(),
+        ..Default::default()
+    };
+    let root = control_api::IostatVdev {
+        name: "tank".into(),
+        kind: "root".into(),
+        allocated_bytes: Some(5),
+        children: vec![leaf],
+        ..Default::default()
+    };
+    let text = openmetrics(&Tree::new(fake), &[root]);
+    assert!(text.ends_with("# EOF\n"));
+    for line in [
+        "# TYPE zfs_arc_hits counter",
+        "# TYPE zfs_arc_size gauge",
+        "zfs_pool_state{pool=\"tank\",state=\"online\"} 1",
+        "zfs_dataset_nread_total{pool=\"tank\",dataset=\"tank/a b\"} 4",
+        "zfs_vdev_allocated_bytes{pool=\"tank\",vdev=\"tank\",type=\"root\"} 5",
+        "zfs_vdev_total_wait_seconds_bucket{pool=\"tank\",vdev=\"/dev/\\\"x\\\"\",type=\"disk\",direction=\"read\",le=\"0.000001024\"} 5",
+        "zfs_vdev_total_wait_seconds_bucket{pool=\"tank\",vdev=\"/dev/\\\"x\\\"\",type=\"disk\",direction=\"read\",le=\"+Inf\"} 12",
+    ] {
+        assert!(text.lines().any(|other| other == line), "{line}");
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    for line in text.lines().filter(|line| line.starts_with("# TYPE")) {
+        assert!(seen.insert(line), "{line} twice");
+    }
+    let samples = text.lines().filter(|line| !line.starts_with('#'));
+    assert!(samples.clone().all(|line| line.rsplit(' ').next().is_some_and(|value| value.parse::<f64>().is_ok())));
+    assert!(samples.count() > 200);
+}

@@ -1,0 +1,50 @@
+//! What users did to a file system since it was mounted (OpenZFS: `dataset_kstats.c`).
+
+use crate::Zfs;
+use kstat::Sheet;
+
+/// Counters of a mounted file system, bumped on every read and write without sharing cache lines between threads.
+#[derive(Debug)]
+pub(crate) struct DatasetCounts(Sheet);
+
+const WRITES: usize = 0;
+const READS: usize = 2;
+const UNLINKS: usize = 4;
+const UNLINKED: usize = 5;
+const CELLS: usize = 6;
+
+impl Default for DatasetCounts {
+    fn default() -> Self {
+        DatasetCounts(Sheet::new(CELLS))
+    }
+}
+
+impl DatasetCounts {
+    /// A write of so many bytes.
+    pub(crate) fn wrote(&self, bytes: u64) {
+        let row = self.0.row();
+        row.add(WRITES, 1);
+        row.add(WRITES + 1, bytes);
+    }
+    /// A read that gave so many bytes.
+    pub(crate) fn read(&self, bytes: u64) {
+        let row = self.0.row();
+        row.add(READS, 1);
+        row.add(READS + 1, bytes);
+    }
+    /// A node went into the unlinked set.
+    pub(crate) fn unlinked(&self) {
+        self.0.row().add(UNLINKS, 1);
+    }
+    /// A node of the unlinked set was deleted.
+    pub(crate) fn drained(&self) {
+        self.0.row().add(UNLINKED, 1);
+    }
+}
+
+impl Zfs {
+    /// `writes nwritten reads nread nunlinks nunlinked` since the file system was opened.
+    pub fn counts(&self) -> [u64; CELLS] {
+        std::array::from_fn(|cell| self.counts.0.get(cell))
+    }
+}
