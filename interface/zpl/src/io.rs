@@ -73,7 +73,7 @@ impl Zfs {
         if offset >= end {
             return Ok(Abd::default());
         }
-        let data = node.dnode.read_abd(offset, (end - offset) as usize)?;
+        let data = self.read_buffered(node, offset, (end - offset) as usize, false)?;
         drop(guard);
         self.note_access(node);
         self.counts.read(end - offset);

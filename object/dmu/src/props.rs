@@ -55,6 +55,8 @@ pub struct ObjsetProps {
     pub metadata_compression: Compression,
     /// The `sync` property.
     pub sync: SyncMode,
+    /// Data may stay in the cache (`primarycache=all`).
+    pub cache_data: bool,
 }
 
 impl Default for ObjsetProps {
@@ -72,6 +74,7 @@ impl Default for ObjsetProps {
             hole_birth: true,
             metadata_compression: Compression::LZ4,
             sync: SyncMode::Standard,
+            cache_data: true,
         }
     }
 }

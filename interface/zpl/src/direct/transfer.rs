@@ -164,9 +164,9 @@ impl Zfs {
     }
 
     /// Reads a part through the cache; `uncached` lets go of the blocks that are read to their end.
-    pub(super) fn read_buffered(&self, node: &Node, offset: u64, length: usize, uncached: bool) -> Result<Abd, ZplError> {
+    pub(crate) fn read_buffered(&self, node: &Node, offset: u64, length: usize, uncached: bool) -> Result<Abd, ZplError> {
         let data = node.dnode.read_abd(offset, length)?;
-        if uncached {
+        if uncached || !self.objset.props().cache_data {
             let at_end = offset + length as u64 >= node.fields().size;
             node.dnode.forget(offset, if at_end { usize::MAX } else { length });
         }
@@ -257,13 +257,21 @@ impl Zfs {
             self.grow_block(node, range.end, self.objset.props().record_size as u64, &tx)?;
         }
         let block_size = node.dnode.info()?.block_size as u64;
+        let keeps = self.objset.props().cache_data;
         let mut direct = None;
         for piece in plan.pieces() {
             let bytes = (piece.range.start - range.start) as usize..(piece.range.end - range.start) as usize;
             let data = write.data.slice(bytes);
             match piece.how {
                 How::Direct => direct = Some((piece.range.clone(), data)),
-                How::Buffered { .. } => put(node, piece.range.start, data, write.may_keep, &tx)?,
+                How::Buffered { uncached, .. } => {
+                    let length = data.len();
+                    put(node, piece.range.start, data, write.may_keep, &tx)?;
+                    if uncached || !keeps {
+                        let (dnode, start) = (node.dnode.clone(), piece.range.start);
+                        tx.on_commit(Box::new(move |_| dnode.forget(start, length)));
+                    }
+                }
             }
         }
         let writing = Writing {

@@ -90,6 +90,12 @@ impl Bed {
         Bed { zfs: open(&pool), pool, exec, devices }
     }
 
+    /// Sets a property of the file system.
+    pub fn set(&self, property: &str, value: &str) {
+        let handle = self.pool.dsl().hold(NAME).expect("the dataset");
+        handle.set_props(&[(property.to_string(), value.to_string())]).expect("set");
+    }
+
     /// A new file.
     pub fn file(&self, name: &[u8]) -> Node {
         let root = self.zfs.node(self.zfs.root()).expect("root");

@@ -314,6 +314,31 @@ fn uncached_reads_leave_nothing_in_the_cache() {
     assert_eq!(reason(&bed, Reason::MisalignedOffset).0, 31);
 }
 
+/// The same for writes, once they are on disk; and for everything where `primarycache` says so.
+#[test]
+fn uncached_writes_and_primarycache_leave_nothing_in_the_cache() {
+    let bed = Bed::raidz("off");
+    let node = bed.file(b"f");
+    writes(&bed, &node, 0, BLOCK, 2, PLAIN);
+    let kept = |run: &dyn Fn()| {
+        bed.cache_cleared();
+        let before = bed.pool.cache().size();
+        run();
+        bed.pool.sync().expect("synced");
+        bed.pool.cache().size().saturating_sub(before)
+    };
+    let ordinary = kept(&|| writes(&bed, &node, 0, BLOCK, 32, PLAIN));
+    assert!(ordinary > 30 * BLOCK, "ordinary writes keep {ordinary} bytes");
+    bed.zfs.direct().tunables.set_strict(false);
+    let uncached = kept(&|| writes(&bed, &node, 512, BLOCK, 31, Access::DIRECT));
+    assert!(uncached < ordinary / 2, "uncached writes keep {uncached} of {ordinary} bytes");
+    bed.set("primarycache", "metadata");
+    let written = kept(&|| writes(&bed, &node, 0, BLOCK, 32, PLAIN));
+    let read = kept(&|| reads(&bed, &node, 0, BLOCK, 32, PLAIN));
+    assert!(written < ordinary / 2 && read < ordinary / 2, "primarycache=metadata keeps {written} bytes of writes, {read} of reads");
+    check(&bed, &node, 0, BLOCK, PLAIN);
+}
+
 /// What statx would say (`stat/statx_dioalign`).
 #[test]
 fn alignment_as_statx_tells_it() {

@@ -110,6 +110,8 @@ impl DslPool {
                 1 => 1024,
                 bytes => bytes.min(16384) as usize,
             },
+            // `none` and `metadata`: metadata is kept all the same, there is nothing between it and the devices but the cache.
+            cache_data: number("primarycache")? == 2,
             sync: match number("sync")? {
                 1 => SyncMode::Always,
                 2 => SyncMode::Disabled,
