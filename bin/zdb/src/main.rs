@@ -232,7 +232,8 @@ mod tests {
     #[test]
     fn the_manual_page_has_every_option_of_the_usage() {
         let page = include_str!("../../../man/man8/zdb.8");
-        let described: Vec<String> = page.lines().filter_map(|line| line.strip_prefix(".It Fl ")).map(|rest| rest[..1].to_string()).collect();
+        let described: Vec<String> =
+            page.lines().filter_map(|line| line.strip_prefix(".It Fl ")).map(|rest| rest[..1].to_string()).collect();
         let listed: Vec<String> = USAGE.lines().filter_map(|line| line.strip_prefix("    -")).map(|rest| rest[..1].to_string()).collect();
         assert!(listed.len() >= 10, "the usage lists its options: {listed:?}");
         assert_eq!(described, listed, "the options of man/man8/zdb.8 and of the usage");
