@@ -15,8 +15,8 @@ const PHASES: [PhaseSpec; 4] = [
     PhaseSpec { name: "dread", title: "direct read", bound: 0.5 },
 ];
 const SPEEDUP_MIN: f64 = 1.5;
-/// Syncs that run meanwhile copy metadata and labels; one copy of the data would count 1.
-const COPIES_MAX: f64 = 0.1;
+/// Copies per byte that round to none.
+const COPIES_MAX: f64 = 0.01;
 const DIRECT_MIN: f64 = 0.99;
 
 /// What to measure.
