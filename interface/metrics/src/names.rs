@@ -31,9 +31,11 @@ pub(crate) const TRIM_KINDS: [&str; 3] = ["trim", "autotrim", "simple_trim"];
 pub(crate) const TRIM_COUNTS: [&str; 6] =
     ["extents_written", "bytes_written", "extents_skipped", "bytes_skipped", "extents_failed", "bytes_failed"];
 
+/// `zfs/zfetchstats`.
+pub(crate) const ZFETCHSTATS: &str = "hits future stride past misses max_streams io_issued io_active";
+
 /// Statistics of parts that this program has not, or that count nothing here: tools expect the names.
-pub(crate) const ZEROS: [(&str, &str); 7] = [
-    ("zfetchstats", "hits future stride past misses max_streams io_issued io_active"),
+pub(crate) const ZEROS: [(&str, &str); 6] = [
     (
         "dmu_tx",
         "dmu_tx_assigned dmu_tx_delay dmu_tx_error dmu_tx_suspended dmu_tx_group dmu_tx_memory_reserve dmu_tx_memory_reclaim \

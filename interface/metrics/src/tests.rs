@@ -96,6 +96,13 @@ fn arcstats_has_every_name_with_and_without_pools() {
     assert!(own.iter().all(|(name, _)| known.contains(name)), "a counter of the cache is not shown");
 }
 
+/// arc_summary divides hits by misses of the prefetcher, by name.
+#[test]
+fn zfetchstats_has_every_name() {
+    let text = Tree::new(Arc::new(Fake::default())).read("spl/kstat/zfs/zfetchstats").unwrap();
+    assert_eq!(names(&text), ["hits", "future", "stride", "past", "misses", "max_streams", "io_issued", "io_active"]);
+}
+
 #[test]
 fn a_pool_has_its_files_while_it_is_open() {
     let fake = Arc::new(Fake::default());

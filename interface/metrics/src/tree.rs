@@ -1,7 +1,7 @@
 //! The tree: which files there are, what they say, what writing to them does.
 
 use crate::arcstats::arcstats;
-use crate::names::{ABDSTATS, TRIM_COUNTS, TRIM_KINDS, ZEROS, ZIL, words};
+use crate::names::{ABDSTATS, TRIM_COUNTS, TRIM_KINDS, ZEROS, ZFETCHSTATS, ZIL, words};
 use crate::{PARAMETERS, ParameterError, Parameters, When};
 use arc::Cache;
 use dmu::TxgManager;
@@ -83,7 +83,7 @@ impl Tree {
 
     /// Paths of all files.
     pub fn paths(&self) -> Vec<String> {
-        let globals = ["arcstats", "abdstats", OWN].into_iter().chain(ZEROS.iter().map(|(name, _)| *name));
+        let globals = ["arcstats", "abdstats", "zfetchstats", OWN].into_iter().chain(ZEROS.iter().map(|(name, _)| *name));
         let mut paths: Vec<String> = globals.map(|name| format!("{KSTAT}/{name}")).collect();
         for pool in self.0.pools() {
             paths.extend(POOL_FILES.map(|file| format!("{KSTAT}/{}/{file}", pool.name)));
@@ -116,6 +116,7 @@ impl Tree {
         match name {
             "arcstats" => Some(stamp.named(self.arcstats(&self.0.pools()))),
             "abdstats" => Some(stamp.named(abdstats())),
+            "zfetchstats" => Some(stamp.named(zfetchstats())),
             OWN => Some(stamp.named(own())),
             other => ZEROS.iter().find(|(known, _)| *known == other).map(|(_, list)| zeros(list)),
         }
@@ -169,6 +170,19 @@ fn abdstats() -> Vec<(&'static str, Value)> {
         _ => 0,
     };
     words(ABDSTATS).map(|name| (name, Value::U64(value(name)))).collect()
+}
+
+/// `zfetchstats`: streams here are forward and without gaps, and reads ahead are not counted while under way.
+fn zfetchstats() -> Vec<(&'static str, Value)> {
+    let stats = dmu::zfetch_stats();
+    let value = |name| match name {
+        "hits" => stats.hits,
+        "misses" => stats.misses,
+        "max_streams" => stats.max_streams,
+        "io_issued" => stats.io_issued,
+        _ => 0,
+    };
+    words(ZFETCHSTATS).map(|name| (name, Value::U64(value(name)))).collect()
 }
 
 /// What only this program counts.

@@ -38,7 +38,7 @@ mod sync;
 mod tx;
 mod txg;
 
-pub use dnode::{Dnode, DnodeInfo, UserData};
+pub use dnode::{Dnode, DnodeInfo, UserData, ZfetchStats, zfetch_stats};
 pub use objset::{NewObject, Objset, ObjsetEnv};
 pub use ondisk::{GROUPUSED_OBJECT, PROJECTUSED_OBJECT, USERUSED_OBJECT};
 pub use tx::Tx;

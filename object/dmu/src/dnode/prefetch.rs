@@ -5,6 +5,8 @@
 
 use super::Dnode;
 use crate::state::{Found, Tree};
+use kstat::Counter;
+use std::sync::LazyLock;
 
 /// Streams per object (OpenZFS: `zfetch_max_streams`).
 const STREAMS: usize = 8;
@@ -12,6 +14,39 @@ const STREAMS: usize = 8;
 const DISTANCE_BYTES_MIN: u64 = 4 << 20;
 /// Largest distance in bytes (OpenZFS: `zfetch_max_distance`).
 const DISTANCE_BYTES_MAX: u64 = 64 << 20;
+
+struct Counters {
+    hits: Counter,
+    misses: Counter,
+    max_streams: Counter,
+    io_issued: Counter,
+}
+
+static COUNTERS: LazyLock<Counters> = LazyLock::new(|| Counters {
+    hits: Counter::new(),
+    misses: Counter::new(),
+    max_streams: Counter::new(),
+    io_issued: Counter::new(),
+});
+
+/// What reading ahead did in this process (OpenZFS: `zfetchstats`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ZfetchStats {
+    /// Accesses that continued a stream.
+    pub hits: u64,
+    /// Accesses that began one.
+    pub misses: u64,
+    /// Of those, accesses that took the place of another stream.
+    pub max_streams: u64,
+    /// Blocks whose reads were asked for ahead of their readers.
+    pub io_issued: u64,
+}
+
+/// The counters of reading ahead, over all objects of this process.
+pub fn zfetch_stats() -> ZfetchStats {
+    let Counters { hits, misses, max_streams, io_issued } = &*COUNTERS;
+    ZfetchStats { hits: hits.get(), misses: misses.get(), max_streams: max_streams.get(), io_issued: io_issued.get() }
+}
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Stream {
@@ -39,6 +74,7 @@ impl Prefetcher {
         let size = block_size as u64;
         if let Some(stream) = self.streams.iter_mut().find(|stream| first <= stream.next && stream.next <= last + 1) {
             stream.used = clock;
+            COUNTERS.hits.bump();
             if last < stream.next {
                 return 0..0;
             }
@@ -53,9 +89,11 @@ impl Prefetcher {
             return start..end;
         }
         let stream = Stream { next: last + 1, ahead: last + 1, distance: 0, used: clock };
+        COUNTERS.misses.bump();
         if self.streams.len() < STREAMS {
             self.streams.push(stream);
         } else if let Some(oldest) = self.streams.iter_mut().min_by_key(|stream| stream.used) {
+            COUNTERS.max_streams.bump();
             *oldest = stream;
         }
         0..0
@@ -82,6 +120,7 @@ impl Dnode {
             Some(mut prefetcher) => prefetcher.access(first, last, block_size, max_block),
             None => return,
         };
+        COUNTERS.io_issued.add(ahead.end - ahead.start);
         self.prefetch_blocks(ahead);
     }
 
@@ -129,6 +168,8 @@ mod tests {
                 started[ahead as usize] += 1;
             }
         }
+        let counted = zfetch_stats();
+        assert!(counted.hits >= 999 && counted.misses >= 1, "what users see as zfetchstats: {counted:?}");
         assert!(started[2..1000].iter().all(|&count| count == 1));
         assert!(started[1000..].iter().filter(|&&count| count > 0).count() as u64 <= DISTANCE_BYTES_MAX / size as u64);
 
