@@ -22,12 +22,8 @@ struct Counters {
     io_issued: Counter,
 }
 
-static COUNTERS: LazyLock<Counters> = LazyLock::new(|| Counters {
-    hits: Counter::new(),
-    misses: Counter::new(),
-    max_streams: Counter::new(),
-    io_issued: Counter::new(),
-});
+static COUNTERS: LazyLock<Counters> =
+    LazyLock::new(|| Counters { hits: Counter::new(), misses: Counter::new(), max_streams: Counter::new(), io_issued: Counter::new() });
 
 /// What reading ahead did in this process (OpenZFS: `zfetchstats`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
