@@ -163,12 +163,5 @@ fn measure_all(args: &Args, verdicts: &mut Verdicts) -> Result<(), String> {
 
 /// Runs the measurement and prints a table; 2 when a bound was missed.
 pub fn run(args: &Args) -> ExitCode {
-    let mut verdicts = Verdicts::default();
-    match measure_all(args, &mut verdicts) {
-        Ok(()) => verdicts.exit_code(),
-        Err(error) => {
-            eprintln!("zbench bandwidth: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    Verdicts::conclude("bandwidth", |verdicts| measure_all(args, verdicts))
 }

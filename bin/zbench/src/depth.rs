@@ -193,12 +193,5 @@ fn judge(rows: &BTreeMap<usize, [Figures; 3]>, verdicts: &mut Verdicts) {
 
 /// Runs the measurement and prints a table; 2 when a bound was missed.
 pub fn run(args: &Args) -> ExitCode {
-    let mut verdicts = Verdicts::default();
-    match measure_all(args, &mut verdicts) {
-        Ok(()) => verdicts.exit_code(),
-        Err(error) => {
-            eprintln!("zbench depth: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    Verdicts::conclude("depth", |verdicts| measure_all(args, verdicts))
 }

@@ -46,13 +46,6 @@ fn judge(phases: &Phases, verdicts: &mut Verdicts) {
 
 /// Runs the measurement and prints tables; 2 when a bound was missed.
 pub fn run(args: &Args) -> ExitCode {
-    let mut verdicts = Verdicts::default();
     let records: Vec<_> = args.record_kib.iter().map(|kib| (kib << 10, PHASES.to_vec())).collect();
-    match compare::run(&args.options, &records, &mut verdicts, judge) {
-        Ok(()) => verdicts.exit_code(),
-        Err(error) => {
-            eprintln!("zbench direct: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    Verdicts::conclude("direct", |verdicts| compare::run(&args.options, &records, verdicts, judge))
 }

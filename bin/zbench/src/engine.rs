@@ -23,17 +23,10 @@ pub struct Args {
 
 /// Runs the measurement and prints tables; 2 when a bound was missed.
 pub fn run(args: &Args) -> ExitCode {
-    let mut verdicts = Verdicts::default();
     let specs = |record: usize| {
         let bound = if record < SMALL_RECORD { 0.7 } else { 0.9 };
         PHASES.iter().map(|&(name, title)| PhaseSpec { name, title, bound }).collect()
     };
     let records: Vec<_> = args.record_kib.iter().map(|kib| (kib << 10, specs(kib << 10))).collect();
-    match compare::run(&args.options, &records, &mut verdicts, |_, _| {}) {
-        Ok(()) => verdicts.exit_code(),
-        Err(error) => {
-            eprintln!("zbench engine: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    Verdicts::conclude("engine", |verdicts| compare::run(&args.options, &records, verdicts, |_, _| {}))
 }

@@ -202,14 +202,7 @@ fn measure_all(args: &Args, verdicts: &mut Verdicts) -> Result<(), String> {
 
 /// Runs the measurement; 2 when the bound was missed.
 pub fn run(args: &Args) -> ExitCode {
-    let mut verdicts = Verdicts::default();
-    match measure_all(args, &mut verdicts) {
-        Ok(()) => verdicts.exit_code(),
-        Err(error) => {
-            eprintln!("zbench locks: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    Verdicts::conclude("locks", |verdicts| measure_all(args, verdicts))
 }
 
 #[cfg(test)]

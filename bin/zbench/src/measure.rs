@@ -75,6 +75,18 @@ pub struct Verdicts {
 }
 
 impl Verdicts {
+    /// The exit status of a command: 2 when a bound was missed, 1 with a message when it could not be measured.
+    pub fn conclude(command: &str, measure: impl FnOnce(&mut Verdicts) -> Result<(), String>) -> std::process::ExitCode {
+        let mut verdicts = Verdicts::default();
+        match measure(&mut verdicts) {
+            Ok(()) => verdicts.exit_code(),
+            Err(error) => {
+                eprintln!("zbench {command}: {error}");
+                std::process::ExitCode::FAILURE
+            }
+        }
+    }
+
     /// "ok" or "MISSED", remembered.
     pub fn judge(&mut self, kept: bool) -> &'static str {
         self.missed += usize::from(!kept);

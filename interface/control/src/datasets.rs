@@ -554,12 +554,11 @@ fn settings(pool: &OpenPool, handle: &DatasetHandle) -> Settings {
 
 fn property_failure(name: &str, properties: &BTreeMap<String, String>, error: &DslError) -> Failure {
     let failure = failure::dataset("set property for", name, error);
-    let names = properties.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
     match error {
-        DslError::BadProperty | DslError::BadValue | DslError::ReadOnlyProperty if objection(properties, false).is_some() => {
-            because(ErrorKind::Invalid, failure.what, objection(properties, false).unwrap_or_default())
-        }
-        DslError::ReadOnlyProperty => because(ErrorKind::Permission, failure.what, format!("'{names}' is readonly")),
+        DslError::BadProperty | DslError::BadValue | DslError::ReadOnlyProperty => match objection(properties, false) {
+            Some(why) => because(ErrorKind::Invalid, failure.what, why),
+            None => failure,
+        },
         _ => failure,
     }
 }
