@@ -2,6 +2,9 @@
 //! in-memory file system behind the same FUSE server plus our engine alone doing the same work as a library.
 //!
 //! Ours, in-memory and engine take turns; medians count. The client's CPU is fio's own job, the server's is the process's CPU clock.
+//!
+//! The daemon's own counter says how many bytes it copied between buffers per byte moved: at most one where I/O is direct. The
+//! kernel's copy between its requests and the server's memory is the mount's, and not in it.
 
 use crate::files::{Scratch, VdevFiles, pattern};
 use crate::fio::{self, Job};
@@ -17,6 +20,8 @@ use std::sync::Arc;
 
 const IO_BYTES: u64 = 1 << 20;
 const BOUND: f64 = 1.15;
+/// Bytes copied in the daemon per byte of direct I/O.
+const COPIES_MAX: f64 = 1.0;
 
 /// What to measure.
 #[derive(ClapArgs, Debug)]
@@ -86,7 +91,16 @@ fn through(server: &Server, job: &Job, args: &Args) -> Result<f64, String> {
     Ok((outcome.cpu + server.cpu_seconds() - before) * 1e6 / args.size_mib as f64)
 }
 
-fn ours(args: &Args, files: &VdevFiles, is_direct: bool) -> Result<Pair, String> {
+/// As [`through`] for our daemon; bytes that it copied per byte too.
+fn counted(mounted: &Mounted, job: &Job, args: &Args) -> Result<(f64, f64), String> {
+    let copied = || mounted.copied_bytes().ok_or("the daemon shows no statistics (is ZIRCONIA_KSTAT off?)");
+    let before = copied()?;
+    let cost = through(&mounted.server, job, args)?;
+    Ok((cost, (copied()? - before) as f64 / (args.size_mib << 20) as f64))
+}
+
+/// CPU of write and read, and their copies per byte.
+fn ours(args: &Args, files: &VdevFiles, is_direct: bool) -> Result<(Pair, Pair), String> {
     let mounted = Mounted::start(args.size_mib << 21)?;
     mounted.create(args.layout, &files.paths, &["recordsize=1M".to_string(), "compression=off".to_string()])?;
     let file = mounted.file("data");
@@ -94,11 +108,11 @@ fn ours(args: &Args, files: &VdevFiles, is_direct: bool) -> Result<Pair, String>
     job(&mounted.file("warm"), "write", args, is_direct).run()?;
     std::fs::remove_file(mounted.file("warm")).map_err(text)?;
     mounted.command("zpool", &["sync", "zbench"])?;
-    let write = through(&mounted.server, &job(&file, "write", args, is_direct), args)?;
+    let write = counted(&mounted, &job(&file, "write", args, is_direct), args)?;
     mounted.reimport(&files.paths)?;
-    let read = through(&mounted.server, &job(&file, "read", args, is_direct), args)?;
+    let read = counted(&mounted, &job(&file, "read", args, is_direct), args)?;
     mounted.command("zpool", &["export", "zbench"])?;
-    Ok([write, read])
+    Ok(([write.0, read.0], [write.1, read.1]))
 }
 
 fn in_memory(args: &Args, is_direct: bool) -> Result<Pair, String> {
@@ -148,6 +162,40 @@ fn engine_alone(args: &Args, files: &VdevFiles, data: &[u8]) -> Result<Pair, Str
     Ok([per_mib(write.cpu), per_mib(read.cpu)])
 }
 
+/// What the turns gave: of the write, of the read.
+#[derive(Default)]
+struct Turns {
+    /// Ours, in-memory, engine.
+    cpu: [[Samples; 3]; 2],
+    copies: [Samples; 2],
+}
+
+impl Turns {
+    fn add(&mut self, turn: [Pair; 3], copies: Pair) {
+        for phase in 0..2 {
+            (0..3).for_each(|who| self.cpu[phase][who].push(turn[who][phase]));
+            self.copies[phase].push(copies[phase]);
+        }
+    }
+
+    fn print(&self, is_direct: bool, verdicts: &mut Verdicts) {
+        for (phase, what) in ["write", "cold read"].iter().enumerate() {
+            let [ours, memory, engine] = &self.cpu[phase];
+            let ratio = ours.median() / (memory.median() + engine.median());
+            print!("{:<20}", format!("{} {what}", if is_direct { "direct" } else { "buffered" }));
+            for sample in [ours, memory, engine] {
+                print!(" {:>7.0} {:>3.0}%", sample.median(), sample.spread_percent());
+            }
+            print!(" {ratio:>8.2} {BOUND:>8.2} {}", verdicts.judge(ratio <= BOUND));
+            let copies = self.copies[phase].median();
+            match is_direct {
+                true => println!(" {copies:>11.3} {COPIES_MAX:>6.2} {}", verdicts.judge(copies <= COPIES_MAX)),
+                false => println!(" {copies:>11.3} {:>6}", "-"),
+            }
+        }
+    }
+}
+
 fn measure_all(args: &Args, verdicts: &mut Verdicts) -> Result<(), String> {
     fio::require()?;
     println!("{}", Machine::describe().header());
@@ -159,28 +207,20 @@ fn measure_all(args: &Args, verdicts: &mut Verdicts) -> Result<(), String> {
     let files = VdevFiles::create(&args.dir, args.layout.devices, vdev_bytes.next_multiple_of(1 << 20))?;
     let data = pattern(64 << 20);
     engine_alone(args, &files, &data)?;
-    println!("\n{:<20} {:>12} {:>12} {:>12} {:>8} {:>8}", "client", "ours ±%", "in-memory ±%", "engine ±%", "ratio", "bound");
+    println!(
+        "\n{:<20} {:>12} {:>12} {:>12} {:>8} {:>8}    {:>11} {:>6}",
+        "client", "ours ±%", "in-memory ±%", "engine ±%", "ratio", "bound", "copies/byte", "bound"
+    );
     for is_direct in [false, true] {
         if args.direct.is_some_and(|only| (only != 0) != is_direct) {
             continue;
         }
-        let mut samples: [[Samples; 3]; 2] = Default::default();
+        let mut turns = Turns::default();
         for _ in 0..args.reps.max(1) {
-            let turn = [ours(args, &files, is_direct)?, in_memory(args, is_direct)?, engine_alone(args, &files, &data)?];
-            for (who, pair) in turn.iter().enumerate() {
-                samples[0][who].push(pair[0]);
-                samples[1][who].push(pair[1]);
-            }
+            let (ours, copies) = ours(args, &files, is_direct)?;
+            turns.add([ours, in_memory(args, is_direct)?, engine_alone(args, &files, &data)?], copies);
         }
-        for (what, [ours, memory, engine]) in ["write", "cold read"].iter().zip(&samples) {
-            let ratio = ours.median() / (memory.median() + engine.median());
-            let name = format!("{} {what}", if is_direct { "direct" } else { "buffered" });
-            print!("{name:<20}");
-            for sample in [ours, memory, engine] {
-                print!(" {:>7.0} {:>3.0}%", sample.median(), sample.spread_percent());
-            }
-            println!(" {ratio:>8.2} {BOUND:>8.2} {}", verdicts.judge(ratio <= BOUND));
-        }
+        turns.print(is_direct, verdicts);
     }
     Ok(())
 }

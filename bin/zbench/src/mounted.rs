@@ -184,6 +184,13 @@ impl Mounted {
         Some(bytes("direct_read")? + bytes("direct_write")?)
     }
 
+    /// Bytes that the daemon copied between its buffers since it started; None where it shows no statistics.
+    pub fn copied_bytes(&self) -> Option<u64> {
+        let text = std::fs::read_to_string(self.state.join("proc/spl/kstat/zfs/zirconia")).ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix("abd_copied_bytes "))?;
+        line.split_whitespace().last()?.parse().ok()
+    }
+
     /// A file in the dataset.
     pub fn file(&self, name: &str) -> PathBuf {
         self.mountpoint.join("fs").join(name)

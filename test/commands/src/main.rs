@@ -1,13 +1,14 @@
-//! `zirconia-commands [NAME…]`: the programs as users run them.
+//! `zirconia-commands [--seed N] [--steps N] [NAME…]`: the programs as users run them.
 //!
 //! Every scenario gets a daemon, a state directory and file vdevs of its own, runs the built commands and looks at what users
 //! see: exit codes, messages, tables, JSON, files through the mount, and what is left after a kill. No engine code is linked.
 //! The programs are looked for beside this one, or in `ZIRCONIA_BIN`. Scenarios that mount are skipped, and said so, where
 //! there is no `/dev/fuse`.
-#![forbid(unsafe_code)]
 
+mod coherency;
 mod datasets;
 mod files;
+mod mapped;
 mod output;
 mod pools;
 mod recovery;
@@ -15,7 +16,7 @@ mod world;
 
 use std::process::ExitCode;
 use std::time::Instant;
-use world::{Failure, World};
+use world::{Failure, Options, World};
 
 /// A scenario: its name, whether it needs mounts, what it does.
 struct Scenario {
@@ -37,6 +38,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "files: written, listed, read after import", mounts: true, run: files::round_trip },
     Scenario { name: "files: quota", mounts: true, run: files::quota },
     Scenario { name: "files: fsync survives kill -9 of the daemon", mounts: true, run: files::kill },
+    Scenario { name: "files: direct-mmap: every way to the same bytes", mounts: true, run: coherency::coherency },
     Scenario { name: "files: an ordinary user's pool", mounts: true, run: files::ordinary_user },
     Scenario { name: "recovery: damaged device, scrub, clear", mounts: true, run: recovery::scrub },
     Scenario { name: "recovery: missing device, missing vdev", mounts: true, run: recovery::missing },
@@ -46,8 +48,25 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "output: history, wait, iostat, version", mounts: false, run: output::others },
 ];
 
+/// Names, and the options of scenarios that can be made longer.
+fn arguments() -> Option<(Vec<String>, Options)> {
+    let (mut wanted, mut options) = (Vec::new(), Options::default());
+    let mut words = std::env::args().skip(1);
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--seed" => options.seed = Some(words.next()?.parse().ok()?),
+            "--steps" => options.steps = Some(words.next()?.parse().ok()?),
+            _ => wanted.push(word),
+        }
+    }
+    Some((wanted, options))
+}
+
 fn main() -> ExitCode {
-    let wanted: Vec<String> = std::env::args().skip(1).collect();
+    let Some((wanted, options)) = arguments() else {
+        eprintln!("usage: zirconia-commands [--seed N] [--steps N] [NAME…]");
+        return ExitCode::from(2);
+    };
     let (mut passed, mut failed, mut skipped) = (0, 0, 0);
     let can_mount = std::path::Path::new("/dev/fuse").exists();
     for scenario in SCENARIOS.iter().filter(|one| wanted.is_empty() || wanted.iter().any(|word| one.name.contains(word.as_str()))) {
@@ -57,7 +76,7 @@ fn main() -> ExitCode {
             continue;
         }
         let start = Instant::now();
-        match World::new().and_then(|world| (scenario.run)(&world)) {
+        match World::new(options).and_then(|world| (scenario.run)(&world)) {
             Ok(()) => {
                 println!("ok    {} ({:.1} s)", scenario.name, start.elapsed().as_secs_f64());
                 passed += 1;

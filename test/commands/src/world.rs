@@ -12,8 +12,18 @@ pub type Failure = Box<dyn std::error::Error>;
 /// Bytes of a file vdev.
 pub const VDEV_BYTES: u64 = 256 << 20;
 
+/// What the command line says to scenarios that can be made longer.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// What their programs follow from.
+    pub seed: Option<u64>,
+    /// How long their programs are.
+    pub steps: Option<u64>,
+}
+
 /// One scenario's surroundings.
 pub struct World {
+    options: Options,
     folder: PathBuf,
     programs: PathBuf,
 }
@@ -59,7 +69,7 @@ impl Ran {
 
 impl World {
     /// A fresh folder; the daemon starts with the first command.
-    pub fn new() -> Result<World, Failure> {
+    pub fn new(options: Options) -> Result<World, Failure> {
         static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let base = std::env::var_os("ZIRCONIA_COMMANDS_DIR").map_or_else(|| PathBuf::from("/var/tmp"), PathBuf::from);
@@ -70,7 +80,12 @@ impl World {
         if !programs.join("zirconiad").exists() {
             return Err(format!("no zirconiad in {}: build the release programs first (make build)", programs.display()).into());
         }
-        Ok(World { folder, programs })
+        Ok(World { options, folder, programs })
+    }
+
+    /// What the command line says.
+    pub fn options(&self) -> Options {
+        self.options
     }
 
     /// A path in the world's folder.

@@ -45,11 +45,14 @@ impl Mount {
             .with("fallocate", "truncate")
             .with("size", each);
         let job = raw::shape(job, group, task, group.in_flight);
-        let (cpu, before) = (self.mounted.server.cpu_seconds(), self.mounted.direct_bytes());
+        let (copied, direct) = (self.mounted.copied_bytes(), self.mounted.direct_bytes());
+        let cpu = self.mounted.server.cpu_seconds();
         let outcome = job.run()?;
         let mut measured = raw::measured(&outcome);
         measured.cpu += self.mounted.server.cpu_seconds() - cpu;
-        let direct = self.mounted.direct_bytes().zip(before).map(|(after, before)| after - before);
+        let copied = self.mounted.copied_bytes().zip(copied).map(|(after, before)| after - before);
+        measured.copies = copied.map(|copied| copied as f64 / outcome.bytes.max(1) as f64);
+        let direct = self.mounted.direct_bytes().zip(direct).map(|(after, before)| after - before);
         measured.direct_share = direct.map(|direct| direct as f64 / outcome.bytes.max(1) as f64);
         Ok(measured)
     }
