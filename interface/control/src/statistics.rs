@@ -138,6 +138,7 @@ impl Control {
     pub(crate) fn tune(&self, pool: &pool::Pool) {
         let get = |name: &str| self.parameters.get(name).unwrap_or_default();
         pool.cache().set_max(self.runtime().arc_max);
+        pool.cache().set_meta_balance(get("zfs_arc_meta_balance"));
         let direct = pool.zio().direct_parameters();
         direct.write_verify.store(get("zfs_vdev_direct_write_verify") as u32, Ordering::Relaxed);
         direct.events_per_second.store(get("zfs_dio_write_verify_events_per_second") as u32, Ordering::Relaxed);

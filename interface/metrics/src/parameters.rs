@@ -42,10 +42,11 @@ const BIT: (u64, u64) = (0, 1);
 const ANY: (u64, u64) = (0, u64::MAX);
 
 /// Every parameter, sorted by name.
-pub const PARAMETERS: [Parameter; 20] = [
+pub const PARAMETERS: [Parameter; 21] = [
     new("spa_slop_shift", 5, ANY, When::Fixed, "share of a pool that is kept back, as a shift"),
     new("zfetch_array_rd_sz", 1 << 20, ANY, When::Fixed, "reads longer than this are not prefetched, bytes"),
     new("zfs_arc_max", 0, ANY, When::Now, "bytes that the cache of each pool may hold; 0 is the default of 256 MiB"),
+    new("zfs_arc_meta_balance", 500, (1, u32::MAX as u64), When::Now, "weight in percent of a miss of metadata against one of data"),
     new("zfs_arc_min", 0, ANY, When::Fixed, "bytes that the cache keeps at least"),
     new("zfs_delay_min_dirty_percent", 60, (0, 100), When::NextOpen, "percent of zfs_dirty_data_max at which writers are delayed"),
     new("zfs_delay_scale", 500_000, ANY, When::NextOpen, "steepness of the delay, nanoseconds"),

@@ -2,10 +2,10 @@
 
 use crate::budget::{DirtyBudget, TXG_SLOTS};
 use crate::dnode::Flights;
-use crate::{DmuError, Dnode, ObjsetEnv, ObjsetProps, Tx};
+use crate::{DmuError, Dnode, Keep, ObjsetEnv, ObjsetProps, Tx};
 use exec::{Mutex, RwLock};
 use ondisk::{BlockId, Bookmark, Level, ObjectId, Txg};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// Dirty bytes that a modified dnode stands for besides its blocks.
@@ -14,6 +14,8 @@ const DNODE_DIRTY_BYTES: u64 = 1024;
 pub(crate) struct Context {
     pub env: ObjsetEnv,
     pub props: RwLock<ObjsetProps>,
+    /// How long data and metadata may stay in the cache, from `props`: every block that is read asks.
+    keeps: [AtomicU8; 2],
     /// Dirty dnodes, by txg modulo [`TXG_SLOTS`].
     dirty: Mutex<[Vec<Arc<Dnode>>; TXG_SLOTS]>,
     /// The txg whose first change each slot announced.
@@ -26,16 +28,38 @@ fn slot(txg: Txg) -> usize {
     (txg.0 % TXG_SLOTS as u64) as usize
 }
 
+fn keeps(props: &ObjsetProps) -> [u8; 2] {
+    [false, true].map(|is_metadata| props.primary_cache.keep(is_metadata) as u8)
+}
+
 impl Context {
     pub(crate) fn new(env: ObjsetEnv, props: ObjsetProps) -> Arc<Context> {
         Arc::new(Context {
             env,
+            keeps: keeps(&props).map(AtomicU8::new),
             props: RwLock::new(props),
             dirty: Mutex::default(),
             announced: Default::default(),
             budget: OnceLock::new(),
             flights: Flights::default(),
         })
+    }
+
+    /// Replaces the properties.
+    pub(crate) fn set_props(&self, props: ObjsetProps) {
+        for (cell, keep) in self.keeps.iter().zip(keeps(&props)) {
+            cell.store(keep, Ordering::Relaxed);
+        }
+        *self.props.write() = props;
+    }
+
+    /// How long a block of data or metadata may stay in the cache.
+    pub(crate) fn keep(&self, is_metadata: bool) -> Keep {
+        match self.keeps[usize::from(is_metadata)].load(Ordering::Relaxed) {
+            0 => Keep::Once,
+            1 => Keep::Lingers,
+            _ => Keep::Kept,
+        }
     }
 
     pub(crate) fn bookmark(&self, object: ObjectId, level: u8, block: u64) -> Bookmark {

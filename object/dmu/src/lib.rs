@@ -26,8 +26,8 @@ mod ports;
 mod props;
 
 pub use error::{BlockError, DmuError, SyncError};
-pub use ports::{BlockIo, BlockLedger, BlockWrite, Landed, LandedDone, ObjectOwner, ObjsetHook, OwnerDelta, TxgSync, WriteDone};
-pub use props::{ObjsetProps, RedundantMetadata, SyncMode};
+pub use ports::{BlockIo, BlockLedger, BlockWrite, Keep, Landed, LandedDone, ObjectOwner, ObjsetHook, OwnerDelta, TxgSync, WriteDone};
+pub use props::{ObjsetProps, PrimaryCache, RedundantMetadata, SyncMode};
 
 mod budget;
 mod context;

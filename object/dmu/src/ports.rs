@@ -33,6 +33,18 @@ impl Landed {
 /// The callback of [`BlockIo::read_direct`]. Runs exactly once and never waits.
 pub type LandedDone = Box<dyn FnOnce(Result<Landed, BlockError>) + Send>;
 
+/// How long the store may hold a block's bytes in memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Keep {
+    /// Not longer than it takes to hand them out; what was read ahead, until it is used.
+    Once,
+    /// A moment, for who takes the block in parts and then calls [`BlockIo::forget`].
+    Lingers,
+    /// As their use deserves.
+    #[default]
+    Kept,
+}
+
 /// One block to write.
 #[derive(Clone, Debug)]
 pub struct BlockWrite {
@@ -60,6 +72,8 @@ pub struct BlockWrite {
     /// the block in place and return a pointer with the same first DVA: the caller then frees and accounts nothing.
     /// In every other case the caller frees it.
     pub previous: BlockPtr,
+    /// Whether the bytes stay in memory afterwards.
+    pub keep: Keep,
 }
 
 /// The store of blocks: cache, pipeline and allocator behind one door.
@@ -68,6 +82,11 @@ pub trait BlockIo: Send + Sync {
     fn exec(&self) -> &Exec;
     /// Reads a block's logical bytes in native byte order; waits.
     fn read(&self, bp: &BlockPtr, bookmark: &Bookmark) -> Result<Abd, BlockError>;
+    /// As [`BlockIo::read`], but the bytes stay in memory only as long as `keep` says.
+    fn read_kept(&self, bp: &BlockPtr, bookmark: &Bookmark, keep: Keep) -> Result<Abd, BlockError> {
+        let _ = keep;
+        self.read(bp, bookmark)
+    }
     /// The block's logical bytes when they are in memory.
     fn cached(&self, _bp: &BlockPtr) -> Option<Abd> {
         None
@@ -78,6 +97,11 @@ pub trait BlockIo: Send + Sync {
     fn forget(&self, _bp: &BlockPtr) {}
     /// Starts to read a block that will be wanted soon.
     fn prefetch(&self, bp: &BlockPtr, bookmark: &Bookmark);
+    /// As [`BlockIo::prefetch`], but the bytes stay in memory only as long as `keep` says.
+    fn prefetch_kept(&self, bp: &BlockPtr, bookmark: &Bookmark, keep: Keep) {
+        let _ = keep;
+        self.prefetch(bp, bookmark);
+    }
     /// Writes a block to a new place (or in place, see [`BlockWrite::previous`]); returns at once.
     /// All-zero data with compression on gives [`BlockPtr::HOLE`].
     fn write(&self, write: BlockWrite, done: WriteDone);

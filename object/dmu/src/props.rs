@@ -2,6 +2,7 @@
 //!
 //! OpenZFS: `dmu_write_policy` (`dmu.c`), `zio_checksum_select`, `zio_compress_select`.
 
+use crate::Keep;
 use ondisk::{Checksum, Compression, ObjectType};
 
 /// How much metadata gets an extra copy (OpenZFS: `zfs_redundant_metadata_type_t`).
@@ -30,6 +31,33 @@ pub enum SyncMode {
     Disabled,
 }
 
+/// The `primarycache` property (OpenZFS: `zfs_cache_type_t`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PrimaryCache {
+    /// Everything.
+    #[default]
+    All,
+    /// Metadata only.
+    Metadata,
+    /// Nothing.
+    None,
+}
+
+impl PrimaryCache {
+    /// How long a block may stay (OpenZFS: `DBUF_IS_CACHEABLE`). Data is let go of by those who read it in parts.
+    pub fn keep(self, is_metadata: bool) -> Keep {
+        match (self, is_metadata) {
+            (PrimaryCache::All, _) | (PrimaryCache::Metadata, true) => Keep::Kept,
+            (PrimaryCache::Metadata | PrimaryCache::None, false) => Keep::Lingers,
+            (PrimaryCache::None, true) => Keep::Once,
+        }
+    }
+    /// True when data may stay.
+    pub fn keeps_data(self) -> bool {
+        self == PrimaryCache::All
+    }
+}
+
 /// The values of one object set; replaced as a whole with [`crate::Objset::set_props`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObjsetProps {
@@ -55,8 +83,8 @@ pub struct ObjsetProps {
     pub metadata_compression: Compression,
     /// The `sync` property.
     pub sync: SyncMode,
-    /// Data may stay in the cache (`primarycache=all`).
-    pub cache_data: bool,
+    /// What may stay in the cache.
+    pub primary_cache: PrimaryCache,
 }
 
 impl Default for ObjsetProps {
@@ -74,7 +102,7 @@ impl Default for ObjsetProps {
             hole_birth: true,
             metadata_compression: Compression::LZ4,
             sync: SyncMode::Standard,
-            cache_data: true,
+            primary_cache: PrimaryCache::All,
         }
     }
 }

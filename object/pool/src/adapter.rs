@@ -4,7 +4,7 @@
 
 use abd::{Abd, AbdPart};
 use arc::Cache;
-use dmu::{BlockError, BlockIo, BlockWrite, Landed, LandedDone, WriteDone};
+use dmu::{BlockError, BlockIo, BlockWrite, Keep, Landed, LandedDone, WriteDone};
 use exec::{Exec, RwLock};
 use kstat::IoStats;
 use ondisk::{BlockPtr, Bookmark, Txg};
@@ -62,6 +62,15 @@ pub(crate) fn block_error(error: ZioError) -> BlockError {
     }
 }
 
+/// The cache's word for how long.
+fn kept(keep: Keep) -> arc::Keep {
+    match keep {
+        Keep::Once => arc::Keep::Once,
+        Keep::Lingers => arc::Keep::Lingers,
+        Keep::Kept => arc::Keep::Kept,
+    }
+}
+
 impl BlockIo for PoolIo {
     fn exec(&self) -> &Exec {
         self.cache.exec()
@@ -75,6 +84,9 @@ impl BlockIo for PoolIo {
             self.lost.note(bookmark, bp.birth());
         }
     }
+    fn read_kept(&self, bp: &BlockPtr, bookmark: &Bookmark, keep: Keep) -> Result<Abd, BlockError> {
+        self.cache.read_kept(bp, bookmark, kept(keep)).map_err(block_error)
+    }
     fn cached(&self, bp: &BlockPtr) -> Option<Abd> {
         self.cache.cached(bp)
     }
@@ -82,11 +94,15 @@ impl BlockIo for PoolIo {
         self.cache.forget(bp);
     }
     fn prefetch(&self, bp: &BlockPtr, bookmark: &Bookmark) {
-        self.cache.prefetch(bp, bookmark);
+        self.cache.prefetch(bp, bookmark, arc::Keep::Kept);
+    }
+    fn prefetch_kept(&self, bp: &BlockPtr, bookmark: &Bookmark, keep: Keep) {
+        self.cache.prefetch(bp, bookmark, kept(keep));
     }
     fn write(&self, write: BlockWrite, done: WriteDone) {
+        let keep = write.keep == Keep::Kept;
         let request = self.request(write);
-        self.cache.write(request, Box::new(move |result| done(result.map_err(block_error))));
+        self.cache.write(request, keep, Box::new(move |result| done(result.map_err(block_error))));
     }
     fn write_direct(&self, write: BlockWrite, done: WriteDone) {
         let request = WriteRequest { pass: 1, priority: Priority::SyncWrite, can_fail: true, ..self.request(write) };

@@ -7,15 +7,16 @@
 //!   └─miss────────────► zio ─► finish(): reserve, insert, wake everybody who waits
 //! ```
 
+use crate::balance::{Balance, Cut, Fractions};
 use crate::budget::Budget;
 use crate::key::{Key, KeyMap};
-use crate::shard::{Access, Body, Freed, HEADER_BYTES, Kind, Lookup, Shard, charge};
+use crate::shard::{Access, Ask, Body, Freed, HEADER_BYTES, Keep, Kind, Lookup, Shard, State as List, charge};
 use crate::stats::Counters;
 use abd::{Abd, AbdPart};
 use exec::{Exec, Mutex, MutexGuard, TaskClass, completion};
 use ondisk::{BlockPtr, Bookmark, Compression, Txg, byteswap_block};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use zio::{Landed, LandedThen, Priority, ReadFlags, ReadRequest, ReadThen, WriteRequest, WriteThen, Zio, ZioError};
 
 /// Most shards of a cache.
@@ -23,19 +24,27 @@ const SHARDS_MAX: usize = 64;
 
 /// Share of the budget that decompressed copies keep when memory is short (OpenZFS: `dbuf_cache_shift` 5).
 const COPIES_SHIFT: u32 = 5;
+/// Share of the budget that blocks may take that linger.
+const LINGERING_SHIFT: u32 = 5;
+/// When memory is short, this part of the budget is made free at once …
+const BATCH_SHIFT: u32 = 9;
+/// … but not more bytes than these beyond what is needed.
+const BATCH_BYTES_MAX: u64 = 2 << 20;
 
 /// A read that is under way, and who waits for it.
 struct Flight {
     tag: u64,
     waiters: Vec<ReadThen>,
     access: Access,
+    /// The longest that somebody who waits lets the cache keep the block.
+    keep: Keep,
     /// The block was freed or rewritten meanwhile: deliver, but do not keep.
     doomed: bool,
 }
 
 impl Flight {
     fn new(wanted: &Wanted, access: Access) -> Flight {
-        Flight { tag: wanted.tag, waiters: Vec::new(), access, doomed: false }
+        Flight { tag: wanted.tag, waiters: Vec::new(), access, keep: wanted.keep, doomed: false }
     }
 }
 
@@ -66,6 +75,10 @@ struct Inner {
     budget: Budget,
     /// Bytes of decompressed copies in all shards.
     copies: Arc<AtomicU64>,
+    /// Sizes of the lists of all shards, and who gives way.
+    balance: Arc<Balance>,
+    /// Where the next search for memory begins.
+    cursor: AtomicUsize,
     cells: Box<[Cell]>,
 }
 
@@ -87,14 +100,18 @@ struct Wanted {
     key: Key,
     tag: u64,
     kind: Kind,
+    keep: Keep,
 }
 
 impl Wanted {
-    fn new(bp: &BlockPtr, bookmark: &Bookmark) -> Option<Wanted> {
+    fn new(bp: &BlockPtr, bookmark: &Bookmark, keep: Keep) -> Option<Wanted> {
         let key = Key::of(bp)?;
         let metadata = bp.level() > 0 || bp.object_type().is_metadata();
         let kind = if metadata { Kind::Metadata } else { Kind::Data };
-        Some(Wanted { bp: *bp, bookmark: *bookmark, key, tag: Key::tag(bp), kind })
+        Some(Wanted { bp: *bp, bookmark: *bookmark, key, tag: Key::tag(bp), kind, keep })
+    }
+    fn ask(&self, access: Access) -> Ask {
+        Ask { key: self.key, tag: self.tag, kind: self.kind, access, keep: self.keep }
     }
     fn is_compressed(&self) -> bool {
         self.bp.compression() != Compression::OFF
@@ -106,9 +123,11 @@ impl Cache {
     pub fn new(zio: Zio, max_bytes: u64) -> Cache {
         let shards = (zio.exec().parallelism() * 4).next_power_of_two().min(SHARDS_MAX);
         let copies: Arc<AtomicU64> = Arc::default();
-        let state = || State { shard: Shard::new(copies.clone()), flights: KeyMap::default() };
+        let balance: Arc<Balance> = Arc::default();
+        let state = || State { shard: Shard::new(copies.clone(), balance.clone()), flights: KeyMap::default() };
         let cells = (0..shards).map(|_| Cell(Mutex::new(state()))).collect();
-        Cache(Arc::new(Inner { zio, budget: Budget::new(max_bytes), copies, cells }))
+        let budget = Budget::new(max_bytes);
+        Cache(Arc::new(Inner { zio, budget, copies, cursor: AtomicUsize::new(0), cells, balance }))
     }
 
     /// The pipeline below.
@@ -131,12 +150,22 @@ impl Cache {
     /// Changes the budget (OpenZFS: `zfs_arc_max`) and evicts down to it.
     pub fn set_max(&self, max_bytes: u64) {
         self.0.budget.set_max(max_bytes);
-        self.reserve(0, 0);
+        self.reserve(0);
+    }
+    /// Sets how much more a miss of metadata weighs than one of data, in percent (OpenZFS: `zfs_arc_meta_balance`).
+    pub fn set_meta_balance(&self, percent: u64) {
+        self.0.balance.set_meta_balance(percent);
     }
 
     /// The block's logical bytes in native order, from memory or the pool; waits. Errors are those of [`Zio::read`].
     pub fn read(&self, bp: &BlockPtr, bookmark: &Bookmark) -> Result<Abd, ZioError> {
-        let Some(wanted) = Wanted::new(bp, bookmark) else { return self.read_uncached(bp, bookmark) };
+        self.read_kept(bp, bookmark, Keep::Kept)
+    }
+
+    /// As [`Cache::read`], but `keep` says how long the bytes may stay. Those who want a block at the same time still share one
+    /// read; what somebody else keeps is used and stays.
+    pub fn read_kept(&self, bp: &BlockPtr, bookmark: &Bookmark, keep: Keep) -> Result<Abd, ZioError> {
+        let Some(wanted) = Wanted::new(bp, bookmark, keep) else { return self.read_plain(bp, bookmark) };
         let mut wait = None;
         let found = self.find(&wanted, || {
             let (done, waiter) = completion();
@@ -147,13 +176,13 @@ impl Cache {
         match (ready, wait) {
             (Some(result), _) => result,
             (None, Some(wait)) => wait.wait(self.exec()),
-            (None, None) => self.read_uncached(bp, bookmark),
+            (None, None) => self.read_plain(bp, bookmark),
         }
     }
 
     /// As [`Cache::read`], without waiting: `then` runs at once on a hit, and on any thread after a miss.
     pub fn read_then(&self, bp: &BlockPtr, bookmark: &Bookmark, then: ReadThen) {
-        let Some(wanted) = Wanted::new(bp, bookmark) else { return then(self.read_uncached(bp, bookmark)) };
+        let Some(wanted) = Wanted::new(bp, bookmark, Keep::Kept) else { return then(self.read_plain(bp, bookmark)) };
         let mut kept = Some(then);
         let found = self.find(&wanted, || kept.take().unwrap_or_else(|| Box::new(drop)));
         if let Some(result) = self.proceed(&wanted, found)
@@ -164,21 +193,21 @@ impl Cache {
     }
 
     /// Holes and embedded blocks: no device, no wait.
-    fn read_uncached(&self, bp: &BlockPtr, bookmark: &Bookmark) -> Result<Abd, ZioError> {
+    fn read_plain(&self, bp: &BlockPtr, bookmark: &Bookmark) -> Result<Abd, ZioError> {
         self.0.zio.read_wait(ReadRequest::new(*bp, *bookmark)).map(|data| native(bp, data))
     }
 
-    /// Starts reading the block into the cache unless it is there or on its way.
-    pub fn prefetch(&self, bp: &BlockPtr, bookmark: &Bookmark) {
-        let Some(wanted) = Wanted::new(bp, bookmark) else { return };
+    /// Starts reading the block into the cache unless it is there or on its way. [`Keep::Once`] holds it until its
+    /// first use.
+    pub fn prefetch(&self, bp: &BlockPtr, bookmark: &Bookmark, keep: Keep) {
+        let Some(wanted) = Wanted::new(bp, bookmark, keep) else { return };
         let now_ns = self.exec().now_ns();
         {
             let mut state = self.state(&wanted.key);
             let state = &mut *state;
-            if !matches!(state.shard.lookup(&wanted.key, wanted.tag, Access::Prefetch, wanted.kind, now_ns), Lookup::Miss) {
-                return;
-            }
-            if state.flights.contains_key(&wanted.key) {
+            // Reading ahead lets go of nothing.
+            let found = state.shard.lookup(&wanted.ask(Access::Prefetch), now_ns, &mut Freed::default());
+            if !matches!(found, Lookup::Miss) || state.flights.contains_key(&wanted.key) {
                 return;
             }
             state.flights.insert(wanted.key, Flight::new(&wanted, Access::Prefetch));
@@ -187,11 +216,13 @@ impl Cache {
         self.exec().spawn(TaskClass::Read, Box::new(move || cache.start(wanted, Priority::AsyncRead)));
     }
 
-    /// The block's bytes when they are in memory.
+    /// The block's bytes when they are in memory. Changes nothing of how long they stay unless they are kept anyway.
     pub fn cached(&self, bp: &BlockPtr) -> Option<Abd> {
-        let wanted = Wanted::new(bp, &Bookmark::default())?;
+        let wanted = Wanted::new(bp, &Bookmark::default(), Keep::Lingers)?;
         let now_ns = self.exec().now_ns();
-        let found = self.state(&wanted.key).shard.lookup(&wanted.key, wanted.tag, Access::Probe, wanted.kind, now_ns);
+        let mut freed = Freed::default();
+        let found = self.state(&wanted.key).shard.lookup(&wanted.ask(Access::Probe), now_ns, &mut freed);
+        self.release(freed);
         match found {
             Lookup::Hit(data) => Some(data),
             Lookup::Compressed(physical) => self.unpack(&wanted, &physical).ok(),
@@ -201,14 +232,17 @@ impl Cache {
 
     /// Makes the logical bytes just written under `bp` warm, without a copy.
     pub fn insert_written(&self, bp: &BlockPtr, data: Abd) {
-        let Some(wanted) = Wanted::new(bp, &Bookmark::default()) else { return };
+        let Some(wanted) = Wanted::new(bp, &Bookmark::default(), Keep::Kept) else { return };
         self.insert(&wanted, Body { physical: None, logical: Some(data) }, false);
     }
 
-    /// Writes a block through the pipeline and keeps its bytes warm.
-    pub fn write(&self, request: WriteRequest, then: WriteThen) {
+    /// Writes a block through the pipeline and, where `keep` says so, keeps its bytes warm.
+    pub fn write(&self, request: WriteRequest, keep: bool, then: WriteThen) {
         if request.previous.birth() == request.txg {
             self.forget(&request.previous);
+        }
+        if !keep {
+            return self.0.zio.write(request, then);
         }
         let (cache, data) = (self.clone(), request.data.clone());
         let done: WriteThen = Box::new(move |result| {
@@ -255,19 +289,19 @@ impl Cache {
     /// Forgets everything that nobody waits for.
     pub fn clear(&self) {
         for cell in &self.0.cells {
-            let freed = cell.0.lock().shard.evict(u64::MAX);
+            let freed = cell.0.lock().shard.evict_any(u64::MAX);
             self.release(freed);
         }
     }
 
-    fn home(&self, key: &Key) -> usize {
-        (key.hash64() >> 40) as usize & (self.0.cells.len() - 1)
-    }
     fn state(&self, key: &Key) -> MutexGuard<'_, State> {
-        self.0.cells[self.home(key)].0.lock()
+        let home = (key.hash64() >> 40) as usize & (self.0.cells.len() - 1);
+        self.0.cells[home].0.lock()
     }
     fn release(&self, freed: Freed) {
-        self.0.budget.release(freed.bytes);
+        if freed.bytes > 0 {
+            self.0.budget.release(freed.bytes);
+        }
         drop(freed.buffers);
     }
     /// Looks at every shard's state, one after another.
@@ -281,32 +315,30 @@ impl Cache {
             sum
         })
     }
+    /// Bytes on a list of all shards.
+    pub(crate) fn list_bytes(&self, list: List, kind: Kind) -> u64 {
+        self.0.balance.size(list, kind)
+    }
+    /// The target shares.
+    pub(crate) fn fractions(&self) -> Fractions {
+        self.0.balance.fractions()
+    }
 
     /// One look under the lock: the bytes, or the read under way, or the duty to start one.
     fn find(&self, wanted: &Wanted, make_then: impl FnOnce() -> ReadThen) -> Found {
         let now_ns = self.exec().now_ns();
-        let mut state = self.state(&wanted.key);
-        let state = &mut *state;
-        match state.shard.lookup(&wanted.key, wanted.tag, Access::Demand, wanted.kind, now_ns) {
-            Lookup::Hit(data) => return Found::Hit(data),
-            Lookup::Compressed(physical) => return Found::Compressed(physical),
-            Lookup::Miss => {}
-        }
-        match state.flights.get_mut(&wanted.key) {
-            None => {
-                let mut flight = Flight::new(wanted, Access::Demand);
-                flight.waiters.push(make_then());
-                state.flights.insert(wanted.key, flight);
-                Found::Start
+        let mut freed = Freed::default();
+        let found = {
+            let mut state = self.state(&wanted.key);
+            let state = &mut *state;
+            match state.shard.lookup(&wanted.ask(Access::Demand), now_ns, &mut freed) {
+                Lookup::Hit(data) => Found::Hit(data),
+                Lookup::Compressed(physical) => Found::Compressed(physical),
+                Lookup::Miss => state.join_or_start(wanted, make_then),
             }
-            Some(flight) if flight.tag == wanted.tag && !flight.doomed => {
-                flight.waiters.push(make_then());
-                flight.access = Access::Demand;
-                state.shard.counters.joined += 1;
-                Found::Joined
-            }
-            Some(_) => Found::Other(make_then()),
-        }
+        };
+        self.release(freed);
+        found
     }
 
     /// Does what was found, without the lock; the bytes when they are there already.
@@ -330,7 +362,7 @@ impl Cache {
     fn unpack(&self, wanted: &Wanted, physical: &Abd) -> Result<Abd, ZioError> {
         let logical = logical(wanted, physical)?;
         let bytes = charge(&logical);
-        if self.reserve_copy(bytes, self.home(&wanted.key)) && !self.state(&wanted.key).shard.attach(&wanted.key, wanted.tag, &logical) {
+        if wanted.keep > Keep::Once && self.reserve_copy(bytes) && !self.state(&wanted.key).shard.attach(&wanted.key, wanted.tag, &logical) {
             self.0.budget.release(bytes);
         }
         Ok(logical)
@@ -367,12 +399,11 @@ impl Cache {
     /// Puts a block in if the budget allows. With `ends_flight` it ends the read under way, whose fate then decides how the
     /// block is kept, and gives back those who wait for it; else it makes such a read useless.
     fn insert(&self, wanted: &Wanted, mut body: Body, ends_flight: bool) -> Vec<ReadThen> {
-        let home = self.home(&wanted.key);
         let copy = body.overhead_bytes();
         let mut reserved = HEADER_BYTES + body.bytes() - copy;
-        let fits = self.reserve(reserved, home);
+        let fits = self.reserve(reserved);
         if fits && copy > 0 {
-            if self.reserve_copy(copy, home) {
+            if self.reserve_copy(copy) {
                 reserved += copy;
             } else {
                 body.logical = None;
@@ -381,13 +412,15 @@ impl Cache {
         let now_ns = self.exec().now_ns();
         let mut freed = Freed { bytes: if fits { reserved } else { 0 }, ..Freed::default() };
         let mut waiters = Vec::new();
-        let (mut access, mut keep) = (Access::Demand, true);
+        let (mut ask, mut stays) = (wanted.ask(Access::Demand), true);
         {
             let mut state = self.state(&wanted.key);
             let state = &mut *state;
             if ends_flight {
                 if let Some(flight) = state.flights.remove(&wanted.key) {
-                    (access, keep, waiters) = (flight.access, !flight.doomed, flight.waiters);
+                    (ask.access, ask.keep, waiters) = (flight.access, flight.keep, flight.waiters);
+                    // What nobody keeps stays only until those come for whom it was read ahead.
+                    stays = !flight.doomed && (flight.keep > Keep::Once || flight.access == Access::Prefetch);
                 }
             } else if let Some(flight) = state.flights.get_mut(&wanted.key) {
                 flight.doomed = true;
@@ -395,8 +428,12 @@ impl Cache {
             if !fits {
                 state.shard.counters.bypassed += 1;
                 freed = state.shard.remove(&wanted.key);
-            } else if keep {
-                freed = state.shard.insert(wanted.key, wanted.tag, wanted.kind, body, access, now_ns);
+            } else if stays {
+                freed = state.shard.insert(&ask, body, now_ns);
+                if ask.keep == Keep::Lingers && ask.access == Access::Demand {
+                    let limit = (self.max() >> LINGERING_SHIFT) / self.0.cells.len() as u64;
+                    state.shard.trim_lingering(ask.kind, limit, &mut freed);
+                }
             }
         }
         self.release(freed);
@@ -409,50 +446,105 @@ impl Cache {
     }
 
     /// Charges `bytes` for a decompressed copy: from free memory, then from older copies. False when they do not fit.
-    fn reserve_copy(&self, bytes: u64, home: usize) -> bool {
-        if self.0.copies.load(Ordering::Relaxed) + bytes <= self.copies_min() {
-            return self.reserve(bytes, home);
+    fn reserve_copy(&self, bytes: u64) -> bool {
+        let copies = || self.0.copies.load(Ordering::Relaxed);
+        if copies() + bytes <= self.copies_min() {
+            return self.reserve(bytes);
         }
-        let shards = self.0.cells.len();
-        for at in (home..home + shards).map(|at| at & (shards - 1)) {
-            let Err(missing) = self.0.budget.reserve(bytes) else { return true };
-            if self.0.copies.load(Ordering::Relaxed) < missing {
-                return false;
-            }
-            let freed = self.0.cells[at].0.lock().shard.evict_copies(missing);
-            self.release(freed);
-        }
-        self.0.budget.reserve(bytes).is_ok()
-    }
-
-    /// Charges `bytes` to the budget. Copies that can be made again go first, wherever they are; then entries of shard `home`,
-    /// then those of the others. False when the bytes do not fit.
-    fn reserve(&self, bytes: u64, home: usize) -> bool {
-        let shards = self.0.cells.len();
-        let (mut empty, mut at) = (0, home);
-        let mut copies_left = shards;
         loop {
             let Err(missing) = self.0.budget.reserve(bytes) else { return true };
-            if empty == shards || bytes > self.max() {
+            if copies() < missing || self.evict_copies(missing) == 0 {
                 return false;
             }
-            let copies = copies_left > 0 && self.0.copies.load(Ordering::Relaxed) > self.copies_min();
-            let freed = {
-                let shard = &mut self.0.cells[at].0.lock().shard;
-                if copies { shard.evict_copies(missing) } else { shard.evict(missing) }
-            };
-            let nothing = freed.bytes == 0;
-            self.release(freed);
-            if copies {
-                // One round over all shards; then back home for entries.
-                copies_left -= 1;
-                at = if copies_left == 0 { home } else { (at + usize::from(nothing)) & (shards - 1) };
-            } else if nothing {
-                empty += 1;
-                at = (at + 1) & (shards - 1);
-            } else {
-                empty = 0;
+        }
+    }
+
+    /// Charges `bytes` to the budget, and makes room for them when it is used up. False when they do not fit.
+    fn reserve(&self, bytes: u64) -> bool {
+        loop {
+            let Err(missing) = self.0.budget.reserve(bytes) else { return true };
+            if bytes > self.max() {
+                return false;
             }
+            if self.make_room(missing) == 0 {
+                return self.0.budget.reserve(bytes).is_ok();
+            }
+        }
+    }
+
+    /// Gives back `missing` bytes and some in stock; how many it were, 0 when there is nothing left. Copies that can be made
+    /// again go first, then what is not to be kept, then what the balance of the lists says; ghosts last.
+    fn make_room(&self, missing: u64) -> u64 {
+        let want = missing + (self.max() >> BATCH_SHIFT).min(BATCH_BYTES_MAX);
+        let mut freed = 0;
+        let copies = self.0.copies.load(Ordering::Relaxed).saturating_sub(self.copies_min());
+        if copies > 0 {
+            freed += self.evict_copies(want.min(copies));
+        }
+        for kind in [Kind::Data, Kind::Metadata] {
+            let bytes = self.list_bytes(List::Uncached, kind).min(want.saturating_sub(freed));
+            freed += self.evict_list(Cut { state: List::Uncached, kind, bytes });
+        }
+        if freed < want {
+            let cuts = self.0.balance.plan(want - freed);
+            freed += cuts.into_iter().map(|cut| self.evict_list(cut)).sum::<u64>();
+            for cut in self.0.balance.ghost_excess() {
+                freed += self.evict_list(cut);
+            }
+        }
+        if freed == 0 { self.sweep(want, |shard, left, freed| freed.merge(shard.evict_any(left))) } else { freed }
+    }
+
+    fn evict_copies(&self, want: u64) -> u64 {
+        self.sweep(want, |shard, left, freed| freed.merge(shard.evict_copies(left)))
+    }
+
+    /// Takes bytes from one list of all shards; gives how many that gave back to the budget.
+    fn evict_list(&self, cut: Cut) -> u64 {
+        let mut given = 0;
+        self.sweep(cut.bytes, |shard, left, freed| {
+            let taken = shard.evict_from((cut.state, cut.kind), left, freed);
+            given += freed.bytes;
+            taken
+        });
+        given
+    }
+
+    /// Lets `take` have bytes from shard after shard until it has `want` or nobody has any; begins where the last call ended.
+    fn sweep(&self, want: u64, mut take: impl FnMut(&mut Shard, u64, &mut Freed) -> u64) -> u64 {
+        let shards = self.0.cells.len();
+        let (mut taken, mut idle) = (0, 0);
+        while taken < want && idle < shards {
+            let at = self.0.cursor.fetch_add(1, Ordering::Relaxed) & (shards - 1);
+            let mut freed = Freed::default();
+            let bytes = take(&mut self.0.cells[at].0.lock().shard, want - taken, &mut freed);
+            self.release(freed);
+            taken += bytes;
+            idle = if bytes == 0 { idle + 1 } else { 0 };
+        }
+        taken
+    }
+}
+
+impl State {
+    /// After a miss: joins the read under way, or leaves one to be started.
+    fn join_or_start(&mut self, wanted: &Wanted, make_then: impl FnOnce() -> ReadThen) -> Found {
+        match self.flights.get_mut(&wanted.key) {
+            None => {
+                let mut flight = Flight::new(wanted, Access::Demand);
+                flight.waiters.push(make_then());
+                self.flights.insert(wanted.key, flight);
+                Found::Start
+            }
+            Some(flight) if flight.tag == wanted.tag && !flight.doomed => {
+                flight.waiters.push(make_then());
+                let was_prefetch = flight.access == Access::Prefetch;
+                flight.access = Access::Demand;
+                flight.keep = flight.keep.max(wanted.keep);
+                self.shard.counters.join(wanted.kind, was_prefetch);
+                Found::Joined
+            }
+            Some(_) => Found::Other(make_then()),
         }
     }
 }

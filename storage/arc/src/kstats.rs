@@ -11,9 +11,17 @@ const PREFETCH: usize = Access::Prefetch as usize;
 const DATA: usize = Kind::Data as usize;
 const METADATA: usize = Kind::Metadata as usize;
 
+const LIVE: [State; 3] = [State::Mru, State::Mfu, State::Uncached];
+const LISTS: [(&str, State); 5] = [
+    ("mru", State::Mru),
+    ("mru_ghost", State::MruGhost),
+    ("mfu", State::Mfu),
+    ("mfu_ghost", State::MfuGhost),
+    ("uncached", State::Uncached),
+];
+
 /// Names that tools read and that mean nothing here.
-const ZEROS: [&str; 31] = [
-    "uncached_hits",
+const ZEROS: [&str; 29] = [
     "mutex_miss",
     "access_skip",
     "evict_skip",
@@ -31,7 +39,6 @@ const ZEROS: [&str; 31] = [
     "anon_size",
     "anon_data",
     "anon_metadata",
-    "uncached_size",
     "l2_hits",
     "l2_misses",
     "l2_feeds",
@@ -66,7 +73,7 @@ impl Cache {
     fn add_counters(&self, kstat: &mut Kstat) {
         let sum = |table: [[u64; 2]; 2]| -> u64 { table.iter().flatten().sum() };
         self.entry(kstat, "hits", move |cache| sum(cache.counters().hits));
-        self.entry(kstat, "iohits", |cache| cache.counters().joined);
+        self.entry(kstat, "iohits", |cache| cache.counters().joined.iter().sum());
         self.entry(kstat, "misses", move |cache| sum(cache.counters().misses));
         for (prefix, access, kind) in [
             ("demand_data", DEMAND, DATA),
@@ -75,21 +82,22 @@ impl Cache {
             ("prefetch_metadata", PREFETCH, METADATA),
         ] {
             self.entry(kstat, &format!("{prefix}_hits"), move |cache| cache.counters().hits[access][kind]);
-            self.entry(kstat, &format!("{prefix}_iohits"), |_| 0);
+            let joined = move |cache: &Cache| if access == DEMAND { cache.counters().joined[kind] } else { 0 };
+            self.entry(kstat, &format!("{prefix}_iohits"), joined);
             self.entry(kstat, &format!("{prefix}_misses"), move |cache| cache.counters().misses[access][kind]);
         }
         for (index, name) in ["mru", "mfu"].into_iter().enumerate() {
             self.entry(kstat, &format!("{name}_hits"), move |cache| cache.counters().list_hits[index]);
-            self.entry(kstat, &format!("{name}_ghost_hits"), move |cache| cache.counters().ghost_hits[index]);
+            self.entry(kstat, &format!("{name}_ghost_hits"), move |cache| cache.counters().ghost_hits[index].iter().sum());
         }
+        self.entry(kstat, "uncached_hits", |cache| cache.counters().list_hits[2]);
+        self.entry(kstat, "demand_hit_predictive_prefetch", |cache| cache.counters().prefetched_hits);
+        self.entry(kstat, "demand_iohit_predictive_prefetch", |cache| cache.counters().prefetched_joins);
         self.entry(kstat, "deleted", |cache| cache.counters().evicted);
         self.entry(kstat, "hash_elements", |cache| cache.fold_states(0, |sum, state| sum + state.shard.entries()));
-        for (index, name) in ["meta", "pd", "pm"].into_iter().enumerate() {
-            self.entry(kstat, name, move |cache| {
-                let (sum, count) = cache.fold_states((0, 0), |(sum, n), state| (sum + state.shard.targets()[index], n + 1));
-                sum / count
-            });
-        }
+        self.entry(kstat, "meta", |cache| cache.fractions().meta);
+        self.entry(kstat, "pd", |cache| cache.fractions().pd);
+        self.entry(kstat, "pm", |cache| cache.fractions().pm);
     }
 
     fn add_sizes(&self, kstat: &mut Kstat) {
@@ -111,10 +119,10 @@ impl Cache {
         });
         self.entry(kstat, "overhead_size", |cache| cache.fold_states(0, |sum, state| sum + state.shard.overhead()));
         self.entry(kstat, "hdr_size", |cache| cache.fold_states(0, |sum, state| sum + state.shard.entries() * HEADER_BYTES));
-        self.entry(kstat, "data_size", |cache| cache.bytes_of(&[State::Mru, State::Mfu], &[Kind::Data]));
-        self.entry(kstat, "metadata_size", |cache| cache.bytes_of(&[State::Mru, State::Mfu], &[Kind::Metadata]));
-        self.entry(kstat, "arc_meta_used", |cache| cache.bytes_of(&[State::Mru, State::Mfu], &[Kind::Metadata]));
-        for (name, state) in [("mru", State::Mru), ("mru_ghost", State::MruGhost), ("mfu", State::Mfu), ("mfu_ghost", State::MfuGhost)] {
+        self.entry(kstat, "data_size", |cache| cache.bytes_of(&LIVE, &[Kind::Data]));
+        self.entry(kstat, "metadata_size", |cache| cache.bytes_of(&LIVE, &[Kind::Metadata]));
+        self.entry(kstat, "arc_meta_used", |cache| cache.bytes_of(&LIVE, &[Kind::Metadata]));
+        for (name, state) in LISTS {
             self.entry(kstat, &format!("{name}_size"), move |cache| cache.bytes_of(&[state], &[Kind::Data, Kind::Metadata]));
             for (suffix, kind) in [("data", Kind::Data), ("metadata", Kind::Metadata)] {
                 self.entry(kstat, &format!("{name}_{suffix}"), move |cache| cache.bytes_of(&[state], &[kind]));
@@ -124,9 +132,6 @@ impl Cache {
     }
 
     fn bytes_of(&self, states: &[State], kinds: &[Kind]) -> u64 {
-        self.fold_states(0, |sum, cell| {
-            let here = states.iter().flat_map(|&state| kinds.iter().map(move |&kind| (state, kind)));
-            sum + here.map(|(state, kind)| cell.shard.size(state, kind)).sum::<u64>()
-        })
+        states.iter().flat_map(|&state| kinds.iter().map(move |&kind| self.list_bytes(state, kind))).sum()
     }
 }

@@ -12,6 +12,7 @@
 //! 4. no lock is held while a device works, while bytes are decompressed, or while buffers are dropped.
 #![forbid(unsafe_code)]
 
+mod balance;
 mod budget;
 mod cache;
 mod key;
@@ -23,3 +24,4 @@ mod stats;
 mod tests;
 
 pub use cache::Cache;
+pub use shard::Keep;

@@ -1,15 +1,18 @@
-//! One shard of the cache: the replacement policy over its entries, without locks, clocks or I/O.
+//! One shard of the cache: its entries and their lists, without locks, clocks or I/O. Which list gives way is decided for all
+//! shards together ([`crate::balance`]).
 //!
 //! ```text
 //!            miss                 second use                 evict                evict
 //!  (absent) ──────► MRU ─────────────────────► MFU      MRU ─────► MRU ghost   MFU ─────► MFU ghost
-//!      ▲             insert()      lookup()              evict()                evict()
-//!      │                                        ghosts: hit ─► adapt(), insert() puts the block into MFU
-//!      └──────────────── trim_ghosts(), remove() ◄────────────────────────────────────────────────
+//!      ▲             insert()      lookup()              evict_from()           evict_from()
+//!      │                                        ghosts: hit ─► Balance::ghost_hit(), insert() puts the block into MFU
+//!      ├──────────────── evict_from(), trim_headers(), remove() ◄─────────────────────────────────
+//!      └─ lookup() of a block that is not to be kept ◄─ uncached ◄─ insert() of one read ahead
 //! ```
 //! Invariant: `charged` is the sum over entries of [`HEADER_BYTES`] plus the bytes they hold; every change of it is
 //! reported to the caller, who keeps the budget of all shards.
 
+use crate::balance::Balance;
 use crate::key::{Key, KeyMap};
 use crate::lists::{Links, List};
 use crate::stats::Counters;
@@ -21,8 +24,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) const HEADER_BYTES: u64 = 160;
 /// A second use sooner than this does not make a block frequently used (OpenZFS: `ARC_MINTIME`, 62 ms).
 const FREQUENT_AFTER_NS: u64 = 62_000_000;
-/// A ghost hit on metadata weighs this much more than one on data (OpenZFS: `zfs_arc_meta_balance` 500 %).
-const METADATA_WEIGHT: f64 = 5.0;
+/// So many ghosts a shard may always remember.
+const GHOSTS_MIN: u64 = 16;
+/// One visit takes at most this part of a list, so that no shard gives up what others keep.
+const VISIT_SHIFT: u32 = 3;
 
 /// Whether a block is user data or metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,9 +43,14 @@ pub(crate) enum State {
     Mfu = 1,
     MruGhost = 2,
     MfuGhost = 3,
+    /// Here for a moment only ([`Keep`]; OpenZFS: `arc_uncached`).
+    Uncached = 4,
 }
 
 impl State {
+    /// Every list, in the order in which a cache is emptied.
+    const ALL: [State; 5] = [State::Uncached, State::Mru, State::Mfu, State::MruGhost, State::MfuGhost];
+
     fn is_ghost(self) -> bool {
         matches!(self, State::MruGhost | State::MfuGhost)
     }
@@ -53,6 +63,29 @@ pub(crate) enum Access {
     Prefetch,
     /// Only looks: a hit is a demand, a miss is none, because the read follows.
     Probe,
+}
+
+/// A block that is asked for or put in, and how.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ask {
+    pub(crate) key: Key,
+    pub(crate) tag: u64,
+    pub(crate) kind: Kind,
+    pub(crate) access: Access,
+    pub(crate) keep: Keep,
+}
+
+/// How long the cache may hold a block (`primarycache`, OpenZFS: `ARC_FLAG_UNCACHED`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Keep {
+    /// Not at all; one that was read ahead, until it is used.
+    Once,
+    /// A moment, for a reader who takes it in parts and calls [`crate::Cache::forget`] when he is through: it gives way before
+    /// everything else, and all of its like take a small part of the budget.
+    Lingers,
+    /// As its use deserves.
+    #[default]
+    Kept,
 }
 
 /// What a buffer costs: whole pages.
@@ -94,6 +127,8 @@ struct Entry {
     state: State,
     kind: Kind,
     prefetched: bool,
+    /// A ghost that was wanted: counted once, until its block is here again.
+    recalled: bool,
     stamp_ns: u64,
     links: Links,
     copies: Links,
@@ -118,6 +153,13 @@ pub(crate) struct Freed {
 }
 
 impl Freed {
+    /// Takes over what another call gave back; its bytes.
+    pub(crate) fn merge(&mut self, other: Freed) -> u64 {
+        let bytes = other.bytes;
+        self.bytes += bytes;
+        self.buffers.extend(other.buffers);
+        bytes
+    }
     fn take(&mut self, body: Body) {
         self.bytes += body.bytes();
         self.buffers.extend(body.physical);
@@ -126,48 +168,28 @@ impl Freed {
 }
 
 /// The policy state of one shard.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Shard {
     map: KeyMap<u32>,
     slab: Vec<Entry>,
     vacant: Vec<u32>,
-    lists: [[List; 2]; 4],
-    sizes: [[u64; 2]; 4],
+    lists: [[List; 2]; 5],
+    sizes: [[u64; 2]; 5],
     copies: List,
     overhead: u64,
     /// Bytes held in compressed form.
     compressed: u64,
     /// Bytes of decompressed copies in all shards of the cache.
     copies_total: Arc<AtomicU64>,
-    /// Target share of metadata, and of recently (not frequently) used bytes within data and metadata.
-    metadata_share: f64,
-    recent_share: [f64; 2],
+    /// Sizes of the lists of all shards.
+    balance: Arc<Balance>,
     pub(crate) counters: Counters,
 }
 
-impl Default for Shard {
-    fn default() -> Shard {
-        Shard {
-            map: KeyMap::default(),
-            slab: Vec::new(),
-            vacant: Vec::new(),
-            lists: Default::default(),
-            sizes: [[0; 2]; 4],
-            copies: List::default(),
-            overhead: 0,
-            compressed: 0,
-            copies_total: Arc::default(),
-            metadata_share: 0.25,
-            recent_share: [0.5; 2],
-            counters: Counters::default(),
-        }
-    }
-}
-
 impl Shard {
-    /// An empty shard of a cache that counts its decompressed copies in `copies_total`.
-    pub(crate) fn new(copies_total: Arc<AtomicU64>) -> Shard {
-        Shard { copies_total, ..Shard::default() }
+    /// An empty shard of a cache that counts its decompressed copies in `copies_total`, and its lists in `balance`.
+    pub(crate) fn new(copies_total: Arc<AtomicU64>, balance: Arc<Balance>) -> Shard {
+        Shard { copies_total, balance, ..Shard::default() }
     }
     /// Bytes of blocks on a list of live or ghost entries.
     pub(crate) fn size(&self, state: State, kind: Kind) -> u64 {
@@ -176,10 +198,6 @@ impl Shard {
     /// Bytes of compressed data, and of everything alive.
     pub(crate) fn compressed_and_all(&self) -> (u64, u64) {
         (self.compressed, self.live_bytes())
-    }
-    /// Target shares in 2⁻³² (OpenZFS: `arc_meta`, `arc_pd`, `arc_pm`).
-    pub(crate) fn targets(&self) -> [u64; 3] {
-        [self.metadata_share, self.recent_share[0], self.recent_share[1]].map(|share| (share * 4_294_967_296.0) as u64)
     }
     /// Bytes of decompressed copies.
     pub(crate) fn overhead(&self) -> u64 {
@@ -195,18 +213,20 @@ impl Shard {
         self.map.values().map(|&index| HEADER_BYTES + self.slab[index as usize].body.bytes()).sum()
     }
     fn live_bytes(&self) -> u64 {
-        self.sizes[0].iter().chain(&self.sizes[1]).sum()
+        [State::Mru, State::Mfu, State::Uncached].iter().flat_map(|&state| self.sizes[state as usize]).sum()
     }
 
     fn link(&mut self, index: u32) {
         let Entry { state, kind, size, .. } = self.slab[index as usize];
         self.lists[state as usize][kind as usize].push_front(&mut self.slab, index, |entry| &mut entry.links);
         self.sizes[state as usize][kind as usize] += size;
+        self.balance.add(state, kind, size);
     }
     fn unlink(&mut self, index: u32) {
         let Entry { state, kind, size, .. } = self.slab[index as usize];
         self.lists[state as usize][kind as usize].remove(&mut self.slab, index, |entry| &mut entry.links);
         self.sizes[state as usize][kind as usize] -= size;
+        self.balance.sub(state, kind, size);
     }
     /// Accounts for what the entry holds; undone by `unlink_copy` before the body changes.
     fn link_copy(&mut self, index: u32) {
@@ -228,88 +248,95 @@ impl Shard {
         }
     }
 
-    /// Finds a block and counts the use.
-    pub(crate) fn lookup(&mut self, key: &Key, tag: u64, access: Access, kind: Kind, now_ns: u64) -> Lookup {
-        let found = self.map.get(key).copied().filter(|&index| self.slab[index as usize].tag == tag);
+    /// Finds a block and counts the use; `freed` takes what is let go of.
+    pub(crate) fn lookup(&mut self, ask: &Ask, now_ns: u64, freed: &mut Freed) -> Lookup {
+        let Ask { key, tag, kind, access, keep } = *ask;
+        let found = self.map.get(&key).copied().filter(|&index| self.slab[index as usize].tag == tag);
         let Some(index) = found else {
             self.counters.miss(access, kind);
             return Lookup::Miss;
         };
-        let Entry { state, size, .. } = self.slab[index as usize];
+        let Entry { state, size, recalled, .. } = self.slab[index as usize];
         if state.is_ghost() {
             self.counters.miss(access, kind);
-            if access != Access::Probe {
-                self.counters.ghost_hits[state as usize - 2] += 1;
-                self.adapt(state, kind, size);
+            if access != Access::Probe && !recalled {
+                self.slab[index as usize].recalled = true;
+                self.counters.ghost_hits[state as usize - 2][kind as usize] += 1;
+                self.balance.ghost_hit(state, kind, size);
             }
             return Lookup::Miss;
         }
-        self.counters.hit(access, kind, state == State::Mfu);
-        if access != Access::Prefetch {
-            self.touch(index, now_ns);
+        self.counters.hit(access, kind, state);
+        if access != Access::Prefetch && self.slab[index as usize].prefetched {
+            self.counters.prefetched_hits += 1;
         }
         let body = &self.slab[index as usize].body;
-        match (&body.logical, &body.physical) {
+        let lookup = match (&body.logical, &body.physical) {
             (Some(logical), _) => Lookup::Hit(logical.clone()),
             (None, Some(physical)) => Lookup::Compressed(physical.clone()),
             (None, None) => Lookup::Miss,
+        };
+        match (access, state) {
+            (Access::Prefetch, _) => {}
+            (Access::Demand, State::Uncached) if keep == Keep::Once => self.discard(index, freed),
+            (_, State::Uncached) if keep < Keep::Kept => {}
+            _ => self.touch(index, now_ns),
         }
+        lookup
     }
 
     /// A demand use of a live entry: recently used becomes frequently used, unless the uses are one burst.
     fn touch(&mut self, index: u32, now_ns: u64) {
         let entry = &mut self.slab[index as usize];
         let burst = now_ns.saturating_sub(entry.stamp_ns) < FREQUENT_AFTER_NS;
-        if std::mem::take(&mut entry.prefetched) {
-            entry.stamp_ns = now_ns;
-            return;
-        }
-        if burst {
+        let first = std::mem::take(&mut entry.prefetched);
+        let (state, kind) = (entry.state, entry.kind);
+        if (first || burst) && state != State::Uncached {
+            if first {
+                entry.stamp_ns = now_ns;
+            }
             return;
         }
         entry.stamp_ns = now_ns;
         let copied = entry.body.overhead_bytes() > 0;
-        self.unlink(index);
-        self.slab[index as usize].state = State::Mfu;
-        self.link(index);
+        if state == State::Mfu {
+            // Stays what it is: only its place changes.
+            let list = &mut self.lists[state as usize][kind as usize];
+            list.remove(&mut self.slab, index, |entry| &mut entry.links);
+            list.push_front(&mut self.slab, index, |entry| &mut entry.links);
+        } else {
+            self.unlink(index);
+            self.slab[index as usize].state = if state == State::Uncached { State::Mru } else { State::Mfu };
+            self.link(index);
+        }
         if copied {
             self.copies.remove(&mut self.slab, index, |entry| &mut entry.copies);
             self.copies.push_front(&mut self.slab, index, |entry| &mut entry.copies);
         }
     }
 
-    /// A ghost hit of `size` bytes says that its list should have been larger.
-    fn adapt(&mut self, state: State, kind: Kind, size: u64) {
-        let total = self.live_bytes().max(1) as f64;
-        let step = (size as f64 / total).min(0.25);
-        let recent = self.size(State::MruGhost, kind).max(1) as f64;
-        let frequent = self.size(State::MfuGhost, kind).max(1) as f64;
-        let share = &mut self.recent_share[kind as usize];
-        match state {
-            State::MruGhost => *share = (*share + step * (frequent / recent).clamp(1.0, 10.0)).min(0.95),
-            _ => *share = (*share - step * (recent / frequent).clamp(1.0, 10.0)).max(0.05),
-        }
-        match kind {
-            Kind::Metadata => self.metadata_share = (self.metadata_share + step * METADATA_WEIGHT).min(0.95),
-            Kind::Data => self.metadata_share = (self.metadata_share - step).max(0.05),
-        }
-    }
-
-    /// Puts a block in; the caller has reserved [`HEADER_BYTES`] plus the body's bytes. Replaces an older version.
-    pub(crate) fn insert(&mut self, key: Key, tag: u64, kind: Kind, body: Body, access: Access, now_ns: u64) -> Freed {
+    /// Puts a block in; the caller has reserved [`HEADER_BYTES`] plus the body's bytes. Replaces an older version. A block
+    /// that a ghost remembers goes where a longer list would have kept it.
+    pub(crate) fn insert(&mut self, ask: &Ask, body: Body, now_ns: u64) -> Freed {
+        let Ask { key, tag, kind, access, keep } = *ask;
         let mut freed = Freed::default();
-        let mut state = State::Mru;
+        let mut state = if keep == Keep::Kept { State::Mru } else { State::Uncached };
         if let Some(&index) = self.map.get(&key) {
             let old = &self.slab[index as usize];
-            if old.state != State::Mru && old.tag == tag && access == Access::Demand {
-                state = State::Mfu;
+            if old.tag == tag && keep == Keep::Kept {
+                state = match old.state {
+                    State::Mfu | State::MfuGhost => State::Mfu,
+                    State::MruGhost if !old.prefetched => State::Mfu,
+                    _ => State::Mru,
+                };
             }
             self.discard(index, &mut freed);
         }
         let prefetched = access == Access::Prefetch;
         let size = body.bytes();
         let links = Links::default();
-        let entry = Entry { key, tag, body, size, state, kind, prefetched, stamp_ns: now_ns, links, copies: links };
+        let recalled = false;
+        let entry = Entry { key, tag, body, size, state, kind, prefetched, recalled, stamp_ns: now_ns, links, copies: links };
         let index = match self.vacant.pop() {
             Some(index) => {
                 self.slab[index as usize] = entry;
@@ -363,18 +390,39 @@ impl Shard {
         self.vacant.push(index);
     }
 
-    /// Gives back at least `need` bytes unless the shard runs empty.
-    pub(crate) fn evict(&mut self, need: u64) -> Freed {
+    /// Gives back `need` bytes or more of one list, least recently used first, but only a part of a long one; live entries
+    /// leave ghosts behind. The bytes of ghosts are those that they remember.
+    pub(crate) fn evict_from(&mut self, (state, kind): (State, Kind), need: u64, freed: &mut Freed) -> u64 {
+        let most = self.size(state, kind) >> VISIT_SHIFT;
+        let mut taken = 0;
+        while taken < need && (taken == 0 || taken < most) {
+            let Some(index) = self.lists[state as usize][kind as usize].back() else { break };
+            taken += self.slab[index as usize].size;
+            match state {
+                State::Mru | State::Mfu => self.retire(index, freed),
+                State::MruGhost | State::MfuGhost | State::Uncached => self.discard(index, freed),
+            }
+        }
+        self.trim_headers(freed);
+        taken
+    }
+
+    /// Blocks that linger take at most `limit` bytes; the newest stays, because its reader is at it.
+    pub(crate) fn trim_lingering(&mut self, kind: Kind, limit: u64, freed: &mut Freed) {
+        while self.size(State::Uncached, kind) > limit {
+            let list = &self.lists[State::Uncached as usize][kind as usize];
+            let Some(index) = list.back().filter(|_| list.count() > 1) else { return };
+            self.discard(index, freed);
+        }
+    }
+
+    /// Gives back at least `need` bytes, of whichever list, unless the shard runs empty.
+    pub(crate) fn evict_any(&mut self, need: u64) -> Freed {
         let mut freed = Freed::default();
+        let all = || State::ALL.into_iter().flat_map(|state| [(state, Kind::Data), (state, Kind::Metadata)]);
         while freed.bytes < need {
-            let Some(index) = self.victim() else {
-                if !self.drop_ghost(&mut freed) {
-                    break;
-                }
-                continue;
-            };
-            self.retire(index, &mut freed);
-            self.trim_ghosts(&mut freed);
+            let Some(list) = all().find(|&(state, kind)| self.lists[state as usize][kind as usize].back().is_some()) else { break };
+            self.evict_from(list, need - freed.bytes, &mut freed);
         }
         freed
     }
@@ -399,46 +447,28 @@ impl Shard {
         true
     }
 
-    /// The live entry to evict next: from the kind, then the list, that is over its share.
-    fn victim(&self) -> Option<u32> {
-        let total = self.live_bytes() as f64;
-        let metadata = (self.size(State::Mru, Kind::Metadata) + self.size(State::Mfu, Kind::Metadata)) as f64;
-        let kinds = if metadata > total * self.metadata_share { [Kind::Metadata, Kind::Data] } else { [Kind::Data, Kind::Metadata] };
-        kinds.into_iter().find_map(|kind| {
-            let recent = self.size(State::Mru, kind) as f64;
-            let all = recent + self.size(State::Mfu, kind) as f64;
-            let states = if recent > all * self.recent_share[kind as usize] { [State::Mru, State::Mfu] } else { [State::Mfu, State::Mru] };
-            states.into_iter().find_map(|state| self.lists[state as usize][kind as usize].back())
-        })
-    }
-
-    /// Turns a live entry into a ghost.
+    /// Turns a live entry into a ghost, which counts as the bytes that caching it took.
     fn retire(&mut self, index: u32, freed: &mut Freed) {
         self.unlink(index);
         self.unlink_copy(index);
         let entry = &mut self.slab[index as usize];
+        entry.size -= entry.body.overhead_bytes();
         freed.take(std::mem::take(&mut entry.body));
         entry.state = if entry.state == State::Mfu { State::MfuGhost } else { State::MruGhost };
         self.counters.evicted += 1;
         self.link(index);
     }
 
-    fn drop_ghost(&mut self, freed: &mut Freed) -> bool {
-        let ghosts = &self.lists[State::MruGhost as usize..];
-        let Some(index) = ghosts.iter().flatten().max_by_key(|list| list.count()).and_then(List::back) else { return false };
-        self.discard(index, freed);
-        true
-    }
-
-    /// Ghosts remember at most as many bytes as are alive, and their headers stay a small part of the shard.
-    fn trim_ghosts(&mut self, freed: &mut Freed) {
+    /// The headers of ghosts stay a small part of the shard, however small its blocks are.
+    fn trim_headers(&mut self, freed: &mut Freed) {
         loop {
-            let live = self.live_bytes();
-            let remembered: u64 = self.sizes[2].iter().chain(&self.sizes[3]).sum();
-            let count: u64 = self.lists[2].iter().chain(&self.lists[3]).map(List::count).sum();
-            if (remembered <= live && count * HEADER_BYTES <= live / 16) || !self.drop_ghost(freed) {
+            let ghosts = self.lists[State::MruGhost as usize..=State::MfuGhost as usize].iter().flatten();
+            let count: u64 = ghosts.clone().map(List::count).sum();
+            if count <= GHOSTS_MIN || count * HEADER_BYTES <= self.live_bytes() / 16 {
                 return;
             }
+            let Some(index) = ghosts.max_by_key(|list| list.count()).and_then(List::back) else { return };
+            self.discard(index, freed);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What the cache counts: plain numbers per shard, summed when somebody looks (OpenZFS: `arcstats`).
 
-use crate::shard::{Access, Kind};
+use crate::shard::{Access, Kind, State};
 
 /// Counters of one shard, kept under its lock.
 #[derive(Clone, Copy, Debug, Default)]
@@ -9,12 +9,16 @@ pub(crate) struct Counters {
     pub(crate) hits: [[u64; 2]; 2],
     /// By access, then kind.
     pub(crate) misses: [[u64; 2]; 2],
-    /// On entries recently used, frequently used.
-    pub(crate) list_hits: [u64; 2],
-    /// On ghosts of entries recently used, frequently used.
-    pub(crate) ghost_hits: [u64; 2],
-    /// Misses that joined a read in flight.
-    pub(crate) joined: u64,
+    /// On entries recently used, frequently used, not kept.
+    pub(crate) list_hits: [u64; 3],
+    /// On ghosts of entries recently used, frequently used; by kind.
+    pub(crate) ghost_hits: [[u64; 2]; 2],
+    /// Demands that joined a read in flight, by kind.
+    pub(crate) joined: [u64; 2],
+    /// First uses of blocks read ahead that were here.
+    pub(crate) prefetched_hits: u64,
+    /// First uses of blocks read ahead that were on their way.
+    pub(crate) prefetched_joins: u64,
     /// Entries evicted.
     pub(crate) evicted: u64,
     /// Blocks not cached because the budget had no room.
@@ -22,9 +26,20 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    pub(crate) fn hit(&mut self, access: Access, kind: Kind, frequent: bool) {
+    pub(crate) fn hit(&mut self, access: Access, kind: Kind, state: State) {
         self.hits[usize::from(access == Access::Prefetch)][kind as usize] += 1;
-        self.list_hits[usize::from(frequent)] += 1;
+        let list = match state {
+            State::Mfu => 1,
+            State::Uncached => 2,
+            _ => 0,
+        };
+        self.list_hits[list] += 1;
+    }
+    /// What was counted as a demand's miss joined a read in flight.
+    pub(crate) fn join(&mut self, kind: Kind, was_prefetch: bool) {
+        self.misses[Access::Demand as usize][kind as usize] -= 1;
+        self.joined[kind as usize] += 1;
+        self.prefetched_joins += u64::from(was_prefetch);
     }
     pub(crate) fn miss(&mut self, access: Access, kind: Kind) {
         match access {
@@ -38,12 +53,14 @@ impl Counters {
                 *a += b;
             }
         }
-        for (mine, theirs) in [(&mut self.list_hits, &other.list_hits), (&mut self.ghost_hits, &other.ghost_hits)] {
-            for (a, b) in mine.iter_mut().zip(theirs) {
-                *a += b;
-            }
+        for (a, b) in self.ghost_hits.iter_mut().flatten().zip(other.ghost_hits.iter().flatten()) {
+            *a += b;
         }
-        self.joined += other.joined;
+        for (a, b) in self.list_hits.iter_mut().chain(&mut self.joined).zip(other.list_hits.iter().chain(&other.joined)) {
+            *a += b;
+        }
+        self.prefetched_hits += other.prefetched_hits;
+        self.prefetched_joins += other.prefetched_joins;
         self.evicted += other.evicted;
         self.bypassed += other.bypassed;
     }

@@ -2,7 +2,7 @@
 
 use crate::Cache;
 use crate::key::Key;
-use crate::shard::{Access, Body, HEADER_BYTES, Kind, Lookup, Shard};
+use crate::shard::{Access, Ask, Body, Freed, HEADER_BYTES, Keep, Kind, Lookup, Shard};
 use abd::Abd;
 use device::{BlockDevice, DeviceFacts, DeviceIo, DeviceOp, MemDevice};
 use exec::{Exec, Executor, Inline, Lockstep, Mutex, Pool};
@@ -71,7 +71,7 @@ impl Rig {
     fn write(&self, request: WriteRequest) -> BlockPtr {
         let got: Arc<Mutex<Option<BlockPtr>>> = Arc::default();
         let slot = got.clone();
-        self.cache.write(request, Box::new(move |result| *slot.lock() = result.ok()));
+        self.cache.write(request, true, Box::new(move |result| *slot.lock() = result.ok()));
         while self.inline.step() {}
         got.lock().take().expect("the write succeeds")
     }
@@ -137,7 +137,7 @@ fn random_operations_match_a_map_within_the_budget() {
                 3 => rig.cache.set_max([1 << 20, 300 << 10, 64 << 10, 0][next(4) as usize]),
                 4 => {
                     if let Some((bp, _)) = model.get(&slot) {
-                        rig.cache.prefetch(bp, &bookmark(slot));
+                        rig.cache.prefetch(bp, &bookmark(slot), Keep::Kept);
                     }
                 }
                 5 if next(20) == 0 => rig.cache.clear(),
@@ -189,7 +189,7 @@ fn share(exec: &Exec, steps: u64) {
                             3 => cache.set_max(if worker % 2 == 0 { 1 << 20 } else { 2 << 20 }),
                             7 => cache.insert_written(bp, data.clone()),
                             11 => cache.forget(bp),
-                            13 => cache.prefetch(bp, &bookmark(0)),
+                            13 => cache.prefetch(bp, &bookmark(0), Keep::Kept),
                             _ => {}
                         }
                     }
@@ -240,7 +240,7 @@ fn concurrent_misses_share_one_read() {
             }),
         );
     }
-    rig.cache.prefetch(&bp, &bookmark(1));
+    rig.cache.prefetch(&bp, &bookmark(1), Keep::Kept);
     assert_eq!((rig.reads() - before, got.load(Ordering::Relaxed)), (1, 0));
     let held = rig.device.held.lock().take().expect("reads were held");
     held.into_iter().for_each(|io| rig.device.mem.submit(io));
@@ -315,6 +315,114 @@ fn a_scan_does_not_evict_the_frequently_used() {
     assert_eq!(rig.reads(), before);
 }
 
+/// What is read through the cache and kept: `blocks` of metadata.
+fn write_metadata(rig: &Rig, seeds: std::ops::Range<u64>, bytes: usize) -> Vec<BlockPtr> {
+    let request = |n| WriteRequest::new(Txg(10), pattern(n + 1, bytes), bookmark(n), ObjectType::DIRECTORY_CONTENTS);
+    seeds.map(|n| rig.write(request(n))).collect()
+}
+
+fn value(rig: &Rig, name: &str) -> u64 {
+    let kstat = rig.cache.kstat();
+    let found = kstat.values().into_iter().find(|(known, _)| *known == name);
+    match found {
+        Some((_, kstat::Value::U64(value))) => value,
+        other => panic!("{name}: {other:?}"),
+    }
+}
+
+/// If this fails, a backup that reads every file once makes each lookup of a name wait for a device.
+#[test]
+fn a_stream_of_data_does_not_push_out_metadata_in_use() {
+    for share_kib in [256, 900] {
+        let rig = Rig::new(2 << 20);
+        let metadata = write_metadata(&rig, 0..share_kib / 4, 4096);
+        let stream: Vec<BlockPtr> = (0..200).map(|n| rig.write(request(5000 + n, 32_768))).collect();
+        let mut late = 0;
+        for (step, bp) in stream.iter().cycle().take(3000).enumerate() {
+            rig.read(bp);
+            let before = rig.reads();
+            for at in 0..4 {
+                rig.read(&metadata[(step * 4 + at) % metadata.len()]);
+            }
+            rig.inline.sleep_ns(5_000_000);
+            late += if step >= 1500 { rig.reads() - before } else { 0 };
+        }
+        assert!(late * 50 < 1500 * 4, "{share_kib} KiB of metadata in use: {late} of 6000 reads waited for a device");
+    }
+}
+
+/// If this fails, an administrator who sets `zfs_arc_meta_balance` changes nothing, or the wrong way round.
+#[test]
+fn the_weight_of_metadata_decides_who_gives_way() {
+    let kept = |percent| {
+        let rig = Rig::new(1 << 20);
+        rig.cache.set_meta_balance(percent);
+        let metadata = write_metadata(&rig, 0..200, 4096);
+        let data: Vec<BlockPtr> = (0..200).map(|n| rig.write(request(1000 + n, 4096))).collect();
+        for step in 0..12_000usize {
+            rig.read(&metadata[step * 7 % metadata.len()]);
+            rig.read(&data[step * 11 % data.len()]);
+            rig.inline.sleep_ns(1_000_000);
+        }
+        assert_eq!(value(&rig, "arc_meta_used"), value(&rig, "metadata_size"));
+        assert!(value(&rig, "mru_ghost_hits") + value(&rig, "mfu_ghost_hits") > 0);
+        value(&rig, "metadata_size")
+    };
+    let (little, much) = (kept(20), kept(2000));
+    assert!(little + (100 << 10) < much, "metadata in memory: {little} bytes at 20 %, {much} at 2000 %");
+}
+
+/// If this fails, `primarycache=none` fills memory after all, or what was read ahead for it is read twice.
+#[test]
+fn blocks_not_to_be_kept_leave_nothing_behind() {
+    let rig = Rig::new(1 << 20);
+    let blocks: Vec<BlockPtr> = (0..4)
+        .map(|n| {
+            let mut wanted = request(n + 1, 65_536);
+            wanted.compression = if n % 2 == 0 { Compression::LZ4 } else { Compression::OFF };
+            rig.write(wanted)
+        })
+        .collect();
+    rig.cache.clear();
+    let read = |bp: &BlockPtr, keep| rig.cache.read_kept(bp, &bookmark(0), keep).expect("the block reads");
+    for (n, bp) in blocks.iter().enumerate() {
+        let before = rig.reads();
+        assert!(read(bp, Keep::Once) == pattern(n as u64 + 1, 65_536));
+        assert!(read(bp, Keep::Once) == pattern(n as u64 + 1, 65_536));
+        assert_eq!((rig.reads() - before, rig.cache.size()), (2, 0));
+        // Read ahead, it waits for its one use.
+        rig.cache.prefetch(bp, &bookmark(0), Keep::Once);
+        while rig.inline.step() {}
+        assert!(value(&rig, "uncached_size") > 0);
+        assert!(read(bp, Keep::Once) == pattern(n as u64 + 1, 65_536));
+        assert_eq!((rig.reads() - before, rig.cache.size(), value(&rig, "uncached_size")), (3, 0, 0));
+        // Read ahead and then wanted by somebody who keeps it.
+        rig.cache.prefetch(bp, &bookmark(0), Keep::Once);
+        while rig.inline.step() {}
+        read(bp, Keep::Kept);
+        assert_eq!(value(&rig, "uncached_size"), 0);
+        read(bp, Keep::Once);
+        read(bp, Keep::Kept);
+        assert_eq!(rig.reads() - before, 4, "what somebody keeps serves all");
+        rig.cache.clear();
+    }
+    assert!(value(&rig, "uncached_hits") == 8 && value(&rig, "demand_hit_predictive_prefetch") >= 4);
+    // Taken in parts it is read once, and many such blocks take little.
+    let many: Vec<BlockPtr> = (0..40).map(|n| rig.write(request(100 + n, 16_384))).collect();
+    rig.cache.clear();
+    for bp in &many {
+        let before = rig.reads();
+        (0..4).for_each(|_| drop(read(bp, Keep::Lingers)));
+        assert_eq!(rig.reads() - before, 1);
+    }
+    assert!(rig.cache.size() < 200 << 10, "{} bytes linger", rig.cache.size());
+    rig.cache.clear();
+    let silent = request(77, 4096);
+    rig.cache.write(silent, false, Box::new(|result| assert!(result.is_ok())));
+    while rig.inline.step() {}
+    assert_eq!(rig.cache.size(), 0);
+}
+
 /// A pool written by a big-endian machine must read as if written by ours.
 #[test]
 fn foreign_blocks_are_swapped_by_type() {
@@ -361,27 +469,31 @@ fn a_shard_reports_every_byte() {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let key = Key::test(random >> 40 & 63);
         let kind = if random & 1 << 50 == 0 { Kind::Data } else { Kind::Metadata };
+        let access = if random & 1 << 54 == 0 { Access::Demand } else { Access::Prefetch };
+        let ask = Ask { key, tag: 1, kind, access, keep: [Keep::Once, Keep::Lingers, Keep::Kept, Keep::Kept][(random >> 55 & 3) as usize] };
         match random >> 60 {
             0..=4 => {
                 let physical = (random & 1 << 51 != 0).then(|| Abd::zeroed(1024));
                 let logical = (physical.is_none() || random & 1 << 52 != 0).then(|| Abd::zeroed(9000));
                 let body = Body { physical, logical };
                 charged += HEADER_BYTES + body.bytes();
-                charged -= shard.insert(key, 1, kind, body, Access::Demand, step * 40_000_000).bytes;
+                charged -= shard.insert(&ask, body, step * 40_000_000).bytes;
             }
             5..=9 => {
-                let found = shard.lookup(&key, 1, Access::Demand, kind, step * 40_000_000);
+                let mut freed = Freed::default();
+                let found = shard.lookup(&ask, step * 40_000_000, &mut freed);
+                charged -= freed.bytes;
                 if let Lookup::Compressed(_) = found {
                     let logical = Abd::zeroed(9000);
                     charged += if shard.attach(&key, 1, &logical) { 12_288 } else { 0 };
                 }
             }
             10 => charged -= shard.remove(&key).bytes,
-            _ if random & 1 << 53 == 0 => charged -= shard.evict(random >> 44 & 0x7FFF).bytes,
+            _ if random & 1 << 53 == 0 => charged -= shard.evict_any(random >> 44 & 0x7FFF).bytes,
             _ => {}
         }
         assert_eq!(charged, shard.charged(), "step {step}");
     }
-    charged -= shard.evict(u64::MAX).bytes;
+    charged -= shard.evict_any(u64::MAX).bytes;
     assert_eq!((charged, shard.entries(), shard.overhead()), (0, 0, 0));
 }

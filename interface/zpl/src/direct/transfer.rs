@@ -166,7 +166,7 @@ impl Zfs {
     /// Reads a part through the cache; `uncached` lets go of the blocks that are read to their end.
     pub(crate) fn read_buffered(&self, node: &Node, offset: u64, length: usize, uncached: bool) -> Result<Abd, ZplError> {
         let data = node.dnode.read_abd(offset, length)?;
-        if uncached || !self.objset.props().cache_data {
+        if uncached || !self.objset.props().primary_cache.keeps_data() {
             let at_end = offset + length as u64 >= node.fields().size;
             node.dnode.forget(offset, if at_end { usize::MAX } else { length });
         }
@@ -257,7 +257,7 @@ impl Zfs {
             self.grow_block(node, range.end, self.objset.props().record_size as u64, &tx)?;
         }
         let block_size = node.dnode.info()?.block_size as u64;
-        let keeps = self.objset.props().cache_data;
+        let keeps = self.objset.props().primary_cache.keeps_data();
         let mut direct = None;
         for piece in plan.pieces() {
             let bytes = (piece.range.start - range.start) as usize..(piece.range.end - range.start) as usize;

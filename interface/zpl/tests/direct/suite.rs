@@ -337,6 +337,33 @@ fn uncached_writes_and_primarycache_leave_nothing_in_the_cache() {
     let read = kept(&|| reads(&bed, &node, 0, BLOCK, 32, PLAIN));
     assert!(written < ordinary / 2 && read < ordinary / 2, "primarycache=metadata keeps {written} bytes of writes, {read} of reads");
     check(&bed, &node, 0, BLOCK, PLAIN);
+    // Pieces of records, here and there: each is a piece of a record that stays no longer than memory for such things lasts.
+    let pieces = kept(&|| (0..32).for_each(|n| reads(&bed, &node, n * BLOCK + 512, 512, 1, PLAIN)));
+    assert!(pieces < bed.pool.cache().max() / 8, "primarycache=metadata keeps {pieces} bytes of records read in pieces");
+    // Names, nodes and block pointers: kept with `metadata`, not with `none`; the bytes are right either way.
+    let names: Vec<Node> = (0..64u64).map(|n| bed.file(format!("name {n}").as_bytes())).collect();
+    let written = |bed: &Bed| {
+        bed.cache_cleared();
+        names.iter().for_each(|name| writes(bed, name, 0, 512, 1, PLAIN));
+        bed.pool.sync().expect("synced");
+        arcstat(bed, "metadata_size")
+    };
+    let with = written(&bed);
+    bed.set("primarycache", "none");
+    let without = written(&bed);
+    assert!(without < with, "primarycache=none keeps {without} bytes of metadata, metadata keeps {with}");
+    check(&bed, &node, 0, BLOCK, PLAIN);
+    bed.set("primarycache", "all");
+    assert!(kept(&|| reads(&bed, &node, 0, BLOCK, 32, PLAIN)) > 30 * BLOCK);
+}
+
+fn arcstat(bed: &Bed, name: &str) -> u64 {
+    let kstat = bed.pool.cache().kstat();
+    let found = kstat.values().into_iter().find(|(known, _)| *known == name);
+    match found {
+        Some((_, kstat::Value::U64(value))) => value,
+        other => panic!("{name}: {other:?}"),
+    }
 }
 
 /// What statx would say (`stat/statx_dioalign`).

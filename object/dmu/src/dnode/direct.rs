@@ -19,7 +19,7 @@
 use super::Dnode;
 use crate::props::{BlockKind, WritePolicy, write_policy};
 use crate::state::{Dropped, Record, Written};
-use crate::{BlockError, BlockIo, BlockWrite, DmuError, Tx};
+use crate::{BlockError, BlockIo, BlockWrite, DmuError, Keep, Tx};
 use abd::{Abd, with_lent};
 use exec::{Mutex, TaskClass, completion};
 use ondisk::{BlockPtr, ObjectType, Txg};
@@ -67,6 +67,7 @@ impl Batch {
                 zstd_level: self.policy.zstd_level,
                 copies: self.policy.copies,
                 previous: BlockPtr::HOLE,
+                keep: Keep::Once,
             };
             if let Some(stats) = self.io.iostats() {
                 stats.direct_write.add(1, self.block_size as u64);

@@ -135,7 +135,7 @@ impl Dnode {
         }
         let io = &self.context.env.io;
         let Some(block) = io.cached(&bp) else {
-            io.prefetch(&bp, &self.context.bookmark(self.object, level + 1, parent));
+            io.prefetch_kept(&bp, &self.context.bookmark(self.object, level + 1, parent), self.keep(&bp));
             return None;
         };
         if block.len() == 1 << tree.indirect_shift {

@@ -18,7 +18,7 @@ pub(crate) use walk::Wanted;
 
 use crate::context::Context;
 use crate::state::{Core, Dropped, SpillChange, State, Tree, TxgDirty};
-use crate::{DmuError, Tx};
+use crate::{DmuError, Keep, Tx};
 use abd::Abd;
 use exec::{Mutex, MutexGuard, RwLock};
 use indirect::IndirectCache;
@@ -314,11 +314,17 @@ impl Dnode {
     pub(crate) fn read_pointed(&self, tree: &Tree, bp: &BlockPtr, at: (u8, u64)) -> Result<Abd, crate::BlockError> {
         let io = &self.context.env.io;
         let bookmark = self.context.bookmark(self.object, at.0, at.1);
-        io.read(bp, &bookmark).inspect_err(|&error| {
+        io.read_kept(bp, &bookmark, self.keep(bp)).inspect_err(|&error| {
             if self.state.read().tree.generation == tree.generation {
                 io.lost(bp, &bookmark, error);
             }
         })
+    }
+
+    /// How long a block of this object may stay in memory. The object set's own blocks are read without a dataset's say.
+    pub(crate) fn keep(&self, bp: &BlockPtr) -> Keep {
+        let is_metadata = bp.level() > 0 || bp.object_type().is_metadata();
+        self.context.keep(is_metadata)
     }
 
     pub(crate) fn drop_cached_indirects(&self, generation: u64) {

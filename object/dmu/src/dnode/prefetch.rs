@@ -125,7 +125,7 @@ impl Dnode {
         for id in ids {
             let Some(bp) = self.pointer_now(tree, 1, id) else { continue };
             if !bp.is_hole() {
-                self.context.env.io.prefetch(&bp, &self.context.bookmark(self.object, 1, id));
+                self.context.env.io.prefetch_kept(&bp, &self.context.bookmark(self.object, 1, id), self.keep(&bp));
             }
         }
     }
@@ -142,7 +142,7 @@ impl Dnode {
             };
             let Some(bp) = bp else { return };
             if !bp.is_hole() && !bp.is_embedded() {
-                io.prefetch(&bp, &self.context.bookmark(self.object, 0, block));
+                io.prefetch_kept(&bp, &self.context.bookmark(self.object, 0, block), self.keep(&bp));
             }
         }
     }

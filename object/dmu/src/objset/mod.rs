@@ -191,7 +191,7 @@ impl Objset {
 
     /// Replaces the properties; blocks written from now on follow them.
     pub fn set_props(&self, props: ObjsetProps) {
-        *self.context.props.write() = props;
+        self.context.set_props(props);
     }
 
     /// Installs the file system's hook for user accounting; objects synced from now on are accounted for.

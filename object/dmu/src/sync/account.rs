@@ -84,7 +84,7 @@ fn owner(hook: &dyn ObjsetHook, change: &Committed, tree: &Tree) -> Option<Objec
         Some(spill) if known.is_none() => {
             let context = &change.dnode.context;
             let bookmark = context.bookmark(change.dnode.object(), 0, crate::dnode::SPILL_BLOCK);
-            let data = context.env.io.read(&spill, &bookmark).ok()?;
+            let data = context.env.io.read_kept(&spill, &bookmark, context.keep(true)).ok()?;
             hook.owner(tree.bonus_type, &tree.bonus, Some(&data))
         }
         _ => known,

@@ -151,7 +151,7 @@ impl NodeSync {
         for id in ids {
             let Some(bp) = self.dnode.pointer_now(&self.tree, level, id) else { continue };
             if !bp.is_hole() {
-                io.prefetch(&bp, &self.dnode.context.bookmark(self.dnode.object(), level, id));
+                io.prefetch_kept(&bp, &self.dnode.context.bookmark(self.dnode.object(), level, id), self.dnode.keep(&bp));
             }
         }
     }

@@ -19,7 +19,7 @@ mod write_set;
 use crate::objset::{Objset, special_index};
 use crate::props::{BlockKind, write_policy};
 use crate::state::{Core, Tree};
-use crate::{BlockWrite, DmuError, Dnode};
+use crate::{BlockWrite, DmuError, Dnode, Keep};
 use abd::Abd;
 use account::OwnerCharges;
 pub(crate) use account::OwnerSums;
@@ -246,6 +246,7 @@ impl Objset {
             zstd_level: policy.zstd_level,
             copies: policy.copies,
             previous: old,
+            keep: Keep::Kept,
         });
         let new = set.wait().into_iter().next().ok_or(DmuError::Corrupt)??;
         let new = finish_pointer(new, &old, &shape);

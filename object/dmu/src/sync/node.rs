@@ -196,6 +196,7 @@ impl NodeSync {
             zstd_level: policy.zstd_level,
             copies: policy.copies,
             previous: old,
+            keep: self.props.primary_cache.keep(level > 0 || object_type.is_metadata() || spill),
         };
         let index = set.submit(write);
         self.pending.push(Pending { id, old, shape, index });

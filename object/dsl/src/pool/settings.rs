@@ -10,7 +10,7 @@ use crate::dir::Dir;
 use crate::meta::Usage;
 use crate::prop::PropSource;
 use crate::prop::table::{self, Attr, Kind, Parsed, Prop};
-use dmu::{ObjsetProps, RedundantMetadata, SyncMode, Tx};
+use dmu::{ObjsetProps, PrimaryCache, RedundantMetadata, SyncMode, Tx};
 use ondisk::{Checksum, Compression, ObjectType, ObjsetType, dd_used};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -110,8 +110,11 @@ impl DslPool {
                 1 => 1024,
                 bytes => bytes.min(16384) as usize,
             },
-            // `none` and `metadata`: metadata is kept all the same, there is nothing between it and the devices but the cache.
-            cache_data: number("primarycache")? == 2,
+            primary_cache: match number("primarycache")? {
+                0 => PrimaryCache::None,
+                1 => PrimaryCache::Metadata,
+                _ => PrimaryCache::All,
+            },
             sync: match number("sync")? {
                 1 => SyncMode::Always,
                 2 => SyncMode::Disabled,
