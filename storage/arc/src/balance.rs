@@ -24,12 +24,8 @@ const LISTS: usize = 10;
 /// Cells of the bytes of ghost hits, behind those of the lists.
 const GHOST_HITS: usize = LISTS;
 /// The ghost lists, in the order of their cells.
-const GHOSTS: [(State, Kind); 4] = [
-    (State::MruGhost, Kind::Data),
-    (State::MruGhost, Kind::Metadata),
-    (State::MfuGhost, Kind::Data),
-    (State::MfuGhost, Kind::Metadata),
-];
+const GHOSTS: [(State, Kind); 4] =
+    [(State::MruGhost, Kind::Data), (State::MruGhost, Kind::Metadata), (State::MfuGhost, Kind::Data), (State::MfuGhost, Kind::Metadata)];
 
 fn cell(state: State, kind: Kind) -> usize {
     state as usize * 2 + kind as usize

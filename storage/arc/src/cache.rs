@@ -362,7 +362,8 @@ impl Cache {
     fn unpack(&self, wanted: &Wanted, physical: &Abd) -> Result<Abd, ZioError> {
         let logical = logical(wanted, physical)?;
         let bytes = charge(&logical);
-        if wanted.keep > Keep::Once && self.reserve_copy(bytes) && !self.state(&wanted.key).shard.attach(&wanted.key, wanted.tag, &logical) {
+        if wanted.keep > Keep::Once && self.reserve_copy(bytes) && !self.state(&wanted.key).shard.attach(&wanted.key, wanted.tag, &logical)
+        {
             self.0.budget.release(bytes);
         }
         Ok(logical)
