@@ -1,8 +1,9 @@
 //! Builds a [`VdevTree`] from its parts: numbers the leaves, derives slots and the deflate ratio, checks the geometry.
 
 use crate::size::{ASHIFT_MAX, ASHIFT_MIN};
-use crate::{Leaf, LeafId, Node, NodeKind, TopKind, TopVdev, TreeError, VdevTree};
+use crate::{DraidLayout, Leaf, LeafId, Node, NodeKind, TopKind, TopVdev, TreeError, VdevTree};
 use ondisk::{Guid, Txg, VdevId};
+use std::sync::Arc;
 
 /// Most metaslabs of a vdev: far above what OpenZFS makes (2¹⁷), far below what a hostile label could ask memory for.
 const METASLABS_MAX: u64 = 1 << 22;
@@ -42,9 +43,10 @@ impl VdevTree {
             let (node, factor) = match kind {
                 TopKind::Mirror => (Node { kind: NodeKind::Mirror, id: 0, guid, create_txg: Txg(4), children }, 1),
                 TopKind::Raidz(parity) => (Node { kind: NodeKind::Raidz(parity), id: 0, guid, create_txg: Txg(4), children }, count),
+                TopKind::Draid(config) => (Node { kind: NodeKind::Draid(config), id: 0, guid, create_txg: Txg(4), children }, 0),
                 _ => (children.into_iter().next().ok_or(TreeError::Geometry("a leaf"))?, 1),
             };
-            let asize = leaf_asize * factor as u64;
+            let asize = if let TopKind::Draid(config) = kind { config.asize(leaf_asize) } else { leaf_asize * factor as u64 };
             let ms_shift = crate::metaslab_shift(asize);
             let guid = node.guid;
             tops.push(TopVdev { guid, kind, ashift, asize, ms_shift, node: Some(node), ..TopVdev::default() });
@@ -82,6 +84,13 @@ impl TopVdev {
                 }
                 (TopKind::Raidz(parity), node.children.iter().map(leaves_of).collect::<Result<_, _>>()?)
             }
+            NodeKind::Draid(config) => {
+                if node.children.len() != config.children() {
+                    return Err(TreeError::Geometry("children of a draid"));
+                }
+                top.draid = Some(Arc::new(DraidLayout::new(config)?));
+                (TopKind::Draid(config), node.children.iter().map(leaves_of).collect::<Result<_, _>>()?)
+            }
             NodeKind::Mirror => (TopKind::Mirror, vec![leaves_of(node)?]),
             NodeKind::Leaf(_) | NodeKind::Replacing | NodeKind::Spare => (TopKind::Leaf, vec![leaves_of(node)?]),
         };
@@ -94,7 +103,7 @@ impl TopVdev {
 fn leaves_of(node: &Node) -> Result<Vec<LeafId>, TreeError> {
     match node.kind {
         NodeKind::Leaf(leaf) => Ok(vec![leaf]),
-        NodeKind::Raidz(_) => Err(TreeError::Geometry("a raidz below another vdev")),
+        NodeKind::Raidz(_) | NodeKind::Draid(_) => Err(TreeError::Geometry("a raidz below another vdev")),
         NodeKind::Mirror | NodeKind::Replacing | NodeKind::Spare => {
             if node.children.is_empty() || node.children.len() > CHILDREN_MAX {
                 return Err(TreeError::Geometry("children of a mirror"));

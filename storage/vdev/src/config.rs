@@ -1,6 +1,6 @@
 //! The vdev tree as configuration lists, in OpenZFS's order of entries (`vdev_config_generate`, `vdev_alloc`).
 
-use crate::{Leaf, LeafId, LeafKind, LeafState, Node, NodeKind, TopKind, TopVdev, TreeError, VdevTree};
+use crate::{DraidConfig, DraidSpare, Leaf, LeafId, LeafKind, LeafState, Node, NodeKind, TopKind, TopVdev, TreeError, VdevTree};
 use nvlist::{NvList, Value};
 use ondisk::{Guid, ObjectId, Txg};
 
@@ -83,9 +83,14 @@ impl VdevTree {
             if let Some(whole) = leaf.whole_disk {
                 list.add("whole_disk", u64::from(whole));
             }
-        } else if let NodeKind::Raidz(parity) = node.kind {
-            list.add("nparity", u64::from(parity));
+            if let Some(spare) = leaf.draid_spare {
+                list.add("top_guid", spare.top.0).add("spareid", spare.id);
+            }
+            if leaf.is_spare {
+                list.add("is_spare", 1u64);
+            }
         }
+        add_redundancy(&mut list, node.kind);
         if let Some(top) = top {
             add_top(&mut list, top);
         }
@@ -122,6 +127,19 @@ fn add_top(list: &mut NvList, top: &TopVdev) {
     }
 }
 
+fn add_redundancy(list: &mut NvList, kind: NodeKind) {
+    match kind {
+        NodeKind::Raidz(parity) => {
+            list.add("nparity", u64::from(parity));
+        }
+        NodeKind::Draid(config) => {
+            list.add("nparity", config.parity() as u64).add("draid_ndata", config.data() as u64);
+            list.add("draid_nspares", config.spares() as u64).add("draid_ngroups", config.groups() as u64);
+        }
+        _ => {}
+    }
+}
+
 fn add_leaf_state(list: &mut NvList, leaf: &Leaf) {
     if leaf.state == LeafState::Offline {
         list.add("offline", 1u64);
@@ -141,11 +159,13 @@ fn type_name(kind: NodeKind, leaf: Option<&Leaf>) -> &'static str {
     match kind {
         NodeKind::Mirror => "mirror",
         NodeKind::Raidz(_) => "raidz",
+        NodeKind::Draid(_) => "draid",
         NodeKind::Replacing => "replacing",
         NodeKind::Spare => "spare",
         NodeKind::Leaf(_) => match leaf.map(|leaf| leaf.kind) {
             Some(LeafKind::Disk) => "disk",
             Some(LeafKind::Missing) => "missing",
+            Some(LeafKind::DraidSpare) => "dspare",
             _ => "file",
         },
     }
@@ -194,8 +214,8 @@ fn node_from_config(list: &NvList, leaves: &mut Vec<Leaf>, depth: usize) -> Resu
         "file" => leaf_from_config(list, LeafKind::File, leaves)?,
         "disk" => leaf_from_config(list, LeafKind::Disk, leaves)?,
         "missing" => leaf_from_config(list, LeafKind::Missing, leaves)?,
-        "draid" => return Err(TreeError::Unsupported("draid")),
-        "dspare" => return Err(TreeError::Unsupported("dspare")),
+        "draid" => NodeKind::Draid(draid_from_config(list)?),
+        "dspare" => leaf_from_config(list, LeafKind::DraidSpare, leaves)?,
         "indirect" => return Err(TreeError::Unsupported("indirect")),
         _ => return Err(TreeError::Entry("type")),
     };
@@ -210,6 +230,12 @@ fn node_from_config(list: &NvList, leaves: &mut Vec<Leaf>, depth: usize) -> Resu
         create_txg: Txg(list.get_u64("create_txg").unwrap_or(0)),
         children: children.iter().map(|child| node_from_config(child, leaves, depth)).collect::<Result<_, _>>()?,
     })
+}
+
+fn draid_from_config(list: &NvList) -> Result<DraidConfig, TreeError> {
+    let children = list.get_nvlist_array("children").ok_or(TreeError::Entry("children"))?.len() as u64;
+    let number = |name: &'static str| list.get_u64(name).ok_or(TreeError::Entry(name));
+    DraidConfig::with_groups([number("nparity")?, number("draid_ndata")?, number("draid_nspares")?, children, number("draid_ngroups")?])
 }
 
 fn leaf_from_config(list: &NvList, kind: LeafKind, leaves: &mut Vec<Leaf>) -> Result<NodeKind, TreeError> {
@@ -241,6 +267,8 @@ fn leaf_from_config(list: &NvList, kind: LeafKind, leaves: &mut Vec<Leaf>) -> Re
         zap: ObjectId(number("com.delphix:vdev_zap_leaf")),
         dtl: ObjectId(number("DTL")),
         resilver_txg: Txg(number("resilver_txg")),
+        is_spare: number("is_spare") != 0,
+        draid_spare: (kind == LeafKind::DraidSpare).then(|| DraidSpare { top: Guid(number("top_guid")), id: number("spareid") }),
         ..Leaf::default()
     });
     Ok(NodeKind::Leaf(id))
@@ -251,7 +279,8 @@ mod tests {
     use super::*;
 
     fn sample() -> VdevTree {
-        let layout = [(TopKind::Raidz(2), 6), (TopKind::Mirror, 2), (TopKind::Leaf, 1)];
+        let draid = DraidConfig::new(1, 4, 1, 7).expect("valid");
+        let layout = [(TopKind::Raidz(2), 6), (TopKind::Mirror, 2), (TopKind::Leaf, 1), (TopKind::Draid(draid), 7)];
         let mut tree = VdevTree::simple(&layout, 12, 1 << 30).expect("valid");
         tree.leaves[3].state = LeafState::Offline;
         tree.leaves[4].state = LeafState::Faulted;
@@ -300,7 +329,7 @@ mod tests {
             spoil(&|top| {
                 top.set("type", "draid");
             }),
-            Some(TreeError::Unsupported("draid"))
+            Some(TreeError::Entry("draid_ndata"))
         );
         assert_eq!(
             spoil(&|top| {

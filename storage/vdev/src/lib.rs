@@ -1,4 +1,4 @@
-//! Vdevs as pure geometry (OpenZFS: `vdev.c`, `vdev_mirror.c`, `vdev_raidz.c`): nothing here performs I/O, waits or locks.
+//! Vdevs as pure geometry (OpenZFS: `vdev.c`, `vdev_mirror.c`, `vdev_raidz.c`, `vdev_draid.c`): nothing here performs I/O, waits or locks.
 //!
 //! * [`VdevTree`] is an immutable snapshot of the pool's configuration, shared as `Arc` and replaced as a whole;
 //! * [`WritePlan`] says which leaf writes make up one block, and what their results amount to;
@@ -8,6 +8,7 @@
 
 mod build;
 mod config;
+mod draid;
 mod math;
 mod raidz;
 mod read;
@@ -18,10 +19,11 @@ mod tree;
 mod write;
 
 pub use config::ConfigScope;
+pub use draid::{DraidConfig, DraidLayout};
 pub use raidz::{RaidzColumn, RaidzMap};
 pub use read::{ReadFailure, ReadJob, ReadMode, ReadOutcome, ReadStep, Repair};
 pub use size::{
     ASHIFT_MAX, ASHIFT_MIN, DEVICE_BYTES_MIN, LABEL_BYTES, LABEL_END_BYTES, LABEL_START_BYTES, label_offset, leaf_asize, metaslab_shift,
 };
-pub use tree::{Leaf, LeafId, LeafKind, LeafState, Node, NodeKind, TopKind, TopVdev, TreeError, VdevTree};
+pub use tree::{DraidSpare, Leaf, LeafId, LeafKind, LeafState, Node, NodeKind, TopKind, TopVdev, TreeError, VdevTree};
 pub use write::{LeafIo, Part, WriteOutcome, WritePlan};

@@ -16,24 +16,31 @@ pub struct RaidzColumn {
     pub offset: u64,
     /// Length in bytes; shorter columns count as padded with zeros for parity.
     pub length: usize,
+    /// Length with the zeros that are written behind the data (dRAID); `length` elsewhere.
+    pub padded: usize,
     /// Its place in the data buffer, in bytes; empty for parity.
     pub data: Range<usize>,
 }
 
-/// The columns of one block.
+/// The columns of one block: one row of RAID-Z, one or two of dRAID. Each row has parity of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RaidzMap {
-    /// The first this many columns are parity.
+    /// The first this many columns of a row are parity.
     pub parity: usize,
-    /// Parity columns, then data columns.
+    /// Columns of a row.
+    pub width: usize,
+    /// Row after row: parity columns, then data columns.
     pub columns: Vec<RaidzColumn>,
     /// Allocated bytes, including the rounding sectors.
     pub asize: u64,
 }
 
 impl RaidzMap {
-    /// The map of `length` bytes (a whole number of sectors) at `offset` of the RAID-Z vdev `top`.
+    /// The map of `length` bytes (a whole number of sectors) at `offset` of the RAID-Z or dRAID vdev `top`.
     pub fn new(top: &TopVdev, offset: u64, length: usize) -> RaidzMap {
+        if let Some(draid) = &top.draid {
+            return draid.block_map(top.ashift, offset, length);
+        }
         let (parity, width, ashift) = (top.parity(), top.columns(), top.ashift);
         let sector = offset >> ashift;
         let sectors = (length >> ashift).max(1);
@@ -54,7 +61,7 @@ impl RaidzMap {
             let column_length = (full_rows + usize::from(column < big)) << ashift;
             let data = if column < parity { 0..0 } else { position..position + column_length };
             position += data.len();
-            columns.push(RaidzColumn { slot, offset: column_offset, length: column_length, data });
+            columns.push(RaidzColumn { slot, offset: column_offset, length: column_length, padded: column_length, data });
         }
         // Single parity would always land on the same device for power-of-two sized blocks, so OpenZFS swaps the first
         // two columns in every other mebibyte.
@@ -63,16 +70,32 @@ impl RaidzMap {
             std::mem::swap(&mut head[0].slot, &mut tail[0].slot);
             std::mem::swap(&mut head[0].offset, &mut tail[0].offset);
         }
-        RaidzMap { parity, columns, asize: (total.next_multiple_of(parity + 1) as u64) << ashift }
+        RaidzMap { parity, width: columns.len(), columns, asize: (total.next_multiple_of(parity + 1) as u64) << ashift }
     }
 
-    /// The parity columns' length: the longest column's.
-    pub fn parity_length(&self) -> usize {
-        self.columns.first().map_or(0, |column| column.length)
+    /// The rows.
+    pub fn rows(&self) -> usize {
+        self.columns.len() / self.width.max(1)
     }
 
-    /// The data columns.
-    pub fn data_columns(&self) -> &[RaidzColumn] {
-        &self.columns[self.parity..]
+    /// The columns of one row.
+    pub fn row(&self, row: usize) -> &[RaidzColumn] {
+        &self.columns[row * self.width..(row + 1) * self.width]
+    }
+
+    /// The data columns of one row.
+    pub fn data_columns(&self, row: usize) -> &[RaidzColumn] {
+        &self.row(row)[self.parity..]
+    }
+
+    /// Length of one row's parity columns: its longest column's.
+    pub fn parity_length(&self, row: usize) -> usize {
+        self.row(row)[0].length
+    }
+
+    /// The number of a parity column among those of all rows; None for a data column.
+    pub(crate) fn parity_index(&self, column: usize) -> Option<usize> {
+        let (row, position) = (column / self.width, column % self.width);
+        (position < self.parity).then_some(row * self.parity + position)
     }
 }

@@ -1,8 +1,12 @@
-//! The read machine of RAID-Z: columns, known failures, and the search for silent corruption.
+//! The read machine of RAID-Z and dRAID: columns, known failures, and the search for silent corruption.
+//!
+//! A dRAID block at the end of a group has two rows, each with parity of its own. Behind a dRAID column's data lie zeros that
+//! parity counts in: a scrub reads and compares them, a plain read leaves them alone (OpenZFS: `vdev_draid_map_alloc_read`,
+//! `vdev_draid_map_verify_empty`).
 
 use crate::read::{Common, ReadFailure, ReadMode, ReadOutcome, ReadStep, Repair, Verify};
 use crate::size::LABEL_START_BYTES;
-use crate::{LeafId, LeafIo, Part, RaidzMap, TopVdev, math};
+use crate::{LeafId, LeafIo, Part, RaidzColumn, RaidzMap, TopVdev, math};
 use abd::Abd;
 
 #[derive(Debug)]
@@ -28,7 +32,12 @@ struct Column {
     /// Every usable leaf lacks the block's txg: read only when nothing else helps.
     stale: bool,
     offset: u64,
+    /// Bytes to read: the column's own, or with the zeros behind them.
     length: usize,
+    /// Without the zeros; 0 for a column that holds nothing but zeros.
+    data_length: usize,
+    /// With the zeros.
+    padded: usize,
 }
 
 #[derive(Debug)]
@@ -73,20 +82,28 @@ impl Raidz {
 
     /// Picks the columns to read next; empty when everything that can help was read.
     fn wanted(&self, common: &Common) -> Vec<usize> {
-        let parity = self.map.parity;
-        let idle = |index: &usize| self.is_idle(*index);
         if self.mismatch || common.mode == ReadMode::Scrub {
-            return (0..self.columns.len()).filter(idle).collect();
+            return (0..self.columns.len()).filter(|&index| self.is_idle(index)).collect();
         }
+        if self.map.rows() == 1 {
+            return self.wanted_of_row(0);
+        }
+        (0..self.map.rows()).flat_map(|row| self.wanted_of_row(row)).collect()
+    }
+
+    fn wanted_of_row(&self, row: usize) -> Vec<usize> {
+        let first = row * self.map.width;
+        let (parities, columns) = (first..first + self.map.parity, first + self.map.parity..first + self.map.width);
+        let idle = |index: &usize| self.is_idle(*index);
         let fresh = |index: &usize| idle(index) && !self.columns[*index].stale;
-        let data: Vec<usize> = (parity..self.columns.len()).filter(fresh).collect();
-        let absent = (parity..self.columns.len()).filter(|&index| !self.is_read(index)).count() - data.len();
-        let have = (0..parity).filter(|&index| self.is_read(index)).count();
+        let data: Vec<usize> = columns.clone().filter(fresh).collect();
+        let absent = columns.clone().filter(|&index| !self.is_read(index)).count() - data.len();
+        let have = parities.clone().filter(|&index| self.is_read(index)).count();
         let more = absent.saturating_sub(have);
-        let mut wanted: Vec<usize> = (0..parity).filter(fresh).take(more).collect();
+        let mut wanted: Vec<usize> = parities.clone().filter(fresh).take(more).collect();
         if wanted.len() < more {
             // Not enough fresh columns: the stale ones may still hold the right bytes.
-            wanted = (0..self.columns.len()).filter(idle).collect();
+            wanted = (parities.start..columns.end).filter(idle).collect();
         } else {
             wanted.extend(data);
         }
@@ -100,7 +117,7 @@ impl Raidz {
             column.leaf = column.candidates[column.tried];
             column.tried += 1;
             column.state = State::Pending;
-            let part = if index < self.map.parity { Part::Parity(index) } else { Part::Data(self.map.columns[index].data.clone()) };
+            let part = self.map.parity_index(index).map_or_else(|| Part::Data(self.map.columns[index].data.clone()), Part::Parity);
             ios.push(LeafIo { leaf: column.leaf, offset: column.offset, length: column.length, part, column: index as u32 });
         }
         self.pending = wanted;
@@ -124,83 +141,144 @@ impl Raidz {
         }
     }
 
-    /// Suspects ever larger sets of columns that came back, until one set makes the block verify.
+    /// True when the column matters: it holds parity or data.
+    fn counts(&self, index: usize) -> bool {
+        self.columns[index].data_length > 0
+    }
+
+    /// Columns of `row` that matter and did not come back.
+    fn failed(&self, row: usize) -> usize {
+        let columns = row * self.map.width..(row + 1) * self.map.width;
+        columns.filter(|&index| self.counts(index) && !self.is_read(index)).count()
+    }
+
+    /// Suspects ever larger sets of what came back, until one set makes the block verify: devices, with their columns in every
+    /// row; then, where there are two rows, columns of each row on their own.
     fn search(&self, common: &Common, verify: Verify<'_>) -> ReadStep {
-        let read: Vec<usize> = (0..self.columns.len()).filter(|&index| self.is_read(index)).collect();
-        let failed = self.columns.len() - read.len();
-        for count in 1..=self.map.parity.saturating_sub(failed) {
-            let mut choice: Vec<usize> = (0..count).collect();
-            loop {
-                let suspects: Vec<usize> = choice.iter().map(|&index| read[index]).collect();
-                if let Some(step) = self.attempt(common, &suspects, verify) {
-                    return step;
-                }
-                if !next_combination(&mut choice, read.len()) {
-                    break;
-                }
+        let read: Vec<usize> = (0..self.columns.len()).filter(|&index| self.counts(index) && self.is_read(index)).collect();
+        let parity = self.map.parity;
+        let least_failed = (0..self.map.rows()).map(|row| self.failed(row)).min().unwrap_or(0);
+        let most = parity.saturating_sub(least_failed);
+        let mut slots: Vec<usize> = read.iter().map(|&index| self.map.columns[index].slot).collect();
+        if self.map.rows() > 1 {
+            slots.sort_unstable();
+            slots.dedup();
+            let on = |slots: Vec<usize>| read.iter().copied().filter(|&index| slots.contains(&self.map.columns[index].slot)).collect();
+            if let Some(step) = self.suspect_each(common, &slots, most, on, verify) {
+                return step;
             }
         }
-        let complete = failed <= self.map.parity;
+        if let Some(step) = self.suspect_each(common, &read, most, |columns| columns, verify) {
+            return step;
+        }
+        let complete = (0..self.map.rows()).all(|row| self.failed(row) <= parity);
         let suspects = if complete { read.iter().map(|&index| self.columns[index].leaf).collect() } else { Vec::new() };
         ReadStep::Lost(ReadFailure { corrupt: complete, suspects })
     }
 
+    /// Tries the sets of at most `most` of `from`, small ones first; `columns` names the columns of a set.
+    fn suspect_each(
+        &self,
+        common: &Common,
+        from: &[usize],
+        most: usize,
+        columns: impl Fn(Vec<usize>) -> Vec<usize>,
+        verify: Verify<'_>,
+    ) -> Option<ReadStep> {
+        for count in 1..=most.min(from.len()) {
+            let mut choice: Vec<usize> = (0..count).collect();
+            loop {
+                let suspects = columns(choice.iter().map(|&index| from[index]).collect());
+                if let Some(step) = self.attempt(common, &suspects, verify) {
+                    return Some(step);
+                }
+                if !next_combination(&mut choice, from.len()) {
+                    break;
+                }
+            }
+        }
+        None
+    }
+
+    /// The bytes of a column, unless it did not come back or is in `suspects`. Nobody needs to read that a column is empty.
+    fn trusted(&self, index: usize, suspects: &[usize]) -> Option<Abd> {
+        let column = &self.columns[index];
+        match &column.state {
+            _ if column.data_length == 0 => Some(Abd::default()),
+            State::Read(bytes) if suspects.contains(&index) || bytes.len() < column.data_length => None,
+            State::Read(bytes) if bytes.len() == column.data_length => Some(bytes.clone()),
+            State::Read(bytes) => Some(bytes.slice(0..column.data_length)),
+            _ => None,
+        }
+    }
+
+    /// The data columns of `row` with those in `suspects` taken as lost, if they can be computed.
+    fn solve_row(&self, row: usize, suspects: &[usize]) -> Option<Vec<Abd>> {
+        let first = row * self.map.width;
+        let data_columns = first + self.map.parity..first + self.map.width;
+        let mut data: Vec<Option<Abd>> = data_columns.map(|index| self.trusted(index, suspects)).collect();
+        if data.iter().all(Option::is_some) {
+            return Some(data.into_iter().flatten().collect());
+        }
+        let lengths: Vec<usize> = self.map.data_columns(row).iter().map(|column| column.length).collect();
+        let parity = |index: usize| Some((index, self.trusted(first + index, suspects)?.to_contiguous()));
+        let parities: Vec<(usize, Abd)> = (0..self.map.parity).filter_map(parity).collect();
+        data.iter_mut().flatten().for_each(|column| *column = column.to_contiguous());
+        math::solve(&data, &lengths, &parities)
+    }
+
     /// The block with the columns in `suspects` taken as lost, if it can be computed and verifies.
     fn attempt(&self, common: &Common, suspects: &[usize], verify: Verify<'_>) -> Option<ReadStep> {
-        let parity = self.map.parity;
-        let trusted = |index: usize| match &self.columns[index].state {
-            State::Read(bytes) if !suspects.contains(&index) => Some(bytes.clone()),
-            _ => None,
-        };
-        let mut data: Vec<Option<Abd>> = (parity..self.columns.len()).map(trusted).collect();
-        let whole = data.iter().all(Option::is_some);
-        if whole && !suspects.is_empty() {
+        let is_data = |index: usize| self.map.parity_index(index).is_none();
+        let whole = (0..self.columns.len()).all(|index| !is_data(index) || !self.counts(index) || self.is_read(index));
+        if whole && !suspects.is_empty() && !suspects.iter().any(|&index| is_data(index)) {
             return None; // only parity is suspected: nothing new
         }
-        let solved: Vec<Abd> = if whole {
-            data.into_iter().flatten().collect()
-        } else {
-            let lengths: Vec<usize> = self.map.data_columns().iter().map(|column| column.length).collect();
-            let parities: Vec<(usize, Abd)> = (0..parity).filter_map(|index| Some((index, trusted(index)?.to_contiguous()))).collect();
-            data.iter_mut().flatten().for_each(|column| *column = column.to_contiguous());
-            math::solve(&data, &lengths, &parities)?
-        };
-        if whole && let Some(expected) = self.fused(common) {
-            let columns: Vec<Abd> = solved.iter().map(Abd::to_contiguous).collect();
-            let (parity, sum) = math::generate_with_fletcher4(&columns, parity, self.map.parity_length());
+        let rows = (0..self.map.rows()).map(|row| self.solve_row(row, suspects)).collect::<Option<Vec<_>>>()?;
+        if whole && suspects.is_empty() && let Some(expected) = self.fused(common) {
+            let columns: Vec<Abd> = rows[0].iter().map(Abd::to_contiguous).collect();
+            let (parity, sum) = math::generate_with_fletcher4(&columns, self.map.parity, self.map.parity_length(0));
             if sum != expected {
                 return None;
             }
-            let repairs = self.repairs(common, &solved, Some(parity));
-            return Some(ReadStep::Done(ReadOutcome { data: Abd::gang(&solved), repairs }));
+            let repairs = self.repairs(common, &rows, Some(parity));
+            return Some(ReadStep::Done(ReadOutcome { data: Abd::gang(&rows[0]), repairs }));
         }
-        let block = Abd::gang(&solved);
+        let block = if let [row] = &rows[..] { Abd::gang(row) } else { Abd::gang(&rows.concat()) };
         let block = if block.len() == common.psize { block } else { block.slice(0..common.psize) };
         if !verify(&block) {
             return None;
         }
-        let repairs = self.repairs(common, &solved, None);
+        let repairs = self.repairs(common, &rows, None);
         Some(ReadStep::Done(ReadOutcome { data: block, repairs }))
     }
 
-    /// The checksum to verify together with the parity: known, of exactly the columns, and all of them came back.
+    /// The checksum to verify together with the parity: known, of exactly the columns of one row, and all of them came back.
     fn fused(&self, common: &Common) -> Option<[u64; 4]> {
-        let bytes: usize = self.map.data_columns().iter().map(|column| column.length).sum();
-        let all = common.mode == ReadMode::Scrub && bytes == common.psize && (0..self.columns.len()).all(|index| self.is_read(index));
+        if common.mode != ReadMode::Scrub || self.map.rows() != 1 {
+            return None;
+        }
+        let bytes: usize = self.map.data_columns(0).iter().map(|column| column.length).sum();
+        let all = bytes == common.psize && (0..self.columns.len()).all(|index| self.is_read(index));
         common.fletcher4.filter(|_| all)
     }
 
     /// Compares what came back with the verified data and the parity that follows from it, unless that is known.
-    fn repairs(&self, common: &Common, data: &[Abd], known_parity: Option<Vec<Abd>>) -> Vec<Repair> {
-        let parity = self.map.parity;
-        let wants_parity = (0..parity).any(|index| !matches!(self.columns[index].state, State::Idle));
-        let right_parity = match known_parity {
-            Some(known) => known,
-            None if wants_parity => {
-                let columns: Vec<Abd> = data.iter().map(Abd::to_contiguous).collect();
-                math::generate(&columns, parity, self.map.parity_length())
-            }
-            None => Vec::new(),
+    fn repairs(&self, common: &Common, data: &[Vec<Abd>], known_parity: Option<Vec<Abd>>) -> Vec<Repair> {
+        let map = &self.map;
+        let wants_parity =
+            |row: usize| (row * map.width..row * map.width + map.parity).any(|index| !matches!(self.columns[index].state, State::Idle));
+        let generate = |row: usize| {
+            let columns: Vec<Abd> = data[row].iter().map(Abd::to_contiguous).collect();
+            math::generate(&columns, map.parity, map.parity_length(row))
+        };
+        let right_parity: Vec<Vec<Abd>> = match known_parity {
+            Some(known) => vec![known],
+            None => (0..map.rows()).map(|row| if wants_parity(row) { generate(row) } else { Vec::new() }).collect(),
+        };
+        let right = |index: usize| {
+            let (row, position) = (index / map.width, index % map.width);
+            if position < map.parity { &right_parity[row][position] } else { &data[row][position - map.parity] }
         };
         let mut repairs = Vec::new();
         for (index, column) in self.columns.iter().enumerate() {
@@ -209,33 +287,50 @@ impl Raidz {
                 State::Failed if column.candidates.is_empty() => continue,
                 State::Failed => false,
                 State::Read(_) if column.stale && common.mode == ReadMode::Normal => continue,
-                State::Read(bytes) => {
-                    let right = if index < parity { &right_parity[index] } else { &data[index - parity] };
-                    if bytes == right {
-                        continue;
-                    }
-                    !column.stale
-                }
+                State::Read(bytes) if column.is_right(bytes, right(index)) => continue,
+                State::Read(_) => !column.stale,
             };
-            let right = if index < parity { &right_parity[index] } else { &data[index - parity] };
-            repairs.push(Repair { leaf: column.leaf, offset: column.offset, data: right.clone(), corrupt });
+            repairs.push(Repair { leaf: column.leaf, offset: column.offset, data: column.padded_with_zeros(right(index)), corrupt });
         }
         repairs
     }
 }
 
 impl Column {
-    fn new(common: &Common, top: &TopVdev, column: &crate::RaidzColumn) -> Column {
+    fn new(common: &Common, top: &TopVdev, column: &RaidzColumn) -> Column {
         let tree = &common.tree;
-        let mut candidates: Vec<LeafId> =
-            top.slots[column.slot].iter().copied().filter(|&leaf| tree.leaf(leaf).state.is_usable()).collect();
-        if candidates.len() > 1 {
-            candidates.sort_by_key(|&leaf| tree.leaf(leaf).lacks(common.birth));
+        let mut holders: Vec<(bool, LeafId)> = Vec::with_capacity(1);
+        top.each_holder(tree, column.slot, column.offset, &mut |leaf, chain| {
+            if chain.iter().all(|&link| tree.leaf(link).state.is_usable()) {
+                holders.push((chain.iter().any(|&link| tree.leaf(link).lacks(common.birth)), leaf));
+            }
+        });
+        if holders.len() > 1 {
+            holders.sort_by_key(|&(lacks, _)| lacks);
         }
-        let stale = candidates.first().is_some_and(|&leaf| tree.leaf(leaf).lacks(common.birth));
-        let state = if candidates.is_empty() { State::Failed } else { State::Idle };
+        let stale = holders.first().is_some_and(|&(lacks, _)| lacks);
+        let candidates: Vec<LeafId> = holders.into_iter().map(|(_, leaf)| leaf).collect();
+        let length = if common.mode == ReadMode::Scrub { column.padded } else { column.length };
+        let state = match candidates.first() {
+            _ if length == 0 => State::Read(Abd::default()),
+            None => State::Failed,
+            Some(_) => State::Idle,
+        };
         let leaf = candidates.first().copied().unwrap_or_default();
-        Column { candidates, tried: 0, state, leaf, stale, offset: column.offset + LABEL_START_BYTES, length: column.length }
+        let offset = column.offset + LABEL_START_BYTES;
+        Column { candidates, tried: 0, state, leaf, stale, offset, length, data_length: column.length, padded: column.padded }
+    }
+
+    /// True when `bytes`, as they were read, are `right` and zeros.
+    fn is_right(&self, bytes: &Abd, right: &Abd) -> bool {
+        if bytes.len() == right.len() {
+            return bytes == right;
+        }
+        bytes.slice(0..right.len()) == *right && bytes.slice(right.len()..bytes.len()).is_zero()
+    }
+
+    fn padded_with_zeros(&self, right: &Abd) -> Abd {
+        if right.len() == self.padded { right.clone() } else { Abd::gang(&[right.clone(), Abd::zeroed(self.padded - right.len())]) }
     }
 }
 

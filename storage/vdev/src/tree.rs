@@ -1,10 +1,14 @@
 //! The vdev tree as an immutable snapshot: top-level vdevs, their interior nodes and the numbered leaves.
 //!
 //! Geometry sees a top-level vdev as *slots*: a mirror has one slot with every leaf in it, RAID-Z one slot a column.
-//! A replacing or spare node inside RAID-Z is a slot with several leaves, all of which hold the column.
+//! A replacing or spare node inside RAID-Z is a slot with several leaves, all of which hold the column. dRAID has one slot a
+//! child; a distributed spare in a slot is a leaf without a device: what it holds lies on other children, by offset.
 
+use crate::{DraidConfig, DraidLayout};
 use ondisk::{Guid, ObjectId, Txg, VdevId};
 use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
 
 /// The number of a leaf within one [`VdevTree`] (depth-first order).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -45,6 +49,17 @@ pub enum LeafKind {
     Disk,
     /// A placeholder for a device whose label was not found.
     Missing,
+    /// A distributed spare of a dRAID vdev (`dspare`): no device of its own.
+    DraidSpare,
+}
+
+/// Which distributed spare a leaf is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DraidSpare {
+    /// Guid of the dRAID vdev.
+    pub top: Guid,
+    /// Number of the spare, from 0.
+    pub id: u64,
 }
 
 /// A leaf: one device.
@@ -72,6 +87,10 @@ pub struct Leaf {
     pub resilver_txg: Txg,
     /// The top-level vdev that it belongs to.
     pub top: VdevId,
+    /// It is a spare, in use or not.
+    pub is_spare: bool,
+    /// Which distributed spare it is.
+    pub draid_spare: Option<DraidSpare>,
 }
 
 impl Leaf {
@@ -90,6 +109,8 @@ pub enum NodeKind {
     Mirror,
     /// RAID-Z with this many parity columns.
     Raidz(u8),
+    /// dRAID.
+    Draid(DraidConfig),
     /// A device and its replacement.
     Replacing,
     /// A device and the hot spare in its place.
@@ -121,6 +142,8 @@ pub enum TopKind {
     Mirror,
     /// RAID-Z with this many parity columns.
     Raidz(u8),
+    /// dRAID.
+    Draid(DraidConfig),
     /// Nothing is known about it.
     Missing,
     /// It was removed and its place is empty.
@@ -156,14 +179,20 @@ pub struct TopVdev {
     pub slots: Vec<Vec<LeafId>>,
     /// 512-byte sectors of data in a 128 KiB block per allocated sector, × 2⁹ (OpenZFS: `vdev_deflate_ratio`).
     pub deflate_ratio: u64,
+    /// Groups and permutations of a dRAID vdev.
+    pub draid: Option<Arc<DraidLayout>>,
 }
 
 impl TopVdev {
-    /// Parity columns: 0 unless RAID-Z.
+    /// Parity columns of a row: 0 unless RAID-Z or dRAID.
     pub fn parity(&self) -> usize {
-        if let TopKind::Raidz(parity) = self.kind { usize::from(parity) } else { 0 }
+        match self.kind {
+            TopKind::Raidz(parity) => usize::from(parity),
+            TopKind::Draid(config) => config.parity(),
+            _ => 0,
+        }
     }
-    /// Columns that one row of RAID-Z has; 1 otherwise.
+    /// Children of RAID-Z and dRAID; 1 otherwise.
     pub fn columns(&self) -> usize {
         self.slots.len()
     }
@@ -174,6 +203,9 @@ impl TopVdev {
     /// Bytes allocated for `psize` bytes, parity and padding included (OpenZFS: `vdev_psize_to_asize`).
     pub fn asize_for_psize(&self, psize: u64) -> u64 {
         let sectors = psize.div_ceil(1 << self.ashift).max(1);
+        if let TopKind::Draid(config) = self.kind {
+            return config.asize_for_sectors(sectors, self.ashift);
+        }
         let TopKind::Raidz(parity) = self.kind else { return sectors << self.ashift };
         let parity = u64::from(parity);
         let data_columns = self.columns() as u64 - parity;
@@ -187,11 +219,67 @@ impl TopVdev {
     /// Allocatable bytes that each leaf must have for this vdev to be whole (OpenZFS: `vdev_get_min_asize`).
     pub fn min_leaf_asize(&self) -> u64 {
         let least = if self.ms_shift == 0 { self.asize } else { self.metaslab_count() << self.ms_shift };
-        if self.parity() == 0 { least } else { least.div_ceil(self.columns().max(1) as u64) }
+        match self.kind {
+            TopKind::Draid(config) => config.min_child_asize(least),
+            TopKind::Raidz(_) => least.div_ceil(self.columns().max(1) as u64),
+            _ => least,
+        }
     }
     /// Number of metaslabs.
     pub fn metaslab_count(&self) -> u64 {
         if self.ms_shift == 0 { 0 } else { self.asize >> self.ms_shift }
+    }
+    /// Where metaslab number `index` lies: on dRAID whole stripes of its part of the vdev (OpenZFS: `metaslab_init`,
+    /// `vdev_draid_metaslab_init`).
+    pub fn metaslab_range(&self, index: u32) -> Range<u64> {
+        let start = u64::from(index) << self.ms_shift;
+        let end = start + (1 << self.ms_shift);
+        let TopKind::Draid(config) = self.kind else { return start..end };
+        let stripe = config.stripe_bytes(self.ashift);
+        let start = start.next_multiple_of(stripe);
+        start..(end / stripe * stripe).max(start)
+    }
+    /// True when a block of `psize` bytes may begin at `offset`: it fits, and it begins with a sector (dRAID: a stripe).
+    pub fn accepts(&self, offset: u64, psize: u64) -> bool {
+        let unit = if let TopKind::Draid(config) = self.kind { config.stripe_bytes(self.ashift) } else { 1 << self.ashift };
+        offset.is_multiple_of(unit) && offset.checked_add(self.asize_for_psize(psize)).is_some_and(|end| end <= self.asize)
+    }
+    /// Smallest amount of data worth an allocation (OpenZFS: `vdev_get_min_alloc`).
+    pub fn min_alloc(&self) -> u64 {
+        if let TopKind::Draid(config) = self.kind { (config.data() as u64) << self.ashift } else { 1 << self.ashift }
+    }
+    /// True when a block of `psize` bytes at `offset` has one row of columns, whose parity covers all of it.
+    pub fn is_one_row(&self, offset: u64, psize: u64) -> bool {
+        self.draid.as_ref().is_none_or(|draid| !draid.spans_groups(offset, self.asize_for_psize(psize)))
+    }
+    /// Calls `each` for the leaves that hold `offset` of a slot: with the leaf that has the device, and every leaf whose
+    /// state and dirty time log count (OpenZFS: `vdev_draid_spare_get_child`, `vdev_draid_missing`).
+    pub(crate) fn each_holder(&self, tree: &VdevTree, slot: usize, offset: u64, each: &mut dyn FnMut(LeafId, &[LeafId])) {
+        for &id in &self.slots[slot] {
+            if tree.leaf(id).kind == LeafKind::DraidSpare {
+                self.each_stand_in(tree, offset, &mut vec![id], each);
+            } else {
+                each(id, &[id]);
+            }
+        }
+    }
+    /// What the distributed spare at the end of `chain` stands for.
+    fn each_stand_in(&self, tree: &VdevTree, offset: u64, chain: &mut Vec<LeafId>, each: &mut dyn FnMut(LeafId, &[LeafId])) {
+        let spare = chain.last().and_then(|&id| tree.leaf(id).draid_spare);
+        let child = self.draid.as_ref().zip(spare).and_then(|(draid, spare)| draid.spare_child(spare.id, offset));
+        for &id in child.map_or(&[][..], |child| &self.slots[child]) {
+            // A damaged configuration could send a spare to itself.
+            if chain.contains(&id) {
+                continue;
+            }
+            chain.push(id);
+            if tree.leaf(id).kind == LeafKind::DraidSpare {
+                self.each_stand_in(tree, offset, chain, each);
+            } else {
+                each(id, chain);
+            }
+            chain.pop();
+        }
     }
     /// True when blocks can be read and written here: a real vdev, not a hole and not missing.
     pub fn is_concrete(&self) -> bool {
@@ -234,6 +322,19 @@ impl VdevTree {
     /// Smallest sector size of the data vdevs, as log2 (OpenZFS: `spa_min_ashift`).
     pub fn min_ashift(&self) -> u32 {
         self.tops.iter().filter(|top| top.is_concrete() && !top.is_log).map(|top| top.ashift).min().unwrap_or(9)
+    }
+    /// The least amount of data worth an allocation anywhere, and the step in which more is (OpenZFS: `spa_min_alloc`,
+    /// `spa_gcd_alloc`).
+    pub fn alloc_units(&self) -> (u64, u64) {
+        let units = self.tops.iter().filter(|top| top.is_concrete() && !top.is_log).map(TopVdev::min_alloc);
+        let gcd = |mut left: u64, mut right: u64| {
+            while right != 0 {
+                (left, right) = (right, left % right);
+            }
+            left
+        };
+        let (least, step) = units.fold((u64::MAX, 0), |(least, step), unit| (least.min(unit), gcd(unit, step)));
+        if step == 0 { (512, 512) } else { (least, step) }
     }
     /// Largest sector size, as log2 (OpenZFS: `spa_max_ashift`).
     pub fn max_ashift(&self) -> u32 {

@@ -1,14 +1,14 @@
 //! Planning a block's write: which leaf gets which bytes, and what it means when some of them fail.
 
 use crate::size::LABEL_START_BYTES;
-use crate::{LeafId, RaidzMap, TopVdev, VdevTree, math};
+use crate::{LeafId, RaidzColumn, RaidzMap, TopVdev, VdevTree, math};
 use abd::Abd;
 use std::ops::Range;
 
 /// What one leaf I/O carries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// These bytes of the block's (padded) buffer.
+    /// These bytes of the block's (padded) buffer, and zeros up to the I/O's length.
     Data(Range<usize>),
     /// The parity column with this number.
     Parity(usize),
@@ -51,76 +51,82 @@ pub struct WritePlan {
     pub skipped: Vec<LeafId>,
     map: Option<RaidzMap>,
     /// Columns with no I/O at all.
-    dead_columns: usize,
+    dead_columns: Vec<u32>,
 }
 
 impl WritePlan {
     /// Plans the write of `psize` bytes at `offset` of `top`. The buffer to write is [`WritePlan::length`] bytes long.
     pub fn new(tree: &VdevTree, top: &TopVdev, offset: u64, psize: usize) -> WritePlan {
         let length = top.padded_psize(psize);
-        let mut plan = WritePlan { ios: Vec::new(), length, skipped: Vec::new(), map: None, dead_columns: 0 };
+        let mut plan = WritePlan { ios: Vec::new(), length, skipped: Vec::new(), map: None, dead_columns: Vec::new() };
         if top.parity() == 0 {
-            let Some(slot) = top.slots.first() else { return plan };
-            plan.add_column(tree, slot, 0, offset, length, &Part::Data(0..length));
+            if !top.slots.is_empty() {
+                let column = RaidzColumn { slot: 0, offset, length, padded: length, data: 0..length };
+                plan.add_column(tree, top, &column, 0, &Part::Data(0..length));
+            }
             return plan;
         }
         let map = RaidzMap::new(top, offset, length);
         plan.ios.reserve_exact(map.columns.len());
         for (index, column) in map.columns.iter().enumerate() {
-            let part = if index < map.parity { Part::Parity(index) } else { Part::Data(column.data.clone()) };
-            plan.add_column(tree, &top.slots[column.slot], index, column.offset, column.length, &part);
+            let part = map.parity_index(index).map_or_else(|| Part::Data(column.data.clone()), Part::Parity);
+            plan.add_column(tree, top, column, index, &part);
         }
         plan.map = Some(map);
         plan
     }
 
-    fn add_column(&mut self, tree: &VdevTree, slot: &[LeafId], column: usize, offset: u64, length: usize, part: &Part) {
+    fn add_column(&mut self, tree: &VdevTree, top: &TopVdev, column: &RaidzColumn, index: usize, part: &Part) {
         let before = self.ios.len();
-        for &leaf in slot {
-            if tree.leaf(leaf).state.is_usable() {
-                let offset = offset + LABEL_START_BYTES;
-                self.ios.push(LeafIo { leaf, offset, length, part: part.clone(), column: column as u32 });
-            } else {
-                self.skipped.push(leaf);
+        let (offset, length) = (column.offset + LABEL_START_BYTES, column.padded);
+        top.each_holder(tree, column.slot, column.offset, &mut |leaf, chain| {
+            match chain.iter().find(|&&link| !tree.leaf(link).state.is_usable()) {
+                None => self.ios.push(LeafIo { leaf, offset, length, part: part.clone(), column: index as u32 }),
+                Some(&unusable) => self.skipped.push(unusable),
             }
-        }
+        });
         if self.ios.len() == before {
-            self.dead_columns += 1;
+            self.dead_columns.push(index as u32);
         }
     }
 
-    /// The parity columns of `data` ([`WritePlan::length`] bytes), empty unless the vdev is RAID-Z.
+    /// The parity columns of `data` ([`WritePlan::length`] bytes), row after row; empty unless the vdev is RAID-Z or dRAID.
     pub fn parity(&self, data: &Abd) -> Vec<Abd> {
         let Some(map) = &self.map else { return Vec::new() };
-        math::generate(&columns(map, data), map.parity, map.parity_length())
+        let row = |row| math::generate(&columns(map, row, data), map.parity, map.parity_length(row));
+        if map.rows() == 1 { row(0) } else { (0..map.rows()).flat_map(row).collect() }
     }
 
-    /// The parity columns and the Fletcher-4 of `data` in one pass over it; None unless the vdev is RAID-Z.
+    /// The parity columns and the Fletcher-4 of `data` in one pass over it; None unless the vdev is RAID-Z or dRAID and the
+    /// block one row ([`TopVdev::is_one_row`]).
     pub fn parity_with_fletcher4(&self, data: &Abd) -> Option<(Vec<Abd>, [u64; 4])> {
-        let map = self.map.as_ref()?;
+        let map = self.map.as_ref().filter(|map| map.rows() == 1)?;
         if data.is_unstable() {
-            let columns: Vec<Abd> = map.data_columns().iter().map(|column| data.slice(column.data.clone())).collect();
-            return Some(math::generate_unstable(&columns, map.parity, map.parity_length()));
+            let columns: Vec<Abd> = map.data_columns(0).iter().map(|column| data.slice(column.data.clone())).collect();
+            return Some(math::generate_unstable(&columns, map.parity, map.parity_length(0)));
         }
-        Some(math::generate_with_fletcher4(&columns(map, data), map.parity, map.parity_length()))
+        Some(math::generate_with_fletcher4(&columns(map, 0, data), map.parity, map.parity_length(0)))
     }
 
     /// What `io` writes, of `data` and its `parity`.
     pub fn payload(&self, io: &LeafIo, data: &Abd, parity: &[Abd]) -> Abd {
         match &io.part {
+            Part::Parity(index) => parity[*index].clone(),
+            Part::Data(range) if range.is_empty() => Abd::zeroed(io.length),
+            Part::Data(range) if range.len() < io.length => {
+                Abd::gang(&[data.slice(range.clone()), Abd::zeroed(io.length - range.len())])
+            }
             Part::Data(range) if *range == (0..data.len()) => data.clone(),
             Part::Data(range) => data.slice(range.clone()),
-            Part::Parity(index) => parity[*index].clone(),
         }
     }
 
     /// Judges the results, one for each of [`WritePlan::ios`] in order; true means written.
     pub fn assess(&self, written: &[bool]) -> WriteOutcome {
-        let tolerance = self.map.as_ref().map_or(0, |map| map.parity);
-        if self.dead_columns == 0 && self.skipped.is_empty() && written.iter().all(|&ok| ok) {
+        if self.dead_columns.is_empty() && self.skipped.is_empty() && written.iter().all(|&ok| ok) {
             return WriteOutcome::Complete;
         }
-        let mut lost = self.dead_columns;
+        let mut lost = self.dead_columns.clone();
         let mut failed = self.skipped.clone();
         let mut index = 0;
         while index < self.ios.len() {
@@ -134,13 +140,19 @@ impl WritePlan {
                 }
                 index += 1;
             }
-            lost += usize::from(!any);
+            if !any {
+                lost.push(column);
+            }
         }
-        if lost > tolerance { WriteOutcome::Lost } else { WriteOutcome::Degraded(failed) }
+        let is_lost = match &self.map {
+            None => !lost.is_empty(),
+            Some(map) => (0..map.rows()).any(|row| lost.iter().filter(|&&column| column as usize / map.width == row).count() > map.parity),
+        };
+        if is_lost { WriteOutcome::Lost } else { WriteOutcome::Degraded(failed) }
     }
 }
 
-/// The data columns of `data`, without a copy unless it is scattered.
-fn columns(map: &RaidzMap, data: &Abd) -> Vec<Abd> {
-    map.data_columns().iter().map(|column| data.slice(column.data.clone()).to_contiguous()).collect()
+/// The data columns of one row of `data`, without a copy unless it is scattered.
+fn columns(map: &RaidzMap, row: usize, data: &Abd) -> Vec<Abd> {
+    map.data_columns(row).iter().map(|column| data.slice(column.data.clone()).to_contiguous()).collect()
 }
