@@ -3,7 +3,7 @@
 use control_api::{HistoryRecord, Property, Source, Value, VdevReport};
 use nvlist::NvList;
 use pool::{LeafStatus, PoolStatus};
-use vdev::{LeafId, LeafKind, LeafState, Node, NodeKind, TopKind, TopVdev, VdevTree};
+use vdev::{DraidConfig, LeafId, LeafKind, LeafState, Node, NodeKind, TopKind, TopVdev, VdevTree};
 use zio::IoKind;
 
 /// `ONLINE`, `OFFLINE`, ….
@@ -23,9 +23,15 @@ pub(crate) fn node_kind(node: &Node) -> (&'static str, String) {
         NodeKind::Leaf(_) => ("disk", String::new()),
         NodeKind::Mirror => ("mirror", format!("mirror-{}", node.id)),
         NodeKind::Raidz(parity) => ("raidz", format!("raidz{parity}-{}", node.id)),
+        NodeKind::Draid(config) => ("draid", format!("{}-{}", draid_name(config), node.id)),
         NodeKind::Replacing => ("replacing", format!("replacing-{}", node.id)),
         NodeKind::Spare => ("spare", format!("spare-{}", node.id)),
     }
+}
+
+/// `draid2:8d:24c:2s` (OpenZFS: `zpool_draid_name`).
+pub(crate) fn draid_name(config: DraidConfig) -> String {
+    format!("draid{}:{}d:{}c:{}s", config.parity(), config.data(), config.children(), config.spares())
 }
 
 /// The health of an interior vdev by its children's, given how many of them it can lose.
@@ -47,6 +53,7 @@ fn node_report(tree: &VdevTree, leaves: Option<&[LeafStatus]>, node: &Node) -> V
     let children: Vec<VdevReport> = node.children.iter().map(|child| node_report(tree, leaves, child)).collect();
     let can_lose = match node.kind {
         NodeKind::Raidz(parity) => usize::from(parity),
+        NodeKind::Draid(config) => config.parity(),
         _ => children.len().saturating_sub(1),
     };
     let (kind, name) = node_kind(node);
@@ -60,6 +67,14 @@ fn node_report(tree: &VdevTree, leaves: Option<&[LeafStatus]>, node: &Node) -> V
     }
 }
 
+fn leaf_kind(kind: LeafKind) -> &'static str {
+    match kind {
+        LeafKind::Disk => "disk",
+        LeafKind::DraidSpare => "dspare",
+        LeafKind::File | LeafKind::Missing => "file",
+    }
+}
+
 fn leaf_report(tree: &VdevTree, leaves: Option<&[LeafStatus]>, id: LeafId) -> VdevReport {
     let leaf = tree.leaf(id);
     let counts = leaves.and_then(|leaves| leaves.iter().find(|status| status.leaf == id)).map(|status| &status.counts);
@@ -69,7 +84,7 @@ fn leaf_report(tree: &VdevTree, leaves: Option<&[LeafStatus]>, id: LeafId) -> Vd
     };
     VdevReport {
         name: if leaf.path.is_empty() { leaf.guid.0.to_string() } else { leaf.path.clone() },
-        kind: if leaf.kind == LeafKind::Disk { "disk" } else { "file" }.to_string(),
+        kind: leaf_kind(leaf.kind).to_string(),
         guid: leaf.guid.0,
         state: leaf_state(leaf.state).to_string(),
         note,

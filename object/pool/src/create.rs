@@ -203,6 +203,9 @@ fn build_tree(exec: &Exec, spec: &PoolSpec) -> Result<(VdevTree, Vec<Option<Devi
                 let count = children.len() as u64;
                 (interior(NodeKind::Raidz(parity), children), smallest * count)
             }
+            TopKind::Draid(config) if children.len() == config.children() => {
+                (interior(NodeKind::Draid(config), children), config.asize(smallest))
+            }
             _ => return Err(PoolError::Invalid("the number of devices does not fit the type of vdev")),
         };
         let ms_shift = vdev::metaslab_shift(asize);

@@ -131,7 +131,8 @@ impl FoundPool {
     /// Marks the leaves that no device was found for, or only one that is too small.
     pub(crate) fn mark_missing(&self, tree: &mut VdevTree) {
         let least: Vec<u64> = tree.tops.iter().map(TopVdev::min_leaf_asize).collect();
-        for leaf in tree.leaves.iter_mut().filter(|leaf| leaf.state.is_usable()) {
+        let has_device = |leaf: &&mut Leaf| leaf.state.is_usable() && leaf.kind != vdev::LeafKind::DraidSpare;
+        for leaf in tree.leaves.iter_mut().filter(has_device) {
             let device = self.members.iter().find(|member| member.guid == leaf.guid).map(|member| &member.device);
             let bytes = device.and_then(|device| vdev::leaf_asize(device.size_bytes())).unwrap_or(0);
             if bytes == 0 || bytes < least[leaf.top.0 as usize] {

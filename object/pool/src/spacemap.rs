@@ -143,8 +143,7 @@ pub(crate) struct AppendContext<'a> {
 
 impl VdevMaps {
     fn range(&self, metaslab: u32) -> Range<u64> {
-        let start = u64::from(metaslab) << self.top.ms_shift;
-        start..start + (1 << self.top.ms_shift)
+        self.top.metaslab_range(metaslab)
     }
 }
 

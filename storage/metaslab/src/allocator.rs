@@ -162,7 +162,7 @@ impl Allocator {
     pub fn vdev_space(&self, vdev: VdevId) -> VdevSpace {
         self.space(vdev).map_or_else(VdevSpace::default, |space| VdevSpace {
             allocated: space.allocated.load(Ordering::Relaxed),
-            capacity: (space.metaslabs.len() as u64) << space.top.ms_shift,
+            capacity: space.capacity,
             deferred: space.deferred.load(Ordering::Relaxed),
         })
     }

@@ -18,16 +18,19 @@ pub(crate) struct Space {
     pub(crate) metaslabs: Vec<Metaslab>,
     /// New blocks may lie here: a data vdev that is not being emptied.
     pub(crate) allocatable: bool,
+    /// Bytes of the metaslabs.
+    pub(crate) capacity: u64,
     pub(crate) allocated: std::sync::atomic::AtomicU64,
     pub(crate) deferred: std::sync::atomic::AtomicU64,
 }
 
 impl Space {
     pub(crate) fn new(top: &TopVdev) -> Space {
-        let size = 1u64 << top.ms_shift;
-        let metaslabs = (0..top.metaslab_count()).map(|index| Metaslab::new(index * size..(index + 1) * size)).collect();
+        let count = u32::try_from(top.metaslab_count()).unwrap_or(u32::MAX);
+        let metaslabs: Vec<Metaslab> = (0..count).map(|index| Metaslab::new(top.metaslab_range(index))).collect();
+        let capacity = metaslabs.iter().map(|metaslab| metaslab.range.end - metaslab.range.start).sum();
         let allocatable = top.is_concrete() && !top.is_log && !top.nonallocating;
-        Space { top: top.clone(), metaslabs, allocatable, allocated: 0.into(), deferred: 0.into() }
+        Space { top: top.clone(), metaslabs, allocatable, capacity, allocated: 0.into(), deferred: 0.into() }
     }
     /// The metaslab that holds `offset`.
     pub(crate) fn metaslab_at(&self, offset: u64) -> Option<(u32, &Metaslab)> {

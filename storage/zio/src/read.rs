@@ -203,8 +203,7 @@ impl CopyReader {
                 self.lose(dva, ErrorKind::NoDevice);
                 continue;
             };
-            let fits = dva.offset.checked_add(top.asize_for_psize(length as u64)).is_some_and(|end| end <= top.asize);
-            if !fits || dva.offset & ((1 << top.ashift) - 1) != 0 {
+            if !top.accepts(dva.offset, length as u64) {
                 self.lose(dva, ErrorKind::Corrupt);
                 continue;
             }
@@ -354,8 +353,7 @@ impl CopyReader {
         for dva in &self.lost {
             let Some(top) = tree.top(dva.vdev) else { continue };
             let length = self.spec.length();
-            let fits = dva.offset.checked_add(top.asize_for_psize(length as u64)).is_some_and(|end| end <= top.asize);
-            if !fits || dva.offset & ((1 << top.ashift) - 1) != 0 {
+            if !top.accepts(dva.offset, length as u64) {
                 continue;
             }
             let plan = WritePlan::new(tree, top, dva.offset, length);

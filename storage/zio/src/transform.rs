@@ -44,9 +44,10 @@ pub(crate) fn prepare(snapshot: &Snapshot, request: &WriteRequest) -> Result<Pre
         _ => {}
     }
     let lsize = request.data.len();
-    let unit = 1usize << snapshot.view.tree.min_ashift();
-    let limit = compressed_max(compression, unit, lsize);
-    let mut target = AbdPart::scratch(limit.next_multiple_of(unit));
+    let (least, step) = snapshot.view.tree.alloc_units();
+    let (least, step) = (least as usize, step as usize);
+    let limit = compressed_max(compression, (least, step), lsize);
+    let mut target = AbdPart::scratch(limit.next_multiple_of(step).max(least));
     let source = request.data.to_contiguous();
     let source = source.as_contiguous().ok_or(ErrorKind::Corrupt)?;
     let Some(length) = kernels::compress(compression, request.zstd_level, source, &mut target[..limit]) else {
@@ -56,7 +57,7 @@ pub(crate) fn prepare(snapshot: &Snapshot, request: &WriteRequest) -> Result<Pre
         let (kind, level, txg) = (request.object_type, request.level, request.txg);
         return Ok(Prepared::Embedded(BlockPtr::embedded(&target[..length], lsize, compression, kind, level, txg)));
     }
-    let rounded = length.next_multiple_of(unit);
+    let rounded = if length > least { length.next_multiple_of(step) } else { least };
     if rounded >= lsize {
         return Ok(Prepared::Physical(request.data.clone(), Compression::OFF));
     }
@@ -64,15 +65,15 @@ pub(crate) fn prepare(snapshot: &Snapshot, request: &WriteRequest) -> Result<Pre
     Ok(Prepared::Physical(target.freeze().slice(0..rounded), compression))
 }
 
-/// Longest useful result: an eighth must be saved, and whole sectors count; smaller blocks may still fit into the pointer
+/// Longest useful result: an eighth must be saved, and whole sectors (dRAID: stripes) count; smaller blocks may still fit into the pointer
 /// (OpenZFS: `zio_get_compression_max_size`).
-fn compressed_max(compression: Compression, unit: usize, lsize: usize) -> usize {
+fn compressed_max(compression: Compression, (least, step): (usize, usize), lsize: usize) -> usize {
     let longest = lsize - (lsize >> 3);
     if compression == Compression::ZLE {
         return longest;
     }
-    let whole = longest - longest % unit;
-    if whole < unit { EMBEDDED_PAYLOAD_BYTES } else { whole }
+    let whole = longest - longest % step;
+    if whole < least { EMBEDDED_PAYLOAD_BYTES } else { whole }
 }
 
 /// Level-0 blocks whose pointer need not carry a fill count may live in the pointer.

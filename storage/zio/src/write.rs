@@ -170,11 +170,15 @@ impl Job {
         });
     }
 
-    /// True when a block that others may change cannot be written from where it is: sectors have to be filled up.
+    /// True when a block that others may change cannot be written from where it is: sectors have to be filled up, or parity
+    /// takes more than one look at it.
     fn needs_stable(&self, dvas: &[Dva; 3]) -> bool {
         let tree = &self.snapshot.view.tree;
-        let fills = |dva: &Dva| tree.top(dva.vdev).is_none_or(|top| top.padded_psize(self.data.len()) != self.data.len());
-        dvas.iter().filter(|dva| !dva.is_empty()).any(fills)
+        let length = self.data.len();
+        let in_place = |dva: &Dva| {
+            tree.top(dva.vdev).is_some_and(|top| top.padded_psize(length) == length && top.is_one_row(dva.offset, length as u64))
+        };
+        !dvas.iter().filter(|dva| !dva.is_empty()).all(in_place)
     }
 
     /// Goes on with a copy that nobody else changes. Before anything of the placement was planned.

@@ -22,7 +22,7 @@ const fn fixture(name: &'static str, parity: usize, quick: bool) -> Fixture {
     Fixture { name, parity, quick }
 }
 
-const FIXTURES: [Fixture; 25] = [
+const FIXTURES: [Fixture; 30] = [
     fixture("stripe1", 0, true),
     fixture("stripe3", 0, false),
     fixture("mirror2", 1, true),
@@ -33,6 +33,11 @@ const FIXTURES: [Fixture; 25] = [
     fixture("raidz2", 2, true),
     fixture("raidz2w", 2, false),
     fixture("raidz3", 3, false),
+    fixture("draid1", 1, true),
+    fixture("draid2", 2, false),
+    fixture("draid2s0", 2, false),
+    fixture("draid3", 3, false),
+    fixture("draidspare", 2, true),
     fixture("ashift9", 0, false),
     fixture("ashift13", 0, false),
     fixture("ashift14", 1, false),
@@ -67,7 +72,7 @@ const fn refusal(name: &'static str, quick: bool, readable: bool, says: &'static
     Refusal { name, says, readable, quick }
 }
 
-const REFUSALS: [Refusal; 11] = [
+const REFUSALS: [Refusal; 10] = [
     refusal("encrypt", true, false, "the pool uses features that are not supported: com.datto:encryption"),
     refusal(
         "dedupfast",
@@ -81,7 +86,6 @@ const REFUSALS: [Refusal; 11] = [
         false,
         "the pool uses features that are not supported: org.illumos:edonr, org.illumos:skein, org.openzfs:blake3",
     ),
-    refusal("draid1", true, false, "the pool uses features that are not supported: org.openzfs:draid"),
     refusal("removal", true, false, "the pool uses features that are not supported: com.delphix:device_removal"),
     refusal(
         "classes",
