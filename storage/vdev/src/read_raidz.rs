@@ -235,7 +235,10 @@ impl Raidz {
             return None; // only parity is suspected: nothing new
         }
         let rows = (0..self.map.rows()).map(|row| self.solve_row(row, suspects)).collect::<Option<Vec<_>>>()?;
-        if whole && suspects.is_empty() && let Some(expected) = self.fused(common) {
+        if whole
+            && suspects.is_empty()
+            && let Some(expected) = self.fused(common)
+        {
             let columns: Vec<Abd> = rows[0].iter().map(Abd::to_contiguous).collect();
             let (parity, sum) = math::generate_with_fletcher4(&columns, self.map.parity, self.map.parity_length(0));
             if sum != expected {

@@ -79,11 +79,12 @@ impl WritePlan {
     fn add_column(&mut self, tree: &VdevTree, top: &TopVdev, column: &RaidzColumn, index: usize, part: &Part) {
         let before = self.ios.len();
         let (offset, length) = (column.offset + LABEL_START_BYTES, column.padded);
-        top.each_holder(tree, column.slot, column.offset, &mut |leaf, chain| {
-            match chain.iter().find(|&&link| !tree.leaf(link).state.is_usable()) {
-                None => self.ios.push(LeafIo { leaf, offset, length, part: part.clone(), column: index as u32 }),
-                Some(&unusable) => self.skipped.push(unusable),
-            }
+        top.each_holder(tree, column.slot, column.offset, &mut |leaf, chain| match chain
+            .iter()
+            .find(|&&link| !tree.leaf(link).state.is_usable())
+        {
+            None => self.ios.push(LeafIo { leaf, offset, length, part: part.clone(), column: index as u32 }),
+            Some(&unusable) => self.skipped.push(unusable),
         });
         if self.ios.len() == before {
             self.dead_columns.push(index as u32);
@@ -113,9 +114,7 @@ impl WritePlan {
         match &io.part {
             Part::Parity(index) => parity[*index].clone(),
             Part::Data(range) if range.is_empty() => Abd::zeroed(io.length),
-            Part::Data(range) if range.len() < io.length => {
-                Abd::gang(&[data.slice(range.clone()), Abd::zeroed(io.length - range.len())])
-            }
+            Part::Data(range) if range.len() < io.length => Abd::gang(&[data.slice(range.clone()), Abd::zeroed(io.length - range.len())]),
             Part::Data(range) if *range == (0..data.len()) => data.clone(),
             Part::Data(range) => data.slice(range.clone()),
         }

@@ -4,7 +4,10 @@ use abd::Abd;
 use ondisk::Txg;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use vdev::{DraidConfig, DraidSpare, LeafId, LeafKind, LeafState, Node, NodeKind, ReadJob, ReadMode, ReadStep, TopKind, VdevTree, WriteOutcome, WritePlan};
+use vdev::{
+    DraidConfig, DraidSpare, LeafId, LeafKind, LeafState, Node, NodeKind, ReadJob, ReadMode, ReadStep, TopKind, VdevTree, WriteOutcome,
+    WritePlan,
+};
 
 type Media = BTreeMap<(LeafId, u64), Vec<u8>>;
 
