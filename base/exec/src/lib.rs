@@ -68,6 +68,38 @@ pub trait Executor: Send + Sync {
     fn random_u64(&self) -> u64;
     /// Number of jobs that can run at the same time.
     fn parallelism(&self) -> usize;
+    /// How many more jobs could run at this moment beside what already runs: what a large request is worth being split for.
+    fn spare(&self) -> usize {
+        self.parallelism().saturating_sub(1)
+    }
+    /// Adds `change` to the number of operations that compute on threads of their own: they keep processors from the jobs.
+    fn note_computing(&self, change: isize) {
+        let _ = change;
+    }
+}
+
+/// While it lives, the thread's computing counts in [`Executor::spare`].
+#[must_use]
+pub struct Computing<'a>(&'a dyn Executor);
+
+impl<'a> Computing<'a> {
+    /// This thread computes now, for as long as the value lives.
+    pub fn begin(exec: &'a dyn Executor) -> Computing<'a> {
+        exec.note_computing(1);
+        Computing(exec)
+    }
+}
+
+impl Drop for Computing<'_> {
+    fn drop(&mut self) {
+        self.0.note_computing(-1);
+    }
+}
+
+impl std::fmt::Debug for Computing<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Computing")
+    }
 }
 
 /// A started operation; dropping it detaches.

@@ -13,7 +13,7 @@ use crate::{Executor, Job, OperationHandle, TaskClass};
 use parking_lot::Mutex;
 use std::cell::Cell;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU8, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread::Thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -80,6 +80,8 @@ struct Shared {
     /// Set for a worker by who wakes it.
     woken: Box<[AtomicBool]>,
     stopping: AtomicBool,
+    /// Operations that compute on threads of their own.
+    computing: AtomicIsize,
 }
 
 /// Threads that run jobs by priority of their [`TaskClass`].
@@ -107,6 +109,7 @@ impl Pool {
             threads: (0..threads).map(|_| OnceLock::new()).collect(),
             woken: (0..threads).map(|_| AtomicBool::new(false)).collect(),
             stopping: AtomicBool::new(false),
+            computing: AtomicIsize::new(0),
         });
         for index in 0..threads {
             let own = shared.clone();
@@ -298,5 +301,14 @@ impl Executor for Pool {
 
     fn parallelism(&self) -> usize {
         self.shared.queues.len()
+    }
+
+    fn spare(&self) -> usize {
+        let computing = self.shared.computing.load(Ordering::Relaxed).max(0) as usize;
+        self.shared.asleep.load(Ordering::Relaxed).saturating_sub(computing)
+    }
+
+    fn note_computing(&self, change: isize) {
+        self.shared.computing.fetch_add(change, Ordering::Relaxed);
     }
 }

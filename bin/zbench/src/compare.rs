@@ -24,6 +24,10 @@ use std::sync::Arc;
 const FILL_PERCENT_MAX: u64 = 60;
 /// Bytes of each call, but for buffered writes.
 const CALL_BYTES: usize = 1 << 20;
+/// The peer's cache takes no smaller budget.
+const PEER_CACHE_MIN: u64 = 1 << 30;
+/// Bytes of the direct transfer whose copies are counted: too few to make a txg sync, which copies metadata.
+const PROBE_BYTES: u64 = 16 << 20;
 
 /// A phase, named as the peer names it.
 #[derive(Clone, Copy, Debug)]
@@ -60,9 +64,9 @@ pub struct Options {
     /// Directory for the vdev files; use tmpfs
     #[arg(long, default_value = "/dev/shm/zbench")]
     dir: PathBuf,
-    /// Bytes of the object, in MiB
-    #[arg(long, default_value_t = 512)]
-    size_mib: u64,
+    /// Bytes of the object, in MiB (default: 512, and with direct phases 2048: more than the cache and the dirty limit hold)
+    #[arg(long)]
+    size_mib: Option<u64>,
     /// Bytes of each vdev file, in MiB (default: enough for the phases)
     #[arg(long)]
     vdev_mib: Option<u64>,
@@ -108,6 +112,17 @@ pub struct Phase {
     pub direct: Samples,
 }
 
+impl Options {
+    /// Bytes of the object, in MiB.
+    fn size_mib(&self, specs: &[PhaseSpec]) -> u64 {
+        self.size_mib.unwrap_or(if is_direct(specs) { 2048 } else { 512 })
+    }
+}
+
+fn is_direct(specs: &[PhaseSpec]) -> bool {
+    specs.iter().any(|spec| spec.name.starts_with('d'))
+}
+
 /// The phases of one layout and record size.
 pub type Phases = BTreeMap<&'static str, Phase>;
 
@@ -127,18 +142,24 @@ struct Turn {
     cost: Cost,
     /// By the devices.
     moved: u64,
-    copied: u64,
+    /// Per byte.
+    copied: f64,
     direct: u64,
 }
 
 impl Setup<'_> {
     fn bytes(&self) -> u64 {
-        self.args.size_mib << 20
+        self.args.size_mib(self.specs) << 20
     }
 
     fn streams(&self) -> usize {
-        let is_direct = self.specs.iter().any(|spec| spec.name.starts_with('d'));
-        self.args.streams.unwrap_or(if is_direct { self.args.threads } else { 1 }).max(1)
+        self.args.streams.unwrap_or(if is_direct(self.specs) { self.args.threads } else { 1 }).max(1)
+    }
+
+    /// Budget of both caches, bytes. Beside direct phases it is too small for the object, as caches are for what direct I/O is used
+    /// for: the buffered path runs in its steady state and not into empty memory.
+    fn cache_bytes(&self) -> u64 {
+        if is_direct(self.specs) { self.bytes() / 2 } else { self.bytes() * 2 }
     }
 
     /// Every phase of ours once, each with the device bytes it moved.
@@ -150,7 +171,7 @@ impl Setup<'_> {
             checksum: self.args.checksum.clone(),
             compression: self.args.compression.clone(),
             threads: self.args.threads,
-            arc_max: self.bytes() * 2,
+            arc_max: self.cache_bytes(),
         };
         let mut turns = BTreeMap::new();
         let mut subject = Subject::create(&config)?;
@@ -166,8 +187,9 @@ impl Setup<'_> {
                 subject.settle()?;
             }
             let object = subject.object(number)?;
+            let copied = self.copies(&subject, &object, *spec)?;
             let (before, direct) = (subject.device_totals(), subject.direct_bytes());
-            let (copied, cost) = measure(|| self.phase(&subject, &object, *spec))?;
+            let ((), cost) = measure(|| self.phase(&subject, &object, *spec))?;
             let direction = usize::from(spec.is_write());
             let turn = Turn {
                 cost,
@@ -181,12 +203,24 @@ impl Setup<'_> {
         Ok(turns)
     }
 
-    /// One phase; bytes that were copied before its final sync, which copies metadata.
-    fn phase(&self, subject: &Subject, object: &Arc<Dnode>, spec: PhaseSpec) -> Result<u64, String> {
-        if spec.name == "scrub" {
-            return subject.scrub().map(|()| 0);
+    /// Bytes that a short direct transfer copies between buffers, per byte.
+    fn copies(&self, subject: &Subject, object: &Arc<Dnode>, spec: PhaseSpec) -> Result<f64, String> {
+        if !is_direct(&[spec]) {
+            return Ok(f64::NAN);
         }
-        let before = abd::memory_stats().copied_bytes;
+        let length = self.bytes().min(PROBE_BYTES.next_multiple_of(self.record as u64));
+        let before = abd::copied();
+        self.stream(subject, object, spec.name, 0..length)?;
+        let copied = abd::copied() - before;
+        subject.sync()?;
+        Ok(copied as f64 / length as f64)
+    }
+
+    /// One phase.
+    fn phase(&self, subject: &Subject, object: &Arc<Dnode>, spec: PhaseSpec) -> Result<(), String> {
+        if spec.name == "scrub" {
+            return subject.scrub();
+        }
         let streams = self.streams() as u64;
         // Streams meet at record boundaries.
         let part = (self.bytes() / streams).next_multiple_of(CALL_BYTES.max(self.record) as u64);
@@ -198,11 +232,7 @@ impl Setup<'_> {
             let threads: Vec<_> = (0..streams).map(start).collect();
             threads.into_iter().try_for_each(|thread| thread.join().map_err(|_| "a stream panicked".to_string())?)
         })?;
-        let copied = abd::memory_stats().copied_bytes - before;
-        if spec.is_write() {
-            subject.sync()?;
-        }
-        Ok(copied)
+        if spec.is_write() { subject.sync() } else { Ok(()) }
     }
 
     /// One thread's part of a phase.
@@ -251,7 +281,7 @@ impl Setup<'_> {
                 let phase = phases.entry(name).or_default();
                 phase.ours.push(turn.cost.cpu / gib);
                 phase.rate.push(self.bytes() as f64 / 1e6 / turn.cost.seconds);
-                phase.copies.push(turn.copied as f64 / self.bytes() as f64);
+                phase.copies.push(turn.copied);
                 phase.direct.push(turn.direct as f64 / self.bytes() as f64);
                 phase.floor.push(floor);
                 phase.overhead.push(turn.cost.cpu / gib - floor);
@@ -277,14 +307,14 @@ impl Setup<'_> {
             compression: &self.args.compression,
             jobs: self.streams(),
             seconds: 1,
-            arc_bytes: 4 << 30,
+            arc_bytes: self.cache_bytes().max(PEER_CACHE_MIN),
             phases,
         }
     }
 
     fn report(&self, phases: &Phases, verdicts: &mut Verdicts) {
         let block = self.layout.device_io_bytes(self.record as u64) >> 10;
-        println!("\n{}, {} KiB records, {} MiB; floor in I/Os of {block} KiB", self.layout, self.record >> 10, self.args.size_mib);
+        println!("\n{}, {} KiB records, {} MiB; floor in I/Os of {block} KiB", self.layout, self.record >> 10, self.bytes() >> 20);
         println!(
             "{:<15} {:>7} {:>17} {:>8} {:>15} | {:>9} {:>9} {:>6} {:>6}",
             "phase", "MB/s", "cpu s/GiB ±%", "floor", "peer×0.9 ±%", "overhead", "peer's", "ratio", "bound"
@@ -353,7 +383,8 @@ pub fn run(
     );
     let data = pattern(64 << 20);
     for &layout in &args.layout {
-        let enough = (args.size_mib * 100 / FILL_PERCENT_MAX).div_ceil(layout.data_devices() as u64).max(64);
+        let size_mib = records.iter().map(|(_, specs)| args.size_mib(specs)).max().unwrap_or(0);
+        let enough = (size_mib * 100 / FILL_PERCENT_MAX).div_ceil(layout.data_devices() as u64).max(64);
         let vdev_mib = args.vdev_mib.unwrap_or(enough + 16);
         if vdev_mib < enough {
             return Err("the object does not fit: make the vdevs larger (--vdev-mib)".to_string());

@@ -1,6 +1,6 @@
 //! `zbench direct`: Direct I/O of the engine beside the peer's and beside our own buffered path, without mounts.
 //!
-//! The method is that of [`crate::compare`]. Direct overhead may be half of the peer's, buffered 0.7 of it; direct throughput must be
+//! The method is that of [`crate::compare`], on an object larger than the cache and the dirty limit. Direct overhead may be half of the peer's, buffered 0.7 of it; direct throughput must be
 //! 1.5 × our own buffered throughput, with as many threads (`--streams`) on both paths; no byte may be copied between buffers, and every byte must have gone the direct path.
 
 use crate::compare::{self, Options, PhaseSpec, Phases};

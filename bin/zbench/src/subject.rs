@@ -59,8 +59,8 @@ fn open(paths: &[PathBuf]) -> Result<Vec<Arc<dyn BlockDevice>>, String> {
 }
 
 fn runtime(config: &Config) -> Runtime {
-    // As the daemon does: buffers of dirty data are kept for the next burst.
-    abd::set_cache_bytes_max(Runtime::new().txg.dirty_data_max as usize);
+    // What one turn's cache and dirty data used stays for the next: a pool that is in use has its memory.
+    abd::set_cache_bytes_max((Runtime::new().txg.dirty_data_max + config.arc_max) as usize);
     Runtime { arc_max: config.arc_max, ..Runtime::new() }
 }
 

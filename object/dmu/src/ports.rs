@@ -120,6 +120,11 @@ pub trait BlockIo: Send + Sync {
         drop(target);
         done(self.read(bp, bookmark).map(Landed::Elsewhere));
     }
+    /// Runs `work`, which must not wait: the I/Os that it starts on this thread may be held back until it is done, so that
+    /// neighbours on a device go as one.
+    fn plugged(&self, work: &mut dyn FnMut()) {
+        work();
+    }
     /// Where the pool counts how data is read and written.
     fn iostats(&self) -> Option<&IoStats> {
         None

@@ -117,6 +117,9 @@ impl BlockIo for PoolIo {
         };
         self.cache.read_direct(bp, bookmark, target, Box::new(done));
     }
+    fn plugged(&self, work: &mut dyn FnMut()) {
+        self.cache.zio().plugged(work);
+    }
     fn iostats(&self) -> Option<&IoStats> {
         Some(self.cache.zio().iostats())
     }

@@ -6,6 +6,7 @@
 use crate::Priority;
 use crate::engine::{Core, Snapshot};
 use crate::extended::{IoClass, LeafTiming};
+use crate::plug;
 use crate::stats::IoKind;
 use abd::Abd;
 use device::{DeviceError, DeviceIo, DeviceOp, DeviceReply};
@@ -84,7 +85,7 @@ where
                 let io =
                     Issued { index, leaf, issued_ns, timing: LeafTiming { kind, class, bytes: op.length_bytes(), queued_ns, disk_ns: 0 } };
                 let batch = batch.clone();
-                device.submit(DeviceIo::new(op, offset, move |reply| batch.leaf_done(io, reply)));
+                plug::submit(&core.exec, device, DeviceIo::new(op, offset, move |reply| batch.leaf_done(io, reply)));
             }
             None => {
                 batch.remaining.fetch_sub(1, Ordering::AcqRel);
@@ -121,6 +122,9 @@ impl<F: FnOnce(Vec<LeafResult>) + Send + 'static> Batch<F> {
         }
         self.state.lock().results[io.index] = result;
         if self.remaining.fetch_sub(1, Ordering::AcqRel) == 1 {
+            if plug::is_releasing() {
+                return self.finish();
+            }
             let class = self.options.class;
             let exec = self.core.exec.clone();
             exec.spawn(class, Box::new(move || self.finish()));

@@ -6,7 +6,7 @@ use crate::events;
 use crate::stats::{IoKind, LeafStats, LeafStatsByGuid, ZioStats};
 use crate::suspend::Suspension;
 use crate::view::{PoolView, ViewCell};
-use crate::{ErrorKind, LandedThen, Priority, ReadRequest, ReadThen, WriteRequest, WriteThen, ZioError, free, read, write};
+use crate::{ErrorKind, LandedThen, Priority, ReadRequest, ReadThen, WriteRequest, WriteThen, ZioError, free, plug, read, write};
 use abd::{Abd, AbdPart};
 use device::{DeviceError, DeviceOp};
 use exec::{Exec, Mutex, TaskClass, WaitQueue, completion};
@@ -188,6 +188,12 @@ impl Zio {
     /// As [`Zio::write`], starting on this thread: for somebody who would wait for a job anyway.
     pub fn write_here(&self, request: WriteRequest, then: WriteThen) {
         write::write_here(&self.core, request, then);
+    }
+
+    /// Runs `work`, which must not wait: device I/Os that it starts on this thread go out when it is done, neighbours on a
+    /// device as one.
+    pub fn plugged(&self, work: impl FnOnce()) {
+        plug::plugged(work);
     }
 
     /// Writes one block and waits.

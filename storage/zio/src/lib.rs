@@ -17,6 +17,7 @@ mod events;
 mod extended;
 mod free;
 mod gang;
+mod plug;
 mod read;
 mod request;
 mod stats;

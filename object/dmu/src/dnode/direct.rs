@@ -21,11 +21,15 @@ use crate::props::{BlockKind, WritePolicy, write_policy};
 use crate::state::{Dropped, Record, Written};
 use crate::{BlockError, BlockIo, BlockWrite, DmuError, Keep, Tx};
 use abd::{Abd, with_lent};
-use exec::{Mutex, TaskClass, completion};
+use exec::{Computing, Mutex, TaskClass, completion};
 use ondisk::{BlockPtr, ObjectType, Txg};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Blocks of so many bytes are prepared before their device requests go out: several neighbours become one request, and what was
+/// read for the checksum is still in the processor's cache.
+pub(super) const PLUGGED_BYTES: usize = 256 << 10;
 
 type Outcome = Vec<Result<BlockPtr, BlockError>>;
 type OutcomeThen = Box<dyn FnOnce(Outcome) + Send>;
@@ -50,8 +54,16 @@ impl Batch {
         self.data.len() / self.block_size
     }
 
-    /// Starts some of the blocks.
+    /// Starts some of the blocks, in groups that share device requests.
     fn run(self: &Arc<Self>, blocks: Range<usize>) {
+        let group = (PLUGGED_BYTES / self.block_size).max(1);
+        let end = blocks.end;
+        for from in blocks.step_by(group) {
+            self.io.plugged(&mut || self.run_group(from..end.min(from + group)));
+        }
+    }
+
+    fn run_group(self: &Arc<Self>, blocks: Range<usize>) {
         for index in blocks {
             let id = self.first + index as u64;
             let start = index * self.block_size;
@@ -220,14 +232,16 @@ impl Dnode {
     }
 }
 
-/// Starts all blocks: those of one processor here, the others as jobs.
+/// Starts all blocks: here, and as jobs where processors have nothing else to do.
 fn start(batch: &Arc<Batch>) {
     let exec = batch.io.exec().clone();
+    let computing = Computing::begin(&*exec);
     let blocks = batch.blocks();
-    let share = blocks.div_ceil(exec.parallelism().max(1));
+    let share = blocks.div_ceil(exec.spare() + 1);
     for from in (share..blocks).step_by(share) {
         let batch = batch.clone();
         exec.spawn(TaskClass::Write, Box::new(move || batch.run(from..blocks.min(from + share))));
     }
     batch.run(0..share.min(blocks));
+    drop(computing);
 }

@@ -8,11 +8,12 @@
 //! block at the same time share one device read ([`Flights`]).
 
 use super::Dnode;
+use super::direct::PLUGGED_BYTES;
 use super::read::{Segment, segments};
 use crate::state::{DirtyBlock, Found, Tree, Written};
 use crate::{BlockError, DmuError, Landed};
 use abd::{Abd, AbdPart, SharedPages, with_lent_mut};
-use exec::{Mutex, TaskClass, completion};
+use exec::{Computing, Mutex, TaskClass, completion};
 use ondisk::{BlockPtr, Txg, VdevId};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -340,14 +341,25 @@ impl Gather {
             return;
         }
         let exec = self.dnode.context.env.io.exec().clone();
-        let share = device.len().div_ceil(exec.parallelism().max(1));
+        let computing = Computing::begin(&*exec);
+        let share = device.len().div_ceil(exec.spare() + 1);
         while device.len() > share {
             let gather = self.clone();
             let group = device.split_off(device.len() - share);
-            let job = move || group.into_iter().for_each(|(want, found)| gather.take_from_device(want, found));
-            exec.spawn(TaskClass::Read, Box::new(job));
+            exec.spawn(TaskClass::Read, Box::new(move || gather.take_all(group)));
         }
-        device.into_iter().for_each(|(want, found)| self.take_from_device(want, found));
+        self.take_all(device);
+        drop(computing);
+    }
+
+    /// Reads blocks, in groups that share device requests.
+    fn take_all(self: &Arc<Self>, wants: Vec<(Want, Device)>) {
+        let group = (PLUGGED_BYTES / self.block_size).max(1);
+        let mut wants = wants.into_iter().peekable();
+        while wants.peek().is_some() {
+            let mut now = wants.by_ref().take(group);
+            self.dnode.context.env.io.plugged(&mut || now.by_ref().for_each(|(want, found)| self.take_from_device(want, found)));
+        }
     }
 
     fn done(&self, index: usize, piece: Result<Piece, DmuError>) {

@@ -1,0 +1,276 @@
+//! Leaf I/Os that one thread issues in one go: neighbours on a device become one request (OpenZFS: `vdev_queue_aggregate`).
+//!
+//! Between the start and the end of [`plugged`] the thread's reads and writes are held back; at the end those that touch each
+//! other on one device are merged, and all go out. A merged request that fails is issued again in its pieces, so that one bad
+//! sector costs only the block that it belongs to.
+//!
+//! Nothing waits in between: whoever plugs must not wait for what he issued.
+
+use abd::{Abd, AbdPart};
+use device::{BlockDevice, DeviceIo, DeviceOp, DeviceReply, DeviceThen};
+use exec::{Exec, TaskClass};
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+
+/// Bytes of a merged request at most (OpenZFS: `zfs_vdev_aggregation_limit`).
+const MERGED_BYTES_MAX: u64 = 1 << 20;
+/// Parts of a merged request at most: far below what one system call takes.
+const PARTS_MAX: usize = 256;
+
+struct Waiting {
+    exec: Exec,
+    device: Arc<dyn BlockDevice>,
+    io: DeviceIo,
+}
+
+impl Waiting {
+    /// What requests are sorted by: the device, the direction, the place.
+    fn key(&self) -> (*const (), bool, u64) {
+        (Arc::as_ptr(&self.device).cast(), matches!(self.io.op, DeviceOp::Write(_)), self.io.offset)
+    }
+
+    fn end(&self) -> u64 {
+        self.io.offset + self.io.op.length_bytes()
+    }
+
+    fn parts(&self) -> usize {
+        if let DeviceOp::Read(parts) = &self.io.op { parts.len() } else { 1 }
+    }
+}
+
+thread_local! {
+    /// The I/Os held back while this thread is plugged.
+    static HELD: RefCell<Option<Vec<Waiting>>> = const { RefCell::new(None) };
+    /// This thread hands over what it held back.
+    static RELEASING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// True when a completion on this thread comes from a device that does its work in `submit`: what follows belongs on this thread.
+pub(crate) fn is_releasing() -> bool {
+    RELEASING.with(Cell::get)
+}
+
+/// Ends the plug also when `work` panics.
+struct Plug;
+
+impl Drop for Plug {
+    fn drop(&mut self) {
+        let held = HELD.with(|held| held.borrow_mut().take());
+        let before = RELEASING.with(|releasing| releasing.replace(true));
+        release(held.unwrap_or_default());
+        RELEASING.with(|releasing| releasing.set(before));
+    }
+}
+
+/// Runs `work`; the leaf I/Os that it issues on this thread go out when it is done.
+pub(crate) fn plugged(work: impl FnOnce()) {
+    let outermost = HELD.with(|held| {
+        let mut held = held.borrow_mut();
+        let outermost = held.is_none();
+        held.get_or_insert_with(Vec::new);
+        outermost
+    });
+    let plug = outermost.then_some(Plug);
+    work();
+    drop(plug);
+}
+
+/// Hands the I/O to the device, now or at the end of the plug.
+pub(crate) fn submit(exec: &Exec, device: &Arc<dyn BlockDevice>, io: DeviceIo) {
+    let merges = matches!(io.op, DeviceOp::Read(_) | DeviceOp::Write(_));
+    let now = HELD.with(|held| match held.borrow_mut().as_mut() {
+        Some(waiting) if merges => {
+            waiting.push(Waiting { exec: exec.clone(), device: device.clone(), io });
+            None
+        }
+        _ => Some(io),
+    });
+    if let Some(io) = now {
+        device.submit(io);
+    }
+}
+
+fn release(mut waiting: Vec<Waiting>) {
+    waiting.sort_by_key(Waiting::key);
+    let mut run: Vec<Waiting> = Vec::new();
+    for next in waiting {
+        let joins = run.first().zip(run.last()).is_some_and(|(first, last)| {
+            let ((device, writes, start), (other, other_writes, _)) = (first.key(), next.key());
+            let parts: usize = run.iter().map(Waiting::parts).sum();
+            (device, writes) == (other, other_writes)
+                && last.end() == next.io.offset
+                && next.end() - start <= MERGED_BYTES_MAX
+                && parts + next.parts() <= PARTS_MAX
+        });
+        if !joins {
+            issue(std::mem::take(&mut run));
+        }
+        run.push(next);
+    }
+    issue(run);
+}
+
+/// A piece of a merged request: where it is, what it carries, and who waits for it.
+struct Piece {
+    offset: u64,
+    /// Of a write.
+    data: Option<Abd>,
+    parts: usize,
+    then: DeviceThen,
+}
+
+fn issue(mut run: Vec<Waiting>) {
+    if run.len() < 2 {
+        if let Some(Waiting { device, io, .. }) = run.pop() {
+            device.submit(io);
+        }
+        return;
+    }
+    let (mut pieces, mut writes, mut reads) = (Vec::with_capacity(run.len()), Vec::new(), Vec::new());
+    let mut to = None;
+    for Waiting { exec, device, io } in run {
+        let DeviceIo { op, offset, then } = io;
+        to.get_or_insert((exec, device, offset));
+        let (data, parts) = match op {
+            DeviceOp::Write(data) => {
+                writes.push(data.clone());
+                (Some(data), 0)
+            }
+            DeviceOp::Read(parts) => {
+                let count = parts.len();
+                reads.extend(parts);
+                (None, count)
+            }
+            DeviceOp::Flush | DeviceOp::Trim { .. } => (None, 0),
+        };
+        pieces.push(Piece { offset, data, parts, then });
+    }
+    let Some((exec, device, offset)) = to else { return };
+    let op = if writes.is_empty() { DeviceOp::Read(reads) } else { DeviceOp::Write(Abd::gang(&writes)) };
+    let again = device.clone();
+    device.submit(DeviceIo::new(op, offset, move |reply| finish(&exec, again, pieces, reply)));
+}
+
+fn finish(exec: &Exec, device: Arc<dyn BlockDevice>, pieces: Vec<Piece>, reply: DeviceReply) {
+    let DeviceReply { outcome, parts } = reply;
+    let mut parts = parts.into_iter();
+    let pieces: Vec<(Piece, Vec<AbdPart>)> = pieces
+        .into_iter()
+        .map(|piece| {
+            let mine = parts.by_ref().take(piece.parts).collect();
+            (piece, mine)
+        })
+        .collect();
+    if outcome.is_ok() {
+        pieces.into_iter().for_each(|(piece, parts)| (piece.then)(DeviceReply { outcome, parts }));
+        return;
+    }
+    // On a thread of its own choice: a device's completion thread may not be able to submit.
+    let job = move || {
+        for (piece, parts) in pieces {
+            let op = piece.data.map_or_else(|| DeviceOp::Read(parts), DeviceOp::Write);
+            device.submit(DeviceIo { op, offset: piece.offset, then: piece.then });
+        }
+    };
+    exec.spawn(TaskClass::Interrupt, Box::new(job));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use device::{DeviceError, DeviceFacts, MemDevice};
+    use exec::{Inline, Mutex};
+
+    /// Notes what arrives; refuses every request that covers `bad`.
+    #[derive(Debug)]
+    struct Noting {
+        inner: MemDevice,
+        bad: Option<u64>,
+        seen: Mutex<Vec<(u64, u64)>>,
+    }
+
+    impl Noting {
+        fn new(bad: Option<u64>) -> Arc<Noting> {
+            Arc::new(Noting { inner: MemDevice::new("noting", 4 << 20), bad, seen: Mutex::default() })
+        }
+    }
+
+    impl BlockDevice for Noting {
+        fn submit(&self, io: DeviceIo) {
+            let end = io.offset + io.op.length_bytes();
+            self.seen.lock().push((io.offset, end));
+            if self.bad.is_some_and(|bad| (io.offset..end).contains(&bad)) {
+                return io.fail(DeviceError::Short);
+            }
+            self.inner.submit(io);
+        }
+        fn facts(&self) -> &DeviceFacts {
+            self.inner.facts()
+        }
+        fn size_bytes(&self) -> u64 {
+            self.inner.size_bytes()
+        }
+    }
+
+    type Results = Arc<Mutex<Vec<(u64, Result<Abd, DeviceError>)>>>;
+
+    fn go(exec: &Exec, device: &Arc<Noting>, ops: Vec<(u64, DeviceOp)>) -> Vec<(u64, Result<Abd, DeviceError>)> {
+        let results: Results = Arc::default();
+        let target: Arc<dyn BlockDevice> = device.clone();
+        let count = ops.len();
+        plugged(|| {
+            for (offset, op) in ops {
+                let results = results.clone();
+                submit(exec, &target, DeviceIo::new(op, offset, move |reply| results.lock().push((offset, reply.into_abd()))));
+            }
+            assert!(device.seen.lock().is_empty(), "nothing goes out while the plug is in");
+        });
+        // What was issued again runs as a job.
+        exec.wait(&|| results.lock().len() == count, &|| {});
+        let mut results = std::mem::take(&mut *results.lock());
+        results.sort_by_key(|(offset, _)| *offset);
+        results
+    }
+
+    fn filled(byte: u8, length: usize) -> Abd {
+        Abd::from_slice(&vec![byte; length])
+    }
+
+    /// Merged wrongly, a block's bytes would land where another block's belong.
+    #[test]
+    fn neighbours_become_one_request_and_every_piece_keeps_its_bytes() {
+        let exec: Exec = Arc::new(Inline::new(1));
+        let device = Noting::new(None);
+        let writes = [(8192, 2u8), (0, 0), (4096, 1), (40960, 5)];
+        let ops = writes.iter().map(|&(offset, byte)| (offset, DeviceOp::Write(filled(byte, 4096)))).collect();
+        assert!(go(&exec, &device, ops).iter().all(|(_, result)| result.is_ok()));
+        assert_eq!(std::mem::take(&mut *device.seen.lock()), [(0, 12288), (40960, 45056)]);
+        let ops = writes.iter().map(|&(offset, _)| (offset, DeviceOp::read(4096))).collect();
+        for ((offset, result), byte) in go(&exec, &device, ops).into_iter().zip([0u8, 1, 2, 5]) {
+            assert_eq!(result.expect("readable").to_vec(), vec![byte; 4096], "at {offset}");
+        }
+        assert_eq!(*device.seen.lock(), [(0, 12288), (40960, 45056)]);
+    }
+
+    /// One bad sector must not cost its neighbours, which have no second copy on a stripe.
+    #[test]
+    fn a_bad_sector_fails_only_its_own_piece() {
+        let exec: Exec = Arc::new(Inline::new(1));
+        for op in [DeviceOp::read as fn(usize) -> DeviceOp, |length| DeviceOp::Write(filled(7, length))] {
+            let device = Noting::new(Some(5000));
+            let ops = (0..4u64).map(|index| (index * 4096, op(4096))).collect();
+            let failed: Vec<u64> = go(&exec, &device, ops).into_iter().filter(|(_, result)| result.is_err()).map(|(at, _)| at).collect();
+            assert_eq!(failed, [4096]);
+        }
+    }
+
+    /// A merged request larger than devices like would be slower than its parts.
+    #[test]
+    fn a_merged_request_has_a_limit() {
+        let exec: Exec = Arc::new(Inline::new(1));
+        let device = Noting::new(None);
+        let ops = (0..12u64).map(|index| (index * (256 << 10), DeviceOp::read(256 << 10))).collect();
+        assert_eq!(go(&exec, &device, ops).len(), 12);
+        assert!(device.seen.lock().iter().all(|(start, end)| end - start == MERGED_BYTES_MAX));
+    }
+}
