@@ -22,6 +22,9 @@ pub fn print(client: &Client, targets: Vec<DirectTarget>, output: &Output, comma
     Ok(0)
 }
 
+/// What helps where buffers were changed.
+const CHANGED: &str = "do not change a buffer while a request uses it";
+
 fn as_table(reports: &[DirectReport], output: &Output) -> String {
     let columns =
         [("NAME", Align::Left), ("PART", Align::Left), ("REQUESTS", Align::Right), ("BYTES", Align::Right), ("REMEDY", Align::Left)];
@@ -38,6 +41,9 @@ fn as_table(reports: &[DirectReport], output: &Output) -> String {
         row("direct_read", report.direct_reads, "-");
         row("direct_write", report.direct_writes, "-");
         row("refused", report.refused, "-");
+        let remedy = |count: DirectCount| if count.requests > 0 { CHANGED } else { "-" };
+        row("verify_write", report.verify_writes, remedy(report.verify_writes));
+        row("verify_read", report.verify_reads, remedy(report.verify_reads));
         for fallback in &report.fallbacks {
             row(&fallback.reason, fallback.count, &fallback.remedy);
         }
@@ -60,7 +66,8 @@ fn as_json(reports: &[DirectReport], output: &Output, command: &str, key: &str) 
         json!({
             "name": report.name, "type": report.kind.to_uppercase(), "asked": count(report.asked),
             "direct_read": count(report.direct_reads), "direct_write": count(report.direct_writes),
-            "refused": count(report.refused), "fallbacks": fallbacks
+            "refused": count(report.refused), "verify_write": count(report.verify_writes), "verify_read": count(report.verify_reads),
+            "fallbacks": fallbacks
         })
     };
     json::envelope(command, key, reports.iter().map(|report| (report.name.clone(), entry(report))).collect())
@@ -80,12 +87,14 @@ mod tests {
             kind: "filesystem".into(),
             asked: count(2, 1 << 20),
             direct_writes: count(2, 983_040),
+            verify_writes: count(3, 393_216),
             fallbacks: vec![fallback],
             ..DirectReport::default()
         };
         let table = as_table(std::slice::from_ref(&report), &Output { scripted: true, parsable: true, ..Output::default() });
         assert_eq!(table.lines().last(), Some("tank/fs\thead\t1\t65536\tstart on a boundary"));
         assert!(table.starts_with("tank/fs\tasked\t2\t1048576\t-\n"));
+        assert!(table.contains("\tverify_write\t3\t393216\tdo not change") && table.contains("\tverify_read\t0\t0\t-\n"), "{table}");
         let text = as_json(&[report], &Output::default(), "zfs direct-stats", "datasets");
         assert!(text.contains(r#""head":{"requests":"1","bytes":"64K","remedy":"start on a boundary"}"#), "{text}");
     }

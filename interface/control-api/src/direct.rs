@@ -72,6 +72,10 @@ pub struct DirectReport {
     pub direct_writes: DirectCount,
     /// Requests refused with EINVAL.
     pub refused: DirectCount,
+    /// Blocks written once more because the program changed its buffer during a direct write (OpenZFS: `dio_verify_wr`).
+    pub verify_writes: DirectCount,
+    /// Blocks read once more because the program changed its buffer during a direct read (OpenZFS: `dio_verify_rd`).
+    pub verify_reads: DirectCount,
     /// What was not direct, by reason; reasons that did not occur are left out.
     pub fallbacks: Vec<DirectFallback>,
 }

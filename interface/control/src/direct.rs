@@ -3,10 +3,11 @@
 use crate::failure::because;
 use crate::{Control, OpenPool};
 use control_api::{DirectCount, DirectFallback, DirectQuery, DirectReport, DirectTarget, ErrorKind, Failure, Response};
-use metrics::Parameters;
+use metrics::{DirectRow, Parameters};
 use ondisk::ObjectId;
 use std::sync::Arc;
-use zpl::direct::{DirectSnapshot, Tunables};
+use zio::ChangedBuffers;
+use zpl::direct::{DirectSnapshot, Reason, Tunables};
 
 /// Parameters of direct I/O at the start of the daemon: `ZIRCONIA_ZFS_DIO_ENABLED` and `ZIRCONIA_ZFS_DIO_STRICT`, 0 or 1.
 pub(crate) fn tunables_from_environment(parameters: &Parameters) -> Arc<Tunables> {
@@ -27,7 +28,7 @@ pub(crate) fn apply(tunables: &Tunables, parameters: &Parameters) {
     tunables.set_strict(parameters.get("zfs_dio_strict") != Some(0));
 }
 
-fn report(name: String, kind: &str, counts: DirectSnapshot) -> DirectReport {
+fn report(name: String, kind: &str, counts: DirectSnapshot, changed: ChangedBuffers) -> DirectReport {
     let count = |(requests, bytes)| DirectCount { requests, bytes };
     let fallback = |from: zpl::direct::ReasonCount| DirectFallback {
         reason: from.reason.name().to_string(),
@@ -41,8 +42,28 @@ fn report(name: String, kind: &str, counts: DirectSnapshot) -> DirectReport {
         direct_reads: count(counts.direct_reads),
         direct_writes: count(counts.direct_writes),
         refused: count(counts.rejected),
+        verify_writes: count(changed.writes),
+        verify_reads: count(changed.reads),
         fallbacks: counts.fallbacks.into_iter().map(fallback).collect(),
     }
+}
+
+/// Every count by name, reasons that did not occur too, for the tree of statistics.
+pub(crate) fn rows(counts: &DirectSnapshot, changed: ChangedBuffers) -> Vec<DirectRow> {
+    let row = |name, (requests, bytes)| DirectRow { name, requests, bytes };
+    let mut rows = vec![
+        row("asked", counts.asked),
+        row("direct_read", counts.direct_reads),
+        row("direct_write", counts.direct_writes),
+        row("refused", counts.rejected),
+        row("verify_write", changed.writes),
+        row("verify_read", changed.reads),
+    ];
+    rows.extend(Reason::ALL.iter().map(|reason| {
+        let found = counts.fallbacks.iter().find(|count| count.reason == *reason);
+        row(reason.name(), found.map_or((0, 0), |count| (count.requests, count.bytes)))
+    }));
+    rows
 }
 
 impl Control {
@@ -57,7 +78,8 @@ impl Control {
         let reports = targets.iter().map(|target| match target {
             DirectTarget::Pool { name } => {
                 let pool = self.open_pool(name)?;
-                Ok(report(name.clone(), "pool", pool.mounts.direct_of_pool().snapshot()))
+                let changed = pool.pool().zio().changed_buffers(None, None);
+                Ok(report(name.clone(), "pool", pool.mounts.direct_of_pool().snapshot(), changed))
             }
             DirectTarget::Dataset { name } => self.direct_of_dataset(name),
             DirectTarget::File { path, inode } => self.direct_of_file(path, ObjectId(*inode)),
@@ -68,8 +90,9 @@ impl Control {
     fn direct_of_dataset(&self, name: &str) -> Result<DirectReport, Failure> {
         let missing = || because(ErrorKind::NotFound, format!("cannot open '{name}'"), "dataset does not exist");
         let pool = self.pools.read().get(name.split('/').next().unwrap_or_default()).cloned().ok_or_else(missing)?;
-        pool.dsl().hold(name).map_err(|_| missing())?;
-        Ok(report(name.to_string(), "filesystem", pool.mounts.direct_of(name).snapshot()))
+        let objset = pool.dsl().hold(name).and_then(|dataset| dataset.objset()).map_err(|_| missing())?.id();
+        let changed = pool.pool().zio().changed_buffers(Some(objset), None);
+        Ok(report(name.to_string(), "filesystem", pool.mounts.direct_of(name).snapshot(), changed))
     }
 
     fn direct_of_file(&self, path: &str, object: ObjectId) -> Result<DirectReport, Failure> {
@@ -84,7 +107,8 @@ impl Control {
         if path.trim_end_matches('/') == place.trim_end_matches('/') {
             return self.direct_of_dataset(&name);
         }
-        let counts = pool.mounts.direct_of_file(&name, object).unwrap_or_default();
-        Ok(report(path.to_string(), "file", counts))
+        let (objset, counts) = pool.mounts.direct_of_file(&name, object).unwrap_or_default();
+        let changed = pool.pool().zio().changed_buffers(Some(objset), Some(object));
+        Ok(report(path.to_string(), "file", counts, changed))
     }
 }

@@ -6,7 +6,7 @@ use dmu::{Tx, TxgManager};
 use dsl::{DatasetHandle, DslError, PropSource, TxSpace};
 use exec::{Exec, Mutex};
 use fuse::{MountOptions, Session};
-use ondisk::ObjectId;
+use ondisk::{ObjectId, ObjsetId};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -123,10 +123,11 @@ impl Mounts {
         direct.entry(name.to_string()).or_insert_with(|| DirectStats::new(Some(self.pool_direct.clone()))).clone()
     }
 
-    /// A file's counts of direct I/O since it came into memory; None when there are none.
-    pub fn direct_of_file(&self, name: &str, object: ObjectId) -> Option<DirectSnapshot> {
+    /// The object set of a mounted file system and a file's counts of direct I/O since it came into memory.
+    pub fn direct_of_file(&self, name: &str, object: ObjectId) -> Option<(ObjsetId, DirectSnapshot)> {
         let zfs = self.by_name.lock().get(name).map(|mounted| mounted.zfs.clone())?;
-        zfs.direct_counts(&zfs.node(object).ok()?)
+        let counts = zfs.node(object).ok().and_then(|node| zfs.direct_counts(&node));
+        Some((zfs.objset().id(), counts.unwrap_or_default()))
     }
 
     /// Name and place of every mount.
@@ -136,12 +137,13 @@ impl Mounts {
     }
 
     /// What users did to each mounted file system.
-    pub fn counts(&self) -> Vec<metrics::DatasetView> {
+    pub fn counts(&self, zio: &zio::Zio) -> Vec<metrics::DatasetView> {
         let by_name = self.by_name.lock();
         let view = |(name, mounted): (&String, &Mounted)| metrics::DatasetView {
             name: name.clone(),
             objset: mounted.zfs.objset().id().0,
             counts: mounted.zfs.counts(),
+            direct: crate::direct::rows(&self.direct_of(name).snapshot(), zio.changed_buffers(Some(mounted.zfs.objset().id()), None)),
         };
         by_name.iter().map(view).collect()
     }

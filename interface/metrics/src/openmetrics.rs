@@ -1,7 +1,7 @@
 //! The same numbers as OpenMetrics text (`application/openmetrics-text; version=1.0.0`), for Prometheus.
 
 use crate::tree::own;
-use crate::{PoolView, Tree};
+use crate::{DirectRow, PoolView, Tree};
 use control_api::IostatVdev;
 use kstat::Value;
 use std::fmt::Write;
@@ -42,6 +42,7 @@ pub fn openmetrics(tree: &Tree, vdevs: &[IostatVdev]) -> String {
         plain(&mut out, &format!("zirconia_{name}"), name.ends_with("_bytes") && name != "abd_copied_bytes", &value);
     }
     of_pools(&mut out, &pools);
+    of_direct(&mut out, &pools);
     of_vdevs(&mut out, vdevs);
     out.push_str("# EOF\n");
     out
@@ -92,6 +93,28 @@ fn of_pools(out: &mut String, pools: &[PoolView]) {
         for (pool, dataset) in pools.iter().flat_map(|pool| pool.datasets.iter().map(move |dataset| (pool, dataset))) {
             let (pool, name_of) = (escaped(&pool.name), escaped(&dataset.name));
             let _ = writeln!(out, "zfs_dataset_{name}_total{{pool=\"{pool}\",dataset=\"{name_of}\"}} {}", dataset.counts[index]);
+        }
+    }
+}
+
+/// Direct I/O by pool and by file system: requests and bytes of each part, or of each reason why a part was not direct.
+fn of_direct(out: &mut String, pools: &[PoolView]) {
+    let of_pool = |pool: &PoolView| (format!("pool=\"{}\"", escaped(&pool.name)), pool.direct.clone());
+    let of_dataset = |pool: &PoolView| {
+        let labels = |name: &str| format!("pool=\"{}\",dataset=\"{}\"", escaped(&pool.name), escaped(name));
+        pool.datasets.iter().map(|dataset| (labels(&dataset.name), dataset.direct.clone())).collect::<Vec<_>>()
+    };
+    let scopes: [(&str, Vec<(String, Vec<DirectRow>)>); 2] =
+        [("pool", pools.iter().map(of_pool).collect()), ("dataset", pools.iter().flat_map(of_dataset).collect())];
+    for (scope, owners) in scopes {
+        for (unit, value) in [("requests", (|row: &DirectRow| row.requests) as fn(&DirectRow) -> u64), ("bytes", |row| row.bytes)] {
+            let name = format!("zirconia_{scope}_direct_{unit}");
+            head(out, &name, "counter", "Direct I/O by part, or by the reason why it was not direct");
+            for (labels, rows) in &owners {
+                for row in rows {
+                    let _ = writeln!(out, "{name}_total{{{labels},part=\"{}\"}} {}", row.name, value(row));
+                }
+            }
         }
     }
 }

@@ -60,7 +60,16 @@ fn view(pool: &Pool) -> PoolView {
         state: "ONLINE".into(),
         cache: pool.cache().clone(),
         txgs: pool.txgs().clone(),
-        datasets: vec![DatasetView { name: "tank/a b".into(), objset: 54, counts: [1, 2, 3, 4, 5, 6] }],
+        datasets: vec![DatasetView {
+            name: "tank/a b".into(),
+            objset: 54,
+            counts: [1, 2, 3, 4, 5, 6],
+            direct: vec![DirectRow { name: "head", requests: 7, bytes: 8192 }],
+        }],
+        direct: vec![
+            DirectRow { name: "asked", requests: 9, bytes: 65536 },
+            DirectRow { name: "misaligned_memory", requests: 0, bytes: 0 },
+        ],
     }
 }
 
@@ -119,6 +128,18 @@ fn a_pool_has_its_files_while_it_is_open() {
     assert!(of("iostats").unwrap().contains("\ndirect_write_count              4    0\n"), "writing zeroes it");
     let objset = of("objset-0x36").unwrap();
     assert!(objset.contains("\ndataset_name                    7    tank/a b\nwrites                          4    1\nnwritten                        4    2\nreads "));
+    let direct = of("direct-0x36").unwrap();
+    assert!(
+        direct.contains("\ndataset_name                    7    tank/a b\nhead_requests                   4    7\nhead_bytes "),
+        "{direct}"
+    );
+    let direct = of("direct").unwrap();
+    assert!(direct.ends_with("\nmisaligned_memory_requests      4    0\nmisaligned_memory_bytes         4    0\n"), "{direct}");
+    assert!(direct.contains("\nasked_bytes                     4    65536\n") && of("direct-0x37").is_none() && of("other-0x36").is_none());
+    let paths = tree.paths();
+    for file in ["direct", "direct-0x36", "objset-0x36"] {
+        assert!(paths.contains(&format!("spl/kstat/zfs/tank/{file}")), "{file} is listed");
+    }
     let txgs = of("txgs").unwrap();
     assert!(txgs.lines().nth(1).unwrap().starts_with("txg      birth            state ndirty       nread"), "{txgs}");
     assert!(txgs.lines().last().unwrap().starts_with(&format!("{:<8} 0                O ", pool.txgs().open_txg().0)), "{txgs}");
@@ -248,6 +269,8 @@ fn the_exposition_is_well_formed() {
         "# TYPE zfs_arc_size gauge",
         "zfs_pool_state{pool=\"tank\",state=\"online\"} 1",
         "zfs_dataset_nread_total{pool=\"tank\",dataset=\"tank/a b\"} 4",
+        "zirconia_pool_direct_bytes_total{pool=\"tank\",part=\"asked\"} 65536",
+        "zirconia_dataset_direct_requests_total{pool=\"tank\",dataset=\"tank/a b\",part=\"head\"} 7",
         "zfs_vdev_allocated_bytes{pool=\"tank\",vdev=\"tank\",type=\"root\"} 5",
         "zfs_vdev_total_wait_seconds_bucket{pool=\"tank\",vdev=\"/dev/\\\"x\\\"\",type=\"disk\",direction=\"read\",le=\"0.000001024\"} 5",
         "zfs_vdev_total_wait_seconds_bucket{pool=\"tank\",vdev=\"/dev/\\\"x\\\"\",type=\"disk\",direction=\"read\",le=\"+Inf\"} 12",

@@ -13,6 +13,26 @@ const VERSION: &str = "2.3.2-zirconia";
 /// Budget of a pool's cache unless told otherwise.
 const ARC_MAX_DEFAULT: u64 = 256 << 20;
 
+/// One count of direct I/O.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DirectRow {
+    /// What: `asked`, `direct_read`, …, or the reason why something was not direct.
+    pub name: &'static str,
+    /// Requests, or parts of requests.
+    pub requests: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// Rows of direct I/O as a statistic shows them; OpenZFS has no such statistic.
+fn direct_rows(stamp: Stamp, dataset: Option<&str>, rows: &[DirectRow]) -> String {
+    let both =
+        |row: &DirectRow| [("requests", row.requests), ("bytes", row.bytes)].map(|(unit, value)| (format!("{}_{unit}", row.name), value));
+    let rows: Vec<(String, u64)> = rows.iter().flat_map(both).collect();
+    let name = dataset.map(|name| ("dataset_name", Value::Text(name.to_string())));
+    stamp.named(name.into_iter().chain(rows.iter().map(|(name, value)| (name.as_str(), Value::U64(*value)))))
+}
+
 /// A mounted file system with its counters (OpenZFS: `dataset_kstats.c`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DatasetView {
@@ -22,6 +42,8 @@ pub struct DatasetView {
     pub objset: u64,
     /// `writes nwritten reads nread nunlinks nunlinked`, in this order.
     pub counts: [u64; 6],
+    /// Its direct I/O.
+    pub direct: Vec<DirectRow>,
 }
 
 /// An open pool.
@@ -39,6 +61,8 @@ pub struct PoolView {
     pub txgs: Arc<TxgManager>,
     /// Its mounted file systems.
     pub datasets: Vec<DatasetView>,
+    /// Its direct I/O.
+    pub direct: Vec<DirectRow>,
 }
 
 /// Port: what there is to show.
@@ -72,7 +96,7 @@ pub struct Tree(Arc<dyn Source>);
 pub(crate) const KSTAT: &str = "spl/kstat/zfs";
 /// Below this path lie version and parameters.
 pub(crate) const MODULE: &str = "module/zfs";
-const POOL_FILES: [&str; 4] = ["guid", "iostats", "state", "txgs"];
+const POOL_FILES: [&str; 5] = ["direct", "guid", "iostats", "state", "txgs"];
 const OWN: &str = "zirconia";
 
 impl Tree {
@@ -87,7 +111,9 @@ impl Tree {
         let mut paths: Vec<String> = globals.map(|name| format!("{KSTAT}/{name}")).collect();
         for pool in self.0.pools() {
             paths.extend(POOL_FILES.map(|file| format!("{KSTAT}/{}/{file}", pool.name)));
-            paths.extend(pool.datasets.iter().map(|dataset| format!("{KSTAT}/{}/objset-{:#x}", pool.name, dataset.objset)));
+            for kind in ["objset", "direct"] {
+                paths.extend(pool.datasets.iter().map(|dataset| format!("{KSTAT}/{}/{kind}-{:#x}", pool.name, dataset.objset)));
+            }
         }
         paths.push(format!("{MODULE}/version"));
         paths.extend(PARAMETERS.iter().map(|parameter| format!("{MODULE}/parameters/{}", parameter.name)));
@@ -209,10 +235,16 @@ impl PoolView {
             "guid" => Some(format!("{}\n", self.guid)),
             "iostats" => Some(stamp.named(self.iostats().iter().map(|(name, value)| (name.as_str(), Value::U64(*value))))),
             "txgs" => Some(stamp.raw(&self.txgs_table())),
+            "direct" => Some(direct_rows(stamp, None, &self.direct)),
             objset => {
-                let id = u64::from_str_radix(objset.strip_prefix("objset-0x")?, 16).ok()?;
+                let (kind, id) = objset.split_once("-0x")?;
+                let id = u64::from_str_radix(id, 16).ok()?;
                 let dataset = self.datasets.iter().find(|dataset| dataset.objset == id)?;
-                Some(stamp.named(dataset.rows()))
+                match kind {
+                    "objset" => Some(stamp.named(dataset.rows())),
+                    "direct" => Some(direct_rows(stamp, Some(&dataset.name), &dataset.direct)),
+                    _ => None,
+                }
             }
         }
     }

@@ -11,6 +11,7 @@ use pool::{Host, ImportOptions, LeafSpec, Pool, PoolSpec, Runtime, TopSpec};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use vdev::{LeafKind, TopKind};
+use zio::ChangedBuffers;
 
 /// Called with each I/O before (false) and after (true) the device did it; an error takes the device's place.
 type Hook = Box<dyn FnMut(&DeviceOp, bool) -> Result<(), DeviceError> + Send>;
@@ -416,6 +417,8 @@ fn a_buffer_changed_during_a_write_is_written_from_a_copy() {
         dnode.write_direct_abd(0, pages.abd(0..512 << 10), &tx(&pool, 512 << 10)).expect("written all the same");
         machine.stop();
         assert!(sum_of_verify_errors(&pool) > 0, "{layout:?}: counted");
+        let file = pool.zio().changed_buffers(None, Some(dnode.object())).writes;
+        assert!(file.0 > 0 && file.1 == file.0 * (128 << 10), "{layout:?}: counted for the file, {file:?}");
         assert!(machine.events("ereport.fs.zfs.dio_verify_wr") > 0, "{layout:?}: told");
         let mut now = vec![0; 512 << 10];
         pages.read(0, &mut now);
@@ -487,6 +490,10 @@ fn a_buffer_changed_during_a_read_is_read_again_apart() {
         machine.stop();
         assert!(pages.abd(0..bytes.len()).to_vec() == bytes, "{layout:?}");
         assert_eq!(sum_of_verify_errors(&pool), 2, "{layout:?}: once per block");
+        let objset = pool.dsl().hold("tank/fs").expect("held").objset().expect("open").id();
+        let changed = pool.zio().changed_buffers(Some(objset), None);
+        assert_eq!((changed.reads, changed.writes), ((2, 256 << 10), (0, 0)), "{layout:?}: counted for the file system");
+        assert_eq!(pool.zio().changed_buffers(None, Some(ObjectId(dnode.object().0 + 1))), ChangedBuffers::default());
         assert_eq!(machine.events("ereport.fs.zfs.dio_verify_rd"), 2);
         assert_eq!(machine.events("ereport.fs.zfs.checksum"), 0);
         assert!(machine.devices[0].inner.contents() == before, "{layout:?}: nothing was healed");

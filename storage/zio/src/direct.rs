@@ -10,7 +10,7 @@ use abd::Abd;
 use exec::Mutex;
 use kernels::ByteOrder;
 use kernels::checksum::Fletcher4;
-use ondisk::{BlockPtr, Bookmark, Checksum, Compression, VdevId};
+use ondisk::{BlockPtr, Bookmark, Checksum, Compression, ObjectId, ObjsetId, VdevId};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -51,9 +51,44 @@ struct Seen {
     posted: u32,
 }
 
-/// Verify errors by top-level vdev. Errors only: no I/O that goes well comes here.
+/// Blocks whose buffer was changed during direct I/O, with their bytes: such blocks were written, or read, once more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChangedBuffers {
+    /// Written again from a stable copy (or refused, when that is strict): blocks and bytes.
+    pub writes: (u64, u64),
+    /// Read again into a buffer of their own: blocks and bytes.
+    pub reads: (u64, u64),
+}
+
+impl ChangedBuffers {
+    fn add(&mut self, other: ChangedBuffers) {
+        let add = |sum: &mut (u64, u64), more: (u64, u64)| *sum = (sum.0 + more.0, sum.1 + more.1);
+        add(&mut self.writes, other.writes);
+        add(&mut self.reads, other.reads);
+    }
+}
+
+/// So many objects have counts of their own; what happens to others is counted for their object sets.
+const OBJECTS_MAX: usize = 4096;
+/// Stands for the objects of a set that have no counts of their own.
+const OTHERS: ObjectId = ObjectId(u64::MAX);
+
+/// Verify errors by top-level vdev, and by object. Errors only: no I/O that goes well comes here.
 #[derive(Debug, Default)]
-pub(crate) struct VerifyErrors(Mutex<BTreeMap<VdevId, Seen>>);
+pub(crate) struct VerifyErrors(Mutex<BTreeMap<VdevId, Seen>>, Mutex<BTreeMap<(ObjsetId, ObjectId), ChangedBuffers>>);
+
+impl VerifyErrors {
+    fn note_object(&self, bookmark: &Bookmark, bytes: u64, check: Check) {
+        let mut all = self.1.lock();
+        let own = (bookmark.objset, bookmark.object);
+        let is_full = all.len() >= OBJECTS_MAX && !all.contains_key(&own);
+        let one = match check {
+            Check::Write => ChangedBuffers { writes: (1, bytes), ..ChangedBuffers::default() },
+            Check::Read => ChangedBuffers { reads: (1, bytes), ..ChangedBuffers::default() },
+        };
+        all.entry(if is_full { (bookmark.objset, OTHERS) } else { own }).or_default().add(one);
+    }
+}
 
 /// Which check failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,9 +97,10 @@ pub(crate) enum Check {
     Write,
 }
 
-/// Counts a failed check on the top-level vdev of each of the block's addresses, and posts an event for each unless there
+/// Counts a failed check for the object and on the top-level vdev of each of the block's addresses, and posts an event for each unless there
 /// were too many.
 pub(crate) fn note_changed(core: &Core, snapshot: &Snapshot, bp: &BlockPtr, bookmark: &Bookmark, check: Check) {
+    core.verify_errors.note_object(bookmark, bp.lsize() as u64, check);
     let limit = core.direct.events_per_second.load(Ordering::Relaxed);
     let second = core.exec.now_ns() / 1_000_000_000;
     for dva in bp.dvas() {
@@ -95,6 +131,17 @@ impl Zio {
     /// Forgets them (`zpool clear`): those of one vdev, or all.
     pub fn clear_dio_verify_errors(&self, vdev: Option<VdevId>) {
         self.core.verify_errors.0.lock().retain(|known, _| vdev.is_some_and(|vdev| vdev != *known));
+    }
+
+    /// How often a user changed the buffer of a direct I/O of this object (or any of the object set, or any at all) underneath it,
+    /// since the pool was opened. `zpool clear` leaves it as it is.
+    pub fn changed_buffers(&self, objset: Option<ObjsetId>, object: Option<ObjectId>) -> ChangedBuffers {
+        let mut sum = ChangedBuffers::default();
+        let all = self.core.verify_errors.1.lock();
+        let wanted =
+            all.iter().filter(|((set, one), _)| objset.is_none_or(|objset| objset == *set) && object.is_none_or(|object| object == *one));
+        wanted.for_each(|(_, counts)| sum.add(*counts));
+        sum
     }
 
     /// The parameters of direct I/O.

@@ -28,7 +28,7 @@ mod verify;
 mod view;
 mod write;
 
-pub use direct::DirectParameters;
+pub use direct::{ChangedBuffers, DirectParameters};
 pub use engine::{UnitThen, Zio};
 pub use error::{ErrorKind, ZioError};
 pub use extended::{EXTENDED, ExtendedStat, IoClass};

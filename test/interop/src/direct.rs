@@ -4,15 +4,48 @@
 use crate::shadow::{Expected, KINDS, Shadow, content};
 use crate::touch::{new_file, write};
 use crate::{Failure, driver};
+use abd::Abd;
 use dsl::{DatasetHandle, TxSpace};
 use exec::SplitMix;
 use pool::Pool;
 use std::sync::Arc;
-use zpl::{Allocate, Node, Zfs};
+use zpl::direct::Access;
+use zpl::{Allocate, Node, WriteData, Zfs};
 
-const RECORDS: [(&str, usize); 6] =
-    [("4K", 4 << 10), ("16K", 16 << 10), ("128K", 128 << 10), ("1M", 1 << 20), ("4M", 4 << 20), ("16M", 16 << 20)];
+/// Record sizes, and whether the quick subset has them.
+const RECORDS: [(&str, usize, bool); 16] = [
+    ("512", 512, true),
+    ("1K", 1 << 10, false),
+    ("2K", 2 << 10, false),
+    ("4K", 4 << 10, true),
+    ("8K", 8 << 10, false),
+    ("16K", 16 << 10, true),
+    ("32K", 32 << 10, false),
+    ("64K", 64 << 10, false),
+    ("128K", 128 << 10, true),
+    ("256K", 256 << 10, false),
+    ("512K", 512 << 10, false),
+    ("1M", 1 << 20, true),
+    ("2M", 2 << 20, false),
+    ("4M", 4 << 20, true),
+    ("8M", 8 << 20, false),
+    ("16M", 16 << 20, true),
+];
+/// Compression, copies, checksum.
+const HOW: [(&str, &str, &str); 7] = [
+    ("off", "1", "on"),
+    ("lz4", "1", "on"),
+    ("zstd", "1", "fletcher2"),
+    ("off", "2", "sha256"),
+    ("lz4", "3", "fletcher4"),
+    ("zstd", "2", "sha512"),
+    ("off", "3", "off"),
+];
+/// So many of them for records above 1 MiB, and in the quick subset.
+const HOW_FEW: usize = 4;
 const STEPS: u64 = 24;
+const STEPS_LARGE: u64 = 10;
+const PAGE: usize = 4096;
 /// More than whole blocks: the tail is written through the cache.
 const TAIL_BYTES: usize = 3000;
 
@@ -47,13 +80,28 @@ impl Target<'_> {
         if out == bytes { Ok(()) } else { Err("a direct read finds other bytes than were written directly".into()) }
     }
 
+    /// Through the file layer, as O_DIRECT asks: page-aligned, so that heads and tails go through the cache.
+    fn write_flagged(&mut self, offset: usize, length: usize) -> Result<(), Failure> {
+        let start = offset / PAGE * PAGE;
+        let end = (start + length.next_multiple_of(PAGE)).min((self.bytes.len() - TAIL_BYTES) / PAGE * PAGE);
+        if start >= end {
+            return Ok(());
+        }
+        let bytes = content(end - start, self.random.next_u64(), KINDS[self.below(2)]);
+        let data = Abd::from_slice(&bytes);
+        let write = WriteData { offset: start as u64, data, may_keep: true, kill_suid: false, synchronous: false };
+        self.zfs.write_with(&self.node, write, Access::DIRECT)?;
+        self.bytes[start..end].copy_from_slice(&bytes);
+        Ok(())
+    }
+
     fn step(&mut self, step: u64) -> Result<(), Failure> {
         let whole = (self.bytes.len() - TAIL_BYTES) / self.record;
         let first = self.below(whole);
         let blocks = 1 + self.below((whole - first).min(3));
         let offset = first * self.record + self.below(self.record);
         let length = (1 + self.below(2 * self.record)).min(self.bytes.len() - offset);
-        match self.below(8) {
+        match self.below(10) {
             0..=3 => self.write_direct(first, blocks)?,
             4 => {
                 // Twice in one txg: the first one's space comes back.
@@ -69,6 +117,7 @@ impl Target<'_> {
                 self.zfs.allocate(&self.node, offset as u64, length as u64, Allocate::Punch)?;
                 self.bytes[offset..offset + length].fill(0);
             }
+            7 | 8 => self.write_flagged(offset, length)?,
             _ => match step % 3 {
                 0 => self.pool.dsl().snapshot(&[format!("{}@s{step}", self.name)], Vec::new())?,
                 _ => self.pool.sync()?,
@@ -78,13 +127,16 @@ impl Target<'_> {
     }
 }
 
-/// One file per record size, compression and number of copies.
-pub fn direct(pool: &Pool) -> Result<Expected, Failure> {
+/// One file per record size, compression, number of copies and checksum; `every` of them, or the quick subset.
+pub fn direct(pool: &Pool, every: bool) -> Result<Expected, Failure> {
     let mut expected = Expected::default();
-    for (number, (size, record)) in RECORDS.into_iter().enumerate() {
-        for (compression, copies, checksum) in [("off", "1", "on"), ("lz4", "1", "on"), ("off", "2", "sha256"), ("zstd", "1", "fletcher2")]
-        {
-            if record > 1 << 20 && copies != "1" {
+    for (number, (size, record, quick)) in RECORDS.into_iter().enumerate() {
+        if !every && !quick {
+            continue;
+        }
+        let few = !every || record > 1 << 20;
+        for (compression, copies, checksum) in HOW.into_iter().take(if few { HOW_FEW } else { HOW.len() }) {
+            if record > 4 << 20 && copies != "1" {
                 continue;
             }
             let name = format!("{}/direct-{size}-{compression}-{copies}", pool.name());
@@ -93,12 +145,12 @@ pub fn direct(pool: &Pool) -> Result<Expected, Failure> {
             let zfs = driver::open(pool, &name)?;
             let handle = pool.dsl().hold(&name)?;
             let root = zfs.node(zfs.root())?;
-            let blocks = if record > 1 << 20 { 2 } else { 12 };
+            let (blocks, steps) = if record > 1 << 20 { (2, STEPS_LARGE) } else { (12.max(4 * PAGE / record), STEPS) };
             let bytes = content(blocks * record + TAIL_BYTES, number as u64, KINDS[0]);
             let node = new_file(&zfs, &root, b"direct", &bytes)?;
             let random = SplitMix::new(number as u64 + 77);
             let mut target = Target { pool, name: &name, zfs: &zfs, handle: &handle, node, bytes, record, random };
-            for step in 0..STEPS {
+            for step in 0..steps {
                 target.step(step).map_err(|error| format!("{name}, step {step}: {error}"))?;
             }
             let mut shadow = Shadow::default();
