@@ -104,9 +104,8 @@ fn of_direct(out: &mut String, pools: &[PoolView]) {
         let labels = |name: &str| format!("pool=\"{}\",dataset=\"{}\"", escaped(&pool.name), escaped(name));
         pool.datasets.iter().map(|dataset| (labels(&dataset.name), dataset.direct.clone())).collect::<Vec<_>>()
     };
-    let scopes: [(&str, Vec<(String, Vec<DirectRow>)>); 2] =
-        [("pool", pools.iter().map(of_pool).collect()), ("dataset", pools.iter().flat_map(of_dataset).collect())];
-    for (scope, owners) in scopes {
+    let (by_pool, by_dataset): (Vec<_>, Vec<_>) = (pools.iter().map(of_pool).collect(), pools.iter().flat_map(of_dataset).collect());
+    for (scope, owners) in [("pool", by_pool), ("dataset", by_dataset)] {
         for (unit, value) in [("requests", (|row: &DirectRow| row.requests) as fn(&DirectRow) -> u64), ("bytes", |row| row.bytes)] {
             let name = format!("zirconia_{scope}_direct_{unit}");
             head(out, &name, "counter", "Direct I/O by part, or by the reason why it was not direct");
