@@ -69,6 +69,10 @@ pub enum Verb {
         #[arg(required = true, value_name = "pool", long_help = "pool name argument")]
         pools: Vec<String>,
     },
+    /// Take devices out of use.
+    Offline(Offline),
+    /// Bring devices back; what they missed is resilvered.
+    Online(Online),
     /// Clear error counts; resume a suspended pool.
     Clear {
         /// Pool.
@@ -138,6 +142,37 @@ pub struct Create {
     /// Vdevs: devices, or mirror|raidz1|raidz2|raidz3 followed by devices.
     #[arg(required = true, value_name = "vdev", long_help = "vdev specification")]
     pub vdevs: Vec<String>,
+}
+
+/// `zpool offline`.
+#[derive(Debug, Args)]
+pub struct Offline {
+    /// Declare them faulted instead.
+    #[arg(short = 'f')]
+    pub fault: bool,
+    /// Until the next import only.
+    #[arg(short = 't')]
+    pub temporary: bool,
+    /// Pool.
+    #[arg(long_help = "pool name")]
+    pub pool: String,
+    /// Devices.
+    #[arg(required = true, value_name = "device", long_help = "device name")]
+    pub devices: Vec<String>,
+}
+
+/// `zpool online`.
+#[derive(Debug, Args)]
+pub struct Online {
+    /// Use all the room that the devices have now.
+    #[arg(short = 'e')]
+    pub expand: bool,
+    /// Pool.
+    #[arg(long_help = "pool name")]
+    pub pool: String,
+    /// Devices.
+    #[arg(required = true, value_name = "device", long_help = "device name")]
+    pub devices: Vec<String>,
 }
 
 /// `zpool import`.

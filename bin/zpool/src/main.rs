@@ -10,6 +10,7 @@ mod import;
 mod iostat;
 mod list;
 mod status;
+mod vdevs;
 mod wait;
 
 use args::{Arguments, Verb};
@@ -33,6 +34,8 @@ fn run(verb: Verb) -> Result<u8, Stop> {
         Verb::Get(arguments) => get::run(&client, &arguments),
         Verb::Set { assignment, pool } => set(&client, &assignment, pool),
         Verb::Scrub { pause, stop, wait, pools } => scrub(&client, pause, stop, wait, pools),
+        Verb::Offline(arguments) => vdevs::offline(&client, &arguments),
+        Verb::Online(arguments) => vdevs::online(&client, &arguments),
         Verb::Clear { pool, device } => Ok(done(&client, &Request::PoolClear(PoolClear { pool, device }))?),
         Verb::Sync { pools } => Ok(done(&client, &Request::PoolSync(PoolNames { pools }))?),
         Verb::History(arguments) => Ok(history::run(&client, &arguments)?),

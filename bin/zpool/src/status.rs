@@ -177,11 +177,11 @@ fn error_lines(report: &PoolReport, verbose: bool) -> String {
 /// The `scan:` lines.
 fn scan_lines(scan: &ScanReport) -> String {
     let verb = if scan.function == "scrub" { "repaired" } else { "resilvered" };
+    let ended = if scan.function == "scrub" { "scrub repaired" } else { "resilvered" };
     let elapsed = duration((scan.end_time - scan.start_time).max(0) as u64);
     match scan.state.as_str() {
         "finished" => format!(
-            "  scan: {} {verb} {} in {elapsed} with {} errors on {}\n",
-            if scan.function == "scrub" { "scrub" } else { "resilvered" }.replace("resilvered", "resilver"),
+            "  scan: {ended} {} in {elapsed} with {} errors on {}\n",
             nice_bytes(scan.repaired_bytes),
             scan.errors,
             time::long(scan.end_time)
@@ -201,19 +201,19 @@ fn running_lines(scan: &ScanReport, verb: &str) -> String {
     } else {
         format!("  scan: {} in progress since {}\n", scan.function, time::long(scan.start_time))
     };
-    let total = scan.to_examine_bytes;
+    let (seen, total) = (scan.to_examine_bytes, scan.to_examine_bytes.saturating_sub(scan.skipped_bytes));
     let percent = if total == 0 { 0.0 } else { (scan.issued_bytes.min(total) as f64) * 100.0 / total as f64 };
     let rate = if scan.pause_time == 0 { scan.rate_bytes_per_second } else { 0 };
     let left = match rate {
         _ if scan.pause_time != 0 => String::new(),
-        ESTIMATE_RATE_MIN.. if scan.issued_bytes > 0 => format!(", {} to go", duration(total.saturating_sub(scan.issued_bytes) / rate)),
+        ESTIMATE_RATE_MIN.. if (if scan.function == "scrub" { scan.issued_bytes } else { scan.repaired_bytes }) > 0 => format!(", {} to go", duration(total.saturating_sub(scan.issued_bytes) / rate)),
         _ => ", no estimated completion time".to_string(),
     };
     let rate = if rate > 0 { format!(" at {}/s", nice_bytes(rate)) } else { String::new() };
     format!(
         "{head}\t{} / {} scanned, {} / {} issued{rate}\n\t{} {verb}, {percent:.2}% done{left}\n",
-        nice_bytes(scan.examined_bytes.min(total)),
-        nice_bytes(total),
+        nice_bytes(scan.examined_bytes.min(seen)),
+        nice_bytes(seen),
         nice_bytes(scan.issued_bytes.min(total)),
         nice_bytes(total),
         nice_bytes(scan.repaired_bytes)
@@ -269,7 +269,7 @@ fn scan_json(scan: &ScanReport, output: &Output) -> Value {
         "end_time": date(scan.end_time),
         "to_examine": size(scan.to_examine_bytes),
         "examined": size(scan.examined_bytes),
-        "skipped": size(0),
+        "skipped": size(scan.skipped_bytes),
         "processed": size(scan.repaired_bytes),
         "errors": json::count(scan.errors, output),
         "scrub_pause": date(scan.pause_time),
@@ -350,6 +350,7 @@ mod tests {
             to_examine_bytes: 2 << 30,
             examined_bytes: 1 << 30,
             issued_bytes: 1 << 30,
+            skipped_bytes: 0,
             repaired_bytes: 0,
             errors: 0,
             rate_bytes_per_second: 0,

@@ -13,6 +13,7 @@ mod openapi;
 mod pool;
 mod property;
 mod state_dir;
+mod vdev;
 
 pub use dataset::*;
 pub use direct::*;
@@ -21,6 +22,7 @@ pub use events::*;
 pub use pool::*;
 pub use property::{Property, Source, Value};
 pub use state_dir::{StateDir, StateDirError};
+pub use vdev::*;
 
 use serde::{Deserialize, Serialize};
 
@@ -52,6 +54,8 @@ pub enum Request {
     PoolSet(PoolSet),
     /// `zpool scrub`.
     PoolScrub(PoolScrub),
+    /// `zpool offline`, `zpool online`.
+    VdevChange(VdevChange),
     /// `zpool clear`.
     PoolClear(PoolClear),
     /// `zpool sync`: waits until everything written so far is on stable storage.

@@ -19,6 +19,7 @@ const ANSWERS: &[(&str, &str)] = &[
     ("pool-query", "pools"),
     ("pool-set", "done"),
     ("pool-scrub", "done"),
+    ("vdev-change", "done"),
     ("pool-clear", "done"),
     ("pool-sync", "done"),
     ("pool-history", "history"),

@@ -229,6 +229,9 @@ pub struct ScanReport {
     pub examined_bytes: u64,
     /// Bytes read and verified.
     pub issued_bytes: u64,
+    /// Bytes examined that need not be read: a resilver passes over what no device lacks.
+    #[serde(default)]
+    pub skipped_bytes: u64,
     /// Bytes repaired.
     pub repaired_bytes: u64,
     /// Errors that could not be repaired.

@@ -18,6 +18,7 @@ mod report;
 mod scrub;
 mod statistics;
 mod status;
+mod vdevs;
 
 pub(crate) use open_pool::OpenPool;
 
@@ -115,6 +116,7 @@ impl Control {
             Request::PoolQuery(query) => self.pool_query(query),
             Request::PoolSet(request) => self.pool_set(request),
             Request::PoolScrub(request) => self.pool_scrub(request),
+            Request::VdevChange(request) => self.vdev_change(request),
             Request::PoolClear(request) => self.pool_clear(request),
             Request::PoolSync(names) => self.pool_sync(names),
             Request::PoolHistory(request) => self.pool_history(request),
@@ -167,6 +169,7 @@ fn changed_pool(request: &Request) -> Option<&str> {
         Request::PoolImport(request) => request.new_name.as_ref().or(request.pool.as_ref())?,
         Request::PoolSet(request) => &request.pool,
         Request::PoolScrub(request) => &request.pool,
+        Request::VdevChange(request) => &request.pool,
         Request::PoolClear(request) => &request.pool,
         Request::DatasetCreate(request) if !request.dry_run => &request.name,
         Request::DatasetDestroy(request) if !request.dry_run => &request.name,

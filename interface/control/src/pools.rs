@@ -4,12 +4,12 @@ use crate::failure::because;
 use crate::mounts::Directory;
 use crate::{Control, OpenPool, datasets, devices, report, status};
 use control_api::{
-    ErrorKind, Failure, ImportCandidate, IostatReport, LabelClear, PoolClear, PoolCreate, PoolHistory, PoolHistoryReport, PoolImport,
+    ErrorKind, Failure, ImportCandidate, IostatReport, LabelClear, PoolCreate, PoolHistory, PoolHistoryReport, PoolImport,
     PoolNames, PoolQuery, PoolSet, PoolTarget, PoolWait, Response, VdevSpec,
 };
 use device::BlockDevice;
 use ondisk::Guid;
-use pool::{FoundPool, Host, ImportOptions, LeafSpec, Pool, PoolError, PoolSpec, PoolState, TopSpec};
+use pool::{FoundPool, Host, ImportOptions, LeafSpec, Pool, PoolError, PoolSpec, PoolState, ScanError, TopSpec};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -18,14 +18,15 @@ use vdev::{LeafKind, TopKind};
 /// Names that no pool may have (OpenZFS: `pool_namecheck`, `zpool_name_valid`).
 const RESERVED: [&str; 7] = ["mirror", "raidz", "draid", "spare", "log", "cache", "special"];
 
-fn done() -> Response {
+pub(crate) fn done() -> Response {
     Response::Done { remarks: Vec::new() }
 }
 
 /// One clear message for a pool's error.
 pub(crate) fn pool_failure(what: String, error: &PoolError) -> Failure {
     let kind = match error {
-        PoolError::NotFound => ErrorKind::NotFound,
+        PoolError::NotFound | PoolError::NoSuchDevice => ErrorKind::NotFound,
+        PoolError::NoReplicas | PoolError::Scan(ScanError::Resilvering) => ErrorKind::Busy,
         PoolError::Ambiguous(_) | PoolError::Invalid(_) | PoolError::BadProperty | PoolError::BadValue => ErrorKind::Invalid,
         PoolError::UnsupportedFeatures { .. } | PoolError::UnsupportedVersion(_) => ErrorKind::Unsupported,
         PoolError::InUse { .. } | PoolError::Destroyed | PoolError::Device { .. } | PoolError::Closed => ErrorKind::Busy,
@@ -404,26 +405,6 @@ impl Control {
                 Ok(done())
             }
         }
-    }
-
-    pub(crate) fn pool_clear(&self, request: &PoolClear) -> Result<Response, Failure> {
-        let open = self.open_pool(&request.pool)?;
-        let tree = open.pool().tree();
-        let leaf = match &request.device {
-            None => None,
-            Some(word) => {
-                let index = tree
-                    .leaves
-                    .iter()
-                    .position(|leaf| leaf.path == *word || leaf.path.ends_with(&format!("/{word}")) || leaf.guid.0.to_string() == *word);
-                let index = index
-                    .ok_or_else(|| because(ErrorKind::NotFound, format!("cannot clear errors for {word}"), "no such device in pool"))?;
-                Some(vdev::LeafId(index as u32))
-            }
-        };
-        open.pool().clear_errors(leaf);
-        open.pool().zio().resume();
-        Ok(done())
     }
 
     pub(crate) fn pool_history(&self, request: &PoolHistory) -> Result<Response, Failure> {

@@ -80,6 +80,7 @@ fn leaf_report(tree: &VdevTree, leaves: Option<&[LeafStatus]>, id: LeafId) -> Vd
     let counts = leaves.and_then(|leaves| leaves.iter().find(|status| status.leaf == id)).map(|status| &status.counts);
     let note = match leaf.state {
         LeafState::Missing => Some(format!("was {}", leaf.path)),
+        state if state.is_usable() && leaf.resilver_txg.0 != 0 && !leaf.missing_txgs.is_empty() => Some("(resilvering)".to_string()),
         _ => None,
     };
     VdevReport {

@@ -32,6 +32,7 @@ impl OpenPool {
             to_examine_bytes: status.to_examine,
             examined_bytes: status.examined,
             issued_bytes: status.issued,
+            skipped_bytes: status.skipped,
             repaired_bytes: status.repaired,
             errors: status.errors,
             rate_bytes_per_second: status.rate,
@@ -118,6 +119,12 @@ impl Control {
         };
         let scanning = open.pool().scan_status().filter(|status| status.state == ScanState::Scanning);
         match (request.action, scanning) {
+            (ScrubAction::Start | ScrubAction::Stop, Some(status)) if status.function == ScanFunction::Resilver => {
+                return Err(because(ErrorKind::Busy, what, "currently resilvering"));
+            }
+            (ScrubAction::Pause, Some(status)) if status.function == ScanFunction::Resilver => {
+                return Err(because(ErrorKind::Invalid, what, "there is no active scrub"));
+            }
             (ScrubAction::Start, Some(status)) if status.paused_since.is_none() => {
                 return Err(because(ErrorKind::Busy, what, "currently scrubbing; use 'zpool scrub -s' to cancel scrub"));
             }

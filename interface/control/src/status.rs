@@ -15,7 +15,9 @@ pub(crate) fn pool_report(open: &OpenPool, errors: bool) -> PoolReport {
         Ok((count, damaged)) => (count, damaged, None),
         Err(error) => (0, Vec::new(), Some(error.to_string())),
     };
-    let diagnosis = diagnose(&state, &vdevs, error_count);
+    let scan = open.scan_report();
+    let resilvering = scan.as_ref().is_some_and(|scan| scan.function == "resilver" && scan.state == "scanning");
+    let diagnosis = diagnose(&state, &vdevs, (error_count, resilvering));
     let mut properties = report::properties(&status, &state, open.altroot(), &open.pool().features());
     let bytes = [("freeing", Ok(open.dsl().freeing_bytes())), ("leaked", open.dsl().leaked_bytes())];
     for (name, bytes) in bytes {
@@ -39,8 +41,8 @@ pub(crate) fn pool_report(open: &OpenPool, errors: bool) -> PoolReport {
         txg: status.txg.0,
         status: diagnosis.map(|d| d.status.to_string()),
         action: diagnosis.map(|d| d.action.to_string()),
-        message_id: diagnosis.map(|d| d.message_id.to_string()),
-        scan: open.scan_report(),
+        message_id: diagnosis.map(|d| d.message_id.to_string()).filter(|id| !id.is_empty()),
+        scan,
         vdevs,
         error_count,
         errors: damaged,
@@ -59,7 +61,7 @@ struct Diagnosis {
     action: &'static str,
 }
 
-fn diagnose(state: &str, vdevs: &control_api::VdevReport, error_count: u64) -> Option<Diagnosis> {
+fn diagnose(state: &str, vdevs: &control_api::VdevReport, (error_count, resilvering): (u64, bool)) -> Option<Diagnosis> {
     let has_errors = {
         let mut rest = vec![vdevs];
         let mut found = false;
@@ -68,6 +70,10 @@ fn diagnose(state: &str, vdevs: &control_api::VdevReport, error_count: u64) -> O
             rest.extend(&vdev.children);
         }
         found
+    };
+    let any = |state: &str| {
+        let mut rest = vec![vdevs];
+        std::iter::from_fn(|| rest.pop().inspect(|vdev| rest.extend(&vdev.children))).any(|vdev| vdev.state == state)
     };
     let diagnosis = match (state, error_count, has_errors) {
         ("SUSPENDED", ..) => Diagnosis {
@@ -79,6 +85,21 @@ fn diagnose(state: &str, vdevs: &control_api::VdevReport, error_count: u64) -> O
             message_id: "ZFS-8000-8A",
             status: "One or more devices has experienced an error resulting in data corruption. Applications may be affected.",
             action: "Restore the file in question if possible. Otherwise restore the entire pool from backup.",
+        },
+        ("DEGRADED" | "ONLINE", ..) if resilvering => Diagnosis {
+            message_id: "",
+            status: "One or more devices is currently being resilvered. The pool will continue to function, possibly in a degraded state.",
+            action: "Wait for the resilver to complete.",
+        },
+        ("DEGRADED", ..) if any("OFFLINE") => Diagnosis {
+            message_id: "",
+            status: "One or more devices has been taken offline by the administrator. Sufficient replicas exist for the pool to continue functioning in a degraded state.",
+            action: "Online the device using 'zpool online' or replace the device with 'zpool replace'.",
+        },
+        ("DEGRADED", ..) if any("FAULTED") => Diagnosis {
+            message_id: "ZFS-8000-K4",
+            status: "One or more devices are faulted in response to persistent errors. Sufficient replicas exist for the pool to continue functioning in a degraded state.",
+            action: "Replace the faulted device, or use 'zpool clear' to mark the device repaired.",
         },
         ("DEGRADED", ..) => Diagnosis {
             message_id: "ZFS-8000-2Q",

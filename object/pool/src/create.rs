@@ -19,7 +19,6 @@ use exec::{Exec, Mutex, RwLock};
 use metaslab::Allocator;
 use ondisk::{Guid, ObjectId, Txg, Uberblock};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use vdev::{Leaf, LeafId, LeafKind, Node, NodeKind, TopKind, TopVdev, VdevTree};
 use zap::{Value, Zap};
 use zio::{FailMode, Zio};
@@ -251,7 +250,7 @@ fn create_services(exec: &Exec, spec: &PoolSpec, mos: &Mos, allocator: &Arc<Allo
         history: Arc::new(history),
         allocator: allocator.clone(),
         writeable: true,
-        scrubbed_through: AtomicU64::new(0),
+        scan_news: Mutex::default(),
     }))
 }
 

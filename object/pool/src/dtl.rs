@@ -9,8 +9,9 @@ use ondisk::{
     BlockId, Guid, MapType, ObjectId, ObjectType, SpaceMapEncoder, SpaceMapEntries, SpaceMapEntry, SpaceMapPhys, SpaceMapRun, Txg,
 };
 use range_tree::RangeTree;
+use scan::ScanOutcome;
 use std::sync::Arc;
-use vdev::{Leaf, LeafId, VdevTree};
+use vdev::{Leaf, VdevTree};
 
 /// Block size of new logs (OpenZFS: `zfs_vdev_dtl_sm_blksz`).
 const BLOCK_BYTES: usize = 1 << 12;
@@ -47,7 +48,8 @@ pub(crate) fn load(mos: &Arc<Objset>, tree: &mut VdevTree) -> Result<(), PoolErr
     Ok(())
 }
 
-/// Adds missed txgs to the leaves' logs and writes them; true when a leaf got its first log (the configuration names it).
+/// Adds missed txgs to the leaves' logs and writes them; true when the configuration changed: a leaf got its first log, or lacks
+/// again what a resilver is to bring it, which so cannot end well for it.
 pub(crate) fn record(
     mos: &Arc<Objset>,
     features: &Features,
@@ -64,6 +66,10 @@ pub(crate) fn record(
         let before = txgs.total();
         for (_, txg) in missed.iter().filter(|(guid, _)| *guid == leaf.guid) {
             txgs.cover(txg.0..txg.0 + 1);
+            if *txg <= leaf.resilver_txg {
+                leaf.resilver_txg = Txg(0);
+                created = true;
+            }
         }
         if txgs.total() != before {
             created |= write(mos, features, leaf, &txgs, tx)?;
@@ -72,24 +78,38 @@ pub(crate) fn record(
     Ok(created)
 }
 
-/// Takes txgs up to `through` out of the logs of usable leaves for which `whole` holds; true when a leaf lost its log.
+/// Notes that a resilver began for all leaves that can be used now and lack something: those that it ends well for.
+pub(crate) fn resilver_began(tree: &mut VdevTree, through: Txg) {
+    for leaf in &mut tree.leaves {
+        let takes_part = leaf.state.is_usable() && !leaf.missing_txgs.is_empty();
+        leaf.resilver_txg = if takes_part { through } else { Txg(0) };
+    }
+}
+
+/// Takes the txgs that a scan made good out of the logs of usable leaves for which `whole` holds; true when the configuration
+/// changed.
 pub(crate) fn excise(
     mos: &Arc<Objset>,
     features: &Features,
     tree: &mut VdevTree,
-    (through, whole): (Txg, &dyn Fn(LeafId) -> bool),
+    (outcome, whole): (&ScanOutcome, &dyn Fn(&Leaf) -> bool),
     tx: &Tx,
 ) -> Result<bool, PoolError> {
-    let mut removed = false;
-    for (index, leaf) in tree.leaves.iter_mut().enumerate() {
+    let (through, mut removed) = (outcome.through, false);
+    for leaf in &mut tree.leaves {
         let known = leaf.missing_txgs.iter().any(|(first, _)| *first <= through);
-        if !known || !leaf.state.is_usable() || !whole(LeafId(index as u32)) {
+        if !known || !leaf.state.is_usable() || !whole(leaf) {
             continue;
         }
         let mut txgs = RangeTree::new();
         for &(first, last) in leaf.missing_txgs.iter().filter(|(_, last)| *last > through) {
             txgs.cover(first.0.max(through.0 + 1)..last.0 + 1);
         }
+        for txg in outcome.except.iter().filter(|txg| **txg <= through && leaf.lacks(**txg)) {
+            txgs.cover(txg.0..txg.0 + 1);
+        }
+        removed |= leaf.resilver_txg.0 != 0;
+        leaf.resilver_txg = Txg(0);
         if !txgs.is_empty() {
             write(mos, features, leaf, &txgs, tx)?;
             continue;

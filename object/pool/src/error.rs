@@ -51,6 +51,10 @@ pub enum PoolError {
         /// What is wrong.
         problem: DeviceProblem,
     },
+    /// The pool has no leaf with this guid.
+    NoSuchDevice,
+    /// The device has the only copy of something, or would have.
+    NoReplicas,
     /// The request contradicts itself.
     Invalid(&'static str),
     /// The pool is open read-only.
@@ -123,6 +127,8 @@ impl fmt::Display for PoolError {
                 DeviceProblem::TooSmall => write!(f, "{path} is smaller than 64 MiB"),
                 DeviceProblem::Open(error) => write!(f, "{path}: {error}"),
             },
+            PoolError::NoSuchDevice => f.write_str("no such device in pool"),
+            PoolError::NoReplicas => f.write_str("no valid replicas"),
             PoolError::Invalid(what) => f.write_str(what),
             PoolError::ReadOnly => f.write_str("the pool is read-only"),
             PoolError::Corrupt(what) => write!(f, "the pool's metadata is damaged: {what}"),

@@ -5,6 +5,7 @@
 //!   [`Pool`] whose txgs run by themselves.
 //! * The sync of a txg writes the datasets, runs their sync tasks, then syncs the MOS in passes until writing down the
 //!   allocations of one pass changes nothing more, then flushes, and moves the uberblock.
+//! * Leaves go offline and come back while the pool is open; what they missed is in their dirty time logs, and a resilver brings it.
 //! * The vdev tree is an immutable snapshot; whoever changes it replaces it as a whole.
 //!
 //! # Invariants
@@ -25,6 +26,7 @@ mod find;
 mod history;
 mod labelclear;
 mod labels;
+mod leaves;
 mod log_spacemap;
 mod mos_objects;
 mod open;

@@ -18,9 +18,8 @@ use dsl::{DslPool, Mos, PoolServices};
 use exec::{Exec, Mutex, RwLock};
 use kstat::EventSink;
 use metaslab::Allocator;
-use ondisk::{Guid, ObjectId, Uberblock};
+use ondisk::{Guid, ObjectId, Txg, Uberblock};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use vdev::{TopKind, VdevTree};
 use zap::Zap;
 use zio::{FailMode, PoolView, Zio};
@@ -199,6 +198,10 @@ impl Start {
             return Err(lost(&tree, dsl::DslError::NotFound));
         }
         self.devices = found.devices_of(&tree);
+        for (leaf, device) in tree.leaves.iter_mut().zip(&mut self.devices).filter(|(leaf, _)| !leaf.state.is_usable()) {
+            // Whoever brings it back opens it anew; a resilver that goes on does so without it.
+            (*device, leaf.resilver_txg) = (None, Txg(0));
+        }
         // Paths may have changed since the configuration was written.
         for (leaf, device) in tree.leaves.iter_mut().zip(&self.devices) {
             if let (Some(device), false) = (device, options.read_only) {
@@ -213,6 +216,9 @@ impl Start {
             ..facts
         };
         let view = PoolView { allocator: Arc::new(Allocator::new(&tree, runtime.allocators)), ..self.view(&tree) };
+        // Until here nobody knew what stale devices lack: that they did not have it is no error of theirs.
+        let stale = tree.leaves.iter().filter(|leaf| !leaf.missing_txgs.is_empty());
+        stale.for_each(|leaf| self.io.cache().zio().leaf_stats_of(leaf.guid).clear_errors());
         self.tree = tree;
         self.io.set_view(view);
         Ok(object)
@@ -236,7 +242,7 @@ impl Start {
             features: opened.features.clone(),
             allocator,
             writeable: !options.read_only,
-            scrubbed_through: AtomicU64::new(0),
+            scan_news: Mutex::default(),
         });
         let txgs = TxgManager::new(self.exec.clone(), opened.ub.txg(), runtime.txg);
         let usable = services.allocator.class_space().deflated_capacity;
@@ -280,6 +286,7 @@ impl Start {
         if !options.read_only {
             txgs.start(syncer);
             pool.sync()?;
+            pool.resilver_stale()?;
             pool.scan.spawn();
         }
         Ok(pool)

@@ -210,7 +210,7 @@ impl Pool {
         let allocator = &self.syncer.services.allocator;
         let leaf = |index: usize| {
             let id = LeafId(index as u32);
-            let stats = self.zio().leaf_stats(id);
+            let stats = self.zio().leaf_stats_of(tree.leaf(id).guid);
             LeafStatus { leaf: id, state: tree.leaf(id).state, counts: stats.counts(), extended: stats.extended() }
         };
         PoolStatus {
@@ -239,9 +239,9 @@ impl Pool {
             None => self.zio().clear_dio_verify_errors(None),
             Some(leaf) => of_leaf(leaf).into_iter().for_each(|top| self.zio().clear_dio_verify_errors(Some(top.id))),
         }
-        for index in 0..self.tree().leaves.len() as u32 {
-            if leaf.is_none_or(|leaf| leaf.0 == index) {
-                self.zio().leaf_stats(LeafId(index)).clear_errors();
+        for (index, known) in tree.leaves.iter().enumerate() {
+            if leaf.is_none_or(|leaf| leaf.0 as usize == index) {
+                self.zio().leaf_stats_of(known.guid).clear_errors();
             }
         }
     }

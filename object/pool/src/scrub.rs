@@ -1,4 +1,4 @@
-//! Scrubs of a pool: start, pause, stop, progress, and the blocks found damaged. The work is done by the `scan` crate; here is
+//! Scrubs and resilvers of a pool: start, pause, stop, progress, and the blocks found damaged. The work is done by the `scan` crate; here is
 //! what ties it to the pool: its part of the sync, the features and history it needs, and its thread.
 
 use crate::services::Services;
@@ -6,9 +6,8 @@ use crate::sync::{SyncHook, Syncer};
 use crate::{Pool, PoolError};
 use dmu::{SyncError, Tx, TxgManager};
 use ondisk::Txg;
-use scan::{Damaged, Scan, ScanHost, ScanParts, ScanStatus};
+use scan::{Damaged, Scan, ScanHost, ScanOutcome, ScanParts, ScanStatus};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 const HEAD_ERRLOG: &str = "com.delphix:head_errlog";
 
@@ -28,8 +27,11 @@ impl ScanHost for Services {
     fn has_head_errlog(&self) -> bool {
         self.features.is_enabled(HEAD_ERRLOG)
     }
-    fn scrubbed(&self, through: Txg) {
-        self.scrubbed_through.fetch_max(through.0, Ordering::Relaxed);
+    fn resilver_begins(&self, through: Txg) {
+        self.scan_news.lock().resilver_began = Some(through);
+    }
+    fn scanned(&self, outcome: &ScanOutcome) {
+        self.scan_news.lock().outcome = Some(outcome.clone());
     }
     fn log(&self, name: &str, text: &str, tx: &Tx) {
         self.log_internal(name, text, tx);
@@ -51,7 +53,18 @@ pub(crate) fn open(syncer: &Syncer, txgs: &Arc<TxgManager>) -> Result<Arc<Scan>,
 }
 
 impl Pool {
-    /// Begins a scrub, or goes on with a paused one. Errors: [`scan::ScanError::Running`].
+    /// Begins a resilver when leaves in use lack what none that runs brings them; it goes on by itself, except under executors
+    /// without threads: see [`Pool::scrub_drive`].
+    pub fn resilver_stale(&self) -> Result<(), PoolError> {
+        let tree = self.tree();
+        let Some(range) = tree.resilver_range() else { return Ok(()) };
+        let stale = || tree.leaves.iter().filter(|leaf| leaf.state.is_usable() && !leaf.missing_txgs.is_empty());
+        if self.scan.is_resilvering(range) && stale().all(|leaf| leaf.resilver_txg.0 != 0) {
+            return Ok(());
+        }
+        Ok(self.scan.resilver()?)
+    }
+    /// Begins a scrub, or goes on with a paused one. Errors: [`scan::ScanError::Running`], [`scan::ScanError::Resilvering`].
     pub fn scrub_start(&self) -> Result<(), PoolError> {
         self.check_writeable()?;
         Ok(self.scan.start()?)

@@ -5,12 +5,12 @@ use crate::features::Features;
 use crate::history::History;
 use dmu::{ObjsetProps, Tx};
 use dsl::{DslError, HistoryEvent, PoolServices, PoolSpace};
-use exec::{Exec, RwLock};
+use exec::{Exec, Mutex, RwLock};
 use metaslab::Allocator;
 use nvlist::NvList;
-use ondisk::Compression;
+use ondisk::{Compression, Txg};
+use scan::ScanOutcome;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 /// Share of the pool that is kept back, as a shift (OpenZFS: `spa_slop_shift`).
 const SLOP_SHIFT: u32 = 5;
@@ -27,8 +27,17 @@ pub(crate) struct Services {
     pub history: Arc<History>,
     pub allocator: Arc<Allocator>,
     pub writeable: bool,
-    /// A scrub without errors saw everything up to this txg, and the dirty time logs don't know it yet; 0 otherwise.
-    pub scrubbed_through: AtomicU64,
+    /// What a scan said that the dirty time logs don't know yet.
+    pub scan_news: Mutex<ScanNews>,
+}
+
+/// What a scan tells the dirty time logs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ScanNews {
+    /// A resilver of what was born up to this txg began.
+    pub resilver_began: Option<Txg>,
+    /// A scan saw everything.
+    pub outcome: Option<ScanOutcome>,
 }
 
 /// Bytes kept back of `usable` (OpenZFS: `spa_get_slop_space`).

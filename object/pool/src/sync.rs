@@ -11,16 +11,16 @@ use crate::dtl;
 use crate::labels::{Device, LabelWrite, config_writes, flush_all, uberblock_writes, write_all};
 use crate::log_spacemap::{self, LoggedChanges};
 use crate::mos_objects::{process_deferred_frees, write_packed};
-use crate::services::Services;
+use crate::services::{ScanNews, Services};
 use crate::spacemap::{AppendContext, SpaceMaps};
 use device::DeviceError;
 use dmu::{Objset, SyncError, Tx, TxgSync};
 use dsl::DslPool;
 use exec::{Mutex, RwLock};
 use ondisk::{BlockPtr, ObjectId, Txg, Uberblock};
+use scan::ScanFunction;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use vdev::{LeafId, VdevTree};
+use vdev::{Leaf, LeafId, VdevTree};
 use zio::{Facts, FailMode, IoKind, PoolView, Zio};
 
 /// More passes than any pool needs: something keeps changing.
@@ -71,6 +71,18 @@ pub(crate) struct Syncer {
 }
 
 impl Config {
+    /// Takes over what `from` knows of the leaves' dirty time logs. What else changed in the meantime stays: only the sync
+    /// writes logs, while states change at any time.
+    pub fn take_dtls(&mut self, from: &VdevTree) {
+        let mut tree = VdevTree::clone(&self.tree);
+        for leaf in &mut tree.leaves {
+            let Some(known) = from.leaf_by_guid(leaf.guid).map(|id| from.leaf(id)) else { continue };
+            (leaf.dtl, leaf.missing_txgs) = (known.dtl, known.missing_txgs.clone());
+            // A leaf that went away meanwhile takes part no longer.
+            leaf.resilver_txg = if leaf.state.is_usable() { known.resilver_txg } else { Txg(0) };
+        }
+        self.tree = Arc::new(tree);
+    }
     /// What the pipeline must know of the configuration.
     pub fn view(&self, services: &Services) -> PoolView {
         PoolView {
@@ -141,25 +153,30 @@ impl Syncer {
     /// `vdev_dtl_reassess`).
     fn sync_dtls(&self, tx: &Tx) -> Result<(), PoolError> {
         let missed = self.zio().take_missing();
-        let through = Txg(self.services.scrubbed_through.swap(0, Ordering::Relaxed));
-        if missed.is_empty() && through.0 == 0 {
+        let news = std::mem::take(&mut *self.services.scan_news.lock());
+        if missed.is_empty() && news == ScanNews::default() {
             return Ok(());
         }
         let mut tree = VdevTree::clone(&self.config.lock().tree);
-        // A leaf that refused writes may have refused repairs.
-        let whole = |leaf: LeafId| self.zio().leaf_stats(leaf).counts().errors[IoKind::Write as usize] == 0;
-        let excised = dtl::excise(&self.mos, &self.services.features, &mut tree, (through, &whole), tx)?;
-        let created = dtl::record(&self.mos, &self.services.features, &mut tree, &missed, tx)?;
-        self.config.lock().dirty |= excised || created;
-        self.replace_tree(tree);
-        Ok(())
-    }
-
-    /// Makes `tree` the current one.
-    pub fn replace_tree(&self, tree: VdevTree) {
+        let (features, mut dirty) = (&self.services.features, news.resilver_began.is_some());
+        if let Some(through) = news.resilver_began {
+            dtl::resilver_began(&mut tree, through);
+        }
+        if let Some(outcome) = &news.outcome {
+            // A leaf that refused writes may have refused the scrub's repairs; one that came back late missed a resilver's.
+            let refused = |leaf: &Leaf| self.zio().leaf_stats_of(leaf.guid).counts().errors[IoKind::Write as usize] > 0;
+            let whole = |leaf: &Leaf| match outcome.function {
+                ScanFunction::Scrub => !refused(leaf),
+                ScanFunction::Resilver => leaf.resilver_txg.0 != 0,
+            };
+            dirty |= dtl::excise(&self.mos, features, &mut tree, (outcome, &whole), tx)?;
+        }
+        dirty |= dtl::record(&self.mos, features, &mut tree, &missed, tx)?;
         let mut config = self.config.lock();
-        config.tree = Arc::new(tree);
+        config.dirty |= dirty;
+        config.take_dtls(&tree);
         self.io.set_view(config.view(&self.services));
+        Ok(())
     }
 
     /// Writes the config object when the configuration changed; true when it did.

@@ -4,7 +4,9 @@ use device::{BlockDevice, MemDevice};
 use dsl::CreateDataset;
 use exec::{Exec, Inline};
 use ondisk::ObjsetType;
-use pool::{Host, ImportOptions, LeafSpec, Pool, PoolError, PoolSpec, PoolState, Runtime, TopSpec, find_pools};
+use pool::{
+    Host, ImportOptions, LeafSpec, Pool, PoolError, PoolSpec, PoolState, Runtime, ScanFunction, ScanState, TopSpec, find_pools,
+};
 use std::sync::Arc;
 use vdev::{LeafKind, LeafState, TopKind};
 
@@ -205,7 +207,7 @@ fn a_dropped_pool_stops_writing() {
 }
 
 #[test]
-fn a_scrub_brings_a_stale_device_up_to_date() {
+fn an_import_with_a_stale_device_brings_it_up_to_date() {
     for layout in [(TopKind::Mirror, 2), (TopKind::Raidz(1), 4), (TopKind::Raidz(2), 5)] {
         let devices = devices(layout.1);
         Pool::create(&exec(), spec(&devices, &[layout]), &Runtime::new()).expect("created").export().expect("exported");
@@ -219,8 +221,12 @@ fn a_scrub_brings_a_stale_device_up_to_date() {
 
         let pool = import(&devices, ImportOptions::default()).expect("imported with the stale device");
         assert!(!pool.tree().leaves[0].missing_txgs.is_empty());
-        pool.scrub_start().expect("started");
-        pool.scrub_wait().expect("scrubbed");
+        let status = pool.scan_status().expect("begun by itself");
+        assert_eq!((status.function, status.state), (ScanFunction::Resilver, ScanState::Scanning));
+        pool.scrub_wait().expect("resilvered");
+        let status = pool.scan_status().expect("a scan");
+        assert_eq!((status.state, status.errors), (ScanState::Finished, 0));
+        assert!(status.repaired > 0 && status.skipped + status.issued == status.examined, "{status:?}");
         pool.sync().expect("synced");
         let leaf = pool.tree().leaves[0].clone();
         assert_eq!((leaf.missing_txgs, leaf.dtl.0), (vec![], 0), "{layout:?}");

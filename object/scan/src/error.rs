@@ -9,6 +9,8 @@ use zap::ZapError;
 pub enum ScanError {
     /// A scan runs already.
     Running,
+    /// A resilver runs; it can neither be stopped nor be paused.
+    Resilvering,
     /// No scan runs.
     NotRunning,
     /// The scrub is paused already.
@@ -27,6 +29,7 @@ impl fmt::Display for ScanError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ScanError::Running => f.write_str("a scan is in progress"),
+            ScanError::Resilvering => f.write_str("currently resilvering"),
             ScanError::NotRunning => f.write_str("there is no active scrub"),
             ScanError::Paused => f.write_str("the scrub is paused already"),
             ScanError::Sync(error) => fmt::Display::fmt(error, f),

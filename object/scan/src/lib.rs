@@ -1,10 +1,12 @@
 //! Scans: walking everything that a pool references, to verify and repair it (OpenZFS: `dsl_scan.c`, `spa_errlog.c`).
 //!
 //! # How it works
-//! * A scrub visits the MOS, then every dataset, oldest snapshots first: each block once, by its birth. Metadata is read and
+//! * A scrub or resilver visits the MOS, then every dataset, oldest snapshots first: each block once, by its birth. Metadata is read and
 //!   verified on the way; data is collected, sorted by address and read with several blocks in flight.
-//! * Each read looks at every copy and all parity and repairs what is wrong; what cannot be repaired goes to the error log.
-//! * The state is written with every txg, so a scrub goes on after an export or a crash, here or in OpenZFS.
+//! * A resilver visits only what was born in the txgs that leaves in use lack, reads what one of them lacks, and writes it there. It
+//!   takes the place of a scrub that runs, and begins again when another leaf needs it.
+//! * Each read of a scrub looks at every copy and all parity and repairs what is wrong; what cannot be repaired goes to the error log.
+//! * The state is written with every txg, so a scan goes on after an export or a crash, here or in OpenZFS.
 //!
 //! # Invariants
 //! 1. Nothing is read (and so nothing repaired) that may have been given to another block: see `gate`.
@@ -30,6 +32,6 @@ mod walk;
 pub use error::ScanError;
 pub use frees::FreeLog;
 pub use lost::LostBlocks;
-pub use ports::ScanHost;
+pub use ports::{ScanHost, ScanOutcome};
 pub use scan::{Scan, ScanParts};
 pub use status::{Damaged, ScanFunction, ScanState, ScanStatus};

@@ -17,6 +17,7 @@ struct Sample {
 pub(crate) struct Progress {
     examined: AtomicU64,
     issued: AtomicU64,
+    skipped: AtomicU64,
     errors: AtomicU64,
     /// Where the window of the rate begins, and where the next one will.
     window: Mutex<[Sample; 2]>,
@@ -31,6 +32,14 @@ impl Progress {
     pub(crate) fn issued(&self, bytes: u64) {
         self.issued.fetch_add(bytes, Ordering::Relaxed);
     }
+    /// `bytes` of a block that was seen need not be read: no leaf lacks it.
+    pub(crate) fn skipped(&self, bytes: u64) {
+        self.skipped.fetch_add(bytes, Ordering::Relaxed);
+    }
+    /// Bytes that were skipped.
+    pub(crate) fn get_skipped(&self) -> u64 {
+        self.skipped.load(Ordering::Relaxed)
+    }
     /// A block is damaged for good.
     pub(crate) fn error(&self) {
         self.errors.fetch_add(1, Ordering::Relaxed);
@@ -40,11 +49,13 @@ impl Progress {
         (self.examined.load(Ordering::Relaxed), self.issued.load(Ordering::Relaxed), self.errors.load(Ordering::Relaxed))
     }
     /// Sets the counters: a scan begins or goes on.
-    pub(crate) fn set(&self, examined: u64, errors: u64, now_ns: u64) {
+    pub(crate) fn set(&self, (examined, skipped): (u64, u64), errors: u64, now_ns: u64) {
+        let issued = examined.saturating_sub(skipped);
         self.examined.store(examined, Ordering::Relaxed);
-        self.issued.store(examined, Ordering::Relaxed);
+        self.skipped.store(skipped, Ordering::Relaxed);
+        self.issued.store(issued, Ordering::Relaxed);
         self.errors.store(errors, Ordering::Relaxed);
-        *self.window.lock() = [Sample { at_ns: now_ns, issued: examined }; 2];
+        *self.window.lock() = [Sample { at_ns: now_ns, issued }; 2];
     }
     /// Bytes read per second, of late.
     pub(crate) fn rate(&self, now_ns: u64) -> u64 {

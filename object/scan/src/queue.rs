@@ -24,9 +24,10 @@ pub(crate) struct Entry {
     pub(crate) at: Bookmark,
 }
 
-/// How a read of the scan is asked for: every copy, all parity, repairs.
-pub(crate) fn scrub_read(bp: BlockPtr, at: Bookmark) -> ReadRequest {
-    let flags = ReadFlags { scrub: true, ..ReadFlags::default() };
+/// How a read of the scan is asked for. A scrub reads every copy and all parity and repairs what is wrong; a resilver reads what
+/// it needs to write what leaves lack.
+pub(crate) fn scan_read(bp: BlockPtr, at: Bookmark, resilver: bool) -> ReadRequest {
+    let flags = ReadFlags { scrub: !resilver, resilver, ..ReadFlags::default() };
     ReadRequest { bp, bookmark: at, priority: Priority::Scrub, flags }
 }
 
@@ -39,6 +40,7 @@ struct State {
 /// A sorted batch that is being read.
 pub(crate) struct Batch {
     scan: Arc<Scan>,
+    resilver: bool,
     entries: Vec<Entry>,
     state: Mutex<State>,
     ended: WaitQueue,
@@ -51,7 +53,7 @@ pub(crate) fn read_all(scan: &Arc<Scan>, queue: &mut Vec<Entry>) -> bool {
         let dva = entry.bp.dva(0);
         (dva.vdev, dva.offset)
     });
-    let batch = Arc::new(Batch { scan: scan.clone(), entries, state: Mutex::default(), ended: WaitQueue::new() });
+    let batch = Arc::new(Batch { scan: scan.clone(), resilver: scan.is_resilver(), entries, state: Mutex::default(), ended: WaitQueue::new() });
     loop {
         batch.add_lanes();
         batch.ended.wait_until(scan.exec(), &|| batch.state.lock().lanes == 0);
@@ -132,7 +134,7 @@ impl Lane {
                     lane.run();
                 }
             };
-            self.batch.scan.zio().read(scrub_read(entry.bp, entry.at), Box::new(done));
+            self.batch.scan.zio().read(scan_read(entry.bp, entry.at, self.batch.resilver), Box::new(done));
             if !self.met.swap(true, Ordering::AcqRel) {
                 return;
             }

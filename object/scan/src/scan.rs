@@ -26,7 +26,7 @@ use arc::Cache;
 use dmu::{Objset, TxgManager};
 use exec::{Exec, Mutex, OperationHandle, WaitQueue};
 use ondisk::{BlockPtr, Bookmark, DslScanPhys, ObjsetId, Txg, scan_flags, scan_func, scan_state};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use zio::{ErrorKind, Zio, ZioError};
@@ -81,8 +81,12 @@ pub(crate) struct Shared {
     /// The part of it that is on disk.
     pub(crate) queued: Queued,
     pub(crate) cursor: Cursor,
-    /// The last cursor at which nothing was queued, and the bytes examined there: what a restart goes on from.
-    pub(crate) checkpoint: (Cursor, u64),
+    /// The last cursor at which nothing was queued, and the bytes examined and skipped there: what a restart goes on from.
+    pub(crate) checkpoint: (Cursor, (u64, u64)),
+    /// Leaves are to be resilvered: the sync begins it as soon as no other scan is in its way.
+    pub(crate) resilver_wanted: bool,
+    /// Births of what the scan could not read; None when it began in another life of the pool and had errors.
+    pub(crate) failed: Option<BTreeSet<Txg>>,
     /// Damaged blocks that are not in the log yet.
     pub(crate) damaged: Vec<(Bookmark, Txg)>,
     /// What the leaves had repaired when the scan began, less what it had repaired before.
@@ -93,7 +97,10 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn is_scanning(&self) -> bool {
-        self.phys.scn_state == scan_state::SCANNING && self.phys.scn_func == scan_func::SCRUB
+        self.phys.scn_state == scan_state::SCANNING && matches!(self.phys.scn_func, scan_func::SCRUB | scan_func::RESILVER)
+    }
+    pub(crate) fn is_resilvering(&self) -> bool {
+        self.is_scanning() && self.phys.scn_func == scan_func::RESILVER
     }
     pub(crate) fn is_paused(&self) -> bool {
         self.phys.scn_flags & scan_flags::SCRUB_PAUSED != 0
@@ -161,11 +168,12 @@ impl Scan {
             if let Ok((list, cursor)) = record::restore(&mos, &shared.phys) {
                 (shared.list, shared.cursor) = (Arc::new(list), cursor);
             }
-            shared.checkpoint = (shared.cursor, shared.phys.scn_examined);
+            shared.checkpoint = (shared.cursor, (shared.phys.scn_examined, shared.phys.scn_skipped));
+            shared.failed = (shared.phys.scn_errors == 0).then(BTreeSet::new);
             shared.paused_since = shared.is_paused().then(|| exec.wall_clock().0 as u64);
         }
         let progress = Progress::default();
-        progress.set(shared.phys.scn_examined, shared.phys.scn_errors, exec.now_ns());
+        progress.set((shared.phys.scn_examined, shared.phys.scn_skipped), shared.phys.scn_errors, exec.now_ns());
         shared.repaired_base = -i128::from(shared.phys.scn_processed);
         Ok(Arc::new(Scan {
             mos,
@@ -195,6 +203,10 @@ impl Scan {
     pub(crate) fn zio(&self) -> &Zio {
         self.cache.zio()
     }
+    /// The scan that runs is a resilver.
+    pub(crate) fn is_resilver(&self) -> bool {
+        self.shared.lock().is_resilvering()
+    }
     pub(crate) fn queue_room(&self) -> usize {
         self.queue_max.load(Ordering::Relaxed)
     }
@@ -208,9 +220,28 @@ impl Scan {
 
     // ---- requests ----
 
-    /// Begins a scrub, or goes on with a paused one; waits for the txg. Errors: [`ScanError::Running`].
+    /// Begins a resilver of everything that leaves in use lack, in place of the scan that runs; waits until it began. Nothing
+    /// happens when nothing is lacking.
+    pub fn resilver(self: &Arc<Self>) -> Result<(), ScanError> {
+        self.shared.lock().resilver_wanted = true;
+        // A loop that reads for another scan ends first: the sync after that begins.
+        while self.shared.lock().resilver_wanted {
+            self.txgs.wait_synced(self.txgs.open_txg())?;
+        }
+        self.spawn();
+        Ok(())
+    }
+
+    /// True when a resilver that began with what the leaves lack now goes on: none has to be begun for them.
+    pub fn is_resilvering(&self, range: (Txg, Txg)) -> bool {
+        let shared = self.shared.lock();
+        shared.is_resilvering() && shared.phys.scn_min_txg <= range.0.0 && range.1.0 <= shared.phys.scn_max_txg
+    }
+
+    /// Begins a scrub, or goes on with a paused one; waits for the txg. Errors: [`ScanError::Running`], [`ScanError::Resilvering`].
     pub fn start(self: &Arc<Self>) -> Result<(), ScanError> {
         self.ask(|shared| match (shared.phys.scn_state == scan_state::SCANNING, shared.is_paused()) {
+            _ if shared.is_resilvering() || shared.resilver_wanted => Err(ScanError::Resilvering),
             (true, true) => Ok(Request::Resume),
             (true, false) => Err(ScanError::Running),
             (false, _) => Ok(Request::Start),
@@ -221,16 +252,20 @@ impl Scan {
 
     /// Pauses the scrub that runs; waits for the txg. Errors: [`ScanError::NotRunning`], [`ScanError::Paused`].
     pub fn pause(&self) -> Result<(), ScanError> {
-        self.ask(|shared| match (shared.is_scanning(), shared.is_paused()) {
+        self.ask(|shared| match (shared.is_scanning() && !shared.is_resilvering(), shared.is_paused()) {
             (true, false) => Ok(Request::Pause),
             (true, true) => Err(ScanError::Paused),
             (false, _) => Err(ScanError::NotRunning),
         })
     }
 
-    /// Ends the scrub that runs or is paused; waits for the txg. Errors: [`ScanError::NotRunning`].
+    /// Ends the scrub that runs or is paused; waits for the txg. Errors: [`ScanError::NotRunning`], [`ScanError::Resilvering`].
     pub fn stop(&self) -> Result<(), ScanError> {
-        self.ask(|shared| if shared.is_scanning() { Ok(Request::Stop) } else { Err(ScanError::NotRunning) })
+        self.ask(|shared| match (shared.is_scanning(), shared.is_resilvering()) {
+            (_, true) => Err(ScanError::Resilvering),
+            (true, false) => Ok(Request::Stop),
+            (false, _) => Err(ScanError::NotRunning),
+        })
     }
 
     fn ask(&self, choose: impl Fn(&Shared) -> Result<Request, ScanError>) -> Result<(), ScanError> {
@@ -322,13 +357,13 @@ impl Scan {
         let (examined, issued, errors) = self.progress.get();
         let repaired = self.repaired_since(base);
         let rate = if paused_since.is_some() { 0 } else { self.progress.rate(self.exec().now_ns()) };
-        Some(ScanStatus { examined, issued, errors, repaired, rate, paused_since, ..status })
+        let skipped = self.progress.get_skipped();
+        Some(ScanStatus { examined, issued, skipped, errors, repaired, rate, paused_since, ..status })
     }
 
     /// Bytes that the leaves have repaired so far.
     pub(crate) fn repaired_total(&self) -> u64 {
-        let leaves = self.zio().view().tree.leaves.len() as u32;
-        (0..leaves).map(|leaf| self.zio().leaf_stats(vdev::LeafId(leaf)).counts().repaired_bytes).sum()
+        self.zio().repaired_bytes()
     }
     pub(crate) fn repaired_since(&self, base: i128) -> u64 {
         u64::try_from(i128::from(self.repaired_total()) - base).unwrap_or(0)
@@ -353,7 +388,11 @@ impl Scan {
     /// A block is damaged for good.
     pub(crate) fn damaged(&self, bp: &BlockPtr, at: &Bookmark) {
         self.progress.error();
-        self.shared.lock().damaged.push((*at, bp.birth()));
+        let mut shared = self.shared.lock();
+        shared.damaged.push((*at, bp.birth()));
+        if let Some(failed) = &mut shared.failed {
+            failed.insert(bp.physical_birth());
+        }
     }
 
     /// The outcome of reading a queued block.
@@ -383,7 +422,7 @@ impl Scan {
             }
             let wanted = {
                 let mut shared = self.shared.lock();
-                shared.checkpoint = (shared.cursor, self.progress.get().0);
+                shared.checkpoint = (shared.cursor, (self.progress.get().0, self.progress.get_skipped()));
                 shared.complete = walked == Walked::All;
                 shared.complete || walked == Walked::NoRoot
             };
@@ -429,21 +468,21 @@ impl Scan {
     /// Walks on from the cursor.
     fn walk(self: &Arc<Self>, view: &View, queue: &mut Vec<Entry>) -> Walked {
         loop {
-            let (mut cursor, item, until) = {
+            let (mut cursor, item, (above, until)) = {
                 let shared = self.shared.lock();
                 if !self.is_current(view.generation) {
                     return Walked::Part;
                 }
                 let item = shared.cursor.dataset.map(|index| shared.list.get(index).copied());
-                (shared.cursor, item, Txg(shared.phys.scn_max_txg))
+                (shared.cursor, item, (Txg(shared.phys.scn_min_txg), Txg(shared.phys.scn_max_txg)))
             };
             let scope = match item {
-                None => Scope { objset: ObjsetId(0), root: view.mos_root, after: Txg::ZERO, until },
+                None => Scope { objset: ObjsetId(0), root: view.mos_root, after: above, until },
                 Some(None) => return Walked::All,
                 Some(Some(item)) => match view.roots.get(&item.object) {
                     None => return Walked::NoRoot,
                     Some(None) => Scope { objset: ObjsetId(item.object), root: BlockPtr::HOLE, after: until, until },
-                    Some(Some(root)) => Scope { objset: ObjsetId(item.object), root: root.bp, after: root.after, until },
+                    Some(Some(root)) => Scope { objset: ObjsetId(item.object), root: root.bp, after: root.after.max(above), until },
                 },
             };
             let done = Walk::run(self, view.generation, scope, &mut cursor.position, queue).is_ok();

@@ -43,7 +43,9 @@ pub struct ScanStatus {
     pub examined: u64,
     /// Allocated bytes read.
     pub issued: u64,
-    /// Bytes rewritten because they were wrong.
+    /// Allocated bytes that were seen and need not be read, because no leaf lacks them.
+    pub skipped: u64,
+    /// Bytes rewritten because they were wrong or missing.
     pub repaired: u64,
     /// Blocks that could not be repaired.
     pub errors: u64,
@@ -73,7 +75,8 @@ impl ScanStatus {
             end_time: phys.scn_end_time,
             to_examine: phys.scn_to_examine,
             examined: phys.scn_examined,
-            issued: phys.scn_examined,
+            issued: phys.scn_examined.saturating_sub(phys.scn_skipped),
+            skipped: phys.scn_skipped,
             repaired: phys.scn_processed,
             errors: phys.scn_errors,
             rate: 0,

@@ -9,10 +9,10 @@ use crate::errlog::{ErrorLog, Which};
 use crate::record::{self, DIRECTORY};
 use crate::scan::{Cursor, Request, Scan, Shared, View};
 use crate::walk::Position;
-use crate::{ScanError, record::Queued, record::set_cursor};
+use crate::{ScanError, ScanFunction, ScanOutcome, record::Queued, record::set_cursor};
 use dmu::{SyncError, Tx};
 use ondisk::{DdtBookmark, DslScanPhys, ObjectType, Txg, scan_flags, scan_func, scan_state};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use zap::Zap;
@@ -25,7 +25,8 @@ impl Scan {
     pub fn sync(&self, tx: &Tx) -> Result<(), SyncError> {
         {
             let shared = self.shared.lock();
-            if shared.request.is_none() && !shared.is_scanning() && shared.damaged.is_empty() && self.lost.is_empty() {
+            let asked = shared.request.is_some() || shared.resilver_wanted;
+            if !asked && !shared.is_scanning() && shared.damaged.is_empty() && self.lost.is_empty() {
                 return Ok(());
             }
         }
@@ -40,12 +41,13 @@ impl Scan {
         let request = self.shared.lock().request.take();
         self.sync_damaged(tx)?;
         match request {
-            Some(Request::Start) => self.begin(tx)?,
+            Some(Request::Start) => self.begin(scan_func::SCRUB, (Txg::ZERO, tx.txg()), tx)?,
             Some(Request::Pause) => self.pause_now(),
             Some(Request::Resume) => self.resume_now(),
             Some(Request::Stop) => self.end(scan_state::CANCELED, tx)?,
             None => {}
         }
+        self.resilver_if_wanted(tx)?;
         let (scanning, complete) = {
             let shared = self.shared.lock();
             (shared.is_scanning(), shared.complete)
@@ -56,6 +58,25 @@ impl Scan {
             self.renew_view(tx)?;
             self.store(tx)?;
         }
+        Ok(())
+    }
+
+    /// Begins the resilver that was asked for. A scan that runs is ended for it, and its loop must have ended too
+    /// (OpenZFS: `dsl_scan_restart_resilver`).
+    fn resilver_if_wanted(&self, tx: &Tx) -> Result<(), ScanError> {
+        if !self.shared.lock().resilver_wanted {
+            return Ok(());
+        }
+        let range = self.zio().view().tree.resilver_range();
+        if range.is_some() {
+            self.end(scan_state::CANCELED, tx)?;
+        }
+        match range {
+            Some(_) if self.shared.lock().running => return Ok(()),
+            Some(range) => self.begin(scan_func::RESILVER, range, tx)?,
+            None => {}
+        }
+        self.shared.lock().resilver_wanted = false;
         Ok(())
     }
 
@@ -78,16 +99,17 @@ impl Scan {
         self.exec().wall_clock().0 as u64
     }
 
-    /// Begins a scrub (OpenZFS: `dsl_scan_setup_sync`).
-    fn begin(&self, tx: &Tx) -> Result<(), ScanError> {
+    /// Begins a scan of what was born after the first and up to the second txg of `range` (OpenZFS: `dsl_scan_setup_sync`).
+    fn begin(&self, function: u64, range: (Txg, Txg), tx: &Tx) -> Result<(), ScanError> {
         if self.shared.lock().phys.scn_state == scan_state::SCANNING {
             return Ok(());
         }
         let phys = DslScanPhys {
-            scn_func: scan_func::SCRUB,
+            scn_func: function,
             scn_state: scan_state::SCANNING,
             scn_queue_obj: zap::create(&self.mos, ObjectType::SCAN_QUEUE, tx)?.0,
-            scn_max_txg: tx.txg().0,
+            scn_min_txg: range.0.0,
+            scn_max_txg: range.1.0,
             scn_start_time: self.now(),
             // Blocks of the dedup table are visited where they are used: nothing of the table is left to walk.
             scn_ddt_bookmark: DdtBookmark { ddb_class: 1, ..DdtBookmark::default() },
@@ -95,12 +117,16 @@ impl Scan {
             ..DslScanPhys::default()
         };
         self.frees.set_active(true);
-        self.progress.set(0, 0, self.exec().now_ns());
+        self.progress.set((0, 0), 0, self.exec().now_ns());
         let text = format!("func={} mintxg={} maxtxg={}", phys.scn_func, phys.scn_min_txg, phys.scn_max_txg);
         self.host.log("scan setup", &text, tx);
+        if function == scan_func::RESILVER {
+            self.host.resilver_begins(range.1);
+        }
         let mut shared = self.shared.lock();
         shared.repaired_base = i128::from(self.repaired_total());
-        (shared.cursor, shared.checkpoint) = (Cursor::default(), (Cursor::default(), 0));
+        (shared.cursor, shared.checkpoint) = (Cursor::default(), (Cursor::default(), (0, 0)));
+        shared.failed = Some(BTreeSet::new());
         (shared.complete, shared.paused_since, shared.phys) = (false, None, phys);
         shared.list = Arc::default();
         shared.queue.clear();
@@ -126,12 +152,12 @@ impl Scan {
     /// Ends the scrub (OpenZFS: `dsl_scan_done`).
     fn end(&self, state: u64, tx: &Tx) -> Result<(), ScanError> {
         self.stopping.store(true, Ordering::Release);
-        let (mut phys, base) = {
+        let (mut phys, base, failed) = {
             let shared = self.shared.lock();
             if !shared.is_scanning() {
                 return Ok(());
             }
-            (shared.phys.clone(), shared.repaired_base)
+            (shared.phys.clone(), shared.repaired_base, shared.failed.clone())
         };
         if phys.scn_queue_obj != 0 {
             zap::destroy(&self.mos, ondisk::ObjectId(phys.scn_queue_obj), tx)?;
@@ -143,10 +169,15 @@ impl Scan {
         phys.scn_end_time = self.now();
         (phys.scn_examined, phys.scn_errors, phys.scn_processed) = (examined, errors, self.repaired_since(base));
         set_cursor(&mut phys, &Cursor { dataset: Some(0), position: Position::default() }, &[]);
+        phys.scn_skipped = self.progress.get_skipped();
         if state == scan_state::FINISHED {
-            Zap::hold(&self.mos, DIRECTORY)?.update_u64("last_scrubbed_txg", phys.scn_max_txg, tx)?;
-            if errors == 0 {
-                self.host.scrubbed(Txg(phys.scn_max_txg));
+            let through = Txg(phys.scn_max_txg);
+            let function = if phys.scn_func == scan_func::SCRUB { ScanFunction::Scrub } else { ScanFunction::Resilver };
+            if function == ScanFunction::Scrub {
+                Zap::hold(&self.mos, DIRECTORY)?.update_u64("last_scrubbed_txg", through.0, tx)?;
+            }
+            if let Some(except) = failed {
+                self.host.scanned(&ScanOutcome { function, through, except });
             }
         }
         ErrorLog::new(&self.mos).rotate(tx)?;
@@ -214,8 +245,8 @@ impl Scan {
     fn store(&self, tx: &Tx) -> Result<(), ScanError> {
         let (mut phys, cursor, list, mut queued) = {
             let mut shared = self.shared.lock();
-            let (cursor, examined) = shared.checkpoint;
-            shared.phys.scn_examined = examined;
+            let (cursor, (examined, skipped)) = shared.checkpoint;
+            (shared.phys.scn_examined, shared.phys.scn_skipped) = (examined, skipped);
             shared.phys.scn_errors = self.progress.get().2;
             shared.phys.scn_processed = self.repaired_since(shared.repaired_base);
             (shared.phys.clone(), cursor, shared.list.clone(), std::mem::take(&mut shared.queued))

@@ -4,14 +4,15 @@
 //! from its [`Position`] with another root: the path down to it is read again but not counted again. Metadata is read once,
 //! with all its copies, by the scrub's own reads, a few blocks ahead; data goes to the queue.
 
-use crate::queue::{Entry, scrub_read};
+use crate::queue::{Entry, scan_read};
 use crate::scan::Scan;
 use abd::Abd;
 use exec::{Completion, completion};
 use ondisk::{BlockId, BlockPtr, Bookmark, DNODE_SLOT_BYTES, DnodePhys, Level, ObjectId, ObjsetId, ObjsetPhys, Txg};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use zio::{ErrorKind, ZioError};
+use vdev::VdevTree;
+use zio::{ErrorKind, ReadRequest, ZioError};
 
 /// Metadata blocks read ahead, per level of the walk.
 const AHEAD: usize = 8;
@@ -105,6 +106,8 @@ pub(crate) struct Walk<'a> {
     from: Position,
     position: Position,
     queue: &'a mut Vec<Entry>,
+    /// The vdevs, when only what they lack is wanted: the walk is a resilver's.
+    lacking: Option<Arc<VdevTree>>,
 }
 
 impl<'a> Walk<'a> {
@@ -116,7 +119,8 @@ impl<'a> Walk<'a> {
         position: &mut Position,
         queue: &'a mut Vec<Entry>,
     ) -> Result<(), Suspended> {
-        let mut walk = Walk { scan, generation, scope, from: *position, position: *position, queue };
+        let lacking = scan.is_resilver().then(|| scan.zio().view().tree);
+        let mut walk = Walk { scan, generation, scope, from: *position, position: *position, queue, lacking };
         let result = walk.root();
         *position = walk.position;
         result
@@ -162,6 +166,15 @@ impl<'a> Walk<'a> {
         !bp.is_hole() && !bp.is_embedded() && bp.birth() > self.scope.after
     }
 
+    /// False for what a resilver need not touch.
+    fn is_wanted(&self, bp: &BlockPtr) -> bool {
+        self.lacking.as_ref().is_none_or(|tree| tree.lacks_part_of(bp))
+    }
+
+    fn read_request(&self, kid: &Kid) -> ReadRequest {
+        scan_read(kid.bp, kid.at, self.lacking.is_some())
+    }
+
     /// Metadata that will be visited for the first time.
     fn is_wanted_ahead(&self, kid: &Kid) -> bool {
         kid.is_metadata() && self.is_in_scope(&kid.bp) && kid.bp.birth() <= self.scope.until && kid.range().0 >= self.from
@@ -203,7 +216,11 @@ impl<'a> Walk<'a> {
         self.check()?;
         if kid.bp.birth() <= self.scope.until {
             self.scan.progress.examined(kid.bp.asize());
-            self.queue.push(Entry { bp: kid.bp, at: kid.at });
+            if self.is_wanted(&kid.bp) {
+                self.queue.push(Entry { bp: kid.bp, at: kid.at });
+            } else {
+                self.scan.progress.skipped(kid.bp.asize());
+            }
         }
         self.position = end;
         Ok(())
@@ -282,7 +299,7 @@ impl<'a> Walk<'a> {
             scan.gate.leave(bytes);
             done.complete(result);
         };
-        self.scan.zio().read(scrub_read(kid.bp, kid.at), Box::new(then));
+        self.scan.zio().read(self.read_request(kid), Box::new(then));
         Ok(begun)
     }
 
@@ -299,7 +316,7 @@ impl<'a> Walk<'a> {
         let result = begun.wait(self.scan.exec());
         let asize = kid.bp.asize();
         self.scan.progress.examined(asize);
-        self.scan.progress.issued(asize);
+        if self.is_wanted(&kid.bp) { self.scan.progress.issued(asize) } else { self.scan.progress.skipped(asize) }
         match result.map_err(|error| error.kind).and_then(|physical| zio::decompress(&kid.bp, &physical)) {
             Ok(block) => Ok(Some(native(&kid.bp, block))),
             Err(ErrorKind::Unsupported) => Ok(None),
@@ -325,7 +342,7 @@ impl Walk<'_> {
     /// Not a user's read: one that finds devices gone is not held until they are back, or the sync would wait for it.
     fn cached_or_read(&self, kid: &Kid) -> Option<Abd> {
         self.scan.cache().cached(&kid.bp).or_else(|| {
-            let physical = self.scan.zio().read_wait(scrub_read(kid.bp, kid.at)).ok()?;
+            let physical = self.scan.zio().read_wait(self.read_request(kid)).ok()?;
             Some(native(&kid.bp, zio::decompress(&kid.bp, &physical).ok()?))
         })
     }

@@ -141,14 +141,16 @@ fn add_redundancy(list: &mut NvList, kind: NodeKind) {
 }
 
 fn add_leaf_state(list: &mut NvList, leaf: &Leaf) {
-    if leaf.state == LeafState::Offline {
+    let kept = !leaf.is_state_temporary;
+    if leaf.state == LeafState::Offline && kept {
         list.add("offline", 1u64);
     }
     if leaf.resilver_txg.0 != 0 {
         list.add("resilver_txg", leaf.resilver_txg.0);
     }
     match leaf.state {
-        LeafState::Faulted => list.add("faulted", 1u64),
+        // A fault that an administrator declared; any other is found again by whoever imports the pool.
+        LeafState::Faulted if kept => list.add("faulted", 1u64).add("aux_state", "external"),
         LeafState::Degraded => list.add("degraded", 1u64),
         LeafState::Removed => list.add("removed", 1u64),
         _ => list,
@@ -242,7 +244,7 @@ fn leaf_from_config(list: &NvList, kind: LeafKind, leaves: &mut Vec<Leaf>) -> Re
     let number = |name: &'static str| list.get_u64(name).unwrap_or(0);
     let state = if number("offline") != 0 {
         LeafState::Offline
-    } else if number("faulted") != 0 {
+    } else if number("faulted") != 0 && list.get_str("aux_state") == Some("external") {
         LeafState::Faulted
     } else if number("removed") != 0 {
         LeafState::Removed

@@ -9,6 +9,7 @@
 mod build;
 mod config;
 mod draid;
+mod dtl;
 mod math;
 mod raidz;
 mod read;

@@ -25,6 +25,8 @@ pub enum ReadMode {
     Normal,
     /// Read every copy and all parity, and report everything that is wrong.
     Scrub,
+    /// Read what is needed from leaves that have the block, and report every usable leaf that lacks it.
+    Resilver,
 }
 
 /// A leaf write that restores redundancy.

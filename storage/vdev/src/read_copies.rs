@@ -75,6 +75,11 @@ impl Copies {
             }
         }
         let Some(data) = good else { return self.issue(common, 1) };
+        if common.mode == ReadMode::Resilver {
+            let first_stale = self.candidates.len() - self.stale;
+            let untouched = &self.candidates[self.tried.max(first_stale)..];
+            self.bad.extend(untouched.iter().map(|&leaf| (leaf, false)));
+        }
         let repairs = if self.bad.is_empty() { Vec::new() } else { self.repairs(common, &data) };
         ReadStep::Done(ReadOutcome { data, repairs })
     }

@@ -31,6 +31,8 @@ struct Column {
     leaf: LeafId,
     /// Every usable leaf lacks the block's txg: read only when nothing else helps.
     stale: bool,
+    /// Usable leaves that lack the block's txg and are to have it: the last of the candidates.
+    lacking: usize,
     offset: u64,
     /// Bytes to read: the column's own, or with the zeros behind them.
     length: usize,
@@ -269,8 +271,8 @@ impl Raidz {
     /// Compares what came back with the verified data and the parity that follows from it, unless that is known.
     fn repairs(&self, common: &Common, data: &[Vec<Abd>], known_parity: Option<Vec<Abd>>) -> Vec<Repair> {
         let map = &self.map;
-        let wants_parity =
-            |row: usize| (row * map.width..row * map.width + map.parity).any(|index| !matches!(self.columns[index].state, State::Idle));
+        let wants = |index: usize| !matches!(self.columns[index].state, State::Idle) || self.columns[index].lacking > 0;
+        let wants_parity = |row: usize| (row * map.width..row * map.width + map.parity).any(wants);
         let generate = |row: usize| {
             let columns: Vec<Abd> = data[row].iter().map(Abd::to_contiguous).collect();
             math::generate(&columns, map.parity, map.parity_length(row))
@@ -285,6 +287,10 @@ impl Raidz {
         };
         let mut repairs = Vec::new();
         for (index, column) in self.columns.iter().enumerate() {
+            let repair = |leaf, corrupt| Repair { leaf, offset: column.offset, data: column.padded_with_zeros(right(index)), corrupt };
+            // Leaves of the slot that lack the block and were not looked at.
+            let lacking = &column.candidates[column.tried.max(column.candidates.len() - column.lacking)..];
+            repairs.extend(lacking.iter().map(|&leaf| repair(leaf, false)));
             let corrupt = match &column.state {
                 State::Idle | State::Pending => continue,
                 State::Failed if column.candidates.is_empty() => continue,
@@ -293,7 +299,7 @@ impl Raidz {
                 State::Read(bytes) if column.is_right(bytes, right(index)) => continue,
                 State::Read(_) => !column.stale,
             };
-            repairs.push(Repair { leaf: column.leaf, offset: column.offset, data: column.padded_with_zeros(right(index)), corrupt });
+            repairs.push(repair(column.leaf, corrupt));
         }
         repairs
     }
@@ -312,6 +318,7 @@ impl Column {
             holders.sort_by_key(|&(lacks, _)| lacks);
         }
         let stale = holders.first().is_some_and(|&(lacks, _)| lacks);
+        let lacking = if common.mode == ReadMode::Normal { 0 } else { holders.iter().filter(|(lacks, _)| *lacks).count() };
         let candidates: Vec<LeafId> = holders.into_iter().map(|(_, leaf)| leaf).collect();
         let length = if common.mode == ReadMode::Scrub { column.padded } else { column.length };
         let state = match candidates.first() {
@@ -321,7 +328,7 @@ impl Column {
         };
         let leaf = candidates.first().copied().unwrap_or_default();
         let offset = column.offset + LABEL_START_BYTES;
-        Column { candidates, tried: 0, state, leaf, stale, offset, length, data_length: column.length, padded: column.padded }
+        Column { candidates, tried: 0, state, leaf, stale, lacking, offset, length, data_length: column.length, padded: column.padded }
     }
 
     /// True when `bytes`, as they were read, are `right` and zeros.

@@ -73,6 +73,8 @@ pub struct Leaf {
     pub path: String,
     /// Usable or not, and why.
     pub state: LeafState,
+    /// The state is not kept: the next import forgets that the leaf was taken offline or faulted.
+    pub is_state_temporary: bool,
     /// Device id, physical path and enclosure path, as the configuration has them.
     pub identity: [Option<String>; 3],
     /// `whole_disk`, when the configuration has it.

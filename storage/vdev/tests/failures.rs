@@ -1,7 +1,7 @@
 //! Every failure set that the redundancy covers, on every shape: the block comes back and the repairs restore every column.
 //! What the user loses when these fail: data that the pool still holds.
 use abd::Abd;
-use ondisk::Txg;
+use ondisk::{Guid, Txg};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use vdev::{
@@ -373,4 +373,65 @@ fn a_spare_that_stands_for_itself_holds_nothing() {
     assert_eq!(plan.assess(&[]), WriteOutcome::Lost);
     let (_, step) = ReadJob::start(&Arc::new(tree.clone()), &tree.tops[0], (0, 8192), Txg(9), ReadMode::Normal, &|_| 0);
     assert!(matches!(step, ReadStep::Lost(_)));
+}
+
+/// A leaf below a `replacing` node of each shape, next to the one that it replaces.
+fn replacing(kind: TopKind, count: usize, replaced: usize) -> VdevTree {
+    let tree = VdevTree::simple(&[(kind, count + 1)], 9, 1 << 30).unwrap();
+    let (mut tops, leaves) = (tree.tops.clone(), tree.leaves.clone());
+    let node = tops[0].node.as_mut().unwrap();
+    let new = node.children.pop().unwrap();
+    let old = node.children[replaced].clone();
+    let pair = vec![Node { id: 0, ..old.clone() }, Node { id: 1, ..new }];
+    node.children[replaced] = Node { kind: NodeKind::Replacing, id: old.id, guid: Guid(77), create_txg: Txg(4), children: pair };
+    VdevTree::assemble(tree.guid, tops, leaves).unwrap()
+}
+
+/// If this fails, a resilver ends and the device still lacks blocks: with the next failure they are gone.
+#[test]
+fn a_resilver_brings_every_lacking_leaf_what_it_lacks_and_needs_nothing_from_it() {
+    let shapes = [(TopKind::Mirror, 2), (TopKind::Mirror, 3), (TopKind::Raidz(1), 3), (TopKind::Raidz(2), 5), (TopKind::Raidz(3), 7)];
+    for (kind, count) in shapes {
+        let parity = if let TopKind::Raidz(parity) = kind { usize::from(parity) } else { count - 1 };
+        let plain = VdevTree::simple(&[(kind, count)], 9, 1 << 30).unwrap();
+        let trees = (0..count).map(|replaced| (replacing(kind, count, replaced), count, vec![count])).chain(
+            subsets(count, parity).into_iter().map(|stale| (plain.clone(), count, stale)),
+        );
+        for (mut tree, count, stale) in trees {
+            for sectors in [1, 2, count, 2 * count + 1] {
+                let data = pattern(sectors * 512 - 100);
+                let clean = write(&tree, 4096, &data);
+                for &leaf in &stale {
+                    tree.leaves[leaf].missing_txgs = vec![(Txg(9), Txg(9))];
+                }
+                // What a lacking leaf holds is garbage that must not be needed, and is not to be read.
+                let mut media = clean.clone();
+                for ((leaf, _), bytes) in &mut media {
+                    if stale.contains(&(leaf.0 as usize)) {
+                        bytes.fill(0xEE);
+                    }
+                }
+                let dead: Vec<LeafId> = stale.iter().map(|&leaf| LeafId(leaf as u32)).collect();
+                let view = Arc::new(tree.clone());
+                let found = read(&view, (4096, data.len()), ReadMode::Resilver, &mut media, &dead, &data);
+                assert_eq!(found, Some(vec![]), "{kind:?} of {count}, {sectors} sectors, stale {stale:?}");
+                assert_eq!(media, clean, "{kind:?} of {count}, {sectors} sectors, stale {stale:?}");
+            }
+        }
+    }
+}
+
+/// If this fails, a scrub clears the log of a device that it never wrote to.
+#[test]
+fn a_scrub_too_brings_a_replacement_what_it_lacks() {
+    for (kind, count) in [(TopKind::Raidz(1), 3), (TopKind::Mirror, 2)] {
+        let mut tree = replacing(kind, count, 1);
+        let data = pattern(4000);
+        let clean = write(&tree, 0, &data);
+        tree.leaves[count].missing_txgs = vec![(Txg(1), Txg(20))];
+        let mut media = clean.clone();
+        media.iter_mut().filter(|((leaf, _), _)| leaf.0 as usize == count).for_each(|(_, bytes)| bytes.fill(0xEE));
+        assert!(read(&Arc::new(tree), (0, data.len()), ReadMode::Scrub, &mut media, &[], &data).is_some());
+        assert_eq!(media, clean, "{kind:?}");
+    }
 }

@@ -142,9 +142,24 @@ impl Zio {
         &self.core.iostats
     }
 
-    /// Counters of a leaf of the current view.
+    /// Counters of a leaf of the current view; empty ones for a number that it does not have.
     pub fn leaf_stats(&self, leaf: LeafId) -> Arc<LeafStats> {
-        self.core.snapshot().stats[leaf.0 as usize].clone()
+        self.core.snapshot().stats.get(leaf.0 as usize).cloned().unwrap_or_default()
+    }
+
+    /// Counters of the leaf with this guid, whichever view it belongs to.
+    pub fn leaf_stats_of(&self, guid: Guid) -> Arc<LeafStats> {
+        self.core.leaf_stats.lock().entry(guid).or_default().clone()
+    }
+
+    /// Bytes repaired on any leaf since the pool was opened, those that left it included.
+    pub fn repaired_bytes(&self) -> u64 {
+        self.core.leaf_stats.lock().values().map(|stats| stats.counts().repaired_bytes).sum()
+    }
+
+    /// Says that a leaf lacks what was born in `txg`: its dirty time log grows with the next sync.
+    pub fn note_missing(&self, leaf: Guid, txg: Txg) {
+        self.core.missing.lock().insert((leaf, txg));
     }
 
     /// Which leaves (by guid) missed writes of which txgs since the last call: the growth of their dirty time logs.

@@ -207,8 +207,14 @@ impl CopyReader {
                 self.lose(dva, ErrorKind::Corrupt);
                 continue;
             }
-            let mode = if self.thorough() { ReadMode::Scrub } else { ReadMode::Normal };
             let birth = self.spec.bp.physical_birth();
+            let mode = match self.spec.flags {
+                ReadFlags { scrub: true, .. } => ReadMode::Scrub,
+                // What every leaf has is not looked at once there is something to repair the others from.
+                ReadFlags { resilver: true, .. } if self.good.is_some() && !tree.is_stale(top, birth) => continue,
+                ReadFlags { resilver: true, .. } => ReadMode::Resilver,
+                _ => ReadMode::Normal,
+            };
             let (mut job, step) = ReadJob::start(tree, top, (dva.offset, length), birth, mode, &|_| 0);
             if let Some(sum) = self.spec.fletcher4() {
                 job.expect_fletcher4(sum);
@@ -337,10 +343,15 @@ impl CopyReader {
         let CopyReader { core, snapshot, spec, then, repairs, .. } = *self;
         let view = snapshot.clone();
         let healed: Vec<_> = repairs.iter().map(|repair| (repair.leaf, repair.op.length_bytes())).collect();
+        let thorough = spec.flags.scrub || spec.flags.resilver;
+        let owner = core.clone();
         batch::issue(&core, &snapshot, spec.options(), repairs, move |results| {
             for ((leaf, bytes), result) in healed.into_iter().zip(results) {
                 if result.is_ok() {
                     view.stats(leaf).repaired(bytes);
+                } else if thorough {
+                    // The scan must not end in the belief that the leaf has it (OpenZFS: `DTL_SCRUB`).
+                    owner.note_missing(&view, leaf, spec.bp.physical_birth());
                 }
             }
             then(Ok(data));

@@ -59,6 +59,50 @@ pub fn missing(world: &World) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Devices go away and come back while the pool is in use; what they missed is brought to them without being asked for.
+pub fn offline(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a", "b", "c", "d"])?;
+    world.ok("zpool create -m {mnt}/tank -O compression=off tank raidz {vdevs}/a {vdevs}/b {vdevs}/c")?;
+    let data: Vec<u8> = (0..20_u32 << 18).flat_map(|word| word.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    std::fs::write(world.path("mnt/tank/before"), &data)?;
+    world.ok("zpool offline tank {vdevs}/b")?.prints("")?;
+    world.refused("zpool offline tank {vdevs}/a", 1, "no valid replicas")?;
+    world.refused("zpool offline tank nothing", 1, "cannot offline nothing: no such device in pool")?;
+    world.refused("zpool online tank nothing", 1, "couldn't find device \"nothing\" in pool \"tank\"")?;
+    world.refused("zpool offline nothing {vdevs}/a", 1, "cannot open 'nothing': no such pool")?;
+    world.refused("zpool offline tank", 2, "device")?;
+    world.ok("zpool status tank")?.shows("state: DEGRADED")?.shows("OFFLINE")?.shows("taken offline by the administrator")?;
+    std::fs::write(world.path("mnt/tank/meanwhile"), &data)?;
+    // Also through an export: offline is kept, temporary is not.
+    world.ok("zpool export tank")?;
+    world.ok("zpool import -d {vdevs} tank")?;
+    world.ok("zpool status tank")?.shows("OFFLINE")?;
+    world.ok("zpool online tank b")?.prints("")?;
+    world.ok("zpool wait -t resilver tank")?;
+    world.ok("zpool status tank")?.shows("state: ONLINE")?.shows("scan: resilvered ")?.shows(" with 0 errors on ")?;
+    // Now another device is not needed.
+    world.ok("zpool offline -t tank a")?;
+    same("read without another device", std::fs::read(world.path("mnt/tank/meanwhile"))? == data, true)?;
+    world.ok("zpool export tank")?;
+    world.ok("zpool import -d {vdevs} tank")?;
+    world.ok("zpool wait tank")?;
+    world.ok("zpool status tank")?.shows("state: ONLINE")?.hides("OFFLINE")?;
+    // A device that is gone stays gone until it is there again.
+    world.ok("zpool offline tank c")?;
+    std::fs::rename(world.path("vdevs/c"), world.path("away"))?;
+    world.ok("zpool online tank c")?.shows("onlined, but remains in faulted state")?.shows("zpool replace")?;
+    world.ok("zpool status tank")?.shows("UNAVAIL")?.shows("was ")?;
+    std::fs::rename(world.path("away"), world.path("vdevs/c"))?;
+    world.ok("zpool offline -f tank c")?;
+    world.ok("zpool status tank")?.shows("FAULTED")?;
+    world.ok("zpool clear tank c")?;
+    world.ok("zpool wait tank")?;
+    world.ok("zpool status -x")?.prints("all pools are healthy")?;
+    world.ok("zpool scrub -w tank")?;
+    world.ok("zpool status tank")?.shows("scrub repaired 0B")?.shows("errors: No known data errors")?;
+    Ok(())
+}
+
 /// Files that are no pools, or broken ones, among the candidates.
 pub fn wrong_devices(world: &World) -> Result<(), Failure> {
     world.vdevs(&["a", "zeros", "noise", "half"])?;

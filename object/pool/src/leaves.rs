@@ -1,0 +1,152 @@
+//! Leaves that go out of use and come back while the pool is open (OpenZFS: `vdev_offline`, `vdev_fault`, `vdev_online`,
+//! `vdev_clear`).
+//!
+//! A change of a leaf's state replaces the tree at once and is written with the next txg. I/O under way goes on with the tree that
+//! it began with; so whatever a leaf that leaves may not have flushed counts as missed.
+
+use crate::labels::{Device, read_labels};
+use crate::sync::Config;
+use crate::{Pool, PoolError};
+use ondisk::{Guid, Txg};
+use std::sync::Arc;
+use vdev::{Leaf, LeafId, LeafState, VdevTree};
+
+impl Pool {
+    /// Takes a leaf offline; with `temporary` until the next import only. Waits until that is written, unless the pool is
+    /// suspended.
+    ///
+    /// Errors: [`PoolError::NoSuchDevice`], [`PoolError::NoReplicas`] when something could not be read without it.
+    pub fn offline(&self, leaf: Guid, temporary: bool) -> Result<(), PoolError> {
+        self.take_out(leaf, temporary, LeafState::Offline, None)
+    }
+
+    /// Declares a leaf faulted, as [`Pool::offline`]; one that the pool cannot do without becomes degraded instead.
+    pub fn fault(&self, leaf: Guid, temporary: bool) -> Result<(), PoolError> {
+        self.take_out(leaf, temporary, LeafState::Faulted, Some(LeafState::Degraded))
+    }
+
+    fn take_out(&self, guid: Guid, temporary: bool, state: LeafState, instead: Option<LeafState>) -> Result<(), PoolError> {
+        self.check_writeable()?;
+        {
+            let mut config = self.syncer.config.lock();
+            let id = config.tree.leaf_by_guid(guid).ok_or(PoolError::NoSuchDevice)?;
+            let leaf = config.tree.leaf(id);
+            let was_usable = leaf.state.is_usable();
+            let is_log = config.tree.tops[leaf.top.0 as usize].is_log;
+            let required = was_usable && !is_log && config.tree.is_required(id);
+            let state = if required { instead.ok_or(PoolError::NoReplicas)? } else { state };
+            self.change(&mut config, id, |leaf| {
+                (leaf.state, leaf.is_state_temporary) = (state, temporary);
+                if !state.is_usable() {
+                    leaf.resilver_txg = Txg(0);
+                }
+            });
+            if !state.is_usable() {
+                config.devices[id.0 as usize] = None;
+                self.syncer.io.set_view(config.view(&self.syncer.services));
+                if was_usable {
+                    self.note_unflushed(guid);
+                }
+            }
+        }
+        self.sync_unless_suspended()
+    }
+
+    /// What the leaf may not have on stable storage: everything that is not synced, and what is begun meanwhile.
+    fn note_unflushed(&self, leaf: Guid) {
+        let (synced, open) = (self.txgs.synced_txg(), self.txgs.open_txg());
+        for txg in synced.0 + 1..=open.0 + 1 {
+            self.zio().note_missing(leaf, Txg(txg));
+        }
+    }
+
+    /// Brings a leaf back, with `device` if it could be opened; what it missed is resilvered by itself. The answer is the state
+    /// it has now: [`LeafState::Missing`] when there is no device, or one with another label.
+    ///
+    /// Errors: [`PoolError::NoSuchDevice`].
+    pub fn online(&self, leaf: Guid, device: Option<Device>) -> Result<LeafState, PoolError> {
+        self.check_writeable()?;
+        let least = self.least_bytes(leaf)?;
+        let device = device.filter(|device| self.is_device_of(device, leaf, least));
+        let state = {
+            let mut config = self.syncer.config.lock();
+            let id = config.tree.leaf_by_guid(leaf).ok_or(PoolError::NoSuchDevice)?;
+            let index = id.0 as usize;
+            if device.is_some() || config.devices[index].is_none() {
+                config.devices[index] = device;
+            }
+            let there = config.devices[index].as_ref();
+            let state = if there.is_some() { LeafState::Online } else { LeafState::Missing };
+            let path = there.map(|device| device.path().to_string_lossy().into_owned());
+            self.change(&mut config, id, |leaf| {
+                (leaf.state, leaf.is_state_temporary) = (state, false);
+                leaf.path = path.unwrap_or_else(|| leaf.path.clone());
+            });
+            state
+        };
+        self.zio().resume();
+        // Writes that began without the leaf belong to a txg that is over then: its log is complete.
+        self.sync_unless_suspended()?;
+        if !self.zio().is_suspended() {
+            self.resilver_stale()?;
+        }
+        Ok(state)
+    }
+
+    /// Forgets the errors of one leaf or of all, and begins the resilver that may have waited for that. Faulted and missing
+    /// leaves are brought back with [`Pool::online`].
+    pub fn clear(&self, leaf: Option<Guid>) -> Result<(), PoolError> {
+        let tree = self.tree();
+        let id = leaf.map(|guid| tree.leaf_by_guid(guid).ok_or(PoolError::NoSuchDevice)).transpose()?;
+        self.clear_errors(id);
+        if self.is_writeable() {
+            self.restore_degraded(leaf);
+            self.zio().resume();
+            self.sync_unless_suspended()?;
+            if !self.zio().is_suspended() {
+                self.resilver_stale()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Leaves that were declared degraded are as good as any again.
+    fn restore_degraded(&self, only: Option<Guid>) {
+        let mut config = self.syncer.config.lock();
+        let tree = config.tree.clone();
+        for (index, leaf) in tree.leaves.iter().enumerate().filter(|(_, leaf)| leaf.state == LeafState::Degraded) {
+            if only.is_none_or(|only| only == leaf.guid) {
+                self.change(&mut config, LeafId(index as u32), |leaf| leaf.state = LeafState::Online);
+            }
+        }
+    }
+
+    /// Replaces the tree by one in which a leaf is changed.
+    fn change(&self, config: &mut Config, id: LeafId, change: impl FnOnce(&mut Leaf)) {
+        let mut tree = VdevTree::clone(&config.tree);
+        change(&mut tree.leaves[id.0 as usize]);
+        config.tree = Arc::new(tree);
+        config.dirty = true;
+        self.syncer.io.set_view(config.view(&self.syncer.services));
+    }
+
+    /// Allocatable bytes that the leaf's device must have.
+    fn least_bytes(&self, guid: Guid) -> Result<u64, PoolError> {
+        let tree = self.tree();
+        let id = tree.leaf_by_guid(guid).ok_or(PoolError::NoSuchDevice)?;
+        Ok(tree.tops[tree.leaf(id).top.0 as usize].min_leaf_asize())
+    }
+
+    /// True when the device's label says that it is this leaf of this pool, and it is large enough.
+    fn is_device_of(&self, device: &Device, leaf: Guid, least_bytes: u64) -> bool {
+        let labels = read_labels(self.exec(), device);
+        let is_it = labels.configs.first().is_some_and(|config| {
+            config.get_u64("guid") == Some(leaf.0) && config.get_u64("pool_guid") == Some(self.guid().0)
+        });
+        is_it && vdev::leaf_asize(device.size_bytes()).is_some_and(|bytes| bytes >= least_bytes)
+    }
+
+    fn sync_unless_suspended(&self) -> Result<(), PoolError> {
+        if self.zio().is_suspended() { Ok(()) } else { self.sync() }
+    }
+}

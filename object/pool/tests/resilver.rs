@@ -1,0 +1,365 @@
+//! Leaves go offline and come back at any time, between writes, crashes and imports, and whatever they missed is brought to them.
+//! What the user loses when these fail: everything, when the next device fails after a resilver that was not one.
+use device::{BlockDevice, MemDevice};
+use dmu::NewObject;
+use dsl::{CreateDataset, TxSpace};
+use exec::{Exec, Inline};
+use ondisk::{Guid, ObjectId, ObjectType, ObjsetType};
+use pool::{Host, ImportOptions, LeafSpec, Pool, PoolError, PoolSpec, Runtime, ScanError, ScanFunction, ScanState, TopSpec};
+use std::sync::Arc;
+use vdev::{LeafId, LeafKind, LeafState, TopKind};
+
+const DEVICE_BYTES: usize = 80 << 20;
+const BLOCK_BYTES: usize = 32 << 10;
+const BLOCKS: u64 = 24;
+
+fn devices(count: usize) -> Vec<Arc<MemDevice>> {
+    (0..count).map(|index| Arc::new(MemDevice::new(&format!("d{index}"), DEVICE_BYTES))).collect()
+}
+
+fn exec(seed: u64) -> Exec {
+    Arc::new(Inline::new(seed))
+}
+
+fn host() -> Host {
+    Host { id: 1, name: "testhost".to_string() }
+}
+
+fn dataset() -> CreateDataset {
+    let properties = vec![("compression".to_string(), "off".to_string())];
+    CreateDataset { kind: ObjsetType::OTHER, properties, init: Box::new(|_, _| Ok(())) }
+}
+
+fn leaf(device: &Arc<MemDevice>) -> LeafSpec {
+    LeafSpec { path: device.path().display().to_string(), kind: LeafKind::File, device: device.clone() }
+}
+
+fn create(devices: &[Arc<MemDevice>], kind: TopKind) -> Pool {
+    let tops = vec![TopSpec { kind, leaves: devices.iter().map(leaf).collect() }];
+    let spec =
+        PoolSpec { name: "tank".into(), tops, ashift: None, features: None, comment: None, host: host(), force: false, root: dataset() };
+    Pool::create(&exec(7), spec, &Runtime::new()).expect("created")
+}
+
+fn import(devices: &[Arc<MemDevice>], read_only: bool) -> Result<Pool, PoolError> {
+    let options = ImportOptions { host: host(), read_only, ..ImportOptions::default() };
+    let opened = devices.iter().map(|device| device.clone() as Arc<dyn BlockDevice>).collect();
+    Pool::import(&exec(8), opened, &options, &Runtime::new())
+}
+
+/// Bytes that tell block and age.
+fn pattern(seed: u64, block: u64) -> Vec<u8> {
+    let mut state = seed << 32 | block;
+    (0..BLOCK_BYTES / 8)
+        .flat_map(|_| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state.to_le_bytes()
+        })
+        .collect()
+}
+
+fn write(pool: &Pool, object: ObjectId, blocks: std::ops::Range<u64>, seed: u64) {
+    let handle = pool.dsl().hold("tank").expect("held");
+    let tx = handle.assign(TxSpace::Writes(4 << 20)).expect("assigned");
+    let dnode = handle.objset().expect("objset").hold(object).expect("object");
+    for block in blocks {
+        dnode.write(block * BLOCK_BYTES as u64, &pattern(seed, block), &tx).expect("written");
+    }
+}
+
+fn new_object(pool: &Pool) -> ObjectId {
+    let handle = pool.dsl().hold("tank").expect("held");
+    let tx = handle.assign(TxSpace::Writes(4 << 20)).expect("assigned");
+    let new = NewObject { block_size: BLOCK_BYTES, ..NewObject::new(ObjectType::UINT64_OTHER) };
+    handle.objset().expect("objset").allocate_object(new, &tx).expect("allocated").object()
+}
+
+/// Every block is what was written last.
+fn check(pool: &Pool, object: ObjectId, ages: &[u64], what: &str) {
+    pool.cache().clear();
+    let dnode = pool.dsl().hold("tank").expect("held").objset().expect("objset").hold(object).expect("object");
+    let mut block = vec![0; BLOCK_BYTES];
+    for (index, age) in ages.iter().enumerate().filter(|(_, age)| **age != 0) {
+        let read = dnode.read(index as u64 * BLOCK_BYTES as u64, &mut block);
+        assert!(read.is_ok() && block == pattern(*age, index as u64), "{what}: block {index}: {read:?}");
+    }
+}
+
+fn guids(pool: &Pool) -> Vec<Guid> {
+    pool.tree().leaves.iter().map(|leaf| leaf.guid).collect()
+}
+
+fn checksum_errors(pool: &Pool) -> u64 {
+    pool.status().leaves.iter().map(|leaf| leaf.counts.checksum_errors).sum()
+}
+
+fn redundancy(kind: TopKind, count: usize) -> usize {
+    match kind {
+        TopKind::Raidz(parity) => usize::from(parity),
+        _ => count - 1,
+    }
+}
+
+/// After everything was resilvered, any `parity` devices can go.
+fn check_redundancy(devices: &[Arc<MemDevice>], kind: TopKind, object: ObjectId, ages: &[u64], what: &str) {
+    let count = devices.len();
+    let lose = redundancy(kind, count);
+    for set in (0u32..1 << count).filter(|set| set.count_ones() as usize == lose) {
+        let rest: Vec<_> = (0..count).filter(|index| set >> index & 1 == 0).map(|index| devices[index].clone()).collect();
+        let pool = import(&rest, true).unwrap_or_else(|error| panic!("{what}, without {set:b}: {error}"));
+        check(&pool, object, ages, &format!("{what}, without {set:b}"));
+        assert!(pool.verify_space().expect("readable").is_clean(), "{what}, without {set:b}");
+        assert_eq!(checksum_errors(&pool), 0, "{what}, without {set:b}: a device still lacks blocks");
+    }
+}
+
+#[test]
+fn a_device_that_was_offline_is_resilvered_when_it_comes_back() {
+    for (kind, count) in [(TopKind::Mirror, 2), (TopKind::Mirror, 3), (TopKind::Raidz(1), 3), (TopKind::Raidz(2), 5), (TopKind::Raidz(3), 5)] {
+        let what = format!("{kind:?} of {count}");
+        let devices = devices(count);
+        let pool = create(&devices, kind);
+        let object = new_object(&pool);
+        write(&pool, object, 0..BLOCKS, 1);
+        pool.sync().expect("synced");
+        let leaves = guids(&pool);
+        let parity = redundancy(kind, count);
+        for &leaf in &leaves[..parity] {
+            pool.offline(leaf, false).expect("enough others");
+        }
+        assert_eq!(pool.offline(leaves[parity], false), Err(PoolError::NoReplicas), "{what}");
+        assert_eq!(pool.offline(Guid(5), false), Err(PoolError::NoSuchDevice));
+        assert_eq!(pool.tree().leaves[0].state, LeafState::Offline);
+        write(&pool, object, 3..9, 2);
+        pool.sync().expect("synced");
+        assert!(!pool.tree().leaves[0].missing_txgs.is_empty(), "{what}: what it misses is known");
+
+        // The state and the log outlive the pool.
+        pool.export().expect("exported");
+        let pool = import(&devices, false).expect("imported");
+        assert_eq!(pool.tree().leaves[0].state, LeafState::Offline, "{what}");
+        assert!(!pool.tree().leaves[0].missing_txgs.is_empty(), "{what}");
+        let mut ages = vec![1; BLOCKS as usize];
+        ages[3..9].fill(2);
+        check(&pool, object, &ages, &what);
+
+        let before = pool.status().leaves[0].counts.bytes[1];
+        for (&leaf, device) in leaves[..parity].iter().zip(&devices) {
+            assert_eq!(pool.online(leaf, Some(device.clone())), Ok(LeafState::Online));
+            let status = pool.scan_status().expect("begun by itself");
+            assert_eq!((status.function, status.state), (ScanFunction::Resilver, ScanState::Scanning), "{what}");
+        }
+        assert_eq!(pool.offline(leaves[parity], false), Err(PoolError::NoReplicas), "{what}: nobody else has it yet");
+        assert_eq!(pool.scrub_start(), Err(PoolError::Scan(ScanError::Resilvering)));
+        assert_eq!(pool.scrub_stop(), Err(PoolError::Scan(ScanError::Resilvering)));
+        assert_eq!(pool.scrub_pause(), Err(PoolError::Scan(ScanError::NotRunning)));
+        pool.scrub_wait().expect("resilvered");
+        pool.sync().expect("synced");
+        let status = pool.scan_status().expect("a scan");
+        assert_eq!((status.state, status.errors), (ScanState::Finished, 0), "{what}");
+        for leaf in &pool.tree().leaves {
+            assert_eq!((leaf.missing_txgs.as_slice(), leaf.dtl.0, leaf.resilver_txg.0), (&[][..], 0, 0), "{what}");
+        }
+        // Only what it lacked was written: not the rest of the blocks.
+        let written = pool.status().leaves[0].counts.bytes[1] - before;
+        assert!(written < (BLOCKS * BLOCK_BYTES as u64) / 2 + (8 << 20), "{what}: {written} bytes");
+        assert_eq!(checksum_errors(&pool), 0, "{what}");
+        pool.export().expect("exported");
+        check_redundancy(&devices, kind, object, &ages, &what);
+    }
+}
+
+/// If this fails, a device that was taken offline for this boot only stays away, or one declared faulted comes back.
+#[test]
+fn temporary_states_end_with_the_pool_and_faults_do_not() {
+    let devices = devices(4);
+    let pool = create(&devices, TopKind::Raidz(2));
+    let leaves = guids(&pool);
+    pool.offline(leaves[0], true).expect("offline");
+    pool.fault(leaves[1], false).expect("faulted");
+    assert_eq!(pool.fault(leaves[2], false), Ok(()));
+    let states = |pool: &Pool| pool.tree().leaves.iter().map(|leaf| leaf.state).collect::<Vec<_>>();
+    assert_eq!(states(&pool), [LeafState::Offline, LeafState::Faulted, LeafState::Degraded, LeafState::Online]);
+    pool.clear(None).expect("cleared");
+    assert_eq!(states(&pool)[2], LeafState::Online, "a degraded leaf is as good as any once its errors are forgotten");
+    pool.export().expect("exported");
+    let pool = import(&devices, false).expect("imported");
+    assert_eq!(states(&pool), [LeafState::Online, LeafState::Faulted, LeafState::Online, LeafState::Online]);
+    // Another device in its place is not it.
+    assert_eq!(pool.online(leaves[1], Some(devices[3].clone())), Ok(LeafState::Missing));
+    assert_eq!(pool.online(leaves[1], None), Ok(LeafState::Missing));
+    assert_eq!(pool.online(leaves[1], Some(devices[1].clone())), Ok(LeafState::Online));
+    pool.scrub_wait().expect("resilvered");
+    pool.sync().expect("synced");
+    assert!(pool.tree().leaves.iter().all(|leaf| leaf.missing_txgs.is_empty()));
+}
+
+/// If this fails, a scrub that is under way keeps a device from being resilvered, or clears the log of one that was not.
+#[test]
+fn a_resilver_takes_the_place_of_a_scrub() {
+    let devices = devices(3);
+    let pool = create(&devices, TopKind::Raidz(1));
+    let object = new_object(&pool);
+    write(&pool, object, 0..BLOCKS, 1);
+    pool.sync().expect("synced");
+    let leaves = guids(&pool);
+    pool.offline(leaves[2], false).expect("offline");
+    write(&pool, object, 0..BLOCKS, 2);
+    pool.scrub_start().expect("started");
+    pool.scrub_drive_part(3).expect("driven");
+    pool.online(leaves[2], Some(devices[2].clone())).expect("back");
+    assert_eq!(pool.scan_status().expect("a scan").function, ScanFunction::Resilver);
+    pool.scrub_wait().expect("resilvered");
+    pool.sync().expect("synced");
+    assert_eq!(pool.tree().leaves[2].missing_txgs, vec![]);
+    pool.export().expect("exported");
+    check_redundancy(&devices, TopKind::Raidz(1), object, &[2; BLOCKS as usize], "after a scrub");
+}
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % bound
+    }
+}
+
+/// A random life of a pool, against a model that knows what must be read at any time.
+struct Life {
+    what: String,
+    kind: TopKind,
+    devices: Vec<Arc<MemDevice>>,
+    pool: Option<Pool>,
+    object: ObjectId,
+    leaves: Vec<Guid>,
+    /// What each block was written with last.
+    ages: Vec<u64>,
+    age: u64,
+}
+
+impl Life {
+    fn new(kind: TopKind, count: usize, seed: u64) -> Life {
+        let devices = devices(count);
+        let pool = create(&devices, kind);
+        let (object, leaves) = (new_object(&pool), guids(&pool));
+        pool.sync().expect("synced");
+        let ages = vec![0; BLOCKS as usize];
+        Life { what: format!("{kind:?} of {count}, seed {seed}"), kind, devices, pool: Some(pool), object, leaves, ages, age: 0 }
+    }
+
+    fn pool(&self) -> &Pool {
+        self.pool.as_ref().expect("open")
+    }
+
+    /// Leaves that don't have everything.
+    fn not_whole(&self) -> Vec<usize> {
+        let tree = self.pool().tree();
+        (0..self.leaves.len()).filter(|&index| !tree.leaves[index].state.is_usable() || !tree.leaves[index].missing_txgs.is_empty()).collect()
+    }
+
+    fn write(&mut self, random: &mut Random) {
+        let (first, length) = (random.below(BLOCKS), 1 + random.below(6));
+        let blocks = first..(first + length).min(BLOCKS);
+        self.age += 1;
+        self.ages[blocks.start as usize..blocks.end as usize].fill(self.age);
+        write(self.pool(), self.object, blocks, self.age);
+    }
+
+    fn step(&mut self, random: &mut Random) {
+        let index = random.below(self.leaves.len() as u64) as usize;
+        match random.below(12) {
+            0..=2 => self.write(random),
+            3 => self.pool().sync().expect("synced"),
+            4 | 5 => self.take_out(index, random),
+            6 | 7 => {
+                let device = self.devices[index].clone();
+                assert_eq!(self.pool().online(self.leaves[index], Some(device)), Ok(LeafState::Online), "{}", self.what);
+            }
+            8 => self.pool().scrub_drive_part(1 + random.below(8) as usize).expect("driven"),
+            9 => match self.pool().scrub_start() {
+                Ok(()) => {}
+                Err(error) => assert!(matches!(error, PoolError::Scan(ScanError::Running | ScanError::Resilvering)), "{error}"),
+            },
+            10 => self.reopen(random),
+            _ => check(self.pool(), self.object, &self.ages, &self.what),
+        }
+    }
+
+    fn take_out(&mut self, index: usize, random: &mut Random) {
+        let usable = self.pool().tree().leaves[index].state.is_usable();
+        let mut without = self.not_whole();
+        without.retain(|other| *other != index);
+        match self.pool().offline(self.leaves[index], random.below(3) == 0) {
+            Ok(()) => {}
+            Err(PoolError::NoReplicas) => {
+                let spare = redundancy(self.kind, self.leaves.len());
+                assert!(usable && without.len() + 1 > spare, "{}: refused although {without:?} is all that is missing", self.what);
+            }
+            Err(error) => panic!("{}: {error}", self.what),
+        }
+        check(self.pool(), self.object, &self.ages, &self.what);
+    }
+
+    /// The pool is exported or crashes, and is imported with or without a device.
+    fn reopen(&mut self, random: &mut Random) {
+        let crashes = random.below(2) == 0;
+        let mut synced = None;
+        if crashes {
+            self.pool().sync().expect("synced");
+            synced = Some(self.ages.clone());
+            // This one is lost with the crash, unless its txg happened to be synced.
+            self.write(random);
+        }
+        let tree = self.pool().tree();
+        let may_go: Vec<usize> = (0..self.devices.len()).filter(|&index| !tree.is_required(LeafId(index as u32))).collect();
+        let pool = self.pool.take().expect("open");
+        if crashes { drop(pool) } else { pool.export().expect("exported") }
+        let absent = Some(random.below(self.devices.len() as u64 * 2) as usize).filter(|index| may_go.contains(index));
+        let there: Vec<_> = (0..self.devices.len()).filter(|index| Some(*index) != absent).map(|index| self.devices[index].clone()).collect();
+        let pool = import(&there, false);
+        let pool = pool.unwrap_or_else(|error| panic!("{}: {error}", self.what));
+        self.pool = Some(pool);
+        if let Some(synced) = synced.filter(|_| !self.reads_as(&self.ages)) {
+            self.ages = synced;
+        }
+        check(self.pool(), self.object, &self.ages, &self.what);
+    }
+
+    fn reads_as(&self, ages: &[u64]) -> bool {
+        let dnode = self.pool().dsl().hold("tank").expect("held").objset().expect("objset").hold(self.object).expect("object");
+        let mut block = vec![0; BLOCK_BYTES];
+        ages.iter().enumerate().filter(|(_, age)| **age != 0).all(|(index, age)| {
+            dnode.read(index as u64 * BLOCK_BYTES as u64, &mut block).is_ok() && block == pattern(*age, index as u64)
+        })
+    }
+
+    /// Everything comes back; after the resilver the pool is as redundant as it ever was.
+    fn end(mut self) {
+        for index in 0..self.leaves.len() {
+            assert_eq!(self.pool().online(self.leaves[index], Some(self.devices[index].clone())), Ok(LeafState::Online));
+        }
+        self.pool().scrub_wait().expect("resilvered");
+        self.pool().sync().expect("synced");
+        assert_eq!(self.not_whole(), Vec::<usize>::new(), "{}: {:?}", self.what, self.pool().scan_status());
+        check(self.pool(), self.object, &self.ages, &self.what);
+        assert_eq!(checksum_errors(self.pool()), 0, "{}", self.what);
+        self.pool.take().expect("open").export().expect("exported");
+        check_redundancy(&self.devices, self.kind, self.object, &self.ages, &self.what);
+    }
+}
+
+/// If this fails, there is an order of events after which a device is taken for whole that is not, or data is gone.
+#[test]
+fn no_order_of_events_loses_data_or_redundancy() {
+    for (kind, count) in [(TopKind::Mirror, 2), (TopKind::Mirror, 3), (TopKind::Raidz(1), 3), (TopKind::Raidz(2), 5)] {
+        for seed in 0..6 {
+            let mut random = Random(seed * 977 + count as u64);
+            let mut life = Life::new(kind, count, seed);
+            for _ in 0..40 {
+                life.step(&mut random);
+            }
+            life.end();
+        }
+    }
+}
