@@ -206,7 +206,9 @@ fn running_lines(scan: &ScanReport, verb: &str) -> String {
     let rate = if scan.pause_time == 0 { scan.rate_bytes_per_second } else { 0 };
     let left = match rate {
         _ if scan.pause_time != 0 => String::new(),
-        ESTIMATE_RATE_MIN.. if (if scan.function == "scrub" { scan.issued_bytes } else { scan.repaired_bytes }) > 0 => format!(", {} to go", duration(total.saturating_sub(scan.issued_bytes) / rate)),
+        ESTIMATE_RATE_MIN.. if (if scan.function == "scrub" { scan.issued_bytes } else { scan.repaired_bytes }) > 0 => {
+            format!(", {} to go", duration(total.saturating_sub(scan.issued_bytes) / rate))
+        }
         _ => ", no estimated completion time".to_string(),
     };
     let rate = if rate > 0 { format!(" at {}/s", nice_bytes(rate)) } else { String::new() };

@@ -4,8 +4,8 @@ use crate::failure::because;
 use crate::mounts::Directory;
 use crate::{Control, OpenPool, datasets, devices, report, status};
 use control_api::{
-    ErrorKind, Failure, ImportCandidate, IostatReport, LabelClear, PoolCreate, PoolHistory, PoolHistoryReport, PoolImport,
-    PoolNames, PoolQuery, PoolSet, PoolTarget, PoolWait, Response, VdevSpec,
+    ErrorKind, Failure, ImportCandidate, IostatReport, LabelClear, PoolCreate, PoolHistory, PoolHistoryReport, PoolImport, PoolNames,
+    PoolQuery, PoolSet, PoolTarget, PoolWait, Response, VdevSpec,
 };
 use device::BlockDevice;
 use ondisk::Guid;

@@ -34,8 +34,7 @@ impl Control {
             VdevVerb::Online { .. } => format!("cannot online {}", request.device),
         };
         let tree = open.pool().tree();
-        let leaf = find_leaf(&tree, &request.device)
-            .ok_or_else(|| because(ErrorKind::NotFound, &*what, "no such device in pool"))?;
+        let leaf = find_leaf(&tree, &request.device).ok_or_else(|| because(ErrorKind::NotFound, &*what, "no such device in pool"))?;
         let result = match request.change {
             VdevVerb::Offline { temporary } => open.pool().offline(leaf.guid, temporary).map(|()| Vec::new()),
             VdevVerb::Fault { temporary } => open.pool().fault(leaf.guid, temporary).map(|()| Vec::new()),

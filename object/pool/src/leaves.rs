@@ -140,9 +140,10 @@ impl Pool {
     /// True when the device's label says that it is this leaf of this pool, and it is large enough.
     fn is_device_of(&self, device: &Device, leaf: Guid, least_bytes: u64) -> bool {
         let labels = read_labels(self.exec(), device);
-        let is_it = labels.configs.first().is_some_and(|config| {
-            config.get_u64("guid") == Some(leaf.0) && config.get_u64("pool_guid") == Some(self.guid().0)
-        });
+        let is_it = labels
+            .configs
+            .first()
+            .is_some_and(|config| config.get_u64("guid") == Some(leaf.0) && config.get_u64("pool_guid") == Some(self.guid().0));
         is_it && vdev::leaf_asize(device.size_bytes()).is_some_and(|bytes| bytes >= least_bytes)
     }
 

@@ -4,9 +4,7 @@ use device::{BlockDevice, MemDevice};
 use dsl::CreateDataset;
 use exec::{Exec, Inline};
 use ondisk::ObjsetType;
-use pool::{
-    Host, ImportOptions, LeafSpec, Pool, PoolError, PoolSpec, PoolState, Runtime, ScanFunction, ScanState, TopSpec, find_pools,
-};
+use pool::{Host, ImportOptions, LeafSpec, Pool, PoolError, PoolSpec, PoolState, Runtime, ScanFunction, ScanState, TopSpec, find_pools};
 use std::sync::Arc;
 use vdev::{LeafKind, LeafState, TopKind};
 

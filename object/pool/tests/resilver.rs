@@ -115,7 +115,9 @@ fn check_redundancy(devices: &[Arc<MemDevice>], kind: TopKind, object: ObjectId,
 
 #[test]
 fn a_device_that_was_offline_is_resilvered_when_it_comes_back() {
-    for (kind, count) in [(TopKind::Mirror, 2), (TopKind::Mirror, 3), (TopKind::Raidz(1), 3), (TopKind::Raidz(2), 5), (TopKind::Raidz(3), 5)] {
+    for (kind, count) in
+        [(TopKind::Mirror, 2), (TopKind::Mirror, 3), (TopKind::Raidz(1), 3), (TopKind::Raidz(2), 5), (TopKind::Raidz(3), 5)]
+    {
         let what = format!("{kind:?} of {count}");
         let devices = devices(count);
         let pool = create(&devices, kind);
@@ -255,7 +257,9 @@ impl Life {
     /// Leaves that don't have everything.
     fn not_whole(&self) -> Vec<usize> {
         let tree = self.pool().tree();
-        (0..self.leaves.len()).filter(|&index| !tree.leaves[index].state.is_usable() || !tree.leaves[index].missing_txgs.is_empty()).collect()
+        (0..self.leaves.len())
+            .filter(|&index| !tree.leaves[index].state.is_usable() || !tree.leaves[index].missing_txgs.is_empty())
+            .collect()
     }
 
     fn write(&mut self, random: &mut Random) {
@@ -314,9 +318,14 @@ impl Life {
         let tree = self.pool().tree();
         let may_go: Vec<usize> = (0..self.devices.len()).filter(|&index| !tree.is_required(LeafId(index as u32))).collect();
         let pool = self.pool.take().expect("open");
-        if crashes { drop(pool) } else { pool.export().expect("exported") }
+        if crashes {
+            drop(pool)
+        } else {
+            pool.export().expect("exported")
+        }
         let absent = Some(random.below(self.devices.len() as u64 * 2) as usize).filter(|index| may_go.contains(index));
-        let there: Vec<_> = (0..self.devices.len()).filter(|index| Some(*index) != absent).map(|index| self.devices[index].clone()).collect();
+        let there: Vec<_> =
+            (0..self.devices.len()).filter(|index| Some(*index) != absent).map(|index| self.devices[index].clone()).collect();
         let pool = import(&there, false);
         let pool = pool.unwrap_or_else(|error| panic!("{}: {error}", self.what));
         self.pool = Some(pool);
@@ -329,9 +338,10 @@ impl Life {
     fn reads_as(&self, ages: &[u64]) -> bool {
         let dnode = self.pool().dsl().hold("tank").expect("held").objset().expect("objset").hold(self.object).expect("object");
         let mut block = vec![0; BLOCK_BYTES];
-        ages.iter().enumerate().filter(|(_, age)| **age != 0).all(|(index, age)| {
-            dnode.read(index as u64 * BLOCK_BYTES as u64, &mut block).is_ok() && block == pattern(*age, index as u64)
-        })
+        ages.iter()
+            .enumerate()
+            .filter(|(_, age)| **age != 0)
+            .all(|(index, age)| dnode.read(index as u64 * BLOCK_BYTES as u64, &mut block).is_ok() && block == pattern(*age, index as u64))
     }
 
     /// Everything comes back; after the resilver the pool is as redundant as it ever was.

@@ -53,7 +53,8 @@ pub(crate) fn read_all(scan: &Arc<Scan>, queue: &mut Vec<Entry>) -> bool {
         let dva = entry.bp.dva(0);
         (dva.vdev, dva.offset)
     });
-    let batch = Arc::new(Batch { scan: scan.clone(), resilver: scan.is_resilver(), entries, state: Mutex::default(), ended: WaitQueue::new() });
+    let batch =
+        Arc::new(Batch { scan: scan.clone(), resilver: scan.is_resilver(), entries, state: Mutex::default(), ended: WaitQueue::new() });
     loop {
         batch.add_lanes();
         batch.ended.wait_until(scan.exec(), &|| batch.state.lock().lanes == 0);

@@ -316,7 +316,11 @@ impl<'a> Walk<'a> {
         let result = begun.wait(self.scan.exec());
         let asize = kid.bp.asize();
         self.scan.progress.examined(asize);
-        if self.is_wanted(&kid.bp) { self.scan.progress.issued(asize) } else { self.scan.progress.skipped(asize) }
+        if self.is_wanted(&kid.bp) {
+            self.scan.progress.issued(asize)
+        } else {
+            self.scan.progress.skipped(asize)
+        }
         match result.map_err(|error| error.kind).and_then(|physical| zio::decompress(&kid.bp, &physical)) {
             Ok(block) => Ok(Some(native(&kid.bp, block))),
             Err(ErrorKind::Unsupported) => Ok(None),

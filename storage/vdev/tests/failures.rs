@@ -394,9 +394,9 @@ fn a_resilver_brings_every_lacking_leaf_what_it_lacks_and_needs_nothing_from_it(
     for (kind, count) in shapes {
         let parity = if let TopKind::Raidz(parity) = kind { usize::from(parity) } else { count - 1 };
         let plain = VdevTree::simple(&[(kind, count)], 9, 1 << 30).unwrap();
-        let trees = (0..count).map(|replaced| (replacing(kind, count, replaced), count, vec![count])).chain(
-            subsets(count, parity).into_iter().map(|stale| (plain.clone(), count, stale)),
-        );
+        let trees = (0..count)
+            .map(|replaced| (replacing(kind, count, replaced), count, vec![count]))
+            .chain(subsets(count, parity).into_iter().map(|stale| (plain.clone(), count, stale)));
         for (mut tree, count, stale) in trees {
             for sectors in [1, 2, count, 2 * count + 1] {
                 let data = pattern(sectors * 512 - 100);
