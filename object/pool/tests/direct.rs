@@ -310,23 +310,25 @@ fn uncompressed_direct_io_copies_nothing() {
 /// must not leak.
 #[test]
 fn a_failed_direct_write_keeps_what_was_there() {
+    // Many blocks: neighbours share device writes, and some of those must succeed before one fails.
+    const LENGTH: usize = 1 << 20;
     let layout = vec![(TopKind::Leaf, 1)];
     for (compression, failing) in [("off", 0), ("off", 2), ("lz4", 1)] {
         let machine = Machine::new(&layout, 128 << 20);
         let pool = machine.create(&layout, &[("compression", compression)]);
         let dnode = new_file(&pool, 16 << 10);
-        let old = pattern(64 << 10, 1);
+        let old = pattern(LENGTH, 1);
         dnode.write(0, &old, &tx(&pool, old.len())).expect("buffered");
         let mut count = 0;
         machine.interfere(move |op, after| {
             if matches!(op, DeviceOp::Write(_)) && !after {
                 count += 1;
-                // Each block is tried twice: from the chosen one on everything fails.
+                // What fails is tried again in its pieces and elsewhere: from the chosen write on everything fails.
                 return if count > failing { Err(DeviceError::Io) } else { Ok(()) };
             }
             Ok(())
         });
-        let result = dnode.write_direct(0, &pattern(64 << 10, 2), &tx(&pool, 64 << 10));
+        let result = dnode.write_direct(0, &pattern(LENGTH, 2), &tx(&pool, LENGTH));
         machine.stop();
         assert_eq!(result, Err(DmuError::Block(BlockError::Io)));
         assert!(!pool.status().suspended, "a write that somebody waits for does not suspend the pool");
@@ -337,7 +339,7 @@ fn a_failed_direct_write_keeps_what_was_there() {
             pool.sync().expect("synced");
         }
         assert!(pool.verify_space().expect("readable").is_clean());
-        let new = pattern(64 << 10, 3);
+        let new = pattern(LENGTH, 3);
         dnode.write_direct(0, &new, &tx(&pool, new.len())).expect("it works again");
         dnode.write(5, b"later", &tx(&pool, 5)).expect("buffered over direct, same txg");
         let mut out = vec![0; 20];
