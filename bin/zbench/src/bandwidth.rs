@@ -39,8 +39,8 @@ pub struct Args {
     /// Requests in flight together
     #[arg(long, default_value_t = 64)]
     in_flight: usize,
-    /// Seconds of each run at the cap
-    #[arg(long, default_value_t = 1.5)]
+    /// Seconds of each run at the cap: long enough that the burst with which the caps begin does not count
+    #[arg(long, default_value_t = 3.0)]
     seconds: f64,
     /// Turns; medians count
     #[arg(long, default_value_t = 2)]
