@@ -139,7 +139,7 @@ pub struct Create {
     /// Name.
     #[arg(long_help = "pool name argument")]
     pub pool: String,
-    /// Vdevs: devices, or mirror|raidz1|raidz2|raidz3 followed by devices.
+    /// Vdevs: devices, or mirror|raidz1|raidz2|raidz3|draid[P][:Dd][:Cc][:Ss] followed by devices.
     #[arg(required = true, value_name = "vdev", long_help = "vdev specification")]
     pub vdevs: Vec<String>,
 }

@@ -1,6 +1,6 @@
 //! `zpool create`: the vdev grammar, checks on replication, and the dry run.
 
-use crate::args;
+use crate::{args, draid};
 use cli::{Client, Stop, assignments, done};
 use control_api::{ErrorKind, Failure, PoolCreate, Request, VdevSpec};
 use std::io::{Seek, SeekFrom};
@@ -10,7 +10,14 @@ const SIZE_FUZZ: u64 = 16 << 20;
 
 /// Runs the verb.
 pub fn run(client: &Client, arguments: args::Create) -> Result<u8, Stop> {
-    let vdevs = parse_vdevs(&arguments.vdevs).map_err(|why| Failure::new(ErrorKind::Invalid, "invalid vdev specification", why))?;
+    let vdevs = match parse_vdevs(&arguments.vdevs) {
+        Ok(vdevs) => vdevs,
+        Err(Wrong::Spec(why)) => return Err(Failure::new(ErrorKind::Invalid, "invalid vdev specification", why).into()),
+        Err(Wrong::Draid(why)) => {
+            eprintln!("{why}");
+            return Ok(cli::EXIT_FAILURE);
+        }
+    };
     let forceable = mismatch(&vdevs).or_else(|| vdevs.iter().find_map(|vdev| different_sizes(vdev, &size_of)));
     if let (false, Some(why)) = (arguments.force, forceable) {
         let what = "invalid vdev specification\nuse '-f' to override the following errors:";
@@ -43,7 +50,7 @@ fn group(word: &str) -> Option<(&str, u8)> {
         "raidz" | "raidz1" => Some(("raidz", 1)),
         "raidz2" => Some(("raidz", 2)),
         "raidz3" => Some(("raidz", 3)),
-        _ => None,
+        _ => Some(("draid", draid::parity(word)?)),
     }
 }
 
@@ -56,12 +63,21 @@ fn leaf(word: &str) -> VdevSpec {
     VdevSpec::Leaf { path }
 }
 
-fn parse_vdevs(words: &[String]) -> Result<Vec<VdevSpec>, String> {
+/// Why a command line names no vdevs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Wrong {
+    /// Said after "invalid vdev specification".
+    Spec(String),
+    /// About a dRAID word: said as it is.
+    Draid(String),
+}
+
+fn parse_vdevs(words: &[String]) -> Result<Vec<VdevSpec>, Wrong> {
     let mut vdevs = Vec::new();
     let mut rest = words;
     while let Some((word, after)) = rest.split_first() {
-        if matches!(word.as_str(), "log" | "cache" | "spare" | "special" | "dedup") || word.starts_with("draid") {
-            return Err(format!("'{word}' vdevs are not available in this version"));
+        if matches!(word.as_str(), "log" | "cache" | "spare" | "special" | "dedup") {
+            return Err(Wrong::Spec(format!("'{word}' vdevs are not available in this version")));
         }
         let Some((kind, parity)) = group(word) else {
             vdevs.push(leaf(word));
@@ -72,9 +88,19 @@ fn parse_vdevs(words: &[String]) -> Result<Vec<VdevSpec>, String> {
         let children: Vec<VdevSpec> = after[..count].iter().map(|word| leaf(word)).collect();
         let least = if kind == "mirror" { 2 } else { usize::from(parity) + 1 };
         if children.len() < least {
-            return Err(format!("{word} requires at least {least} devices"));
+            return Err(Wrong::Spec(format!("{word} requires at least {least} devices")));
         }
-        vdevs.push(if kind == "mirror" { VdevSpec::Mirror { children } } else { VdevSpec::Raidz { parity, children } });
+        if kind != "mirror" && children.len() > 255 {
+            return Err(Wrong::Spec(format!("{word} supports no more than 255 devices")));
+        }
+        vdevs.push(match kind {
+            "mirror" => VdevSpec::Mirror { children },
+            "raidz" => VdevSpec::Raidz { parity, children },
+            _ => {
+                let shape = draid::shape(word, children.len()).map_err(Wrong::Draid)?;
+                VdevSpec::Draid { parity, data: shape.data, spares: shape.spares, children }
+            }
+        });
         rest = &after[count..];
     }
     Ok(vdevs)
@@ -87,10 +113,17 @@ fn mismatch(vdevs: &[VdevSpec]) -> Option<String> {
         VdevSpec::Leaf { .. } => ("disk", 0, 1),
         VdevSpec::Mirror { children } => ("mirror", 0, children.len()),
         VdevSpec::Raidz { parity, children } => ("raidz", *parity, children.len()),
+        VdevSpec::Draid { parity, children, .. } => ("draid", *parity, children.len()),
     };
     let (first, parity, width) = kind(vdevs.first()?);
     let is_leaf = |kind: &str| matches!(kind, "file" | "disk");
     vdevs.iter().skip(1).map(kind).find_map(|(other, other_parity, count)| {
+        let is_grouped = |kind: &str| matches!(kind, "raidz" | "draid");
+        if (other == "draid" || first == "draid") && is_grouped(other) && is_grouped(first) {
+            // They go together when they survive as many failures.
+            let differ = format!("{first} and {other} vdevs with different redundancy, {parity} vs. {other_parity} are present");
+            return (parity != other_parity).then(|| format!("mismatched replication level: {differ}"));
+        }
         if other != first && !(is_leaf(other) && is_leaf(first)) {
             Some(format!("mismatched replication level: both {first} and {other} vdevs are present"))
         } else if other_parity != parity {
@@ -113,6 +146,7 @@ fn different_sizes(vdev: &VdevSpec, size_of: &dyn Fn(&str) -> Option<u64>) -> Op
         VdevSpec::Leaf { .. } => return None,
         VdevSpec::Mirror { children } => ("mirror", children),
         VdevSpec::Raidz { children, .. } => ("raidz", children),
+        VdevSpec::Draid { children, .. } => ("draid", children),
     };
     let sizes = children.iter().filter_map(|child| match child {
         VdevSpec::Leaf { path } => size_of(path),
@@ -129,6 +163,9 @@ fn layout(pool: &str, vdevs: &[VdevSpec]) -> String {
             VdevSpec::Leaf { path } => (path.clone(), [].as_slice()),
             VdevSpec::Mirror { children } => ("mirror".to_string(), children.as_slice()),
             VdevSpec::Raidz { parity, children } => (format!("raidz{parity}"), children.as_slice()),
+            VdevSpec::Draid { parity, data, spares, children } => {
+                (format!("draid{parity}:{data}d:{}c:{spares}s", children.len()), children.as_slice())
+            }
         };
         text.push_str(&format!("\t  {name}\n"));
         for child in children {
@@ -152,7 +189,7 @@ mod tests {
     fn the_grammar_makes_the_groups_a_user_wrote() {
         let vdevs = parse_vdevs(&words("mirror /a /b mirror /c /d")).expect("two mirrors");
         assert_eq!(vdevs.len(), 2);
-        assert_eq!(parse_vdevs(&words("raidz2 /a /b")), Err("raidz2 requires at least 3 devices".into()));
+        assert_eq!(parse_vdevs(&words("raidz2 /a /b")), Err(Wrong::Spec("raidz2 requires at least 3 devices".into())));
         assert!(matches!(parse_vdevs(&words("sda")).expect("a disk").as_slice(), [VdevSpec::Leaf { path }] if path == "/dev/sda"));
     }
 
@@ -166,6 +203,19 @@ mod tests {
         assert!(mismatch(&same).is_none());
         let parity = parse_vdevs(&words("raidz1 /a /b /c raidz2 /d /e /f")).expect("parses");
         assert_eq!(mismatch(&parity).as_deref(), Some("mismatched replication level: both 1 and 2 device parity raidz vdevs are present"));
+    }
+
+    #[test]
+    fn draid_words_make_the_group_and_go_with_raidz_of_the_same_parity() {
+        let vdevs = parse_vdevs(&words("draid2:3d:1s /a /b /c /d /e /f raidz2 /g /h /i /j")).expect("parses");
+        assert!(matches!(&vdevs[0], VdevSpec::Draid { parity: 2, data: 3, spares: 1, children } if children.len() == 6));
+        assert_eq!(mismatch(&vdevs), None);
+        assert!(layout("tank", &vdevs).contains("\t  draid2:3d:6c:1s\n"));
+        let differ = parse_vdevs(&words("draid /a /b /c raidz2 /g /h /i")).expect("parses");
+        let said = "mismatched replication level: draid and raidz vdevs with different redundancy, 1 vs. 2 are present";
+        assert_eq!(mismatch(&differ).as_deref(), Some(said));
+        assert_eq!(parse_vdevs(&words("draid2 /a /b")), Err(Wrong::Spec("draid2 requires at least 3 devices".into())));
+        assert!(matches!(parse_vdevs(&words("draid:9c /a /b")), Err(Wrong::Draid(_))));
     }
 
     #[test]

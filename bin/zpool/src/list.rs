@@ -225,6 +225,7 @@ mod tests {
         };
         let number = |name: &str, value| Property { name: name.into(), value, source: Source::None };
         PoolReport {
+            spares: Vec::new(),
             name: "tank".into(),
             guid: 5,
             txg: 9,

@@ -3,6 +3,7 @@
 
 mod args;
 mod create;
+mod draid;
 mod events;
 mod get;
 mod history;

@@ -136,7 +136,9 @@ fn describe(report: &PoolReport, arguments: &args::Status) -> String {
     }
     text.push_str("config:\n\n");
     let mut rows = tree(&report.vdevs, names(arguments));
-    let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0).max(NAME_WIDTH_MIN);
+    let spares: Vec<(String, &VdevReport)> =
+        report.spares.iter().map(|spare| (format!("  {}", names(arguments).of(spare)), spare)).collect();
+    let width = rows.iter().chain(&spares).map(|(name, _)| name.chars().count()).max().unwrap_or(0).max(NAME_WIDTH_MIN);
     rows.retain(|(_, vdev)| !arguments.only_unhealthy_vdevs || vdev.kind == "root" || is_unhealthy(vdev, arguments.slow));
     let slow = if arguments.slow { format!(" {:>5}", "SLOW") } else { String::new() };
     let direct = if arguments.direct { format!(" {:>5}", "DIO") } else { String::new() };
@@ -156,8 +158,21 @@ fn describe(report: &PoolReport, arguments: &args::Status) -> String {
             vdev.state, counts[0], counts[1], counts[2]
         ));
     }
+    text.push_str(&spare_lines(&spares, width));
     text.push_str(&error_lines(report, arguments.verbose));
     text
+}
+
+/// The spares, which have no counters (OpenZFS: `print_spares`).
+fn spare_lines(spares: &[(String, &VdevReport)], width: usize) -> String {
+    if spares.is_empty() {
+        return String::new();
+    }
+    let line = |(name, spare): &(String, &VdevReport)| {
+        let note = spare.note.as_deref().map_or(String::new(), |note| format!("  {note}"));
+        format!("\t{name:width$}  {:8}{note}\n", spare.state)
+    };
+    format!("\tspares\n{}", spares.iter().map(line).collect::<String>())
 }
 
 fn error_lines(report: &PoolReport, verbose: bool) -> String {
@@ -246,6 +261,11 @@ fn as_json(report: &PoolReport, arguments: &args::Status) -> Value {
     };
     picture.add(&report.vdevs, None, &mut vdevs);
     entry.insert("vdevs".into(), Value::Object(vdevs));
+    if !report.spares.is_empty() {
+        let mut spares = Map::new();
+        report.spares.iter().for_each(|spare| picture.add(spare, None, &mut spares));
+        entry.insert("spares".into(), Value::Object(spares));
+    }
     match &report.errors_unavailable {
         Some(reason) => entry.insert("errors_unavailable".into(), json!(reason)),
         None => entry.insert("error_count".into(), json::count(report.error_count, &output)),
@@ -376,6 +396,7 @@ mod tests {
             ..VdevReport::default()
         };
         PoolReport {
+            spares: Vec::new(),
             name: "tank".into(),
             guid: 5,
             txg: 9,

@@ -26,6 +26,17 @@ pub enum VdevSpec {
         /// Leaves.
         children: Vec<VdevSpec>,
     },
+    /// dRAID.
+    Draid {
+        /// Parity columns of a group: 1, 2 or 3.
+        parity: u8,
+        /// Data columns of a group.
+        data: u8,
+        /// Distributed spares.
+        spares: u8,
+        /// Leaves.
+        children: Vec<VdevSpec>,
+    },
 }
 
 /// `zpool create`.
@@ -158,6 +169,9 @@ pub struct PoolReport {
     pub scan: Option<ScanReport>,
     /// Root of the tree.
     pub vdevs: VdevReport,
+    /// The pool's spares: AVAIL or INUSE.
+    #[serde(default)]
+    pub spares: Vec<VdevReport>,
     /// Number of damaged blocks or files known.
     pub error_count: u64,
     /// Damaged files, when asked for.
@@ -178,11 +192,11 @@ pub struct PoolReport {
 pub struct VdevReport {
     /// As shown: pool name, `mirror-0`, path.
     pub name: String,
-    /// root, mirror, raidz, file, disk, missing, hole …
+    /// root, mirror, raidz, draid, file, disk, dspare, missing, hole …
     pub kind: String,
     /// Guid.
     pub guid: u64,
-    /// ONLINE, DEGRADED, FAULTED, OFFLINE, UNAVAIL, REMOVED.
+    /// ONLINE, DEGRADED, FAULTED, OFFLINE, UNAVAIL, REMOVED; AVAIL, INUSE of a spare.
     pub state: String,
     /// Remark after the counters (`cannot open`, `was /dev/…`).
     pub note: Option<String>,

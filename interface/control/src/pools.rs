@@ -13,7 +13,7 @@ use pool::{FoundPool, Host, ImportOptions, LeafSpec, Pool, PoolError, PoolSpec, 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use vdev::{LeafKind, TopKind};
+use vdev::{DraidConfig, LeafKind, TopKind};
 
 /// Names that no pool may have (OpenZFS: `pool_namecheck`, `zpool_name_valid`).
 const RESERVED: [&str; 7] = ["mirror", "raidz", "draid", "spare", "log", "cache", "special"];
@@ -78,7 +78,7 @@ fn check_name(name: &str) -> Result<(), &'static str> {
 
 fn leaf(spec: &VdevSpec, what: &str) -> Result<LeafSpec, Failure> {
     let VdevSpec::Leaf { path } = spec else {
-        return Err(because(ErrorKind::Invalid, what, "a mirror or raidz cannot hold another mirror or raidz"));
+        return Err(because(ErrorKind::Invalid, what, "a mirror, raidz or draid cannot hold another one"));
     };
     let device = devices::open(path, false, what)?;
     let kind = if device.facts().whole_disk { LeafKind::Disk } else { LeafKind::File };
@@ -90,6 +90,12 @@ fn top(spec: &VdevSpec, what: &str) -> Result<TopSpec, Failure> {
         VdevSpec::Leaf { .. } => (TopKind::Leaf, std::slice::from_ref(spec)),
         VdevSpec::Mirror { children } => (TopKind::Mirror, children.as_slice()),
         VdevSpec::Raidz { parity, children } => (TopKind::Raidz(*parity), children.as_slice()),
+        VdevSpec::Draid { parity, data, spares, children } => {
+            let [parity, data, spares] = [parity, data, spares].map(|number| usize::from(*number));
+            let config = DraidConfig::new(parity, data, spares, children.len());
+            let shape = || format!("draid{parity}:{data}d:{spares}s takes between {} and 255 devices", parity + data + spares);
+            (TopKind::Draid(config.map_err(|_| because(ErrorKind::Invalid, what, shape()))?), children.as_slice())
+        }
     };
     if let TopKind::Raidz(parity) = kind
         && (!(1..=3).contains(&parity) || children.len() <= usize::from(parity) || children.len() > 255)
@@ -109,7 +115,7 @@ fn distinct_paths(vdevs: &[VdevSpec], what: &str) -> Result<(), Failure> {
                     return Err(because(ErrorKind::Invalid, what, format!("'{path}' is named twice")));
                 }
             }
-            VdevSpec::Mirror { children } | VdevSpec::Raidz { children, .. } => rest.extend(children),
+            VdevSpec::Mirror { children } | VdevSpec::Raidz { children, .. } | VdevSpec::Draid { children, .. } => rest.extend(children),
         }
     }
     Ok(())

@@ -2,7 +2,7 @@
 
 use control_api::{HistoryRecord, Property, Source, Value, VdevReport};
 use nvlist::NvList;
-use pool::{LeafStatus, PoolStatus};
+use pool::{LeafStatus, PoolStatus, Spare};
 use vdev::{DraidConfig, LeafId, LeafKind, LeafState, Node, NodeKind, TopKind, TopVdev, VdevTree};
 use zio::IoKind;
 
@@ -107,6 +107,19 @@ fn top_report(tree: &VdevTree, leaves: Option<&[LeafStatus]>, top: &TopVdev) -> 
         (None, _) => {
             VdevReport { name: format!("missing-{}", top.id), kind: "missing".into(), state: "UNAVAIL".into(), ..VdevReport::default() }
         }
+    }
+}
+
+/// A spare as `zpool status` lists it.
+pub(crate) fn spare(spare: &Spare) -> VdevReport {
+    VdevReport {
+        name: spare.path.clone(),
+        kind: spare.kind.clone(),
+        guid: spare.guid.0,
+        state: if spare.in_use { "INUSE" } else { "AVAIL" }.to_string(),
+        note: spare.in_use.then(|| "currently in use".to_string()),
+        path: Some(spare.path.clone()),
+        ..VdevReport::default()
     }
 }
 

@@ -44,6 +44,7 @@ pub(crate) fn pool_report(open: &OpenPool, errors: bool) -> PoolReport {
         message_id: diagnosis.map(|d| d.message_id.to_string()).filter(|id| !id.is_empty()),
         scan,
         vdevs,
+        spares: open.pool().spares().map(|spares| spares.iter().map(report::spare).collect()).unwrap_or_default(),
         error_count,
         errors: damaged,
         errors_unavailable,

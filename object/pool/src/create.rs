@@ -9,6 +9,7 @@ use crate::labels::{Device, flush_all, init_writes, read_labels, write_all};
 use crate::mos_objects::{create_deferred_frees, create_packed, create_vdev_zaps};
 use crate::open::Runtime;
 use crate::services::Services;
+use crate::spares;
 use crate::spacemap::SpaceMaps;
 use crate::sync::{Config, Syncer, VERSION, Work};
 use crate::{DeviceProblem, FEATURES, Pool, PoolError};
@@ -22,6 +23,9 @@ use std::sync::Arc;
 use vdev::{Leaf, LeafId, LeafKind, Node, NodeKind, TopKind, TopVdev, VdevTree};
 use zap::{Value, Zap};
 use zio::{FailMode, Zio};
+
+/// Counts dRAID vdevs.
+const DRAID: &str = "org.openzfs:draid";
 
 /// One device of a new pool.
 #[derive(Clone, Debug)]
@@ -37,7 +41,7 @@ pub struct LeafSpec {
 /// One top-level vdev of a new pool.
 #[derive(Clone, Debug)]
 pub struct TopSpec {
-    /// One device, a mirror, or RAID-Z.
+    /// One device, a mirror, RAID-Z or dRAID.
     pub kind: TopKind,
     /// Its devices.
     pub leaves: Vec<LeafSpec>,
@@ -106,6 +110,7 @@ impl Pool {
         for index in 0..tree.tops.len() {
             tree.tops[index].ms_array = maps.create_array(tree.tops[index].id, &tx)?;
         }
+        spares::create(&objset, exec, &tree, &tx)?;
         services.log_internal("create", &format!("pool version {VERSION}; software version zirconia"), &tx);
         let config = Config {
             tree: Arc::new(tree),
@@ -148,6 +153,10 @@ fn check_devices(exec: &Exec, spec: &PoolSpec) -> Result<(), PoolError> {
     let leaves: Vec<&LeafSpec> = spec.tops.iter().flat_map(|top| &top.leaves).collect();
     if leaves.is_empty() {
         return Err(PoolError::Invalid("a pool needs at least one device"));
+    }
+    let has_draid = spec.tops.iter().any(|top| matches!(top.kind, TopKind::Draid(_)));
+    if has_draid && spec.features.as_ref().is_some_and(|names| !names.iter().any(|name| name == "draid")) {
+        return Err(PoolError::Invalid("dRAID vdevs need the feature 'draid', which is not enabled"));
     }
     for leaf in leaves {
         let refuse = |problem| Err(PoolError::Device { path: leaf.path.clone(), problem });
@@ -271,5 +280,9 @@ fn create_objects(
     let salt = (0..4).flat_map(|_| exec.random_u64().to_le_bytes()).collect();
     directory.add("org.illumos:checksum_salt", &Value::U8(salt), tx)?;
     create_vdev_zaps(objset, features, tree, tx)?;
+    let draids = tree.tops.iter().filter(|top| matches!(top.kind, TopKind::Draid(_))).count();
+    if draids > 0 {
+        features.add(DRAID, draids as i64, tx)?;
+    }
     Ok(config)
 }

@@ -235,7 +235,7 @@ pub const FEATURES: &[Feature] = &[
         Support::Full,
         &["com.delphix:extensible_dataset"],
     ),
-    row("org.openzfs:draid", "draid", "Support for distributed spare RAID", MOS, Support::Full, &[]),
+    row("org.openzfs:draid", "draid", "Support for distributed spare RAID", MOS | NEW, Support::Full, &[]),
     row(
         "org.openzfs:zilsaxattr",
         "zilsaxattr",

@@ -35,6 +35,7 @@ mod props;
 mod scrub;
 mod services;
 mod spacemap;
+mod spares;
 mod sync;
 mod verify;
 
@@ -48,5 +49,6 @@ pub use open::{ImportOptions, Runtime};
 pub use pool::{LeafStatus, Pool, PoolStatus};
 pub use props::{PoolProp, is_stored_prop};
 pub use scan::{Damaged, ScanError, ScanFunction, ScanState, ScanStatus};
+pub use spares::Spare;
 pub use sync::SyncHook;
 pub use verify::SpaceReport;

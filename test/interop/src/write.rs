@@ -8,7 +8,7 @@ use crate::report::{Job, Table};
 use crate::{Failure, Wanted, direct, storm};
 use exec::Exec;
 use std::path::{Path, PathBuf};
-use vdev::TopKind;
+use vdev::{DraidConfig, TopKind};
 
 const fn layout(name: &'static str, kind: TopKind, tops: usize, width: usize) -> Layout {
     Layout { name, kind, tops, width }
@@ -26,6 +26,21 @@ const LAYOUTS: [Layout; 8] = [
 ];
 /// The layout that only direct I/O writes, to save time: it is like the mirror of two.
 const DIRECT_ONLY: &str = "mirror3";
+/// dRAID pools: parity, data columns, distributed spares, children, log2 of the sectors; widths 4 to 24, no to two spares.
+const DRAIDS: [(&str, [usize; 4], u32); 9] = [
+    ("draid1x4", [1, 3, 0, 4], 12),
+    ("draid1x5s1", [1, 2, 1, 5], 12),
+    ("draid1x6s1", [1, 4, 1, 6], 9),
+    ("draid2x7", [2, 3, 0, 7], 12),
+    ("draid2x8s2", [2, 4, 2, 8], 9),
+    ("draid2x11s2", [2, 4, 2, 11], 12),
+    ("draid3x14s2", [3, 5, 2, 14], 12),
+    ("draid1x17s1", [1, 8, 1, 17], 9),
+    ("draid2x24s2", [2, 8, 2, 24], 12),
+];
+/// The one of the quick subset, and the one written by direct I/O.
+const DRAID_QUICK: &str = "draid1x5s1";
+const DRAID_DIRECT: &str = "draid2x11s2";
 /// The pools of the quick subset.
 const QUICK: [(&str, u32); 4] = [("stripe1", 12), ("mirror2", 9), ("raidz1x3", 12), ("raidz2x6", 12)];
 /// The pools written by direct I/O that are part of the quick subset.
@@ -52,6 +67,10 @@ const STRESS: [(&str, Kind, (&str, u32), bool); 7] = [
 const FULL_DEVICE_BYTES: u64 = 96 << 20;
 /// Files that zdb copies out, per pool.
 const SAMPLES: usize = 3;
+
+fn draid((name, [parity, data, spares, children], _): (&'static str, [usize; 4], u32)) -> Option<Layout> {
+    Some(layout(name, TopKind::Draid(DraidConfig::new(parity, data, spares, children).ok()?), 1, children))
+}
 
 /// What happens to a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +114,10 @@ pub fn run(oracle: &Oracle, wanted: &Wanted, table: &Table) {
             cases.push((name, Kind::Direct, (layout.name, ashift), DIRECT_QUICK.contains(&(layout.name, ashift))));
         }
     }
+    for (name, _, ashift) in DRAIDS {
+        cases.push((name.to_string(), Kind::Program, (name, ashift), name == DRAID_QUICK));
+    }
+    cases.push((format!("direct-{DRAID_DIRECT}a12"), Kind::Direct, (DRAID_DIRECT, 12), false));
     cases.extend(STRESS.map(|(name, kind, place, quick)| (name.to_string(), kind, place, quick)));
     let mut jobs: Vec<Job> = Vec::new();
     for (name, kind, (layout, ashift), quick) in cases {
@@ -104,7 +127,7 @@ pub fn run(oracle: &Oracle, wanted: &Wanted, table: &Table) {
         let mut size = if wanted.all { FULL_SIZE } else { QUICK_SIZE };
         size.huge = wanted.all && HUGE == (layout, ashift);
         let folder = crate::scratch().map(|base| base.join(&name));
-        let layout = LAYOUTS.into_iter().find(|known| known.name == layout);
+        let layout = LAYOUTS.into_iter().chain(DRAIDS.into_iter().filter_map(draid)).find(|known| known.name == layout);
         let (exec, pool) = (exec.clone(), format!("ours_{name}"));
         jobs.push(Box::new(move |table| match (folder, layout) {
             (Ok(folder), Some(layout)) => Case { kind, exec, oracle, folder, pool, layout, ashift, size }.run(&name, table),
