@@ -6,7 +6,7 @@ use exec::{Exec, Inline};
 use ondisk::ObjsetType;
 use pool::{Host, ImportOptions, LeafSpec, Pool, PoolError, PoolSpec, PoolState, Runtime, ScanFunction, ScanState, TopSpec, find_pools};
 use std::sync::Arc;
-use vdev::{LeafKind, LeafState, TopKind};
+use vdev::{DraidConfig, LeafKind, LeafState, TopKind};
 
 const DEVICE_BYTES: usize = 128 << 20;
 
@@ -49,6 +49,10 @@ fn import(devices: &[Arc<MemDevice>], options: ImportOptions) -> Result<Pool, Po
     Pool::import(&exec(), opened(devices), &ImportOptions { host: host(1), ..options }, &Runtime::new())
 }
 
+fn draid(parity: usize, data: usize, spares: usize, children: usize) -> (TopKind, usize) {
+    (TopKind::Draid(DraidConfig::new(parity, data, spares, children).expect("a valid shape")), children)
+}
+
 fn layouts() -> Vec<Vec<(TopKind, usize)>> {
     vec![
         vec![(TopKind::Leaf, 1)],
@@ -58,6 +62,7 @@ fn layouts() -> Vec<Vec<(TopKind, usize)>> {
         vec![(TopKind::Raidz(2), 6)],
         vec![(TopKind::Raidz(3), 8)],
         vec![(TopKind::Raidz(1), 3), (TopKind::Mirror, 2)],
+        vec![draid(2, 3, 1, 7), (TopKind::Raidz(2), 4)],
     ]
 }
 
@@ -108,7 +113,7 @@ fn a_pool_that_was_not_closed_opens_at_its_last_txg_and_reuses_no_block() {
 #[test]
 fn missing_devices_are_survived_up_to_the_redundancy() {
     for (layout, tolerated) in
-        [((TopKind::Leaf, 1), 0), ((TopKind::Mirror, 3), 2), ((TopKind::Raidz(1), 4), 1), ((TopKind::Raidz(2), 6), 2)]
+        [((TopKind::Leaf, 1), 0), ((TopKind::Mirror, 3), 2), ((TopKind::Raidz(1), 4), 1), ((TopKind::Raidz(2), 6), 2), (draid(1, 2, 1, 5), 1)]
     {
         let devices = devices(layout.1);
         Pool::create(&exec(), spec(&devices, &[layout]), &Runtime::new()).expect("created").export().expect("exported");
@@ -128,6 +133,25 @@ fn missing_devices_are_survived_up_to_the_redundancy() {
             }
         }
     }
+}
+
+/// A pool whose distributed spares are not listed has none to offer when a device fails, here and in OpenZFS.
+#[test]
+fn distributed_spares_are_listed_and_the_feature_counts_their_vdevs() {
+    let devices = devices(11);
+    let layout = [draid(1, 2, 2, 6), draid(1, 2, 1, 5)];
+    let pool = Pool::create(&exec(), spec(&devices, &layout), &Runtime::new()).expect("created");
+    pool.sync().expect("synced");
+    pool.export().expect("exported");
+    let pool = import(&devices, ImportOptions::default()).expect("imported");
+    let spares = pool.spares().expect("listed");
+    let names: Vec<(&str, &str, bool)> = spares.iter().map(|spare| (spare.path.as_str(), spare.kind.as_str(), spare.in_use)).collect();
+    assert_eq!(names, [("draid1-0-0", "dspare", false), ("draid1-0-1", "dspare", false), ("draid1-1-0", "dspare", false)]);
+    assert!(pool.features().iter().any(|(name, _, count)| name == "draid" && *count == Some(2)));
+    assert!(pool.verify_space().expect("walked").is_clean());
+
+    let plain = PoolSpec { features: Some(vec!["async_destroy".to_string()]), force: true, ..spec(&devices, &layout) };
+    assert!(matches!(Pool::create(&exec(), plain, &Runtime::new()), Err(PoolError::Invalid(_))), "a pool without the feature");
 }
 
 #[test]

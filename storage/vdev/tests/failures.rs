@@ -435,3 +435,22 @@ fn a_scrub_too_brings_a_replacement_what_it_lacks() {
         assert_eq!(media, clean, "{kind:?}");
     }
 }
+
+/// A metaslab that begins within a stripe hands out addresses that OpenZFS refuses to read.
+#[test]
+fn metaslabs_of_draid_hold_whole_stripes() {
+    for shape in draids() {
+        let (tree, _) = draid(shape);
+        let top = &tree.tops[0];
+        let stripe = ((shape.0 + shape.1) as u64) << top.ashift;
+        for index in 0..top.metaslab_count() as u32 {
+            let range = top.metaslab_range(index);
+            let part = u64::from(index) << top.ms_shift..u64::from(index + 1) << top.ms_shift;
+            assert!(range.start.is_multiple_of(stripe) && range.end.is_multiple_of(stripe));
+            assert!(range.start >= part.start && range.end <= part.end);
+            assert!(range.start - part.start < stripe && part.end - range.end < stripe);
+            assert!(top.accepts(range.start, 512) && !top.accepts(range.start + 512, 512));
+        }
+        assert_eq!(tree.alloc_units(), ((shape.1 as u64) << 9, (shape.1 as u64) << 9));
+    }
+}
