@@ -64,7 +64,8 @@ pub fn shape(word: &str, devices: usize) -> Result<Shape, String> {
             "requested number of dRAID data disks per group {data} is too high,\nat most {columns} disks are available for data"
         ));
     }
-    let small = |number: u64| u8::try_from(number).map_err(|_| format!("{children} disks were provided, but dRAID only supports up to 255 disks"));
+    let small =
+        |number: u64| u8::try_from(number).map_err(|_| format!("{children} disks were provided, but dRAID only supports up to 255 disks"));
     Ok(Shape { parity, data: small(data)?, spares: small(spares)? })
 }
 

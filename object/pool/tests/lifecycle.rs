@@ -112,9 +112,13 @@ fn a_pool_that_was_not_closed_opens_at_its_last_txg_and_reuses_no_block() {
 
 #[test]
 fn missing_devices_are_survived_up_to_the_redundancy() {
-    for (layout, tolerated) in
-        [((TopKind::Leaf, 1), 0), ((TopKind::Mirror, 3), 2), ((TopKind::Raidz(1), 4), 1), ((TopKind::Raidz(2), 6), 2), (draid(1, 2, 1, 5), 1)]
-    {
+    for (layout, tolerated) in [
+        ((TopKind::Leaf, 1), 0),
+        ((TopKind::Mirror, 3), 2),
+        ((TopKind::Raidz(1), 4), 1),
+        ((TopKind::Raidz(2), 6), 2),
+        (draid(1, 2, 1, 5), 1),
+    ] {
         let devices = devices(layout.1);
         Pool::create(&exec(), spec(&devices, &[layout]), &Runtime::new()).expect("created").export().expect("exported");
         for lost in 0..=layout.1 {
