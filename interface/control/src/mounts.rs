@@ -73,19 +73,28 @@ impl SpaceSource for Dataset {
         Space { referenced: space.referenced, available: space.available, objects_used, objects_available: space.available >> 9 }
     }
 
+    fn wait_for_freed(&self, _txgs: &Arc<TxgManager>) -> Result<bool, ZplError> {
+        self.0.wait_for_freed().map_err(assigning)
+    }
+
     fn assign(&self, _txgs: &Arc<TxgManager>, bytes: u64, kind: TxKind) -> Result<Tx, ZplError> {
         let space = match kind {
             TxKind::Writes => TxSpace::Writes(bytes),
             TxKind::Frees => TxSpace::Frees,
         };
-        self.0.assign(space).map_err(|error| match error {
-            DslError::Quota => ZplError::OverQuota,
-            DslError::NoSpace => ZplError::NoSpace,
-            DslError::ReadOnly => ZplError::ReadOnly,
-            DslError::Dmu(error) => error.into(),
-            DslError::Sync(error) => error.into(),
-            _ => ZplError::Stopped,
-        })
+        self.0.assign(space).map_err(assigning)
+    }
+}
+
+/// Why there is no transaction.
+fn assigning(error: DslError) -> ZplError {
+    match error {
+        DslError::Quota => ZplError::OverQuota,
+        DslError::NoSpace => ZplError::NoSpace,
+        DslError::ReadOnly => ZplError::ReadOnly,
+        DslError::Dmu(error) => error.into(),
+        DslError::Sync(error) => error.into(),
+        _ => ZplError::Stopped,
     }
 }
 

@@ -6,7 +6,7 @@
 //! transaction, until the disks are done; both are given back by a job, which waits for nothing.
 
 use crate::counts::DatasetCounts;
-use crate::direct::{Direct, Property};
+use crate::direct::{Again, Direct, Property};
 use crate::sa::{Attr, Sa};
 use crate::znode::{Node, S_IFDIR, Time, Znode, decode_fields, flag};
 use crate::{Accounting, NewNode, ZplError};
@@ -142,6 +142,11 @@ pub trait SpaceSource: Send + Sync {
         let _ = kind;
         Ok(txgs.assign(bytes)?)
     }
+    /// Somebody found no room: waits until more of what was freed can be used again. False when nothing was.
+    fn wait_for_freed(&self, txgs: &Arc<TxgManager>) -> Result<bool, ZplError> {
+        txgs.wait_synced(txgs.open_txg())?;
+        Ok(true)
+    }
 }
 
 struct Entry {
@@ -154,7 +159,7 @@ struct Entry {
 /// A file system.
 pub struct Zfs {
     pub(crate) objset: Arc<Objset>,
-    txgs: Option<Arc<TxgManager>>,
+    pub(crate) txgs: Option<Arc<TxgManager>>,
     pub(crate) exec: Exec,
     pub(crate) sa: Sa,
     root: ObjectId,
@@ -164,13 +169,15 @@ pub struct Zfs {
     pub(crate) case: CaseSensitivity,
     pub(crate) utf8_only: bool,
     settings: RwLock<Settings>,
-    space: RwLock<Option<Arc<dyn SpaceSource>>>,
+    pub(crate) space: RwLock<Option<Arc<dyn SpaceSource>>>,
     direct: OnceLock<Direct>,
     nodes: Vec<Mutex<HashMap<u64, Entry>>>,
     left: exec::WaitQueue,
     /// References that a job gave back and an operation has yet to.
     parked: Mutex<Vec<ObjectId>>,
     has_parked: AtomicBool,
+    /// Direct writes that wait for room.
+    pub(crate) again: Mutex<Vec<Again>>,
     pub(crate) rename_lock: Mutex<()>,
     pub(crate) counts: DatasetCounts,
 }
@@ -260,6 +267,7 @@ impl Zfs {
             direct: OnceLock::new(),
             parked: Mutex::new(Vec::new()),
             has_parked: AtomicBool::new(false),
+            again: Mutex::default(),
             nodes: (0..SHARDS).map(|_| Mutex::new(HashMap::new())).collect(),
             left: exec::WaitQueue::new(),
             rename_lock: Mutex::new(()),

@@ -156,6 +156,12 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
+    /// A reference for an operation.
+    pub(crate) fn node(&self) -> Node {
+        self.zfs.add_reference(self.znode.object);
+        Node { zfs: self.zfs.clone(), znode: self.znode.clone() }
+    }
+
     pub(crate) fn zfs(&self) -> &Arc<Zfs> {
         &self.zfs
     }

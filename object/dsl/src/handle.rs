@@ -127,6 +127,12 @@ impl DatasetHandle {
         self.pool.assign_for(&self.dataset, space)
     }
 
+    /// For who found no room although a transaction was to be had: syncs the open txg, so that what was freed in earlier ones
+    /// comes nearer to being used again. False when nothing rests, and waiting again will not help.
+    pub fn wait_for_freed(&self) -> Result<bool, DslError> {
+        self.pool.wait_for_freed()
+    }
+
     /// Space now.
     pub fn space(&self) -> DatasetSpace {
         let (phys, dir) = (self.dataset.phys(), self.dataset.dir.phys());

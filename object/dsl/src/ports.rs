@@ -39,6 +39,10 @@ pub trait PoolServices: Send + Sync {
     fn feature_add(&self, guid: &'static str, delta: i64, tx: &Tx) -> Result<(), DslError>;
     /// Space in the pool now.
     fn space(&self) -> PoolSpace;
+    /// Bytes, as datasets count them, that a block of so many bytes takes at most.
+    fn worst_dsize(&self, block_bytes: u64) -> u64 {
+        block_bytes
+    }
     /// Writes a line of history.
     fn history(&self, event: HistoryEvent, tx: &Tx);
     /// What every object set of the pool starts from: copies of metadata, hole births, compression of metadata.

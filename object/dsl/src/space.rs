@@ -37,9 +37,16 @@ impl DslPool {
             TxSpace::Writes(bytes) => (bytes, false),
             TxSpace::Frees => (0, true),
         };
+        // What it may take of the pool (OpenZFS counts 24 times the bytes for everything: `spa_get_worst_case_asize`).
+        let taken = dataset.open_objset().map_or(bytes, |objset| {
+            let props = objset.props();
+            let (block, copies) = (props.record_size.max(1) as u64, u64::from(props.copies.max(1)));
+            let one = self.meta().services.worst_dsize(block).max(block);
+            bytes.div_ceil(block).saturating_mul(one.saturating_mul(copies)).max(bytes)
+        });
         let mut waits = 0;
         loop {
-            match self.look(dataset, bytes, frees) {
+            match self.look(dataset, taken, frees) {
                 Verdict::Fits => break,
                 Verdict::Wait(_) if waits < 3 => {
                     waits += 1;
@@ -53,11 +60,19 @@ impl DslPool {
             let slot = tx.txg().0 as usize % crate::dir::TXG_SLOTS;
             let mut walk = Some(dataset.dir.clone());
             while let Some(dir) = walk {
-                dir.add_inflight(slot, bytes as i64);
+                dir.add_inflight(slot, taken as i64);
                 walk = dir.parent();
             }
         }
         Ok(tx)
+    }
+
+    /// Syncs the open txg; true when freed space rested before or rests afterwards.
+    pub(crate) fn wait_for_freed(&self) -> Result<bool, DslError> {
+        let resting = || self.meta().services.space().deferred_bytes > 0;
+        let rested = resting();
+        self.txgs().wait_synced(self.txgs().open_txg())?;
+        Ok(rested || resting())
     }
 
     fn look(&self, dataset: &Arc<Dataset>, bytes: u64, frees: bool) -> Verdict {
@@ -89,7 +104,13 @@ impl DslPool {
             if used >= limit {
                 return if inflight > 0 { Verdict::Wait(refusal) } else { Verdict::Refused(refusal) };
             }
-            if limit != u64::MAX && used + inflight >= limit + limit / 32 {
+            // Of the pool's reserve the sync needs a part itself.
+            let over = if matches!(refusal, DslError::NoSpace) {
+                (limit / 32).min(self.meta().services.space().slop_bytes / 2)
+            } else {
+                limit / 32
+            };
+            if limit != u64::MAX && used + inflight >= limit + over {
                 return Verdict::Wait(refusal);
             }
             let above = dir.accounted_above(used + inflight, asked as i64);

@@ -82,6 +82,9 @@ impl PoolServices for Services {
         let class = self.allocator.class_space();
         PoolSpace { usable_bytes: class.deflated_capacity, slop_bytes: slop(class.deflated_capacity), deferred_bytes: class.deferred }
     }
+    fn worst_dsize(&self, block_bytes: u64) -> u64 {
+        self.allocator.worst_dsize(block_bytes)
+    }
     fn history(&self, event: HistoryEvent, tx: &Tx) {
         let mut record = NvList::new();
         record.add("dsname", event.dataset.as_str()).add("dsid", event.dataset_object);

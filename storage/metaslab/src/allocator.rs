@@ -178,6 +178,13 @@ impl Allocator {
         sum
     }
 
+    /// Deflated bytes that a block of so many bytes takes at most, whichever vdev it goes to: parity of small blocks is more than
+    /// the ratio of large ones tells.
+    pub fn worst_dsize(&self, psize: u64) -> u64 {
+        let tops = self.spaces.iter().map(|space| &space.top).filter(|top| top.is_concrete() && !top.is_log);
+        tops.map(|top| top.dsize(top.asize_for_psize(psize))).max().unwrap_or(psize)
+    }
+
     /// Space of the class of data vdevs.
     pub fn class_space(&self) -> ClassSpace {
         let mut class = ClassSpace::default();

@@ -15,6 +15,7 @@ pub mod cuts;
 pub mod damage;
 pub mod direct;
 pub mod faults;
+pub mod full;
 pub mod machine;
 pub mod model;
 pub mod outcome;

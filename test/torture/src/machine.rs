@@ -2,7 +2,8 @@
 
 use crate::model::{Seen, State, Tree};
 use device::BlockDevice;
-use dsl::{CreateDataset, DslError};
+use dmu::{Tx, TxgManager};
+use dsl::{CreateDataset, DatasetHandle, DslError, TxSpace};
 use exec::{Exec, Inline};
 use ondisk::{ObjectId, ObjsetType};
 use pool::{Host, ImportOptions, LeafSpec, Pool, PoolError, PoolSpec, Runtime, TopSpec};
@@ -11,7 +12,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use vdev::{LeafKind, TopKind};
-use zpl::{Node, Settings, Zfs, ZplError};
+use zpl::{Node, Settings, Space, SpaceSource, TxKind, Zfs, ZplError};
 
 /// Size of every device: the least that a pool takes.
 pub const DEVICE_BYTES: usize = 64 << 20;
@@ -194,6 +195,33 @@ pub fn mount(pool: &Pool) -> Result<Arc<Zfs>, Trouble> {
     let objset = pool.dsl().hold(FILE_SYSTEM)?.objset()?;
     let zfs = Zfs::open(&objset, pool.is_writeable().then(|| pool.txgs().clone()), Settings { atime: false, ..Settings::default() })?;
     zfs.drain_unlinked()?;
+    Ok(zfs)
+}
+
+/// The dataset's limits: the file system is full before the pool is.
+struct Limits(DatasetHandle);
+
+impl SpaceSource for Limits {
+    fn space(&self) -> Space {
+        let space = self.0.space();
+        Space { referenced: space.referenced, available: space.available, ..Space::default() }
+    }
+    fn assign(&self, _: &Arc<TxgManager>, bytes: u64, kind: TxKind) -> Result<Tx, ZplError> {
+        let space = match kind {
+            TxKind::Writes => TxSpace::Writes(bytes),
+            TxKind::Frees => TxSpace::Frees,
+        };
+        self.0.assign(space).map_err(|error| if error == DslError::NoSpace { ZplError::NoSpace } else { ZplError::Stopped })
+    }
+    fn wait_for_freed(&self, _: &Arc<TxgManager>) -> Result<bool, ZplError> {
+        self.0.wait_for_freed().map_err(|_| ZplError::Stopped)
+    }
+}
+
+/// As [`mount`], and full when the dataset has no more space, as the daemon's mounts are.
+pub fn mount_limited(pool: &Pool) -> Result<Arc<Zfs>, Trouble> {
+    let zfs = mount(pool)?;
+    zfs.set_space_source(Arc::new(Limits(pool.dsl().hold(FILE_SYSTEM)?)));
     Ok(zfs)
 }
 

@@ -1,9 +1,10 @@
 //! Direct I/O against a model, a sample: `cargo xtask torture direct` runs a million operations. When these fail, what a program
 //! wrote directly reads back as something else, or took its neighbour's bytes with it.
 
-use exec::{Exec, Lockstep};
+use exec::{Exec, Inline, Lockstep};
 use std::sync::Arc;
 use torture::direct::{race, reads_per_second, torture};
+use torture::full::overwrite_full;
 use torture::machine::Layout;
 
 #[test]
@@ -31,4 +32,17 @@ fn thirty_two_reads_under_way_are_ten_times_as_fast_as_one() {
     let (one, many) = (rate(1), rate(32));
     println!("depth 1: {one} reads/s, depth 32: {many} reads/s");
     assert!(many >= 10 * one, "depth 1: {one} reads/s, depth 32: {many} reads/s");
+}
+
+/// A database that overwrites its files on a full pool gets ENOSPC when this fails, although nothing grows.
+#[test]
+fn overwriting_a_full_pool_finds_the_space_that_rests() {
+    for seed in 0..3 {
+        let exec: Exec = Arc::new(Inline::new(seed));
+        let turnover = overwrite_full(&exec, 3, (seed, 400), false).unwrap_or_else(|failure| panic!("inline: {failure}"));
+        assert!(turnover > 1.0, "the pool was overwritten {turnover} times: too little to fill it with what was replaced");
+    }
+    let exec: Exec = Arc::new(exec::Pool::new(3));
+    overwrite_full(&exec, 1, (9, 300), false).unwrap_or_else(|failure| panic!("threads: {failure}"));
+    overwrite_full(&exec, 3, (10, 200), true).unwrap_or_else(|failure| panic!("several under way: {failure}"));
 }

@@ -5,6 +5,7 @@
 //! for direct is served otherwise without a trace; `transfer.rs` performs plans. OpenZFS: `zfs_setup_direct`, `zfs_read`,
 //! `zfs_write` (`zfs_vnops.c`), `dmu_write_uio_dnode` (`dmu.c`).
 
+mod again;
 mod decide;
 mod memory;
 mod stats;
@@ -12,6 +13,7 @@ mod stats;
 mod tests;
 mod transfer;
 
+pub(crate) use again::Again;
 pub use decide::{Facts, How, Memory, Operation, Params, Piece, Plan, Property, Reason, decide};
 pub use stats::{DirectStats, ReasonCount, Snapshot as DirectSnapshot};
 pub use transfer::{ReadThen, WriteThen};

@@ -2,12 +2,13 @@
 //!
 //! [`Zfs::read_then`] and [`Zfs::write_then`] are operations: they may wait for a byte range, for a transaction and for old
 //! blocks, then start the direct part and return; `then` runs when the disks are done, from a job. [`Zfs::read_with`] and
-//! [`Zfs::write_with`] wait for it.
+//! [`Zfs::write_with`] wait for it. A write that found no room is repeated where waiting is possible (`again.rs`).
 //!
 //! Invariants: a direct transfer owns its byte range from the decision to its end, and a write also its transaction, because
 //! the blocks are born in that txg; both go before `then` runs. What a request dirties through the cache is in memory before
 //! its direct part starts, so that the end of a write never reads. Sizes and times change only after success.
 
+use super::again::Again;
 use super::{Access, Facts, How, Operation, Plan, Property, decide};
 use crate::fs::TX_NAMES;
 use crate::io::{FILE_BYTES_MAX, WriteData, clear_suid};
@@ -15,7 +16,7 @@ use crate::range_lock::RangeGuard;
 use crate::znode::{CTIME, Kept, MTIME, Node, Znode, flag};
 use crate::{Zfs, ZplError};
 use abd::Abd;
-use dmu::{DmuError, Tx};
+use dmu::{BlockError, DmuError, Tx};
 use exec::{Mutex, completion};
 use ondisk::Txg;
 use std::ops::Range;
@@ -64,18 +65,31 @@ impl Join {
     }
 }
 
-/// A write whose transaction is open.
-struct Writing {
+/// A write whose place is locked and whose plan is made.
+pub(super) struct Writing {
     /// Only held.
     _guard: RangeGuard,
+    write: WriteData,
+    plan: Plan,
     range: Range<u64>,
     direct: Range<u64>,
     block_size: u64,
-    kill_suid: bool,
+    /// The only block grows.
+    grows: bool,
+    /// How often it found no room.
+    pub(super) tries: u32,
+}
+
+/// How the direct part of a write ended.
+pub(super) enum Ended {
+    /// With the bytes written and their txg, or an error; the transaction is still open.
+    Done(Tx, Result<(u64, Txg), ZplError>),
+    /// There was no room, nothing is left of it, and the range is still locked.
+    NoRoom(Writing),
 }
 
 /// What a write came to before anything was started.
-enum Prepared {
+pub(super) enum Prepared {
     /// Nothing to write.
     Nothing,
     /// Through the cache only, and done.
@@ -176,13 +190,25 @@ impl Zfs {
     /// Writes as `access` asks; the file grows as needed.
     pub fn write_with(&self, node: &Node, write: WriteData, access: Access) -> Result<u64, ZplError> {
         let synchronous = write.synchronous;
-        let (length, txg) = match self.prepare_write(node, write, access)? {
-            Prepared::Nothing => return Ok(0),
-            Prepared::Done(writing, tx) => writing.finish(self, node, &tx, Ok(()))?,
-            Prepared::Direct(writing, tx, data) => {
-                let (done, waiter) = completion();
-                start_write(node, writing, tx, data, move |_, result| done.complete(result));
-                waiter.wait(&self.exec)?
+        let mut prepared = self.prepare_write(node, write, access)?;
+        let (length, txg) = loop {
+            match prepared {
+                Prepared::Nothing => return Ok(0),
+                Prepared::Done(writing, tx) => break writing.finish(self, node, &tx, Ok(()))?,
+                Prepared::Direct(writing, tx, data) => {
+                    let (done, waiter) = completion();
+                    let settle = move |ended| {
+                        done.complete(match ended {
+                            Ended::Done(_, result) => Ok(result),
+                            Ended::NoRoom(writing) => Err(writing),
+                        })
+                    };
+                    start_write(node, writing, tx, data, settle);
+                    match waiter.wait(&self.exec) {
+                        Ok(result) => break result?,
+                        Err(writing) => prepared = self.write_again(node, writing)?,
+                    }
+                }
             }
         };
         if synchronous {
@@ -195,15 +221,27 @@ impl Zfs {
     /// synchronous, of the txg.
     pub fn write_then(&self, node: &Node, write: WriteData, access: Access, then: WriteThen) {
         let synchronous = write.synchronous && self.objset.props().sync != dmu::SyncMode::Disabled;
-        match self.prepare_write(node, write, access) {
+        let prepared = self.prepare_write(node, write, access);
+        self.carry_out(node, prepared, synchronous, then);
+    }
+
+    /// Goes on with a write that nobody waits for.
+    pub(super) fn carry_out(&self, node: &Node, prepared: Result<Prepared, ZplError>, synchronous: bool, then: WriteThen) {
+        match prepared {
             Ok(Prepared::Nothing) => then(Ok(0)),
             Ok(Prepared::Done(writing, tx)) => {
                 let result = writing.finish(self, node, &tx, Ok(()));
                 self.answer(tx, result, synchronous, then);
             }
             Ok(Prepared::Direct(writing, tx, data)) => {
-                let zfs = node.zfs.clone();
-                start_write(node, writing, tx, data, move |tx, result| zfs.answer(tx, result, synchronous, then));
+                let (zfs, kept) = (node.zfs.clone(), node.kept());
+                start_write(node, writing, tx, data, move |ended| match ended {
+                    Ended::Done(tx, result) => {
+                        drop(kept);
+                        zfs.answer(tx, result, synchronous, then);
+                    }
+                    Ended::NoRoom(writing) => zfs.write_again_later(Again { writing, kept, synchronous, then }),
+                });
             }
             Err(error) => then(Err(error)),
         }
@@ -250,23 +288,30 @@ impl Zfs {
             plan = Plan::buffered(range.clone(), reason);
         }
         node.direct_stats(self).count(&plan, length, true);
+        let direct = plan.pieces().find(|piece| piece.how == How::Direct).map_or(range.end..range.end, |piece| piece.range.clone());
+        self.begin_write(node, Writing { _guard: guard, write, plan, range, direct, block_size: facts.block_size, grows, tries: 0 })
+    }
+
+    /// Opens the transaction and dirties the buffered parts.
+    pub(super) fn begin_write(&self, node: &Node, mut writing: Writing) -> Result<Prepared, ZplError> {
+        let (range, length) = (writing.range.clone(), writing.write.data.len() as u64);
         // Disks are waited for before the transaction, not in it: it would hold up everybody's next txg.
         node.dnode.prepare_write(range.start, length as usize)?;
         let tx = self.assign(length + TX_NAMES)?;
-        if grows {
+        if writing.grows {
             self.grow_block(node, range.end, self.objset.props().record_size as u64, &tx)?;
         }
-        let block_size = node.dnode.info()?.block_size as u64;
+        writing.block_size = node.dnode.info()?.block_size as u64;
         let keeps = self.objset.props().primary_cache.keeps_data();
         let mut direct = None;
-        for piece in plan.pieces() {
+        for piece in writing.plan.pieces() {
             let bytes = (piece.range.start - range.start) as usize..(piece.range.end - range.start) as usize;
-            let data = write.data.slice(bytes);
+            let data = writing.write.data.slice(bytes);
             match piece.how {
-                How::Direct => direct = Some((piece.range.clone(), data)),
+                How::Direct => direct = Some(data),
                 How::Buffered { uncached, .. } => {
                     let length = data.len();
-                    put(node, piece.range.start, data, write.may_keep, &tx)?;
+                    put(node, piece.range.start, data, writing.write.may_keep, &tx)?;
                     if uncached || !keeps {
                         let (dnode, start) = (node.dnode.clone(), piece.range.start);
                         tx.on_commit(Box::new(move |_| dnode.forget(start, length)));
@@ -274,15 +319,8 @@ impl Zfs {
                 }
             }
         }
-        let writing = Writing {
-            _guard: guard,
-            direct: direct.as_ref().map_or(range.end..range.end, |(range, _)| range.clone()),
-            range,
-            block_size,
-            kill_suid: write.kill_suid,
-        };
         Ok(match direct {
-            Some((_, data)) => Prepared::Direct(writing, tx, data),
+            Some(data) => Prepared::Direct(writing, tx, data),
             None => Prepared::Done(writing, tx),
         })
     }
@@ -322,14 +360,25 @@ fn checked_range(offset: u64, length: u64) -> Result<Range<u64>, ZplError> {
     Ok(offset..end)
 }
 
-/// Starts the direct part of a write. `ended` gets the transaction back, the bytes written and their txg, after the range is
-/// free; it must not wait.
-fn start_write(node: &Node, writing: Writing, tx: Tx, data: Abd, ended: impl FnOnce(Tx, Result<(u64, Txg), ZplError>) + Send + 'static) {
+/// Starts the direct part of a write. `ended` learns how it ended, after the range is free unless there was no room; it must
+/// not wait.
+fn start_write(node: &Node, mut writing: Writing, tx: Tx, data: Abd, ended: impl FnOnce(Ended) + Send + 'static) {
     let (start, kept) = (writing.direct.start, node.kept());
     node.dnode.write_direct_then(start, data, tx, move |tx, result| {
+        if result == Err(DmuError::Block(BlockError::NoSpace)) && kept.zfs().can_write_again(&writing) {
+            let undone = writing.undo(kept.zfs(), &kept, &tx);
+            writing.tries += 1;
+            return ended(match undone {
+                Ok(()) => {
+                    drop((kept, tx));
+                    Ended::NoRoom(writing)
+                }
+                Err(error) => Ended::Done(tx, Err(error)),
+            });
+        }
         let result = writing.finish(kept.zfs(), &kept, &tx, result);
         drop(kept);
-        ended(tx, result);
+        ended(Ended::Done(tx, result));
     });
 }
 
@@ -371,7 +420,7 @@ impl Writing {
             fields.times[MTIME] = now;
             fields.times[CTIME] = now;
             fields.flags |= flag::ARCHIVE | flag::AV_MODIFIED;
-            if self.kill_suid {
+            if self.write.kill_suid {
                 clear_suid(&mut fields.mode);
             }
         })

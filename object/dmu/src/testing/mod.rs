@@ -49,6 +49,8 @@ pub struct MemBlockIo {
     fail_at: AtomicU64,
     fail_for_good: AtomicBool,
     caching: AtomicBool,
+    /// So many blocks written directly find no room.
+    full_for: AtomicU64,
     /// What its users counted.
     pub iostats: IoStats,
 }
@@ -104,6 +106,7 @@ impl MemBlockIo {
             fail_at: AtomicU64::new(u64::MAX),
             fail_for_good: AtomicBool::new(false),
             caching: AtomicBool::new(true),
+            full_for: AtomicU64::new(0),
             iostats: IoStats::default(),
         })
     }
@@ -127,6 +130,11 @@ impl MemBlockIo {
     pub fn fail_after(&self, count: u64, for_good: bool) {
         self.fail_for_good.store(for_good, Ordering::Relaxed);
         self.fail_at.store(self.operations() + count, Ordering::Relaxed);
+    }
+
+    /// The next `count` blocks that are written directly find no room.
+    pub fn full_for(&self, count: u64) {
+        self.full_for.store(count, Ordering::Relaxed);
     }
 
     /// Without it nothing is at hand: every direct read is an operation.
@@ -269,6 +277,15 @@ impl BlockIo for Arc<MemBlockIo> {
             }
         };
         self.exec.spawn(TaskClass::Write, Box::new(job));
+    }
+    fn write_direct(&self, write: BlockWrite, done: WriteDone) {
+        let is_full = self.full_for.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| count.checked_sub(1)).is_ok();
+        if is_full {
+            return self.exec.spawn(TaskClass::Write, Box::new(move || done(Err(BlockError::NoSpace))));
+        }
+        // The bytes are the caller's own.
+        let data = Abd::from_slice(&write.data.to_vec());
+        self.write(BlockWrite { data, ..write }, done);
     }
     fn cached(&self, bp: &BlockPtr) -> Option<Abd> {
         if !self.caching.load(Ordering::Relaxed) {
