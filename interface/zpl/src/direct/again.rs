@@ -65,7 +65,7 @@ impl Zfs {
             let prepared = match &room {
                 Ok(true) => self.begin_write(&node, writing),
                 Ok(false) => Err(ZplError::NoSpace),
-                Err(error) => Err(error.clone()),
+                Err(error) => Err(*error),
             };
             self.carry_out(&node, prepared, synchronous, then);
         }
