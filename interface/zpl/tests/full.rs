@@ -124,7 +124,7 @@ fn writes_that_nobody_waits_for_find_room_too() {
         bed.zfs.write_then(&bed.node, request(block * RECORD, &data), Access::DIRECT, then);
     }
     let exec = dmu::BlockIo::exec(&bed.pool.io).clone();
-    exec.wait(&|| done.lock().len() == 3, &|| std::thread::sleep(std::time::Duration::from_micros(100)));
+    exec.wait(&|| done.lock().len() == 3, &|| exec.sleep_ns(100_000));
     assert_eq!(*done.lock(), [Ok(RECORD as u64), Ok(RECORD as u64), Ok(RECORD as u64)]);
     bed.holds(&wanted, "asynchronous");
 }

@@ -73,7 +73,7 @@ pub fn overwrite_full(exec: &Exec, copies: u8, (seed, rounds): (u64, u64), deep:
                 false => own.lock().push(zfs.write_with(&node, write, Access::DIRECT)),
             }
         }
-        exec.wait(&|| done.lock().len() == places.len(), &|| std::thread::sleep(std::time::Duration::from_micros(200)));
+        exec.wait(&|| done.lock().len() == places.len(), &|| exec.sleep_ns(200_000));
         if let Some(error) = done.lock().iter().find_map(|result| result.as_ref().err()) {
             return Err(format!("seed {seed}, round {round} of {rounds}: {error}"));
         }
