@@ -16,6 +16,11 @@ impl Chunk {
         Chunk { starts: vec![start], ends: vec![end], longest: end - start }
     }
 
+    /// Bytes of its two lists.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        (self.starts.capacity() + self.ends.capacity()) * size_of::<u64>()
+    }
+
     pub(crate) fn count(&self) -> usize {
         self.starts.len()
     }

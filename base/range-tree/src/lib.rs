@@ -175,6 +175,15 @@ impl RangeTree {
         self.count
     }
 
+    /// Bytes of memory that the set takes, about.
+    pub fn memory_bytes(&self) -> u64 {
+        let own = size_of::<RangeTree>() + self.chunks.capacity() * size_of::<Chunk>();
+        let ranges: usize = self.chunks.iter().map(Chunk::memory_bytes).sum();
+        // A B-tree node is between half and completely full.
+        let by_size = self.by_size.as_ref().map_or(0, |index| index.len() * size_of::<(u64, u64)>() * 4 / 3);
+        (own + ranges + by_size) as u64
+    }
+
     /// True when the set is empty.
     pub fn is_empty(&self) -> bool {
         self.count == 0

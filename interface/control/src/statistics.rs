@@ -16,6 +16,8 @@ use std::sync::{Arc, Weak};
 const PLACES: [(&str, &str); 2] = [("proc", "spl/kstat"), ("sys", "module/zfs")];
 /// Folders that tools list and that have nothing in them.
 const EMPTY: [&str; 1] = ["sys/module/spl/parameters"];
+/// Least budget of a cache unless told otherwise (OpenZFS: `arc_set_limits`).
+const ARC_MIN_DEFAULT: u64 = 32 << 20;
 /// Set to `off`, no tree is mounted.
 const SWITCH: &str = "ZIRCONIA_KSTAT";
 
@@ -138,7 +140,13 @@ impl Control {
     /// Makes a pool follow the parameters that count at once.
     pub(crate) fn tune(&self, pool: &pool::Pool) {
         let get = |name: &str| self.parameters.get(name).unwrap_or_default();
-        pool.cache().set_max(self.runtime().arc_max);
+        let runtime = self.runtime();
+        pool.cache().set_max(runtime.arc_max);
+        pool.cache().set_min(match get("zfs_arc_min") {
+            0 => (runtime.arc_max / 32).max(ARC_MIN_DEFAULT),
+            bytes => bytes,
+        });
+        pool.txgs().set_config(runtime.txg);
         pool.cache().set_meta_balance(get("zfs_arc_meta_balance"));
         let direct = pool.zio().direct_parameters();
         direct.write_verify.store(get("zfs_vdev_direct_write_verify") as u32, Ordering::Relaxed);

@@ -26,6 +26,14 @@ pub(crate) fn arcstats(caches: &[Cache], idle_max: u64) -> Vec<(&'static str, Va
     for (name, value) in [("arc_dnode_limit", dnode_limit), ("predictive_prefetch", predicted)] {
         sums.entry(name.to_string()).or_insert(value);
     }
+    let (objects, buffers) = (dmu::memory_use(), abd::memory_stats());
+    sums.extend([
+        ("dbuf_size".to_string(), objects.dbuf_bytes),
+        ("dnode_size".to_string(), objects.dnode_bytes),
+        ("bonus_size".to_string(), objects.bonus_bytes),
+        ("other_size".to_string(), objects.dbuf_bytes + objects.dnode_bytes + objects.bonus_bytes),
+        ("abd_chunk_waste_size".to_string(), buffers.mapped_bytes.saturating_sub(buffers.live_bytes + buffers.cached_bytes)),
+    ]);
     sums.extend(machine_memory().map(|(name, value)| (name.to_string(), value)));
     words(ARCSTATS).map(|name| (name, Value::U64(get(&sums, name)))).collect()
 }

@@ -8,6 +8,7 @@
 
 mod arcstats;
 mod fs;
+mod memory;
 mod names;
 mod openmetrics;
 mod parameters;

@@ -1,5 +1,6 @@
 //! The same numbers as OpenMetrics text (`application/openmetrics-text; version=1.0.0`), for Prometheus.
 
+use crate::memory::memory;
 use crate::tree::own;
 use crate::{DirectRow, PoolView, Tree};
 use control_api::IostatVdev;
@@ -40,6 +41,10 @@ pub fn openmetrics(tree: &Tree, vdevs: &[IostatVdev]) -> String {
     }
     for (name, value) in own() {
         plain(&mut out, &format!("zirconia_{name}"), name.ends_with("_bytes") && name != "abd_copied_bytes", &value);
+    }
+    head(&mut out, "zirconia_memory_bytes", "gauge", "Memory by who holds it; the consumers before total share nothing");
+    for (consumer, bytes) in memory(&pools) {
+        let _ = writeln!(out, "zirconia_memory_bytes{{consumer=\"{consumer}\"}} {bytes}");
     }
     of_pools(&mut out, &pools);
     of_direct(&mut out, &pools);

@@ -11,8 +11,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub enum When {
     /// At once.
     Now,
-    /// For pools that are created or imported afterwards.
-    NextOpen,
     /// Never: it tells a constant.
     Fixed,
 }
@@ -47,19 +45,25 @@ pub const PARAMETERS: [Parameter; 21] = [
     new("zfetch_array_rd_sz", 1 << 20, ANY, When::Fixed, "reads longer than this are not prefetched, bytes"),
     new("zfs_arc_max", 0, ANY, When::Now, "bytes that the cache of each pool may hold; 0 is the default of 256 MiB"),
     new("zfs_arc_meta_balance", 500, (1, u32::MAX as u64), When::Now, "weight in percent of a miss of metadata against one of data"),
-    new("zfs_arc_min", 0, ANY, When::Fixed, "bytes that the cache keeps at least"),
-    new("zfs_delay_min_dirty_percent", 60, (0, 100), When::NextOpen, "percent of zfs_dirty_data_max at which writers are delayed"),
-    new("zfs_delay_scale", 500_000, ANY, When::NextOpen, "steepness of the delay, nanoseconds"),
+    new(
+        "zfs_arc_min",
+        0,
+        ANY,
+        When::Now,
+        "bytes that each cache keeps when memory is short; 0 is the larger of 32 MiB and zfs_arc_max / 32",
+    ),
+    new("zfs_delay_min_dirty_percent", 60, (0, 100), When::Now, "percent of zfs_dirty_data_max at which writers are delayed"),
+    new("zfs_delay_scale", 500_000, ANY, When::Now, "steepness of the delay, nanoseconds"),
     new("zfs_dio_enabled", 1, BIT, When::Now, "direct I/O: 0 treats every dataset as direct=disabled"),
     new("zfs_dio_strict", 1, BIT, When::Now, "misaligned O_DIRECT requests: 1 EINVAL, 0 through the cache"),
     new("zfs_dio_write_verify_events_per_second", 20, (0, u32::MAX as u64), When::Now, "dio_verify events per vdev and second"),
-    new("zfs_dirty_data_max", 1 << 30, (64 << 20, u64::MAX), When::NextOpen, "bytes of dirty data at which writers stop"),
-    new("zfs_dirty_data_sync_percent", 20, (0, 100), When::NextOpen, "percent of zfs_dirty_data_max at which a sync starts early"),
+    new("zfs_dirty_data_max", 1 << 30, (64 << 20, u64::MAX), When::Now, "bytes of dirty data at which writers stop"),
+    new("zfs_dirty_data_sync_percent", 20, (0, 100), When::Now, "percent of zfs_dirty_data_max at which a sync starts early"),
     new("zfs_flags", 0, (0, 0), When::Fixed, "debugging flags"),
     new("zfs_sync_pass_deferred_free", 2, ANY, When::Fixed, "from this pass of a sync on frees are deferred"),
     new("zfs_sync_pass_dont_compress", 8, ANY, When::Fixed, "from this pass of a sync on blocks are not compressed"),
     new("zfs_sync_pass_rewrite", 2, ANY, When::Fixed, "from this pass of a sync on blocks are rewritten in place"),
-    new("zfs_txg_timeout", 5, (1, u32::MAX as u64), When::NextOpen, "seconds after which a transaction group is synced"),
+    new("zfs_txg_timeout", 5, (1, u32::MAX as u64), When::Now, "seconds after which a transaction group is synced"),
     new("zfs_vdev_direct_write_verify", 1, BIT, When::Now, "compare the buffer of a direct write with its checksum afterwards"),
     new("zfs_zevent_len_max", 512, ANY, When::Fixed, "events kept"),
     new("zio_slow_io_ms", 30_000, ANY, When::Fixed, "an I/O that takes longer counts as slow, milliseconds"),

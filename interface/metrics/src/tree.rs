@@ -1,6 +1,7 @@
 //! The tree: which files there are, what they say, what writing to them does.
 
 use crate::arcstats::arcstats;
+use crate::memory::memory;
 use crate::names::{ABDSTATS, TRIM_COUNTS, TRIM_KINDS, ZEROS, ZFETCHSTATS, ZIL, words};
 use crate::{PARAMETERS, ParameterError, Parameters, When};
 use arc::Cache;
@@ -107,7 +108,7 @@ impl Tree {
 
     /// Paths of all files.
     pub fn paths(&self) -> Vec<String> {
-        let globals = ["arcstats", "abdstats", "zfetchstats", OWN].into_iter().chain(ZEROS.iter().map(|(name, _)| *name));
+        let globals = ["arcstats", "abdstats", "zfetchstats", "memory", OWN].into_iter().chain(ZEROS.iter().map(|(name, _)| *name));
         let mut paths: Vec<String> = globals.map(|name| format!("{KSTAT}/{name}")).collect();
         for pool in self.0.pools() {
             paths.extend(POOL_FILES.map(|file| format!("{KSTAT}/{}/{file}", pool.name)));
@@ -143,6 +144,7 @@ impl Tree {
             "arcstats" => Some(stamp.named(self.arcstats(&self.0.pools()))),
             "abdstats" => Some(stamp.named(abdstats())),
             "zfetchstats" => Some(stamp.named(zfetchstats())),
+            "memory" => Some(stamp.named(memory(&self.0.pools()).into_iter().map(|(name, bytes)| (name, Value::U64(bytes))))),
             OWN => Some(stamp.named(own())),
             other => ZEROS.iter().find(|(known, _)| *known == other).map(|(_, list)| zeros(list)),
         }

@@ -26,12 +26,14 @@ mod ports;
 mod props;
 
 pub use error::{BlockError, DmuError, SyncError};
+pub use memory::{MemoryUse, memory_use};
 pub use ports::{BlockIo, BlockLedger, BlockWrite, Keep, Landed, LandedDone, ObjectOwner, ObjsetHook, OwnerDelta, TxgSync, WriteDone};
 pub use props::{ObjsetProps, PrimaryCache, RedundantMetadata, SyncMode};
 
 mod budget;
 mod context;
 mod dnode;
+mod memory;
 mod objset;
 mod state;
 mod sync;

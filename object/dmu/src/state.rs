@@ -4,6 +4,7 @@
 //! block goes from the newest entry to the oldest and then to the tree. When a newer txg first changes the dnode, the entry
 //! of the older one keeps a copy of the facts as they were ([`TxgDirty::core`]): that is what its sync writes.
 
+use crate::memory::{Counted, What};
 use abd::Abd;
 use exec::Mutex;
 use ondisk::{BlockPtr, Checksum, Compression, DNODE_BLOCK_PTRS_MAX, DnodePhys, ObjectType, Txg, dnode_flags};
@@ -151,18 +152,23 @@ pub(crate) struct DirtyBlock {
     filling: Mutex<Filling>,
     /// It counts as dirty bytes.
     pub charged: bool,
+    _counted: Counted,
+}
+
+fn counted() -> Counted {
+    Counted::new(What::Dbuf, size_of::<DirtyBlock>())
 }
 
 impl DirtyBlock {
     /// A block with these bytes.
     pub(crate) fn new(abd: Abd, charged: bool) -> DirtyBlock {
         let valid = abd.len();
-        DirtyBlock { filling: Mutex::new(Filling { abd, valid }), charged }
+        DirtyBlock { filling: Mutex::new(Filling { abd, valid }), charged, _counted: counted() }
     }
 
     /// A block of zeros that was not cleared yet.
     pub(crate) fn blank(size: usize, charged: bool) -> DirtyBlock {
-        DirtyBlock { filling: Mutex::new(Filling { abd: Abd::scratch(size), valid: 0 }), charged }
+        DirtyBlock { filling: Mutex::new(Filling { abd: Abd::scratch(size), valid: 0 }), charged, _counted: counted() }
     }
 
     /// Its size in bytes.

@@ -49,6 +49,32 @@ impl Default for TxgConfig {
     }
 }
 
+/// The tunables as they are now: every transaction looks at some of them.
+#[derive(Debug, Default)]
+struct Tunables {
+    timeout_ns: AtomicU64,
+    dirty_data_max: AtomicU64,
+    delay_min_dirty_percent: AtomicU64,
+    delay_scale_ns: AtomicU64,
+    dirty_data_sync_percent: AtomicU64,
+}
+
+impl Tunables {
+    fn cells(&self) -> [&AtomicU64; 5] {
+        [&self.timeout_ns, &self.dirty_data_max, &self.delay_min_dirty_percent, &self.delay_scale_ns, &self.dirty_data_sync_percent]
+    }
+    fn set(&self, config: &TxgConfig) {
+        let TxgConfig { timeout_ns, dirty_data_max, delay_min_dirty_percent, delay_scale_ns, dirty_data_sync_percent } = *config;
+        let values = [timeout_ns, dirty_data_max, delay_min_dirty_percent, delay_scale_ns, dirty_data_sync_percent];
+        self.cells().iter().zip(values).for_each(|(cell, value)| cell.store(value, Ordering::Relaxed));
+    }
+    fn get(&self) -> TxgConfig {
+        let [timeout_ns, dirty_data_max, delay_min_dirty_percent, delay_scale_ns, dirty_data_sync_percent] =
+            self.cells().map(|cell| cell.load(Ordering::Relaxed));
+        TxgConfig { timeout_ns, dirty_data_max, delay_min_dirty_percent, delay_scale_ns, dirty_data_sync_percent }
+    }
+}
+
 /// The longest that one transaction is delayed (OpenZFS: `zfs_delay_max_ns`).
 const DELAY_NS_MAX: u64 = 100_000_000;
 
@@ -76,7 +102,7 @@ struct State {
 /// The txgs of one pool.
 pub struct TxgManager {
     exec: Exec,
-    config: TxgConfig,
+    tunables: Tunables,
     budget: Arc<DirtyBudget>,
     /// Bytes written directly, by txg.
     direct: [AtomicU64; TXG_SLOTS],
@@ -101,11 +127,13 @@ impl TxgManager {
     /// Txgs of a pool whose last synced txg is `synced`: the next one is open.
     pub fn new(exec: Exec, synced: Txg, config: TxgConfig) -> Arc<TxgManager> {
         let opened_ns = exec.now_ns();
+        let tunables = Tunables::default();
+        tunables.set(&config);
         Arc::new(TxgManager {
-            config,
+            tunables,
             budget: Arc::default(),
             direct: Default::default(),
-            direct_max: AtomicU64::new(config.dirty_data_max),
+            direct_max: AtomicU64::new(u64::MAX),
             state: Mutex::new(State {
                 open: synced.next(),
                 synced,
@@ -201,6 +229,22 @@ impl TxgManager {
         }
     }
 
+    /// Changes the tunables; transactions that wait or are delayed go by the new ones at once.
+    pub fn set_config(&self, config: TxgConfig) {
+        self.tunables.set(&config);
+        {
+            // Under the lock that the sync thread looks at the time with: it cannot miss the call.
+            let _state = self.state.lock();
+            self.kicked.notify_all();
+        }
+        self.budget.fell.notify_all();
+    }
+
+    /// The tunables.
+    pub fn config(&self) -> TxgConfig {
+        self.tunables.get()
+    }
+
     /// The txg that new transactions get.
     pub fn open_txg(&self) -> Txg {
         self.state.lock().open
@@ -280,13 +324,13 @@ impl TxgManager {
     }
 
     /// Sets after how many bytes of direct writes a txg is synced early. They cost no memory, but what they overwrite is not
-    /// free before it is synced. `dirty_data_max` unless set.
+    /// free before it is synced. `dirty_data_max` at most.
     pub fn set_direct_max(&self, bytes: u64) {
         self.direct_max.store(bytes, Ordering::Relaxed);
     }
 
     pub(crate) fn note_direct(&self, txg: Txg, bytes: u64) {
-        let max = self.direct_max.load(Ordering::Relaxed);
+        let max = self.direct_max.load(Ordering::Relaxed).min(self.tunables.dirty_data_max.load(Ordering::Relaxed));
         let before = self.direct[(txg.0 % TXG_SLOTS as u64) as usize].fetch_add(bytes, Ordering::Relaxed);
         if before < max && before + bytes >= max {
             self.kick_early();
@@ -309,9 +353,10 @@ impl TxgManager {
 
     /// Delays or stops a writer by how much is dirty.
     fn throttle(self: &Arc<Self>, estimate: u64) -> Result<(), DmuError> {
-        let max = self.config.dirty_data_max;
+        let config = self.tunables.get();
+        let max = config.dirty_data_max;
         let dirty = self.budget.total();
-        if dirty * 100 < max * self.config.dirty_data_sync_percent {
+        if dirty.saturating_mul(100) < max.saturating_mul(config.dirty_data_sync_percent) {
             return Ok(());
         }
         if dirty + estimate >= max && dirty > 0 {
@@ -319,9 +364,9 @@ impl TxgManager {
             return self.wait_for_room(estimate);
         }
         self.kick_early();
-        let low = max / 100 * self.config.delay_min_dirty_percent;
+        let low = max / 100 * config.delay_min_dirty_percent;
         if dirty > low {
-            let delay = self.config.delay_scale_ns.saturating_mul(dirty - low) / (max - dirty).max(1);
+            let delay = config.delay_scale_ns.saturating_mul(dirty - low) / (max - dirty).max(1);
             self.exec.sleep_ns(delay.min(DELAY_NS_MAX));
         }
         Ok(())
@@ -337,8 +382,8 @@ impl TxgManager {
     }
 
     fn wait_for_room(self: &Arc<Self>, estimate: u64) -> Result<(), DmuError> {
-        let max = self.config.dirty_data_max;
         let has_room = || {
+            let max = self.tunables.dirty_data_max.load(Ordering::Relaxed);
             let dirty = self.budget.total();
             dirty == 0 || dirty + estimate < max
         };
@@ -418,10 +463,11 @@ impl TxgManager {
                         break;
                     }
                     let elapsed = self.exec.now_ns().saturating_sub(state.opened_ns);
-                    if state.wanted >= state.open || elapsed >= self.config.timeout_ns {
+                    let timeout_ns = self.tunables.timeout_ns.load(Ordering::Relaxed);
+                    if state.wanted >= state.open || elapsed >= timeout_ns {
                         break;
                     }
-                    let left = Duration::from_nanos(self.config.timeout_ns - elapsed);
+                    let left = Duration::from_nanos(timeout_ns - elapsed);
                     self.kicked.wait_for(&mut state, left);
                 }
                 if state.stopping {

@@ -246,7 +246,7 @@ impl Start {
         });
         let txgs = TxgManager::new(self.exec.clone(), opened.ub.txg(), runtime.txg);
         let usable = services.allocator.class_space().deflated_capacity;
-        txgs.set_direct_max(runtime.txg.dirty_data_max.min(usable / DIRECT_SHARE));
+        txgs.set_direct_max(usable / DIRECT_SHARE);
         let dsl = DslPool::open(self.mos.clone(), services.clone() as Arc<dyn PoolServices>, txgs.clone())?;
         if found.state() == PoolState::Active && !options.read_only {
             let pending = intent_logs(&dsl, &self.facts.name)?;

@@ -142,15 +142,36 @@ impl Cache {
     pub fn size(&self) -> u64 {
         self.0.budget.used()
     }
-    /// The budget in bytes.
+    /// The budget in bytes (OpenZFS: `arc_c`).
     pub fn max(&self) -> u64 {
         self.0.budget.max()
     }
+    /// The least and the largest budget (OpenZFS: `arc_c_min`, `arc_c_max`).
+    pub fn limits(&self) -> (u64, u64) {
+        (self.0.budget.floor(), self.0.budget.ceiling())
+    }
+    /// True while the budget may not grow (OpenZFS: `arc_no_grow`).
+    pub fn is_held(&self) -> bool {
+        self.0.budget.holds()
+    }
 
-    /// Changes the budget (OpenZFS: `zfs_arc_max`) and evicts down to it.
+    /// Changes the largest budget (OpenZFS: `zfs_arc_max`), which the cache has at once, and evicts down to it.
     pub fn set_max(&self, max_bytes: u64) {
-        self.0.budget.set_max(max_bytes);
+        self.0.budget.set_ceiling(max_bytes);
         self.reserve(0);
+    }
+    /// Changes the budget that the cache keeps however short memory is (OpenZFS: `zfs_arc_min`).
+    pub fn set_min(&self, min_bytes: u64) {
+        self.0.budget.set_floor(min_bytes);
+    }
+    /// Memory is short: lowers the budget by `bytes`, not below the least one, and evicts down to it (OpenZFS:
+    /// `arc_reduce_target_size`). It grows again with use, unless `hold` says not to yet.
+    pub fn shrink(&self, bytes: u64, hold: bool) {
+        self.0.budget.set_holds(hold);
+        if bytes > 0 {
+            self.0.budget.shrink(bytes);
+            self.reserve(0);
+        }
     }
     /// Sets how much more a miss of metadata weighs than one of data, in percent (OpenZFS: `zfs_arc_meta_balance`).
     pub fn set_meta_balance(&self, percent: u64) {
@@ -464,6 +485,9 @@ impl Cache {
     fn reserve(&self, bytes: u64) -> bool {
         loop {
             let Err(missing) = self.0.budget.reserve(bytes) else { return true };
+            if self.0.budget.grow(missing) {
+                continue;
+            }
             if bytes > self.max() {
                 return false;
             }

@@ -21,7 +21,7 @@ const LISTS: [(&str, State); 5] = [
 ];
 
 /// Names that tools read and that mean nothing here.
-const ZEROS: [&str; 29] = [
+const ZEROS: [&str; 28] = [
     "mutex_miss",
     "access_skip",
     "evict_skip",
@@ -50,7 +50,6 @@ const ZEROS: [&str; 29] = [
     "l2_asize",
     "l2_hdr_size",
     "memory_throttle_count",
-    "arc_no_grow",
 ];
 
 impl Cache {
@@ -102,8 +101,9 @@ impl Cache {
 
     fn add_sizes(&self, kstat: &mut Kstat) {
         self.entry(kstat, "c", Cache::max);
-        self.entry(kstat, "c_min", |_| 0);
-        self.entry(kstat, "c_max", Cache::max);
+        self.entry(kstat, "c_min", |cache| cache.limits().0);
+        self.entry(kstat, "c_max", |cache| cache.limits().1);
+        self.entry(kstat, "arc_no_grow", |cache| u64::from(cache.is_held()));
         self.entry(kstat, "size", Cache::size);
         self.entry(kstat, "compressed_size", |cache| {
             cache.fold_states(0, |sum, state| {

@@ -315,6 +315,29 @@ fn a_scan_does_not_evict_the_frequently_used() {
     assert_eq!(rig.reads(), before);
 }
 
+/// If this fails, a cache that gave memory back when the machine was short of it stays small for good, or gives up too much.
+#[test]
+fn a_cache_that_shrank_keeps_its_least_and_grows_again_when_it_may() {
+    let rig = Rig::new(4 << 20);
+    rig.cache.set_min(1 << 20);
+    let blocks: Vec<BlockPtr> = (0..96).map(|n| rig.write(request(n + 1, 32_768))).collect();
+    let read_all = || blocks.iter().for_each(|bp| drop(rig.read(bp)));
+    assert!(rig.cache.size() > 2 << 20);
+    rig.cache.shrink(2 << 20, true);
+    assert!(rig.cache.max() == 2 << 20 && rig.cache.size() <= 2 << 20);
+    rig.cache.shrink(64 << 20, true);
+    assert!(rig.cache.max() == 1 << 20 && rig.cache.size() <= 1 << 20);
+    read_all();
+    assert_eq!((rig.cache.max(), value(&rig, "arc_no_grow")), (1 << 20, 1), "memory is still short");
+    rig.cache.shrink(0, false);
+    read_all();
+    assert!(rig.cache.max() > 2 << 20 && rig.cache.size() > 2 << 20, "{} of {}", rig.cache.size(), rig.cache.max());
+    rig.cache.set_max(2 << 20);
+    assert_eq!((rig.cache.max(), value(&rig, "c_min"), value(&rig, "c_max")), (2 << 20, 1 << 20, 2 << 20));
+    rig.cache.set_min(64 << 20);
+    assert_eq!((rig.cache.max(), rig.cache.limits()), (2 << 20, (2 << 20, 2 << 20)));
+}
+
 /// What is read through the cache and kept: `blocks` of metadata.
 fn write_metadata(rig: &Rig, seeds: std::ops::Range<u64>, bytes: usize) -> Vec<BlockPtr> {
     let request = |n| WriteRequest::new(Txg(10), pattern(n + 1, bytes), bookmark(n), ObjectType::DIRECTORY_CONTENTS);

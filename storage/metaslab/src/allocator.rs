@@ -185,6 +185,11 @@ impl Allocator {
         tops.map(|top| top.dsize(top.asize_for_psize(psize))).max().unwrap_or(psize)
     }
 
+    /// Bytes of memory that the segments of all loaded metaslabs take, about.
+    pub fn memory_bytes(&self) -> u64 {
+        self.spaces.iter().flat_map(|space| &space.metaslabs).map(|metaslab| metaslab.memory_bytes()).sum()
+    }
+
     /// Space of the class of data vdevs.
     pub fn class_space(&self) -> ClassSpace {
         let mut class = ClassSpace::default();

@@ -199,6 +199,13 @@ impl Metaslab {
         allocated.iter().collect()
     }
 
+    /// Bytes of memory that its sets of segments take, about.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let state = self.state.lock();
+        let sets = state.allocating.iter().chain(&state.freeing).chain(&state.freed).chain(&state.defer);
+        sets.chain([&state.free]).map(RangeTree::memory_bytes).sum()
+    }
+
     /// Number of free segments by log2 of their length.
     pub(crate) fn histogram(&self) -> [u64; 64] {
         *self.state.lock().free.histogram()

@@ -79,11 +79,11 @@ where
             Some(device) => {
                 let kind = kind_of(&op);
                 let class = IoClass::of(options.priority, kind);
-                snapshot.stats(leaf).issued(class);
                 let issued_ns = core.exec.now_ns();
                 let queued_ns = issued_ns.saturating_sub(batch.planned_ns);
-                let io =
-                    Issued { index, leaf, issued_ns, timing: LeafTiming { kind, class, bytes: op.length_bytes(), queued_ns, disk_ns: 0 } };
+                let timing = LeafTiming { kind, class, bytes: op.length_bytes(), queued_ns, disk_ns: 0 };
+                snapshot.stats(leaf).issued(&timing);
+                let io = Issued { index, leaf, issued_ns, timing };
                 let batch = batch.clone();
                 plug::submit(&core.exec, device, DeviceIo::new(op, offset, move |reply| batch.leaf_done(io, reply)));
             }
@@ -110,7 +110,7 @@ impl<F: FnOnce(Vec<LeafResult>) + Send + 'static> Batch<F> {
     fn leaf_done(self: Arc<Self>, io: Issued, reply: DeviceReply) {
         let stats = self.snapshot.stats(io.leaf);
         let disk_ns = self.core.exec.now_ns().saturating_sub(io.issued_ns);
-        stats.returned(io.timing.class);
+        stats.returned(&io.timing);
         let result = reply.into_abd();
         match &result {
             Ok(_) => stats.done(&LeafTiming { disk_ns, ..io.timing }),

@@ -70,8 +70,11 @@ const AGGREGATED: usize = INDIVIDUAL + CLASSES * SIZES;
 const ACTIVE: usize = AGGREGATED + CLASSES * SIZES;
 const PENDING: usize = ACTIVE + CLASSES;
 
+/// Bytes of the I/Os that a device has.
+pub(crate) const IN_FLIGHT_BYTES: usize = PENDING + CLASSES;
+
 /// Cells of a leaf's sheet.
-pub(crate) const CELLS: usize = PENDING + CLASSES;
+pub(crate) const CELLS: usize = IN_FLIGHT_BYTES + 1;
 
 pub(crate) fn ops(kind: IoKind) -> usize {
     OPS + kind as usize

@@ -1,7 +1,7 @@
 //! What the pipeline counts, per leaf and in total. Counters of every I/O are sharded; those of errors need not be.
 
 use crate::Zio;
-use crate::extended::{self, EXTENDED, IoClass, LeafTiming};
+use crate::extended::{self, EXTENDED, LeafTiming};
 use device::DeviceError;
 use kstat::{Counter, Kstat, Sheet, Value};
 use ondisk::Guid;
@@ -68,12 +68,21 @@ pub struct LeafCounts {
 
 impl LeafStats {
     /// One I/O was handed to the device.
-    pub(crate) fn issued(&self, class: IoClass) {
-        self.sheet.row().add(extended::active(class), 1);
+    pub(crate) fn issued(&self, io: &LeafTiming) {
+        let row = self.sheet.row();
+        row.add(extended::active(io.class), 1);
+        row.add(extended::IN_FLIGHT_BYTES, io.bytes);
     }
     /// One I/O came back from the device, whatever its outcome.
-    pub(crate) fn returned(&self, class: IoClass) {
-        self.sheet.row().sub(extended::active(class), 1);
+    pub(crate) fn returned(&self, io: &LeafTiming) {
+        let row = self.sheet.row();
+        row.sub(extended::active(io.class), 1);
+        row.sub(extended::IN_FLIGHT_BYTES, io.bytes);
+    }
+    /// Bytes of the I/Os that the device has now.
+    pub fn in_flight_bytes(&self) -> u64 {
+        // Additions and subtractions come from different threads: never below zero, but perhaps for a moment.
+        (self.sheet.get(extended::IN_FLIGHT_BYTES) as i64).max(0) as u64
     }
     /// One I/O done.
     pub(crate) fn done(&self, io: &LeafTiming) {

@@ -5,6 +5,7 @@
 
 use super::Dnode;
 use crate::BlockError;
+use crate::memory::{Counted, What};
 use crate::state::Tree;
 use abd::Abd;
 use exec::RwLock;
@@ -18,6 +19,7 @@ struct Entry {
     level: u8,
     id: u64,
     block: Abd,
+    _counted: Counted,
 }
 
 #[derive(Debug, Default)]
@@ -60,7 +62,7 @@ impl IndirectCache {
         if cache.generation != tree.generation || cache.entries.iter().any(|entry| entry.id == id && entry.level == level) {
             return;
         }
-        let entry = Entry { level, id, block: block.clone() };
+        let entry = Entry { level, id, block: block.clone(), _counted: Counted::new(What::Indirect, block.len()) };
         if cache.entries.len() < REMEMBERED {
             cache.entries.push(entry);
         } else {

@@ -17,6 +17,7 @@ pub(crate) use indirect::decode_pointer;
 pub(crate) use walk::Wanted;
 
 use crate::context::Context;
+use crate::memory::{Counted, What};
 use crate::state::{Core, Dropped, SpillChange, State, Tree, TxgDirty};
 use crate::{DmuError, Keep, Tx};
 use abd::Abd;
@@ -83,6 +84,7 @@ pub struct Dnode {
     pub(crate) recently_used: AtomicBool,
     user: Mutex<UserData>,
     index: Mutex<UserData>,
+    _counted: [Counted; 2],
 }
 
 impl std::fmt::Debug for Dnode {
@@ -99,8 +101,10 @@ pub(crate) fn bonus_room(slots: u8, pointers: u8, has_spill: bool) -> Option<usi
 
 impl Dnode {
     pub(crate) fn new(context: Arc<Context>, object: ObjectId, core: Core, tree: Tree) -> Arc<Dnode> {
+        let counted = [Counted::new(What::Dnode, size_of::<Dnode>()), Counted::new(What::Bonus, core.bonus.len())];
         Arc::new_cyclic(|this| Dnode {
             this: this.clone(),
+            _counted: counted,
             object,
             context,
             state: RwLock::new(State { core, tree: Arc::new(tree), dirty: Vec::new() }),

@@ -124,3 +124,27 @@ fn the_thread_syncs_on_its_own_after_the_timeout() {
     }
     txgs.stop().expect("stop");
 }
+
+/// If this fails, an administrator who raises `zfs_dirty_data_max` or shortens `zfs_txg_timeout` has to export the pool first.
+#[test]
+fn tunables_count_for_open_pools() {
+    let slow = TxgConfig { dirty_data_max: 1000, timeout_ns: u64::MAX >> 1, ..TxgConfig::default() };
+    let (txgs, recorder) = manager(Arc::new(Inline::new(1)), slow);
+    txgs.budget().charge(txgs.open_txg(), 900);
+    txgs.set_config(TxgConfig { dirty_data_max: 1 << 20, ..slow });
+    assert_eq!((txgs.config().dirty_data_max, txgs.config().timeout_ns), (1 << 20, u64::MAX >> 1));
+    drop(txgs.assign(500).expect("assign"));
+    assert!(recorder.synced.lock().is_empty(), "there is room now");
+    txgs.set_config(slow);
+    drop(txgs.assign(500).expect("assign"));
+    assert_eq!(recorder.synced.lock().len(), 1, "there is none any more: the writer waited for a sync");
+
+    // A thread that sleeps by the old timeout.
+    let (txgs, recorder) = manager(Arc::new(Pool::new(2)), slow);
+    txgs.set_config(TxgConfig { timeout_ns: 1, ..slow });
+    while recorder.synced.lock().is_empty() {
+        std::thread::yield_now();
+    }
+    txgs.set_config(slow);
+    txgs.stop().expect("stopped");
+}

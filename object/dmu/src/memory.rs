@@ -1,0 +1,85 @@
+//! What dnodes and records of dirty blocks take of memory, apart from the bytes of blocks (OpenZFS: `dnode_size`, `dbuf_size`,
+//! `bonus_size` of `arcstats`).
+//!
+//! Invariant: what is counted is held by a [`Counted`] inside the thing itself, so a figure falls exactly when its memory goes.
+
+use kstat::Counter;
+use std::sync::LazyLock;
+
+/// What is counted apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    Dnode,
+    Bonus,
+    Dbuf,
+    Indirect,
+}
+
+#[derive(Default)]
+struct Pair {
+    count: Counter,
+    bytes: Counter,
+}
+
+static HELD: LazyLock<[Pair; 4]> = LazyLock::new(Default::default);
+
+/// A thing in memory, counted until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Counted {
+    what: What,
+    bytes: u64,
+}
+
+impl Counted {
+    pub(crate) fn new(what: What, bytes: usize) -> Counted {
+        let held = &HELD[what as usize];
+        held.count.bump();
+        held.bytes.add(bytes as u64);
+        Counted { what, bytes: bytes as u64 }
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let held = &HELD[self.what as usize];
+        held.count.sub(1);
+        held.bytes.sub(self.bytes);
+    }
+}
+
+/// What the object layer of this process holds besides the bytes of blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryUse {
+    /// Dnodes in memory.
+    pub dnodes: u64,
+    /// Their bytes.
+    pub dnode_bytes: u64,
+    /// Bytes of their bonuses, as they were when the dnodes came to memory.
+    pub bonus_bytes: u64,
+    /// Records of dirty blocks.
+    pub dbufs: u64,
+    /// Their bytes, without those of the blocks.
+    pub dbuf_bytes: u64,
+    /// Indirect blocks that dnodes remember; most are in the cache, too.
+    pub indirects: u64,
+    /// Their bytes.
+    pub indirect_bytes: u64,
+}
+
+/// What the object layer holds now.
+pub fn memory_use() -> MemoryUse {
+    let [dnode, bonus, dbuf, indirect] = [What::Dnode, What::Bonus, What::Dbuf, What::Indirect].map(|what| {
+        let held = &HELD[what as usize];
+        // Read while others count: a sum may be below zero for a moment.
+        [held.count.get(), held.bytes.get()].map(|value| (value as i64).max(0) as u64)
+    });
+    MemoryUse {
+        dnodes: dnode[0],
+        dnode_bytes: dnode[1],
+        bonus_bytes: bonus[1],
+        dbufs: dbuf[0],
+        dbuf_bytes: dbuf[1],
+        indirects: indirect[0],
+        indirect_bytes: indirect[1],
+    }
+}
