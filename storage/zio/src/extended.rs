@@ -185,9 +185,10 @@ mod tests {
     fn an_io_shows_up_where_zpool_iostat_looks() {
         let stats = LeafStats::default();
         let class = IoClass::of(Priority::AsyncWrite, IoKind::Write);
-        stats.issued(class);
-        stats.issued(class);
-        stats.returned(class);
+        let io = |class| LeafTiming { kind: IoKind::Read, class, bytes: 4096, queued_ns: 0, disk_ns: 0 };
+        stats.issued(&io(class));
+        stats.issued(&io(class));
+        stats.returned(&io(class));
         stats.done(&LeafTiming { kind: IoKind::Write, class, bytes: 131_072, queued_ns: 0, disk_ns: 70_000 });
         let all = stats.extended();
         let of = |name: &str| all[EXTENDED.iter().position(|stat| stat.name == name).unwrap()].clone();
