@@ -132,6 +132,15 @@ impl Control {
             device::set_ring_buffers_registered(value != 0);
         }
         crate::direct::apply(&self.direct, &self.parameters);
+        let get = |name: &str| self.parameters.get(name).unwrap_or_default();
+        dmu::set_zfetch_tunables(dmu::ZfetchTunables {
+            min_distance: get("zfetch_min_distance"),
+            max_distance: get("zfetch_max_distance"),
+            max_reorder: get("zfetch_max_reorder"),
+            hole_shift: get("zfetch_hole_shift"),
+            max_streams: get("zfetch_max_streams"),
+            disable: get("zfs_prefetch_disable") != 0,
+        });
         for open in self.pools.read().values() {
             self.tune(open.pool());
         }

@@ -40,9 +40,20 @@ const BIT: (u64, u64) = (0, 1);
 const ANY: (u64, u64) = (0, u64::MAX);
 
 /// Every parameter, sorted by name.
-pub const PARAMETERS: [Parameter; 21] = [
+pub const PARAMETERS: [Parameter; 27] = [
     new("spa_slop_shift", 5, ANY, When::Fixed, "share of a pool that is kept back, as a shift"),
     new("zfetch_array_rd_sz", 1 << 20, ANY, When::Fixed, "reads longer than this are not prefetched, bytes"),
+    new("zfetch_hole_shift", 2, (0, u32::MAX as u64), When::Now, "part of a stream that may be gaps, as a shift; 16 allows none"),
+    new("zfetch_max_distance", 64 << 20, (0, u32::MAX as u64), When::Now, "most bytes read ahead per stream"),
+    new(
+        "zfetch_max_reorder",
+        16 << 20,
+        (0, u32::MAX as u64),
+        When::Now,
+        "bytes from a stream's position at which a read still belongs to it",
+    ),
+    new("zfetch_max_streams", 8, (0, u32::MAX as u64), When::Now, "streams per file"),
+    new("zfetch_min_distance", 4 << 20, (0, u32::MAX as u64), When::Now, "least bytes read ahead per stream"),
     new("zfs_arc_max", 0, ANY, When::Now, "bytes that the cache of each pool may hold; 0 is the default of 256 MiB"),
     new("zfs_arc_meta_balance", 500, (1, u32::MAX as u64), When::Now, "weight in percent of a miss of metadata against one of data"),
     new(
@@ -60,6 +71,7 @@ pub const PARAMETERS: [Parameter; 21] = [
     new("zfs_dirty_data_max", 1 << 30, (64 << 20, u64::MAX), When::Now, "bytes of dirty data at which writers stop"),
     new("zfs_dirty_data_sync_percent", 20, (0, 100), When::Now, "percent of zfs_dirty_data_max at which a sync starts early"),
     new("zfs_flags", 0, (0, 0), When::Fixed, "debugging flags"),
+    new("zfs_prefetch_disable", 0, BIT, When::Now, "1 reads nothing ahead of readers"),
     new("zfs_sync_pass_deferred_free", 2, ANY, When::Fixed, "from this pass of a sync on frees are deferred"),
     new("zfs_sync_pass_dont_compress", 8, ANY, When::Fixed, "from this pass of a sync on blocks are not compressed"),
     new("zfs_sync_pass_rewrite", 2, ANY, When::Fixed, "from this pass of a sync on blocks are rewritten in place"),

@@ -200,11 +200,14 @@ fn abdstats() -> Vec<(&'static str, Value)> {
     words(ABDSTATS).map(|name| (name, Value::U64(value(name)))).collect()
 }
 
-/// `zfetchstats`: streams here are forward and without gaps, and reads ahead are not counted while under way.
+/// `zfetchstats`: reads ahead are not counted while under way.
 fn zfetchstats() -> Vec<(&'static str, Value)> {
     let stats = dmu::zfetch_stats();
     let value = |name| match name {
         "hits" => stats.hits,
+        "future" => stats.future,
+        "stride" => stats.stride,
+        "past" => stats.past,
         "misses" => stats.misses,
         "max_streams" => stats.max_streams,
         "io_issued" => stats.io_issued,

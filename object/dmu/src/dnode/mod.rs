@@ -25,7 +25,7 @@ use exec::{Mutex, MutexGuard, RwLock};
 use indirect::IndirectCache;
 use ondisk::{BlockId, BlockPtr, Checksum, Compression, DNODE_CORE_BYTES, DNODE_SLOT_BYTES, ObjectId, ObjectType, Txg};
 use prefetch::Prefetcher;
-pub use prefetch::{ZfetchStats, zfetch_stats};
+pub use prefetch::{ZfetchStats, ZfetchTunables, set_zfetch_tunables, zfetch_stats};
 use std::any::Any;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
