@@ -183,7 +183,7 @@ impl Stream {
         if touching > 0 {
             let start = blocks.start.min(self.ranges[from].start);
             let end = blocks.end.max(self.ranges[from + touching - 1].end);
-            self.ranges.splice(from..from + touching, [start..end]);
+            self.ranges.splice(from..from + touching, std::iter::once(start..end));
         } else if self.ranges.len() < RANGES {
             self.ranges.insert(from, blocks.clone());
         } else {
@@ -236,8 +236,8 @@ impl Prefetcher {
         let found = match exact {
             Some(index) => Some((index, Relation::Continues)),
             None => {
-                let related = self.streams.iter().map(|stream| stream.relation(&access, tunables)).enumerate();
-                related.into_iter().find(|(_, relation)| !matches!(relation, Relation::None))
+                let mut related = self.streams.iter().map(|stream| stream.relation(&access, tunables)).enumerate();
+                related.find(|(_, relation)| !matches!(relation, Relation::None))
             }
         };
         let Some((index, relation)) = found else {
@@ -423,7 +423,7 @@ mod tests {
         // Neighbours swapped; groups of eight backwards; groups of sixteen shuffled.
         complete(&mut (0..1000u64).map(|n| n ^ 1));
         complete(&mut (0..1000u64).map(|n| n ^ 7));
-        complete(&mut (0..1000u64).map(|n| (n & !15) | (n * 11 & 15)));
+        complete(&mut (0..1000u64).map(|n| (n & !15) | ((n * 11) & 15)));
         // Every fourth or eighth block is left out.
         complete(&mut (0..1000u64).filter(|n| n % 4 != 3));
         complete(&mut (0..1000u64).filter(|n| n % 8 != 5));
