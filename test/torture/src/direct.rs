@@ -1,9 +1,12 @@
 //! Direct I/O against a model of bytes: random mixes of buffered, direct and misaligned requests, appends, truncations, holes,
-//! snapshots, bursts of requests under way at once, and reimports, on devices that fail now and then.
+//! snapshots, bursts of requests under way at once, buffers that are changed meanwhile, and reimports, on devices that fail now
+//! and then.
 //!
 //! [`torture`] runs under `Inline`: every request is compared with the model at once. Redundant pools must not notice the
 //! faults. [`race`] lets real threads work on neighbouring bytes of one file, each with a model of its own bytes; under
 //! `Lockstep` the seed decides who runs.
+
+mod mutated;
 
 use crate::cuts::check_space;
 use crate::machine::{DEVICE_BYTES, FILE_SYSTEM, Layout, Machine, Trouble, create_on, mount};
@@ -14,7 +17,7 @@ use pool::Pool;
 use sim::{Fault, FaultKind, Latency};
 use std::ops::Range;
 use std::sync::Arc;
-use zpl::direct::Access;
+use zpl::direct::{Access, Direct, Property};
 use zpl::{Allocate, NewNode, Node, Settings, WriteData, Zfs, ZplError};
 
 const PAGE: u64 = 4096;
@@ -42,6 +45,8 @@ pub struct Report {
     pub reimports: u64,
     /// Device operations that failed or lied.
     pub faults: u64,
+    /// Blocks written or read once more because the buffer was changed meanwhile.
+    pub changed: u64,
 }
 
 /// Numbers from a seed.
@@ -92,7 +97,29 @@ fn expected(model: &[u8], range: &Range<u64>) -> Vec<u8> {
     model.get(range.start as usize..end).unwrap_or_default().to_vec()
 }
 
+/// What a program's seed decides for the whole of it.
+#[derive(Clone, Copy, Debug)]
+struct Mode {
+    /// `zfs_dio_strict`.
+    strict: bool,
+    /// `direct=always`.
+    always: bool,
+    /// `compression=off`: only then is written from where the user may change it.
+    plain: bool,
+}
+
+impl Mode {
+    fn of(seed: u64) -> Mode {
+        Mode { strict: seed & 2 == 0, always: seed & 12 == 12, plain: seed & 1 == 1 }
+    }
+    /// Misaligned requests that ask for direct are refused.
+    fn refuses(self) -> bool {
+        self.strict && !self.always
+    }
+}
+
 struct Run {
+    mode: Mode,
     machine: Machine,
     pool: Option<Pool>,
     zfs: Option<Arc<Zfs>>,
@@ -133,6 +160,7 @@ impl Report {
         self.refused += other.refused;
         self.reimports += other.reimports;
         self.faults += other.faults;
+        self.changed += other.changed;
     }
 }
 
@@ -141,6 +169,7 @@ impl Run {
         let machine = Machine::new(layout, seed);
         let pool = machine.create(layout)?;
         let mut run = Run {
+            mode: Mode::of(seed),
             machine,
             pool: Some(pool),
             zfs: None,
@@ -151,6 +180,9 @@ impl Run {
             faults,
             report: Report::default(),
         };
+        if run.mode.plain {
+            run.pool()?.dsl().hold(FILE_SYSTEM)?.set_props(&[("compression".to_string(), "off".to_string())])?;
+        }
         let zfs = run.mounted()?;
         let root = zfs.node(zfs.root())?;
         for file in 0..FILES {
@@ -168,6 +200,11 @@ impl Run {
             return Ok(zfs.clone());
         }
         let zfs = mount(self.pool()?)?;
+        let Mode { strict, always, .. } = self.mode;
+        zfs.set_direct(Direct::default());
+        zfs.direct().tunables.set_strict(strict);
+        let direct = if always { Property::Always } else { Property::Standard };
+        zfs.set_settings(Settings { atime: false, direct, ..Settings::default() });
         self.zfs = Some(zfs.clone());
         Ok(zfs)
     }
@@ -194,7 +231,9 @@ impl Run {
             80..=83 => self.append(file),
             84..=86 => self.truncate(file),
             87..=89 => self.punch(file),
-            90..=96 => self.burst(),
+            90..=93 => self.burst(),
+            94..=95 => self.write_mutated(file),
+            96 => self.read_mutated(file),
             97 => self.snapshot(),
             98 => self.look_back(),
             _ if self.dice.below(8) == 0 => return self.reimport(),
@@ -227,8 +266,10 @@ impl Run {
         let result = zfs.write_with(&node, write_data(range.start, &bytes), access);
         let aligned = range.start.is_multiple_of(PAGE) && range.end.is_multiple_of(PAGE);
         match result {
-            Ok(length) if length == bytes.len() as u64 && (aligned || !flagged) => overlay(&mut self.models[file], range.start, &bytes),
-            Err(ZplError::Invalid) if flagged && !aligned => self.report.refused += 1,
+            Ok(length) if length == bytes.len() as u64 && (aligned || !flagged || !self.mode.refuses()) => {
+                overlay(&mut self.models[file], range.start, &bytes)
+            }
+            Err(ZplError::Invalid) if flagged && !aligned && self.mode.refuses() => self.report.refused += 1,
             other => return Err(format!("write of {range:?}, direct {flagged}: {other:?}")),
         }
         let around = range.start.saturating_sub(BLOCK)..range.end + BLOCK;
@@ -261,8 +302,8 @@ impl Run {
         let bytes = self.dice.bytes(length);
         let (zfs, node) = self.file(file).map_err(|trouble| trouble.to_string())?;
         match zfs.write_with(&node, write_data(0, &bytes), Access { append: true, ..Access::DIRECT }) {
-            Ok(_) if size.is_multiple_of(PAGE) => overlay(&mut self.models[file], size, &bytes),
-            Err(ZplError::Invalid) if !size.is_multiple_of(PAGE) => self.report.refused += 1,
+            Ok(_) if size.is_multiple_of(PAGE) || !self.mode.refuses() => overlay(&mut self.models[file], size, &bytes),
+            Err(ZplError::Invalid) if !size.is_multiple_of(PAGE) && self.mode.refuses() => self.report.refused += 1,
             other => return Err(format!("append of {length} at {size}: {other:?}")),
         }
         self.compare(file, &(size.saturating_sub(BLOCK)..size + length + 1), false)
@@ -373,6 +414,11 @@ impl Run {
             self.report.direct_writes += stats.direct_write.get().0;
             self.report.direct_reads += stats.direct_read.get().0;
             self.report.buffered_writes += stats.arc_write.get().0;
+            let changed = pool.zio().changed_buffers(None, None);
+            self.report.changed += changed.writes.0 + changed.reads.0;
+            if !self.faults && pool.status().leaves.iter().any(|leaf| leaf.counts.checksum_errors > 0) {
+                return Err("a device that did nothing wrong has checksum errors".into());
+            }
             pool.export().map_err(|error| format!("export: {error}"))?;
         }
         self.pool = Some(self.machine.import(false).map_err(|trouble| format!("import: {trouble}"))?);

@@ -12,6 +12,7 @@ fn every_mix_of_direct_and_buffered_requests_equals_the_model() {
     for (layout, faults) in [(Layout::Stripe1, false), (Layout::Mirror2, true), (Layout::Raidz1x3, true)] {
         let report = torture(layout, 5, 2000, faults).unwrap_or_else(|failure| panic!("{failure}"));
         assert!(report.direct_writes > 1000 && report.direct_reads > 200 && report.buffered_writes > 500, "{report:?}");
+        assert!(report.changed > 5, "{report:?}");
         assert!(report.refused > 20 && report.reimports > 1 && (report.faults > 20) == faults, "{report:?}");
     }
 }
@@ -23,6 +24,15 @@ fn threads_that_share_blocks_keep_their_own_bytes() {
     }
     let exec: Exec = Arc::new(exec::Pool::new(3));
     race(&exec, 99, 4, 300).unwrap_or_else(|failure| panic!("threads: {failure}"));
+}
+
+#[test]
+fn misaligned_requests_are_served_where_they_are_not_refused() {
+    // Relaxed, compressed; always, strict; always, relaxed.
+    for seed in [2, 12, 15] {
+        let report = torture(Layout::Stripe1, seed, 700, false).unwrap_or_else(|failure| panic!("{failure}"));
+        assert!(report.refused == 0 && report.direct_writes > 300 && report.buffered_writes > 150, "{seed}: {report:?}");
+    }
 }
 
 /// One thread, 80 µs per device operation of a virtual clock: what a deep queue is for.
