@@ -10,13 +10,14 @@
 use crate::balance::{Balance, Cut, Fractions};
 use crate::budget::Budget;
 use crate::key::{Key, KeyMap};
+use crate::ports::{BlockName, SecondLevel};
 use crate::shard::{Access, Ask, Body, Freed, HEADER_BYTES, Keep, Kind, Lookup, Shard, State as List, charge};
 use crate::stats::Counters;
 use abd::{Abd, AbdPart};
 use exec::{Exec, Mutex, MutexGuard, TaskClass, completion};
-use ondisk::{BlockPtr, Bookmark, Compression, Txg, byteswap_block};
-use std::sync::Arc;
+use ondisk::{BlockPtr, Bookmark, Checksum, Compression, Txg, byteswap_block};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use zio::{Landed, LandedThen, Priority, ReadFlags, ReadRequest, ReadThen, WriteRequest, WriteThen, Zio, ZioError};
 
 /// Most shards of a cache.
@@ -80,6 +81,8 @@ struct Inner {
     /// Where the next search for memory begins.
     cursor: AtomicUsize,
     cells: Box<[Cell]>,
+    /// The second level, once there is one.
+    second: OnceLock<Arc<dyn SecondLevel>>,
 }
 
 /// The cache of one pool; a cheap handle.
@@ -111,7 +114,12 @@ impl Wanted {
         Some(Wanted { bp: *bp, bookmark: *bookmark, key, tag: Key::tag(bp), kind, keep })
     }
     fn ask(&self, access: Access) -> Ask {
-        Ask { key: self.key, tag: self.tag, kind: self.kind, access, keep: self.keep }
+        Ask { key: self.key, tag: self.tag, kind: self.kind, access, keep: self.keep, is_verifiable: self.is_verifiable() }
+    }
+    /// What is read is, or keeps, the bytes on disk, and the pointer's checksum can tell.
+    fn is_verifiable(&self) -> bool {
+        let bp = &self.bp;
+        bp.checksum_kind() != Checksum::OFF && bp.is_little_endian() && !bp.dva(0).gang && !bp.is_encrypted()
     }
     fn is_compressed(&self) -> bool {
         self.bp.compression() != Compression::OFF
@@ -127,7 +135,7 @@ impl Cache {
         let state = || State { shard: Shard::new(copies.clone(), balance.clone()), flights: KeyMap::default() };
         let cells = (0..shards).map(|_| Cell(Mutex::new(state()))).collect();
         let budget = Budget::new(max_bytes);
-        Cache(Arc::new(Inner { zio, budget, copies, cursor: AtomicUsize::new(0), cells, balance }))
+        Cache(Arc::new(Inner { zio, budget, copies, cursor: AtomicUsize::new(0), cells, balance, second: OnceLock::new() }))
     }
 
     /// The pipeline below.
@@ -176,6 +184,13 @@ impl Cache {
     /// Sets how much more a miss of metadata weighs than one of data, in percent (OpenZFS: `zfs_arc_meta_balance`).
     pub fn set_meta_balance(&self, percent: u64) {
         self.0.balance.set_meta_balance(percent);
+    }
+
+    /// Puts a second level behind the cache, for good; false when there is one already.
+    pub fn set_second_level(&self, second: Arc<dyn SecondLevel>) -> bool {
+        let is_first = self.0.second.set(second).is_ok();
+        self.0.cells.iter().for_each(|cell| cell.0.lock().shard.feeds = true);
+        is_first
     }
 
     /// The block's logical bytes in native order, from memory or the pool; waits. Errors are those of [`Zio::read`].
@@ -305,6 +320,9 @@ impl Cache {
             state.shard.remove(&key)
         };
         self.release(freed);
+        if let Some((second, name)) = self.0.second.get().zip(BlockName::of(bp)) {
+            second.forget(name);
+        }
     }
 
     /// Forgets everything that nobody waits for.
@@ -324,6 +342,9 @@ impl Cache {
             self.0.budget.release(freed.bytes);
         }
         drop(freed.buffers);
+        if let Some(second) = self.0.second.get() {
+            freed.candidates.into_iter().for_each(|candidate| second.offer(candidate));
+        }
     }
     /// Looks at every shard's state, one after another.
     pub(crate) fn fold_states<T>(&self, start: T, mut fold: impl FnMut(T, &State) -> T) -> T {
@@ -390,7 +411,35 @@ impl Cache {
         Ok(logical)
     }
 
+    /// Reads a block for the flight that was started for it: from the second level, else from the pool.
     fn start(&self, wanted: Wanted, priority: Priority) {
+        let second = self.0.second.get().filter(|_| wanted.is_verifiable());
+        let Some((second, name)) = second.zip(BlockName::of(&wanted.bp)) else { return self.start_pool(wanted, priority) };
+        let cache = self.clone();
+        let then = move |found: Option<Abd>| {
+            let (given, intact) = (found.is_some(), found.filter(|physical| zio::is_intact(&wanted.bp, physical)));
+            {
+                let counters = &mut cache.state(&wanted.key).shard.counters;
+                match &intact {
+                    Some(physical) => {
+                        counters.second_hits += 1;
+                        counters.second_bytes += physical.len() as u64;
+                    }
+                    None => {
+                        counters.second_misses += 1;
+                        counters.second_bad += u64::from(given);
+                    }
+                }
+            }
+            match intact {
+                Some(physical) => cache.finish(&wanted, Ok(physical)),
+                None => cache.start_pool(wanted, priority),
+            }
+        };
+        second.read(name, wanted.bp.psize(), Box::new(then));
+    }
+
+    fn start_pool(&self, wanted: Wanted, priority: Priority) {
         self.0.zio.iostats().arc_read.add(1, wanted.bp.psize() as u64);
         let flags = ReadFlags { raw: wanted.is_compressed(), ..ReadFlags::default() };
         let request = ReadRequest { bp: wanted.bp, bookmark: wanted.bookmark, priority, flags };
@@ -435,6 +484,8 @@ impl Cache {
         let mut freed = Freed { bytes: if fits { reserved } else { 0 }, ..Freed::default() };
         let mut waiters = Vec::new();
         let (mut ask, mut stays) = (wanted.ask(Access::Demand), true);
+        // Compressed blocks that were just written are here as they were before compression.
+        ask.is_verifiable &= body.physical.is_some() || !wanted.is_compressed();
         {
             let mut state = self.state(&wanted.key);
             let state = &mut *state;

@@ -3,6 +3,7 @@
 //! Address and physical birth are unique for the life of a pool, except for blocks rewritten in place while their txg
 //! syncs; for those the checksum tells versions apart (see [`Key::tag`]).
 
+use crate::ports::BlockName;
 use ondisk::BlockPtr;
 use std::hash::{BuildHasherDefault, Hasher};
 
@@ -22,6 +23,11 @@ impl Key {
         }
         let dva = bp.dva(0);
         Some(Key { vdev: u64::from(dva.vdev.0), offset: dva.offset, birth: bp.physical_birth().0 })
+    }
+
+    /// The name under which a second level knows the block.
+    pub(crate) fn name(&self, tag: u64) -> BlockName {
+        BlockName { place: [self.vdev, self.offset, self.birth], version: tag }
     }
 
     /// Tells two versions of one key apart: a block rewritten in place keeps address and birth but not its checksum.

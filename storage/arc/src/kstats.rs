@@ -21,14 +21,12 @@ const LISTS: [(&str, State); 5] = [
 ];
 
 /// Names that tools read and that mean nothing here.
-const ZEROS: [&str; 28] = [
+const ZEROS: [&str; 22] = [
     "mutex_miss",
     "access_skip",
     "evict_skip",
     "evict_not_enough",
     "evict_l2_cached",
-    "evict_l2_eligible",
-    "evict_l2_ineligible",
     "hash_collisions",
     "hash_chains",
     "hash_chain_max",
@@ -39,13 +37,9 @@ const ZEROS: [&str; 28] = [
     "anon_size",
     "anon_data",
     "anon_metadata",
-    "l2_hits",
-    "l2_misses",
     "l2_feeds",
-    "l2_read_bytes",
     "l2_write_bytes",
     "l2_io_error",
-    "l2_cksum_bad",
     "l2_size",
     "l2_asize",
     "l2_hdr_size",
@@ -93,6 +87,14 @@ impl Cache {
         self.entry(kstat, "demand_hit_predictive_prefetch", |cache| cache.counters().prefetched_hits);
         self.entry(kstat, "demand_iohit_predictive_prefetch", |cache| cache.counters().prefetched_joins);
         self.entry(kstat, "deleted", |cache| cache.counters().evicted);
+        self.entry(kstat, "evict_l2_eligible", |cache| cache.counters().second_eligible.iter().sum());
+        self.entry(kstat, "evict_l2_eligible_mfu", |cache| cache.counters().second_eligible[1]);
+        self.entry(kstat, "evict_l2_eligible_mru", |cache| cache.counters().second_eligible[0]);
+        self.entry(kstat, "evict_l2_ineligible", |cache| cache.counters().second_ineligible);
+        self.entry(kstat, "l2_hits", |cache| cache.counters().second_hits);
+        self.entry(kstat, "l2_misses", |cache| cache.counters().second_misses);
+        self.entry(kstat, "l2_read_bytes", |cache| cache.counters().second_bytes);
+        self.entry(kstat, "l2_cksum_bad", |cache| cache.counters().second_bad);
         self.entry(kstat, "hash_elements", |cache| cache.fold_states(0, |sum, state| sum + state.shard.entries()));
         self.entry(kstat, "meta", |cache| cache.fractions().meta);
         self.entry(kstat, "pd", |cache| cache.fractions().pd);

@@ -18,10 +18,12 @@ mod cache;
 mod key;
 mod kstats;
 mod lists;
+mod ports;
 mod shard;
 mod stats;
 #[cfg(test)]
 mod tests;
 
 pub use cache::Cache;
+pub use ports::{BlockName, Candidate, FoundThen, SecondLevel};
 pub use shard::Keep;

@@ -15,6 +15,7 @@
 use crate::balance::Balance;
 use crate::key::{Key, KeyMap};
 use crate::lists::{Links, List};
+use crate::ports::Candidate;
 use crate::stats::Counters;
 use abd::{Abd, PAGE_BYTES};
 use std::sync::Arc;
@@ -73,6 +74,8 @@ pub(crate) struct Ask {
     pub(crate) kind: Kind,
     pub(crate) access: Access,
     pub(crate) keep: Keep,
+    /// The bytes that are put in are those on disk, or can be told from them by the checksum: a second level may have them.
+    pub(crate) is_verifiable: bool,
 }
 
 /// How long the cache may hold a block (`primarycache`, OpenZFS: `ARC_FLAG_UNCACHED`).
@@ -101,6 +104,10 @@ pub(crate) struct Body {
 }
 
 impl Body {
+    /// The bytes as on disk: the compressed ones, or else the only ones.
+    fn as_on_disk(&self) -> Option<&Abd> {
+        self.physical.as_ref().or(self.logical.as_ref())
+    }
     fn physical_bytes(&self) -> u64 {
         self.physical.as_ref().map_or(0, charge)
     }
@@ -127,6 +134,7 @@ struct Entry {
     state: State,
     kind: Kind,
     prefetched: bool,
+    is_verifiable: bool,
     /// A ghost that was wanted: counted once, until its block is here again.
     recalled: bool,
     stamp_ns: u64,
@@ -150,6 +158,8 @@ pub(crate) enum Lookup {
 pub(crate) struct Freed {
     pub(crate) bytes: u64,
     pub(crate) buffers: Vec<Abd>,
+    /// What a second level may want, when there is one.
+    pub(crate) candidates: Vec<Candidate>,
 }
 
 impl Freed {
@@ -158,6 +168,7 @@ impl Freed {
         let bytes = other.bytes;
         self.bytes += bytes;
         self.buffers.extend(other.buffers);
+        self.candidates.extend(other.candidates);
         bytes
     }
     fn take(&mut self, body: Body) {
@@ -184,6 +195,8 @@ pub(crate) struct Shard {
     /// Sizes of the lists of all shards.
     balance: Arc<Balance>,
     pub(crate) counters: Counters,
+    /// There is a second level.
+    pub(crate) feeds: bool,
 }
 
 impl Shard {
@@ -250,7 +263,7 @@ impl Shard {
 
     /// Finds a block and counts the use; `freed` takes what is let go of.
     pub(crate) fn lookup(&mut self, ask: &Ask, now_ns: u64, freed: &mut Freed) -> Lookup {
-        let Ask { key, tag, kind, access, keep } = *ask;
+        let Ask { key, tag, kind, access, keep, .. } = *ask;
         let found = self.map.get(&key).copied().filter(|&index| self.slab[index as usize].tag == tag);
         let Some(index) = found else {
             self.counters.miss(access, kind);
@@ -318,7 +331,7 @@ impl Shard {
     /// Puts a block in; the caller has reserved [`HEADER_BYTES`] plus the body's bytes. Replaces an older version. A block
     /// that a ghost remembers goes where a longer list would have kept it.
     pub(crate) fn insert(&mut self, ask: &Ask, body: Body, now_ns: u64) -> Freed {
-        let Ask { key, tag, kind, access, keep } = *ask;
+        let Ask { key, tag, kind, access, keep, is_verifiable } = *ask;
         let mut freed = Freed::default();
         let mut state = if keep == Keep::Kept { State::Mru } else { State::Uncached };
         if let Some(&index) = self.map.get(&key) {
@@ -335,8 +348,8 @@ impl Shard {
         let prefetched = access == Access::Prefetch;
         let size = body.bytes();
         let links = Links::default();
-        let recalled = false;
-        let entry = Entry { key, tag, body, size, state, kind, prefetched, recalled, stamp_ns: now_ns, links, copies: links };
+        let entry =
+            Entry { key, tag, body, size, state, kind, prefetched, is_verifiable, recalled: false, stamp_ns: now_ns, links, copies: links };
         let index = match self.vacant.pop() {
             Some(index) => {
                 self.slab[index as usize] = entry;
@@ -453,6 +466,15 @@ impl Shard {
         self.unlink_copy(index);
         let entry = &mut self.slab[index as usize];
         entry.size -= entry.body.overhead_bytes();
+        let is_frequent = entry.state == State::Mfu;
+        self.counters.second_level(entry.is_verifiable, is_frequent, entry.size);
+        if self.feeds
+            && entry.is_verifiable
+            && let Some(physical) = entry.body.as_on_disk().cloned()
+        {
+            let (name, is_metadata) = (entry.key.name(entry.tag), entry.kind == Kind::Metadata);
+            freed.candidates.push(Candidate { name, physical, is_metadata, is_frequent });
+        }
         freed.take(std::mem::take(&mut entry.body));
         entry.state = if entry.state == State::Mfu { State::MfuGhost } else { State::MruGhost };
         self.counters.evicted += 1;

@@ -21,6 +21,15 @@ pub(crate) struct Counters {
     pub(crate) prefetched_joins: u64,
     /// Entries evicted.
     pub(crate) evicted: u64,
+    /// Bytes evicted that a second level could have, of recently and frequently used blocks; and that none could.
+    pub(crate) second_eligible: [u64; 2],
+    pub(crate) second_ineligible: u64,
+    /// Blocks found in the second level, not found, and found with wrong bytes.
+    pub(crate) second_hits: u64,
+    pub(crate) second_misses: u64,
+    pub(crate) second_bad: u64,
+    /// Bytes taken from the second level.
+    pub(crate) second_bytes: u64,
     /// Blocks not cached because the budget had no room.
     pub(crate) bypassed: u64,
 }
@@ -47,6 +56,13 @@ impl Counters {
             Access::Probe => {}
         }
     }
+    /// A block was evicted.
+    pub(crate) fn second_level(&mut self, is_eligible: bool, is_frequent: bool, bytes: u64) {
+        match is_eligible {
+            true => self.second_eligible[usize::from(is_frequent)] += bytes,
+            false => self.second_ineligible += bytes,
+        }
+    }
     pub(crate) fn add(&mut self, other: &Counters) {
         for (mine, theirs) in [(&mut self.hits, &other.hits), (&mut self.misses, &other.misses)] {
             for (a, b) in mine.iter_mut().flatten().zip(theirs.iter().flatten()) {
@@ -56,11 +72,21 @@ impl Counters {
         for (a, b) in self.ghost_hits.iter_mut().flatten().zip(other.ghost_hits.iter().flatten()) {
             *a += b;
         }
-        for (a, b) in self.list_hits.iter_mut().chain(&mut self.joined).zip(other.list_hits.iter().chain(&other.joined)) {
+        let mine = self.list_hits.iter_mut().chain(&mut self.joined).chain(&mut self.second_eligible);
+        for (a, b) in mine.zip(other.list_hits.iter().chain(&other.joined).chain(&other.second_eligible)) {
             *a += b;
         }
         self.prefetched_hits += other.prefetched_hits;
         self.prefetched_joins += other.prefetched_joins;
+        for (a, b) in [
+            (&mut self.second_ineligible, other.second_ineligible),
+            (&mut self.second_hits, other.second_hits),
+            (&mut self.second_misses, other.second_misses),
+            (&mut self.second_bad, other.second_bad),
+            (&mut self.second_bytes, other.second_bytes),
+        ] {
+            *a += b;
+        }
         self.evicted += other.evicted;
         self.bypassed += other.bypassed;
     }

@@ -1,8 +1,8 @@
 //! Tests of the policy and of the cache over a real pipeline.
 
-use crate::Cache;
 use crate::key::Key;
 use crate::shard::{Access, Ask, Body, Freed, HEADER_BYTES, Keep, Kind, Lookup, Shard};
+use crate::{BlockName, Cache, Candidate, FoundThen, SecondLevel};
 use abd::Abd;
 use device::{BlockDevice, DeviceFacts, DeviceIo, DeviceOp, MemDevice};
 use exec::{Exec, Executor, Inline, Lockstep, Mutex, Pool};
@@ -338,6 +338,104 @@ fn a_cache_that_shrank_keeps_its_least_and_grows_again_when_it_may() {
     assert_eq!((rig.cache.max(), rig.cache.limits()), (2 << 20, (2 << 20, 2 << 20)));
 }
 
+/// A second level in memory that answers later, forgets the oldest, and lies where told to.
+#[derive(Default)]
+struct Shelf {
+    exec: Option<Exec>,
+    blocks: Mutex<BTreeMap<BlockName, Abd>>,
+    offered: AtomicU64,
+    forgotten: AtomicU64,
+    lies: AtomicU64,
+}
+
+impl SecondLevel for Shelf {
+    fn offer(&self, candidate: Candidate) {
+        self.offered.fetch_add(1, Ordering::Relaxed);
+        let mut blocks = self.blocks.lock();
+        blocks.insert(candidate.name, candidate.physical);
+        if blocks.len() > 40 {
+            blocks.pop_first();
+        }
+    }
+    fn read(&self, name: BlockName, psize_bytes: usize, then: FoundThen) {
+        let found = self.blocks.lock().get(&name).cloned();
+        assert!(found.as_ref().is_none_or(|data| data.len() == psize_bytes));
+        let wrong = || match self.lies.load(Ordering::Relaxed) {
+            0 => found.clone(),
+            1 => found.as_ref().map(|data| Abd::zeroed(data.len())),
+            2 => found.as_ref().map(|data| data.slice(0..data.len() / 2)),
+            _ => Some(pattern(name.version, psize_bytes)),
+        };
+        let answer = wrong();
+        match &self.exec {
+            Some(exec) => exec.spawn(exec::TaskClass::Read, Box::new(move || then(answer))),
+            None => then(answer),
+        }
+    }
+    fn forget(&self, name: BlockName) {
+        self.forgotten.fetch_add(1, Ordering::Relaxed);
+        self.blocks.lock().remove(&name);
+    }
+}
+
+fn shelf_behind(rig: &Rig, later: bool) -> Arc<Shelf> {
+    let exec = later.then(|| rig.inline.clone() as Exec);
+    let shelf = Arc::new(Shelf { exec, ..Shelf::default() });
+    assert!(rig.cache.set_second_level(shelf.clone()));
+    assert!(!rig.cache.set_second_level(shelf.clone()), "there is one second level");
+    shelf
+}
+
+/// If this fails, a second level on a fast device is never asked, or gets bytes that nobody can verify.
+#[test]
+fn what_the_cache_lets_go_of_is_found_in_the_second_level() {
+    for later in [false, true] {
+        let rig = Rig::new(256 << 10);
+        let shelf = shelf_behind(&rig, later);
+        let blocks: Vec<BlockPtr> = (0..24)
+            .map(|n| {
+                let mut wanted = request(n + 1, 32_768);
+                wanted.compression = if n % 2 == 0 { Compression::LZ4 } else { Compression::OFF };
+                rig.write(wanted)
+            })
+            .collect();
+        let read_all = || blocks.iter().enumerate().for_each(|(n, bp)| assert!(rig.read(bp) == pattern(n as u64 + 1, 32_768)));
+        (0..3).for_each(|_| read_all());
+        let before = rig.reads();
+        read_all();
+        assert_eq!(rig.reads(), before, "all of it is in memory or in the second level");
+        assert!(value(&rig, "l2_hits") > 20 && value(&rig, "l2_cksum_bad") == 0 && value(&rig, "evict_l2_eligible") > 0);
+        assert!(shelf.offered.load(Ordering::Relaxed) > 20);
+        rig.cache.free(Txg(10), &blocks[0]);
+        assert_eq!(shelf.forgotten.load(Ordering::Relaxed), 1);
+        assert!(!shelf.blocks.lock().contains_key(&BlockName::of(&blocks[0]).expect("it has an address")));
+    }
+}
+
+/// If this fails, a second level that lost or mixed up bytes gives users wrong data.
+#[test]
+fn a_second_level_is_never_trusted() {
+    for lie in 1..=3 {
+        let rig = Rig::new(256 << 10);
+        let shelf = shelf_behind(&rig, lie == 2);
+        let mut blocks: Vec<(BlockPtr, u64)> = (0..24).map(|n| (rig.write(request(n + 1, 32_768)), n + 1)).collect();
+        for round in 0..4u64 {
+            shelf.lies.store(if round == 0 { 0 } else { lie }, Ordering::Relaxed);
+            for (bp, seed) in &mut blocks {
+                assert!(rig.read(bp) == pattern(*seed, 32_768), "lie {lie} in round {round}");
+                if *seed % 5 == round {
+                    // In place, while its txg syncs: the name's version changes.
+                    let mut wanted = request(*seed + 1000, 32_768);
+                    (wanted.previous, wanted.pass) = (*bp, 2);
+                    *bp = rig.write(wanted);
+                    *seed += 1000;
+                }
+            }
+        }
+        assert!(value(&rig, "l2_cksum_bad") > 0, "lie {lie} was not noticed");
+    }
+}
+
 /// What is read through the cache and kept: `blocks` of metadata.
 fn write_metadata(rig: &Rig, seeds: std::ops::Range<u64>, bytes: usize) -> Vec<BlockPtr> {
     let request = |n| WriteRequest::new(Txg(10), pattern(n + 1, bytes), bookmark(n), ObjectType::DIRECTORY_CONTENTS);
@@ -493,7 +591,14 @@ fn a_shard_reports_every_byte() {
         let key = Key::test(random >> 40 & 63);
         let kind = if random & 1 << 50 == 0 { Kind::Data } else { Kind::Metadata };
         let access = if random & 1 << 54 == 0 { Access::Demand } else { Access::Prefetch };
-        let ask = Ask { key, tag: 1, kind, access, keep: [Keep::Once, Keep::Lingers, Keep::Kept, Keep::Kept][(random >> 55 & 3) as usize] };
+        let ask = Ask {
+            key,
+            tag: 1,
+            kind,
+            access,
+            keep: [Keep::Once, Keep::Lingers, Keep::Kept, Keep::Kept][(random >> 55 & 3) as usize],
+            is_verifiable: true,
+        };
         match random >> 60 {
             0..=4 => {
                 let physical = (random & 1 << 51 != 0).then(|| Abd::zeroed(1024));

@@ -39,6 +39,12 @@ pub use view::{Facts, FailMode, PoolView};
 use abd::Abd;
 use ondisk::BlockPtr;
 
+/// True when `physical` are the bytes that `bp` points to, by its checksum; false also for a block without one.
+pub fn is_intact(bp: &BlockPtr, physical: &Abd) -> bool {
+    let is_checked = bp.checksum_kind() != ondisk::Checksum::OFF && !bp.is_embedded() && !bp.is_hole();
+    is_checked && physical.len() == bp.psize() && verify::block_is_right(bp, physical)
+}
+
 /// The logical bytes of a block from its verified physical bytes (what a raw read delivered).
 ///
 /// Errors: `Corrupt` when the bytes are not what the algorithm wrote, `Unsupported` for an algorithm that this build lacks or
