@@ -105,6 +105,13 @@ impl PoolFacts {
         self.tail(list, tree, tree.top_config(top, ConfigScope::Label))
     }
 
+    /// The list for the labels of a leaf that left the pool: a txg of 0 is never imported.
+    pub fn detached_label(&self, leaf: Guid) -> NvList {
+        let mut list = self.head(Txg(0));
+        list.add("guid", leaf.0).add("create_txg", 0u64);
+        list
+    }
+
     /// The facts of a configuration list, with OpenZFS's defaults for what it lacks.
     pub fn from_config(list: &NvList) -> Option<PoolFacts> {
         let text = |name: &str| list.get_str(name).map(str::to_string);

@@ -129,6 +129,8 @@ impl Pool {
             config: Mutex::new(config),
             work: Mutex::new(Work { maps, config_object, deferred: None, logged: None }),
             hooks: RwLock::default(),
+            changes: Mutex::default(),
+            detached: Mutex::default(),
         });
         let scan = crate::scrub::open(&syncer, &txgs)?;
         txgs.start(syncer.clone());
@@ -163,16 +165,21 @@ fn check_devices(exec: &Exec, spec: &PoolSpec) -> Result<(), PoolError> {
         if vdev::leaf_asize(leaf.device.size_bytes()).is_none() {
             return refuse(DeviceProblem::TooSmall);
         }
-        if spec.force {
-            continue;
+        if !spec.force {
+            check_device(exec, leaf)?;
         }
-        let labels = read_labels(exec, &leaf.device);
-        let state = labels.configs.first().and_then(|config| config.get_u64("state"));
-        // A label of txg 0 is what an unfinished creation leaves behind.
-        let finished = labels.configs.first().and_then(|config| config.get_u64("txg")).is_some_and(|txg| txg != 0);
-        if finished && state != Some(PoolState::Destroyed.number()) {
-            return refuse(DeviceProblem::InUse);
-        }
+    }
+    Ok(())
+}
+
+/// Refuses a device that belongs to a pool.
+pub(crate) fn check_device(exec: &Exec, leaf: &LeafSpec) -> Result<(), PoolError> {
+    let labels = read_labels(exec, &leaf.device);
+    let state = labels.configs.first().and_then(|config| config.get_u64("state"));
+    // A label of txg 0 is what an unfinished creation leaves behind, and what a detached device has.
+    let finished = labels.configs.first().and_then(|config| config.get_u64("txg")).is_some_and(|txg| txg != 0);
+    if finished && state != Some(PoolState::Destroyed.number()) {
+        return Err(PoolError::Device { path: leaf.path.clone(), problem: DeviceProblem::InUse });
     }
     Ok(())
 }

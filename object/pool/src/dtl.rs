@@ -71,7 +71,8 @@ pub(crate) fn record(
                 created = true;
             }
         }
-        if txgs.total() != before {
+        // A leaf that was just attached lacks everything, and has no log yet.
+        if txgs.total() != before || (before != 0 && leaf.dtl.0 == 0) {
             created |= write(mos, features, leaf, &txgs, tx)?;
         }
     }
@@ -115,16 +116,24 @@ pub(crate) fn excise(
             continue;
         }
         if leaf.dtl.0 != 0 {
-            if mos.hold(leaf.dtl)?.info()?.bonus_len >= SpaceMapPhys::SIZE {
-                features.add(HISTOGRAM, -1, tx)?;
-            }
-            mos.free_object(leaf.dtl, tx)?;
+            destroy(mos, features, leaf.dtl, tx)?;
             leaf.dtl = ObjectId(0);
             removed = true;
         }
         leaf.missing_txgs.clear();
     }
     Ok(removed)
+}
+
+/// Frees a log's object.
+pub(crate) fn destroy(mos: &Arc<Objset>, features: &Features, log: ObjectId, tx: &Tx) -> Result<(), PoolError> {
+    if log.0 == 0 {
+        return Ok(());
+    }
+    if mos.hold(log)?.info()?.bonus_len >= SpaceMapPhys::SIZE {
+        features.add(HISTOGRAM, -1, tx)?;
+    }
+    Ok(mos.free_object(log, tx)?)
 }
 
 /// Writes a leaf's log from scratch; true when it got a new object.

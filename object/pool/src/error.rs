@@ -53,6 +53,8 @@ pub enum PoolError {
     },
     /// The pool has no leaf with this guid.
     NoSuchDevice,
+    /// Nothing can be attached to this vdev or detached from it, and why.
+    Target(&'static str),
     /// The device has the only copy of something, or would have.
     NoReplicas,
     /// The request contradicts itself.
@@ -92,6 +94,10 @@ pub enum DeviceProblem {
     InUse,
     /// It has less than 64 MiB.
     TooSmall,
+    /// It is smaller than the vdev needs.
+    TooSmallForVdev,
+    /// Its sectors are larger than the vdev's.
+    SectorsTooLarge,
     /// It can't be opened.
     Open(DeviceError),
 }
@@ -124,10 +130,15 @@ impl fmt::Display for PoolError {
             PoolError::Destroyed => f.write_str("the pool was destroyed"),
             PoolError::Device { path, problem } => match problem {
                 DeviceProblem::InUse => write!(f, "{path} is part of a pool that is not exported"),
+                DeviceProblem::TooSmallForVdev => f.write_str("device is too small"),
+                DeviceProblem::SectorsTooLarge => {
+                    f.write_str("the new device cannot have a higher alignment requirement than the top-level vdev")
+                }
                 DeviceProblem::TooSmall => write!(f, "{path} is smaller than 64 MiB"),
                 DeviceProblem::Open(error) => write!(f, "{path}: {error}"),
             },
             PoolError::NoSuchDevice => f.write_str("no such device in pool"),
+            PoolError::Target(why) => f.write_str(why),
             PoolError::NoReplicas => f.write_str("no valid replicas"),
             PoolError::Invalid(what) => f.write_str(what),
             PoolError::ReadOnly => f.write_str("the pool is read-only"),

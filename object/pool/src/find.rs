@@ -78,6 +78,10 @@ pub fn find_pools(exec: &Exec, devices: Vec<Device>) -> Vec<FoundPool> {
     for device in devices {
         let labels = read_labels(exec, &device);
         let Some(config) = labels.configs.first() else { continue };
+        // A device of a pool that was never finished, or one that left its pool (OpenZFS: `zpool_find_import`).
+        if config.get_u64("txg") == Some(0) {
+            continue;
+        }
         let (Some(pool), Some(guid)) = (config.get_u64("pool_guid"), config.get_u64("guid")) else { continue };
         let members = pools.entry(Guid(pool)).or_default();
         // The same device may be reachable by several paths.

@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 mod adapter;
+mod attach;
 mod config;
 mod create;
 mod dtl;

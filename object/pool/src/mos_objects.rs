@@ -99,6 +99,17 @@ pub(crate) fn create_vdev_zaps(mos: &Arc<Objset>, features: &Features, tree: &mu
     Ok(())
 }
 
+/// Destroys the ZAP of a leaf that left and takes it off the list (OpenZFS: `vdev_destroy_unlink_zap`).
+pub(crate) fn destroy_vdev_zap(mos: &Arc<Objset>, object: ObjectId, tx: &Tx) -> Result<(), PoolError> {
+    if object.0 == 0 {
+        return Ok(());
+    }
+    if let Some(list) = Zap::hold(mos, DIRECTORY)?.try_lookup_u64("com.delphix:vdev_zap_map")? {
+        Zap::hold(mos, ObjectId(list))?.remove(format!("{:x}", object.0), tx)?;
+    }
+    Ok(zap::destroy(mos, object, tx)?)
+}
+
 /// Makes the list of frees that wait for the next txg. We free at once and leave it empty; OpenZFS needs it.
 pub(crate) fn create_deferred_frees(mos: &Arc<Objset>, tx: &Tx) -> Result<ObjectId, PoolError> {
     let new = NewObject {

@@ -274,6 +274,8 @@ impl Start {
             config: Mutex::new(config),
             work: Mutex::new(work),
             hooks: RwLock::default(),
+            changes: Mutex::default(),
+            detached: Mutex::default(),
         });
         let scan = crate::scrub::open(&syncer, &txgs)?;
         let pool = Pool {

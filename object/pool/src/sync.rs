@@ -6,6 +6,7 @@
 
 use crate::PoolError;
 use crate::adapter::PoolIo;
+use crate::attach::{Change, Detached};
 use crate::config::{PoolFacts, guid_sum};
 use crate::dtl;
 use crate::labels::{Device, LabelWrite, config_writes, flush_all, uberblock_writes, write_all};
@@ -68,6 +69,10 @@ pub(crate) struct Syncer {
     pub config: Mutex<Config>,
     pub work: Mutex<Work>,
     pub hooks: RwLock<Vec<Arc<dyn SyncHook>>>,
+    /// Changes of the tree that wait for the next sync.
+    pub changes: Mutex<Vec<Change>>,
+    /// Devices that left in the txg that is being synced.
+    pub detached: Mutex<Vec<Detached>>,
 }
 
 impl Config {
@@ -80,6 +85,17 @@ impl Config {
             (leaf.dtl, leaf.missing_txgs) = (known.dtl, known.missing_txgs.clone());
             // A leaf that went away meanwhile takes part no longer.
             leaf.resilver_txg = if leaf.state.is_usable() { known.resilver_txg } else { Txg(0) };
+        }
+        self.tree = Arc::new(tree);
+    }
+    /// Takes over the ZAPs that `from`, the same tree, has for vdevs.
+    pub fn take_zaps(&mut self, from: &VdevTree) {
+        let mut tree = VdevTree::clone(&self.tree);
+        for (top, known) in tree.tops.iter_mut().zip(&from.tops) {
+            top.zap = known.zap;
+        }
+        for leaf in &mut tree.leaves {
+            leaf.zap = from.leaf_by_guid(leaf.guid).map_or(leaf.zap, |id| from.leaf(id).zap);
         }
         self.tree = Arc::new(tree);
     }
@@ -116,6 +132,7 @@ impl Syncer {
         let mut work = self.work.lock();
         let tx = Tx::syncing(txg);
         self.io.set_pass(1);
+        self.apply_changes(&tx)?;
         self.dsl.sync_datasets(txg)?;
         self.dsl.run_sync_tasks(txg)?;
         self.dsl.sync_datasets(txg)?;
@@ -128,6 +145,7 @@ impl Syncer {
         let (root, config_dirty) = self.converge(&mut work, &tx)?;
         if root.is_some() || config_dirty {
             self.commit(txg, root, config_dirty)?;
+            self.label_detached();
         }
         self.services.allocator.sync_done(txg);
         Ok(())
@@ -176,7 +194,8 @@ impl Syncer {
         config.dirty |= dirty;
         config.take_dtls(&tree);
         self.io.set_view(config.view(&self.services));
-        Ok(())
+        drop(config);
+        if news.outcome.is_some() { self.end_replacements(tx) } else { Ok(()) }
     }
 
     /// Writes the config object when the configuration changed; true when it did.

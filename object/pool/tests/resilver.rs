@@ -5,9 +5,9 @@ use dmu::NewObject;
 use dsl::{CreateDataset, TxSpace};
 use exec::{Exec, Inline};
 use ondisk::{Guid, ObjectId, ObjectType, ObjsetType};
-use pool::{Host, ImportOptions, LeafSpec, Pool, PoolError, PoolSpec, Runtime, ScanError, ScanFunction, ScanState, TopSpec};
+use pool::{DeviceProblem, Host, ImportOptions, LeafSpec, Pool, PoolError, PoolSpec, Runtime, ScanError, ScanFunction, ScanState, TopSpec};
 use std::sync::Arc;
-use vdev::{LeafId, LeafKind, LeafState, TopKind};
+use vdev::{LeafId, LeafKind, LeafState, Pairing, TopKind};
 
 const DEVICE_BYTES: usize = 80 << 20;
 const BLOCK_BYTES: usize = 32 << 10;
@@ -227,14 +227,15 @@ impl Random {
     }
 }
 
+/// Devices that a life can use.
+const DEVICES: usize = 7;
+
 /// A random life of a pool, against a model that knows what must be read at any time.
 struct Life {
     what: String,
-    kind: TopKind,
     devices: Vec<Arc<MemDevice>>,
     pool: Option<Pool>,
     object: ObjectId,
-    leaves: Vec<Guid>,
     /// What each block was written with last.
     ages: Vec<u64>,
     age: u64,
@@ -242,24 +243,33 @@ struct Life {
 
 impl Life {
     fn new(kind: TopKind, count: usize, seed: u64) -> Life {
-        let devices = devices(count);
-        let pool = create(&devices, kind);
-        let (object, leaves) = (new_object(&pool), guids(&pool));
+        let devices = devices(DEVICES);
+        let pool = create(&devices[..count], kind);
+        let object = new_object(&pool);
         pool.sync().expect("synced");
         let ages = vec![0; BLOCKS as usize];
-        Life { what: format!("{kind:?} of {count}, seed {seed}"), kind, devices, pool: Some(pool), object, leaves, ages, age: 0 }
+        Life { what: format!("{kind:?} of {count}, seed {seed}"), devices, pool: Some(pool), object, ages, age: 0 }
     }
 
     fn pool(&self) -> &Pool {
         self.pool.as_ref().expect("open")
     }
 
+    /// The devices of the leaves, in the tree's order.
+    fn members(&self) -> Vec<usize> {
+        let number = |path: &str| path.trim_end_matches("/old").trim_start_matches('d').parse().expect("a device of ours");
+        self.pool().tree().leaves.iter().map(|leaf| number(&leaf.path)).collect()
+    }
+
+    fn unused(&self) -> usize {
+        let members = self.members();
+        (0..DEVICES).find(|index| !members.contains(index)).expect("one is free")
+    }
+
     /// Leaves that don't have everything.
     fn not_whole(&self) -> Vec<usize> {
         let tree = self.pool().tree();
-        (0..self.leaves.len())
-            .filter(|&index| !tree.leaves[index].state.is_usable() || !tree.leaves[index].missing_txgs.is_empty())
-            .collect()
+        (0..tree.leaves.len()).filter(|&index| !tree.leaves[index].state.is_usable() || !tree.leaves[index].missing_txgs.is_empty()).collect()
     }
 
     fn write(&mut self, random: &mut Random) {
@@ -271,38 +281,57 @@ impl Life {
     }
 
     fn step(&mut self, random: &mut Random) {
-        let index = random.below(self.leaves.len() as u64) as usize;
-        match random.below(12) {
+        let leaves = guids(self.pool());
+        let index = random.below(leaves.len() as u64) as usize;
+        match random.below(16) {
             0..=2 => self.write(random),
             3 => self.pool().sync().expect("synced"),
             4 | 5 => self.take_out(index, random),
-            6 | 7 => {
-                let device = self.devices[index].clone();
-                assert_eq!(self.pool().online(self.leaves[index], Some(device)), Ok(LeafState::Online), "{}", self.what);
-            }
+            6 | 7 => self.bring_back(index),
             8 => self.pool().scrub_drive_part(1 + random.below(8) as usize).expect("driven"),
             9 => match self.pool().scrub_start() {
                 Ok(()) => {}
                 Err(error) => assert!(matches!(error, PoolError::Scan(ScanError::Running | ScanError::Resilvering)), "{error}"),
             },
-            10 => self.reopen(random),
+            10 | 11 => self.reopen(random),
+            12 | 13 if leaves.len() < DEVICES - 1 => self.attach(index, random),
+            14 => match self.pool().detach(leaves[index]) {
+                Ok(()) | Err(PoolError::NoReplicas | PoolError::Target(_)) => {}
+                Err(error) => panic!("{}: {error}", self.what),
+            },
             _ => check(self.pool(), self.object, &self.ages, &self.what),
         }
     }
 
     fn take_out(&mut self, index: usize, random: &mut Random) {
-        let usable = self.pool().tree().leaves[index].state.is_usable();
+        let tree = self.pool().tree();
         let mut without = self.not_whole();
         without.retain(|other| *other != index);
-        match self.pool().offline(self.leaves[index], random.below(3) == 0) {
+        match self.pool().offline(tree.leaves[index].guid, random.below(3) == 0) {
             Ok(()) => {}
             Err(PoolError::NoReplicas) => {
-                let spare = redundancy(self.kind, self.leaves.len());
-                assert!(usable && without.len() + 1 > spare, "{}: refused although {without:?} is all that is missing", self.what);
+                let spare = redundancy(tree.tops[0].kind, tree.leaves.len());
+                let must = without.len() + 1 > spare || tree.is_replacing();
+                assert!(tree.leaves[index].state.is_usable() && must, "{}: refused although only {without:?} are missing", self.what);
             }
             Err(error) => panic!("{}: {error}", self.what),
         }
         check(self.pool(), self.object, &self.ages, &self.what);
+    }
+
+    fn bring_back(&self, index: usize) {
+        let device = self.devices[self.members()[index]].clone();
+        assert_eq!(self.pool().online(guids(self.pool())[index], Some(device)), Ok(LeafState::Online), "{}", self.what);
+    }
+
+    fn attach(&self, index: usize, random: &mut Random) {
+        let pairing = if random.below(2) == 0 { Pairing::Mirror } else { Pairing::Replacing };
+        let new = leaf(&self.devices[self.unused()]);
+        match self.pool().attach(guids(self.pool())[index], &new, pairing, true) {
+            Ok(()) => assert_eq!(self.pool().scan_status().map(|scan| scan.function), Some(ScanFunction::Resilver), "{}", self.what),
+            Err(PoolError::Target(_)) => {}
+            Err(error) => panic!("{}: {error}", self.what),
+        }
     }
 
     /// The pool is exported or crashes, and is imported with or without a device.
@@ -315,20 +344,13 @@ impl Life {
             // This one is lost with the crash, unless its txg happened to be synced.
             self.write(random);
         }
-        let tree = self.pool().tree();
-        let may_go: Vec<usize> = (0..self.devices.len()).filter(|&index| !tree.is_required(LeafId(index as u32))).collect();
+        let (tree, members) = (self.pool().tree(), self.members());
+        let index = random.below(members.len() as u64 * 2) as usize;
+        let absent = members.get(index).filter(|_| !tree.is_required(LeafId(index as u32)));
         let pool = self.pool.take().expect("open");
-        if crashes {
-            drop(pool)
-        } else {
-            pool.export().expect("exported")
-        }
-        let absent = Some(random.below(self.devices.len() as u64 * 2) as usize).filter(|index| may_go.contains(index));
-        let there: Vec<_> =
-            (0..self.devices.len()).filter(|index| Some(*index) != absent).map(|index| self.devices[index].clone()).collect();
-        let pool = import(&there, false);
-        let pool = pool.unwrap_or_else(|error| panic!("{}: {error}", self.what));
-        self.pool = Some(pool);
+        if crashes { drop(pool) } else { pool.export().expect("exported") }
+        let there: Vec<_> = (0..DEVICES).filter(|index| Some(index) != absent).map(|index| self.devices[index].clone()).collect();
+        self.pool = Some(import(&there, false).unwrap_or_else(|error| panic!("{}: {error}", self.what)));
         if let Some(synced) = synced.filter(|_| !self.reads_as(&self.ages)) {
             self.ages = synced;
         }
@@ -338,31 +360,33 @@ impl Life {
     fn reads_as(&self, ages: &[u64]) -> bool {
         let dnode = self.pool().dsl().hold("tank").expect("held").objset().expect("objset").hold(self.object).expect("object");
         let mut block = vec![0; BLOCK_BYTES];
-        ages.iter()
-            .enumerate()
-            .filter(|(_, age)| **age != 0)
-            .all(|(index, age)| dnode.read(index as u64 * BLOCK_BYTES as u64, &mut block).is_ok() && block == pattern(*age, index as u64))
+        ages.iter().enumerate().filter(|(_, age)| **age != 0).all(|(index, age)| {
+            dnode.read(index as u64 * BLOCK_BYTES as u64, &mut block).is_ok() && block == pattern(*age, index as u64)
+        })
     }
 
     /// Everything comes back; after the resilver the pool is as redundant as it ever was.
     fn end(mut self) {
-        for index in 0..self.leaves.len() {
-            assert_eq!(self.pool().online(self.leaves[index], Some(self.devices[index].clone())), Ok(LeafState::Online));
+        for index in 0..self.members().len() {
+            self.bring_back(index);
         }
         self.pool().scrub_wait().expect("resilvered");
-        self.pool().sync().expect("synced");
+        self.pool().sync().unwrap_or_else(|error| panic!("{}: {error}", self.what));
         assert_eq!(self.not_whole(), Vec::<usize>::new(), "{}: {:?}", self.what, self.pool().scan_status());
+        assert!(!self.pool().tree().is_replacing(), "{}: replaced devices go", self.what);
         check(self.pool(), self.object, &self.ages, &self.what);
         assert_eq!(checksum_errors(self.pool()), 0, "{}", self.what);
+        let (kind, members) = (self.pool().tree().tops[0].kind, self.members());
         self.pool.take().expect("open").export().expect("exported");
-        check_redundancy(&self.devices, self.kind, self.object, &self.ages, &self.what);
+        let devices: Vec<_> = members.iter().map(|&index| self.devices[index].clone()).collect();
+        check_redundancy(&devices, kind, self.object, &self.ages, &self.what);
     }
 }
 
 /// If this fails, there is an order of events after which a device is taken for whole that is not, or data is gone.
 #[test]
 fn no_order_of_events_loses_data_or_redundancy() {
-    for (kind, count) in [(TopKind::Mirror, 2), (TopKind::Mirror, 3), (TopKind::Raidz(1), 3), (TopKind::Raidz(2), 5)] {
+    for (kind, count) in [(TopKind::Leaf, 1), (TopKind::Mirror, 2), (TopKind::Mirror, 3), (TopKind::Raidz(1), 3), (TopKind::Raidz(2), 5)] {
         for seed in 0..6 {
             let mut random = Random(seed * 977 + count as u64);
             let mut life = Life::new(kind, count, seed);
@@ -372,4 +396,47 @@ fn no_order_of_events_loses_data_or_redundancy() {
             life.end();
         }
     }
+}
+
+/// If this fails, a single disk can't become a mirror, or a disk can't be replaced, or the old one is let go too early.
+#[test]
+fn a_disk_becomes_a_mirror_and_is_replaced() {
+    let devices = devices(5);
+    let pool = create(&devices[..1], TopKind::Leaf);
+    let object = new_object(&pool);
+    write(&pool, object, 0..BLOCKS, 1);
+    pool.sync().expect("synced");
+    let first = guids(&pool)[0];
+    assert_eq!(pool.detach(first), Err(PoolError::Target("only applicable to mirror and replacing vdevs")));
+    let small = Arc::new(MemDevice::new("small", 66 << 20));
+    let refused = pool.attach(first, &leaf(&small), Pairing::Mirror, false);
+    assert_eq!(refused, Err(PoolError::Device { path: "small".into(), problem: DeviceProblem::TooSmallForVdev }));
+    pool.attach(first, &leaf(&devices[1]), Pairing::Mirror, false).expect("attached");
+    assert_eq!(pool.tree().tops[0].kind, TopKind::Mirror);
+    assert_eq!(pool.detach(first), Err(PoolError::NoReplicas), "the other one has nothing yet");
+    pool.scrub_wait().expect("resilvered");
+    pool.attach(first, &leaf(&devices[2]), Pairing::Replacing, false).expect("replaced");
+    assert_eq!(pool.tree().leaves.len(), 3);
+    // Crashes in the middle lose nothing, neither the old device nor the new one.
+    pool.scrub_drive_part(4).expect("driven");
+    drop(pool);
+    let pool = import(&devices, false).expect("imported");
+    assert_eq!(pool.tree().leaves.len(), 3);
+    pool.scrub_wait().expect("resilvered");
+    pool.sync().expect("synced");
+    let paths = |pool: &Pool| pool.tree().leaves.iter().map(|leaf| leaf.path.clone()).collect::<Vec<_>>();
+    assert_eq!(paths(&pool), ["d2", "d1"]);
+    assert_eq!(pool.scan_status().map(|status| (status.state, status.errors)), Some((ScanState::Finished, 0)));
+    let second = guids(&pool)[1];
+    pool.detach(second).expect("detached");
+    assert_eq!((pool.tree().tops[0].kind, paths(&pool)), (TopKind::Leaf, vec!["d2".to_string()]));
+    write(&pool, object, 0..4, 2);
+    pool.export().expect("exported");
+    // What was detached belongs to no pool; what is left is all of it.
+    assert!(matches!(import(&devices[..2], false).err(), Some(PoolError::NotFound)));
+    let pool = import(&devices[2..3], false).expect("imported");
+    let ages: Vec<u64> = (0..BLOCKS).map(|block| if block < 4 { 2 } else { 1 }).collect();
+    check(&pool, object, &ages, "the last one");
+    assert!(pool.verify_space().expect("readable").is_clean());
+    pool.attach(guids(&pool)[0], &leaf(&devices[0]), Pairing::Mirror, false).expect("a detached device is free");
 }

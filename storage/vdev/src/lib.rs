@@ -10,6 +10,7 @@ mod build;
 mod config;
 mod draid;
 mod dtl;
+mod edit;
 mod math;
 mod raidz;
 mod read;
@@ -21,6 +22,7 @@ mod write;
 
 pub use config::ConfigScope;
 pub use draid::{DraidConfig, DraidLayout};
+pub use edit::Pairing;
 pub use raidz::{RaidzColumn, RaidzMap};
 pub use read::{ReadFailure, ReadJob, ReadMode, ReadOutcome, ReadStep, Repair};
 pub use size::{
