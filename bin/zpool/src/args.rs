@@ -73,6 +73,19 @@ pub enum Verb {
     Offline(Offline),
     /// Bring devices back; what they missed is resilvered.
     Online(Online),
+    /// Make a mirror of a device and a new one.
+    Attach(Attach),
+    /// Replace a device by another one.
+    Replace(Replace),
+    /// Detach a device from a mirror, or end a replacement.
+    Detach {
+        /// Pool.
+        #[arg(long_help = "pool name argument")]
+        pool: String,
+        /// Device.
+        #[arg(long_help = "<device> specification")]
+        device: String,
+    },
     /// Clear error counts; resume a suspended pool.
     Clear {
         /// Pool.
@@ -173,6 +186,57 @@ pub struct Online {
     /// Devices.
     #[arg(required = true, value_name = "device", long_help = "device name")]
     pub devices: Vec<String>,
+}
+
+/// How a device is attached.
+#[derive(Debug, Args)]
+pub struct AttachHow {
+    /// Use the new device even if it belongs to another pool.
+    #[arg(short)]
+    pub force: bool,
+    /// ashift=value; the vdev keeps the sector size that it has.
+    #[arg(short = 'o', value_name = "property=value")]
+    pub properties: Vec<String>,
+    /// Sequential reconstruction (not available yet).
+    #[arg(short)]
+    pub sequential: bool,
+    /// Wait until it is done.
+    #[arg(short)]
+    pub wait: bool,
+}
+
+/// `zpool attach`.
+#[derive(Debug, Args)]
+pub struct Attach {
+    /// How.
+    #[command(flatten)]
+    pub how: AttachHow,
+    /// Pool.
+    #[arg(long_help = "pool name argument")]
+    pub pool: String,
+    /// Device.
+    #[arg(long_help = "<device> specification")]
+    pub device: String,
+    /// New device.
+    #[arg(value_name = "new-device", long_help = "<new_device> specification")]
+    pub new_device: String,
+}
+
+/// `zpool replace`.
+#[derive(Debug, Args)]
+pub struct Replace {
+    /// How.
+    #[command(flatten)]
+    pub how: AttachHow,
+    /// Pool.
+    #[arg(long_help = "pool name argument")]
+    pub pool: String,
+    /// Device.
+    #[arg(long_help = "<device> specification")]
+    pub device: String,
+    /// New device; without it, what is now at the old one's place.
+    #[arg(value_name = "new-device")]
+    pub new_device: Option<String>,
 }
 
 /// `zpool import`.

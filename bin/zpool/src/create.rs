@@ -54,13 +54,17 @@ fn group(word: &str) -> Option<(&str, u8)> {
     }
 }
 
-fn leaf(word: &str) -> VdevSpec {
-    let path = if word.contains('/') {
+/// The path that a word of the command line means: below /dev, unless it has a slash.
+pub(crate) fn device_path(word: &str) -> String {
+    if word.contains('/') {
         std::path::absolute(word).map_or_else(|_| word.to_string(), |path| path.to_string_lossy().into_owned())
     } else {
         format!("/dev/{word}")
-    };
-    VdevSpec::Leaf { path }
+    }
+}
+
+fn leaf(word: &str) -> VdevSpec {
+    VdevSpec::Leaf { path: device_path(word) }
 }
 
 /// Why a command line names no vdevs.

@@ -1,8 +1,8 @@
-//! `zpool offline` and `zpool online`: single devices of a pool.
+//! `zpool offline`, `online`, `attach`, `replace` and `detach`: single devices of a pool.
 
-use crate::args;
+use crate::{args, create, wait};
 use cli::{Client, Stop, done};
-use control_api::{ErrorKind, Failure, Request, VdevChange, VdevVerb};
+use control_api::{ErrorKind, Failure, NewDevice, Request, VdevChange, VdevVerb};
 
 /// Runs `zpool offline`: every device, also when one is refused; the exit code says that one was.
 pub fn offline(client: &Client, arguments: &args::Offline) -> Result<u8, Stop> {
@@ -18,6 +18,56 @@ pub fn online(client: &Client, arguments: &args::Online) -> Result<u8, Stop> {
         ErrorKind::NotFound => eprintln!("couldn't find device \"{device}\" in pool \"{}\"", arguments.pool),
         _ => eprintln!("{failure}"),
     })
+}
+
+/// Runs `zpool attach`.
+pub fn attach(client: &Client, arguments: &args::Attach) -> Result<u8, Stop> {
+    check_properties(&arguments.how.properties)?;
+    let new = NewDevice {
+        path: Some(create::device_path(&arguments.new_device)),
+        force: arguments.how.force,
+        sequential: arguments.how.sequential,
+    };
+    let change = VdevChange { pool: arguments.pool.clone(), device: arguments.device.clone(), change: VdevVerb::Attach(new) };
+    change_and_wait(client, change, arguments.how.wait, "resilver")
+}
+
+/// Runs `zpool replace`.
+pub fn replace(client: &Client, arguments: &args::Replace) -> Result<u8, Stop> {
+    check_properties(&arguments.how.properties)?;
+    let new = NewDevice {
+        path: arguments.new_device.as_deref().map(create::device_path),
+        force: arguments.how.force,
+        sequential: arguments.how.sequential,
+    };
+    let change = VdevChange { pool: arguments.pool.clone(), device: arguments.device.clone(), change: VdevVerb::Replace(new) };
+    change_and_wait(client, change, arguments.how.wait, "replace")
+}
+
+/// Runs `zpool detach`.
+pub fn detach(client: &Client, pool: String, device: String) -> Result<u8, Stop> {
+    Ok(done(client, &Request::VdevChange(VdevChange { pool, device, change: VdevVerb::Detach }))?)
+}
+
+fn change_and_wait(client: &Client, change: VdevChange, wait: bool, activity: &str) -> Result<u8, Stop> {
+    let pool = change.pool.clone();
+    let code = done(client, &Request::VdevChange(change))?;
+    if wait && code == 0 {
+        wait::until_idle(client, &pool, &[activity.to_string()])?;
+    }
+    Ok(code)
+}
+
+/// Only `ashift` may be given, and it changes nothing: a vdev keeps the sector size that it has.
+fn check_properties(properties: &[String]) -> Result<(), Stop> {
+    for property in properties {
+        match property.split_once('=') {
+            None => return Err(Stop::usage("missing '=' for -o option")),
+            Some(("ashift", value)) if value.parse::<u32>().is_ok_and(|ashift| ashift == 0 || (9..=16).contains(&ashift)) => {}
+            Some((name, _)) => return Err(Stop::usage(format!("property '{name}' is not valid here"))),
+        }
+    }
+    Ok(())
 }
 
 fn each(client: &Client, pool: &str, devices: &[String], change: &VdevVerb, say: impl Fn(&str, &Failure)) -> Result<u8, Stop> {

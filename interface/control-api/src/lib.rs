@@ -54,7 +54,7 @@ pub enum Request {
     PoolSet(PoolSet),
     /// `zpool scrub`.
     PoolScrub(PoolScrub),
-    /// `zpool offline`, `zpool online`.
+    /// `zpool offline`, `online`, `attach`, `replace`, `detach`.
     VdevChange(VdevChange),
     /// `zpool clear`.
     PoolClear(PoolClear),

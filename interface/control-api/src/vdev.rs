@@ -22,9 +22,27 @@ pub enum VdevVerb {
         /// `-e`: use all the room that the device has now.
         expand: bool,
     },
+    /// `zpool attach`: a mirror of the device and a new one.
+    Attach(NewDevice),
+    /// `zpool replace`: the new device, or what is now at the same place, instead of the old one.
+    Replace(NewDevice),
+    /// `zpool detach`.
+    Detach,
 }
 
-/// `zpool offline`, `zpool online`.
+/// The device that comes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct NewDevice {
+    /// Absolute path; None for the path that the old one has.
+    pub path: Option<String>,
+    /// `-f`: also when it belongs to another pool.
+    pub force: bool,
+    /// `-s`: sequential reconstruction instead of a resilver.
+    pub sequential: bool,
+}
+
+/// `zpool offline`, `online`, `attach`, `replace`, `detach`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct VdevChange {

@@ -48,6 +48,9 @@ impl OpenPool {
         {
             busy.push(if status.function == ScanFunction::Scrub { "scrub" } else { "resilver" }.to_string());
         }
+        if self.pool().tree().is_replacing() && busy.iter().any(|activity| activity == "resilver") {
+            busy.push("replace".to_string());
+        }
         if self.dsl().has_frees() {
             busy.push("free".to_string());
         }

@@ -1,27 +1,30 @@
-//! `zpool offline`, `online` and `clear`: single devices of an open pool.
+//! `zpool offline`, `online`, `attach`, `replace`, `detach` and `clear`: single devices of an open pool.
 
 use crate::failure::because;
 use crate::pools::{done, pool_failure};
 use crate::{Control, OpenPool, devices};
-use control_api::{ErrorKind, Failure, PoolClear, Response, VdevChange, VdevVerb};
+use control_api::{ErrorKind, Failure, NewDevice, PoolClear, Response, VdevChange, VdevVerb};
 use device::BlockDevice;
 use ondisk::Guid;
-use pool::PoolError;
+use pool::{LeafSpec, PoolError};
 use std::sync::Arc;
-use vdev::{Leaf, LeafState, VdevTree};
+use vdev::{Leaf, LeafKind, LeafState, Pairing, TopKind, VdevTree};
 
 /// How often a device is tried to be opened: who held it before may still be letting go.
 const OPEN_TRIES: u32 = 20;
 const OPEN_STEP_NS: u64 = 25_000_000;
 
+/// True when the leaf's path leads to the same file.
+fn same_file(leaf: &Leaf, path: &str) -> bool {
+    let real = |path: &str| std::fs::canonicalize(path).ok();
+    leaf.path == path || real(path).is_some_and(|wanted| real(&leaf.path) == Some(wanted))
+}
+
 /// The leaf that a command line names: by path, by the end of it, or by guid.
 pub(crate) fn find_leaf<'a>(tree: &'a VdevTree, word: &str) -> Option<&'a Leaf> {
     let exact = |leaf: &&Leaf| leaf.path == word || leaf.guid.0.to_string() == word;
     let ends = |leaf: &&Leaf| leaf.path.strip_suffix(word).is_some_and(|rest| rest.ends_with('/'));
-    let real = |leaf: &&Leaf| {
-        let wanted = std::fs::canonicalize(word).ok();
-        wanted.is_some_and(|wanted| std::fs::canonicalize(&leaf.path).is_ok_and(|own| own == wanted))
-    };
+    let real = |leaf: &&Leaf| same_file(leaf, word);
     tree.leaves.iter().find(exact).or_else(|| tree.leaves.iter().find(ends)).or_else(|| tree.leaves.iter().find(real))
 }
 
@@ -32,18 +35,24 @@ impl Control {
             VdevVerb::Offline { .. } | VdevVerb::Fault { .. } => format!("cannot offline {}", request.device),
             VdevVerb::Online { expand: true } => format!("cannot expand {}", request.device),
             VdevVerb::Online { .. } => format!("cannot online {}", request.device),
+            VdevVerb::Attach(new) => format!("cannot attach {} to {}", new.path.as_deref().unwrap_or_default(), request.device),
+            VdevVerb::Replace(new) => {
+                format!("cannot replace {} with {}", request.device, new.path.as_deref().unwrap_or(&request.device))
+            }
+            VdevVerb::Detach => format!("cannot detach {}", request.device),
         };
         let tree = open.pool().tree();
         let leaf = find_leaf(&tree, &request.device).ok_or_else(|| because(ErrorKind::NotFound, &*what, "no such device in pool"))?;
-        let result = match request.change {
-            VdevVerb::Offline { temporary } => open.pool().offline(leaf.guid, temporary).map(|()| Vec::new()),
-            VdevVerb::Fault { temporary } => open.pool().fault(leaf.guid, temporary).map(|()| Vec::new()),
-            VdevVerb::Online { expand } => self.online(&open, leaf, &request.device, expand),
+        let result = match &request.change {
+            VdevVerb::Offline { temporary } => open.pool().offline(leaf.guid, *temporary).map(|()| Vec::new()),
+            VdevVerb::Fault { temporary } => open.pool().fault(leaf.guid, *temporary).map(|()| Vec::new()),
+            VdevVerb::Online { expand } => self.online(&open, leaf, &request.device, *expand),
+            VdevVerb::Attach(new) => self.attach(&open, leaf, new, Pairing::Mirror, &what)?.map(|()| Vec::new()),
+            VdevVerb::Replace(new) => self.attach(&open, leaf, new, Pairing::Replacing, &what)?.map(|()| Vec::new()),
+            VdevVerb::Detach => open.pool().detach(leaf.guid).map(|()| Vec::new()),
         };
         let remarks = result.map_err(|error| pool_failure(what, &error))?;
-        if let VdevVerb::Online { .. } = request.change {
-            self.remember();
-        }
+        self.remember();
         Ok(Response::Done { remarks })
     }
 
@@ -66,6 +75,42 @@ impl Control {
             return Err(PoolError::Invalid("expanding a vdev is not available in this version"));
         }
         Ok(Vec::new())
+    }
+
+    /// Opens the new device and attaches it; the outer error says what is wrong with it.
+    fn attach(
+        &self,
+        open: &OpenPool,
+        leaf: &Leaf,
+        new: &NewDevice,
+        pairing: Pairing,
+        what: &str,
+    ) -> Result<Result<(), PoolError>, Failure> {
+        if new.sequential {
+            let tree = open.pool().tree();
+            let is_raidz = matches!(tree.tops[leaf.top.0 as usize].kind, TopKind::Raidz(_));
+            let why = if is_raidz {
+                "only mirror and dRAID vdevs support sequential reconstruction"
+            } else {
+                "sequential reconstruction is not available in this version"
+            };
+            return Err(because(ErrorKind::Unsupported, what, why));
+        }
+        let path = new.path.clone().unwrap_or_else(|| leaf.path.clone());
+        let is_in_use = |pool: &Arc<OpenPool>| pool.pool().tree().leaves.iter().any(|leaf| leaf.state.is_usable() && same_file(leaf, &path));
+        if let Some(user) = self.pools.read().values().find(|pool| is_in_use(pool)) {
+            let why = if user.name() == open.name() {
+                format!("{path} is busy")
+            } else {
+                format!("{path} is part of active pool '{}'", user.name())
+            };
+            return Err(because(ErrorKind::Busy, what, why));
+        }
+        let device = devices::open(&path, false, what)?;
+        let kind = if device.facts().whole_disk { LeafKind::Disk } else { LeafKind::File };
+        let spec = LeafSpec { path, kind, device };
+        // What is at the old place is taken whatever it was before, unless it is of another pool.
+        Ok(open.pool().attach(leaf.guid, &spec, pairing, new.force))
     }
 
     /// True when the leaf's device has room for another metaslab that its vdev does not use.

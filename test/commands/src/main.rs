@@ -43,6 +43,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "recovery: damaged device, scrub, clear", mounts: true, run: recovery::scrub },
     Scenario { name: "recovery: missing device, missing vdev", mounts: true, run: recovery::missing },
     Scenario { name: "recovery: offline, online, resilver", mounts: true, run: recovery::offline },
+    Scenario { name: "recovery: attach, replace, detach", mounts: true, run: recovery::replace },
     Scenario { name: "recovery: labels of other things", mounts: false, run: recovery::wrong_devices },
     Scenario { name: "output: JSON", mounts: false, run: output::json },
     Scenario { name: "output: scripted, columns, usage", mounts: false, run: output::scripted },

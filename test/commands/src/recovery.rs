@@ -103,6 +103,50 @@ pub fn offline(world: &World) -> Result<(), Failure> {
     Ok(())
 }
 
+/// A disk becomes a mirror, is replaced, and goes; a broken one is replaced at its place. Nothing is lost on the way.
+pub fn replace(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a", "b", "c", "d", "x", "y", "z"])?;
+    std::fs::File::create(world.path("vdevs/small"))?.set_len(65 << 20)?;
+    world.ok("zpool create -m {mnt}/tank -O compression=off tank {vdevs}/a")?;
+    let data: Vec<u8> = (0..10_u32 << 18).flat_map(|word| word.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    std::fs::write(world.path("mnt/tank/file"), &data)?;
+    world.refused("zpool attach tank {vdevs}/a {vdevs}/small", 1, "device is too small")?;
+    world.refused("zpool attach tank {vdevs}/a {vdevs}/a", 1, "is busy")?;
+    world.refused("zpool attach tank nothing {vdevs}/b", 1, "no such device in pool")?;
+    world.refused("zpool attach tank {vdevs}/a", 2, "new_device")?;
+    world.refused("zpool detach tank {vdevs}/a", 1, "only applicable to mirror and replacing vdevs")?;
+    world.refused("zpool attach -s tank {vdevs}/a {vdevs}/b", 1, "sequential reconstruction")?;
+    world.ok("zpool attach -w tank {vdevs}/a {vdevs}/b")?.prints("")?;
+    world.ok("zpool status tank")?.shows("mirror-0")?.shows("scan: resilvered ")?.shows("state: ONLINE")?;
+    world.ok("zpool replace -w tank {vdevs}/a {vdevs}/c")?.prints("")?;
+    world.ok("zpool status tank")?.hides("vdevs/a ")?.hides("replacing")?.shows("vdevs/c ")?;
+    world.ok("zpool detach tank b")?;
+    world.ok("zpool status tank")?.hides("mirror-0")?;
+    world.refused("zpool detach tank c", 1, "only applicable to mirror and replacing vdevs")?;
+    world.ok("zpool export tank")?;
+    noise(world, "a", 0, VDEV_BYTES)?;
+    noise(world, "b", 0, VDEV_BYTES)?;
+    world.ok("zpool import -d {vdevs} tank")?;
+    same("on the third disk", std::fs::read(world.path("mnt/tank/file"))? == data, true)?;
+    // A broken device of a raidz, replaced at its place; another pool's devices are not taken.
+    world.ok("zpool create -m {mnt}/z z raidz {vdevs}/x {vdevs}/y {vdevs}/z")?;
+    std::fs::write(world.path("mnt/z/file"), &data)?;
+    world.refused("zpool attach z {vdevs}/x {vdevs}/d", 1, "can only attach to mirrors and top-level disks")?;
+    world.refused("zpool replace z {vdevs}/x {vdevs}/c", 1, "is part of active pool 'tank'")?;
+    world.ok("zpool offline z {vdevs}/y")?;
+    std::fs::write(world.path("mnt/z/more"), &data)?;
+    noise(world, "y", 0, VDEV_BYTES)?;
+    world.ok("zpool replace -w z {vdevs}/y")?;
+    world.ok("zpool status z")?.shows("state: ONLINE")?.hides("/old")?.shows("with 0 errors")?;
+    world.ok("zpool offline z {vdevs}/x")?;
+    same("without another one", std::fs::read(world.path("mnt/z/more"))? == data, true)?;
+    world.ok("zpool replace z {vdevs}/x {vdevs}/d")?;
+    world.ok("zpool wait z")?;
+    world.ok("zpool scrub -w z")?;
+    world.ok("zpool status z")?.shows("scrub repaired 0B")?.shows("state: ONLINE")?.hides("vdevs/x ")?;
+    Ok(())
+}
+
 /// Files that are no pools, or broken ones, among the candidates.
 pub fn wrong_devices(world: &World) -> Result<(), Failure> {
     world.vdevs(&["a", "zeros", "noise", "half"])?;
