@@ -97,7 +97,8 @@ impl Control {
             return Err(because(ErrorKind::Unsupported, what, why));
         }
         let path = new.path.clone().unwrap_or_else(|| leaf.path.clone());
-        let is_in_use = |pool: &Arc<OpenPool>| pool.pool().tree().leaves.iter().any(|leaf| leaf.state.is_usable() && same_file(leaf, &path));
+        let is_in_use =
+            |pool: &Arc<OpenPool>| pool.pool().tree().leaves.iter().any(|leaf| leaf.state.is_usable() && same_file(leaf, &path));
         if let Some(user) = self.pools.read().values().find(|pool| is_in_use(pool)) {
             let why = if user.name() == open.name() {
                 format!("{path} is busy")

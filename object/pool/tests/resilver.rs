@@ -269,7 +269,9 @@ impl Life {
     /// Leaves that don't have everything.
     fn not_whole(&self) -> Vec<usize> {
         let tree = self.pool().tree();
-        (0..tree.leaves.len()).filter(|&index| !tree.leaves[index].state.is_usable() || !tree.leaves[index].missing_txgs.is_empty()).collect()
+        (0..tree.leaves.len())
+            .filter(|&index| !tree.leaves[index].state.is_usable() || !tree.leaves[index].missing_txgs.is_empty())
+            .collect()
     }
 
     fn write(&mut self, random: &mut Random) {
@@ -348,7 +350,11 @@ impl Life {
         let index = random.below(members.len() as u64 * 2) as usize;
         let absent = members.get(index).filter(|_| !tree.is_required(LeafId(index as u32)));
         let pool = self.pool.take().expect("open");
-        if crashes { drop(pool) } else { pool.export().expect("exported") }
+        if crashes {
+            drop(pool)
+        } else {
+            pool.export().expect("exported")
+        }
         let there: Vec<_> = (0..DEVICES).filter(|index| Some(index) != absent).map(|index| self.devices[index].clone()).collect();
         self.pool = Some(import(&there, false).unwrap_or_else(|error| panic!("{}: {error}", self.what)));
         if let Some(synced) = synced.filter(|_| !self.reads_as(&self.ages)) {
@@ -360,9 +366,10 @@ impl Life {
     fn reads_as(&self, ages: &[u64]) -> bool {
         let dnode = self.pool().dsl().hold("tank").expect("held").objset().expect("objset").hold(self.object).expect("object");
         let mut block = vec![0; BLOCK_BYTES];
-        ages.iter().enumerate().filter(|(_, age)| **age != 0).all(|(index, age)| {
-            dnode.read(index as u64 * BLOCK_BYTES as u64, &mut block).is_ok() && block == pattern(*age, index as u64)
-        })
+        ages.iter()
+            .enumerate()
+            .filter(|(_, age)| **age != 0)
+            .all(|(index, age)| dnode.read(index as u64 * BLOCK_BYTES as u64, &mut block).is_ok() && block == pattern(*age, index as u64))
     }
 
     /// Everything comes back; after the resilver the pool is as redundant as it ever was.
