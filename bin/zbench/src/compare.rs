@@ -58,7 +58,7 @@ enum FloorKind {
 /// How to measure.
 #[derive(ClapArgs, Debug)]
 pub struct Options {
-    /// Layouts: stripe:N, mirror:N, raidz1:N, raidz2:N or raidz3:N
+    /// Layouts: stripe:N, mirror:N, raidz1:N, raidz2:N, raidz3:N or draid2:4d:11c:2s
     #[arg(long, value_delimiter = ',', default_value = "stripe:4,raidz2:6")]
     pub layout: Vec<Layout>,
     /// Directory for the vdev files; use tmpfs

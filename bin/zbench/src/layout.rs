@@ -1,8 +1,8 @@
-//! Layouts as the commands spell them (`stripe:4`, `raidz2:6`), and what they mean for device I/Os.
+//! Layouts as the commands spell them (`stripe:4`, `raidz2:6`, `draid2:4d:11c:2s`), and what they mean for device I/Os.
 
 use crate::measure::text;
 use std::str::FromStr;
-use vdev::TopKind;
+use vdev::{DraidConfig, TopKind};
 
 const SECTOR_BYTES: u64 = 4096;
 
@@ -19,6 +19,9 @@ impl FromStr for Layout {
     type Err = String;
     fn from_str(spec: &str) -> Result<Layout, String> {
         let (kind, devices) = spec.split_once(':').ok_or("a layout looks like raidz2:6")?;
+        if let Some(parity) = kind.strip_prefix("draid") {
+            return draid(parity, devices).ok_or_else(|| format!("'{spec}' is no dRAID layout: one looks like draid2:4d:11c:2s"));
+        }
         let devices: usize = devices.parse().map_err(text)?;
         let (kind, least) = match kind {
             "stripe" => (TopKind::Leaf, 1),
@@ -35,22 +38,35 @@ impl FromStr for Layout {
     }
 }
 
+/// A dRAID layout; its number of devices must be given.
+fn draid(parity: &str, fields: &str) -> Option<Layout> {
+    let field = |unit: char| fields.split(':').find_map(|field| field.strip_suffix(unit)).map(str::parse::<usize>);
+    let (data, devices) = (field('d')?.ok()?, field('c')?.ok()?);
+    let spares = field('s').unwrap_or(Ok(0)).ok()?;
+    let config = DraidConfig::new(parity.parse().ok()?, data, spares, devices).ok()?;
+    Some(Layout { kind: TopKind::Draid(config), devices })
+}
+
 impl std::fmt::Display for Layout {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.kind {
             TopKind::Mirror => write!(f, "mirror:{}", self.devices),
             TopKind::Raidz(parity) => write!(f, "raidz{parity}:{}", self.devices),
+            TopKind::Draid(config) => {
+                write!(f, "draid{}:{}d:{}c:{}s", config.parity(), config.data(), self.devices, config.spares())
+            }
             _ => write!(f, "stripe:{}", self.devices),
         }
     }
 }
 
 impl Layout {
-    /// Devices that a full stripe of data lies on.
+    /// How many devices' worth of data there is.
     pub fn data_devices(self) -> usize {
         match self.kind {
             TopKind::Mirror => 1,
             TopKind::Raidz(parity) => self.devices - parity as usize,
+            TopKind::Draid(config) => (config.disks() * config.data() / config.width()).max(1),
             _ => self.devices,
         }
     }
@@ -66,6 +82,7 @@ impl Layout {
     /// Bytes of the I/O that one record makes on one data device.
     pub fn device_io_bytes(self, record: u64) -> u64 {
         match self.kind {
+            TopKind::Draid(config) => record.div_ceil(config.data() as u64).next_multiple_of(SECTOR_BYTES),
             TopKind::Raidz(_) => record.div_ceil(self.data_devices() as u64).next_multiple_of(SECTOR_BYTES),
             _ => record,
         }
@@ -75,6 +92,7 @@ impl Layout {
     pub fn efficiency(self) -> f64 {
         match self.kind {
             TopKind::Mirror => 1.0 / self.devices as f64,
+            TopKind::Draid(config) => config.data() as f64 / config.width() as f64,
             _ => self.data_devices() as f64 / self.devices as f64,
         }
     }
@@ -92,16 +110,19 @@ mod tests {
         assert_eq!(io("raidz2:6", 1 << 20), 256 << 10);
         assert_eq!(io("raidz2:6", 16 << 10), 4096);
         assert_eq!(io("raidz2:12", 1 << 20), 106_496);
+        assert_eq!(io("draid2:4d:11c:2s", 1 << 20), 256 << 10);
         assert_eq!(io("mirror:2", 128 << 10), 128 << 10);
     }
 
     /// A layout that is misread would be reported under the wrong name.
     #[test]
     fn names_are_read_back() {
-        for spec in ["stripe:1", "mirror:3", "raidz1:3", "raidz3:8"] {
+        for spec in ["stripe:1", "mirror:3", "raidz1:3", "raidz3:8", "draid2:4d:11c:2s", "draid1:3d:4c:0s"] {
             assert_eq!(spec.parse::<Layout>().expect("a layout").to_string(), spec);
         }
         assert!("raidz2:2".parse::<Layout>().is_err());
         assert!("raidz4:9".parse::<Layout>().is_err());
+        assert!("draid2:11c".parse::<Layout>().is_err());
+        assert!("draid2:8d:9c".parse::<Layout>().is_err());
     }
 }

@@ -77,6 +77,11 @@ fn table(reports: &[PoolReport], columns: &[String], arguments: &args::List) -> 
         table.row(cells(report, columns, &arguments.output));
         if arguments.verbose {
             report.vdevs.children.iter().for_each(|child| vdev_rows(child, 1, names, arguments, &mut table));
+            if !report.spares.is_empty() {
+                let dashes = OF_VDEVS.iter().map(|_| "-".to_string());
+                table.row(std::iter::once("spare".to_string()).chain(dashes).collect());
+                report.spares.iter().for_each(|spare| vdev_rows(spare, 1, names, arguments, &mut table));
+            }
         }
     }
     table
@@ -139,6 +144,11 @@ fn as_json(report: &PoolReport, columns: &[String], arguments: &args::List) -> s
         let vdevs: Map<String, serde_json::Value> =
             report.vdevs.children.iter().map(|child| (names.of(child), vdev_json(child, names, output))).collect();
         entry.insert("vdevs".into(), json!(vdevs));
+        if !report.spares.is_empty() {
+            let spares: Map<String, serde_json::Value> =
+                report.spares.iter().map(|spare| (names.of(spare), vdev_json(spare, names, output))).collect();
+            entry.insert("spares".into(), json!(spares));
+        }
     }
     json!(entry)
 }

@@ -28,6 +28,7 @@ struct Scenario {
 const SCENARIOS: &[Scenario] = &[
     Scenario { name: "pool: create, list, export, import", mounts: false, run: pools::life },
     Scenario { name: "pool: creation refused, and why", mounts: false, run: pools::refusals },
+    Scenario { name: "pool: draid", mounts: false, run: pools::draid },
     Scenario { name: "pool: import by name, id, new name, altroot, read-only", mounts: true, run: pools::imports },
     Scenario { name: "pool: found below /dev/shm", mounts: false, run: pools::found_in_memory },
     Scenario { name: "pool: labels cleared", mounts: false, run: pools::labelclear },

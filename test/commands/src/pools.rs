@@ -49,6 +49,32 @@ pub fn refusals(world: &World) -> Result<(), Failure> {
     Ok(())
 }
 
+/// dRAID as the command line spells it, and what the programs call it afterwards.
+pub fn draid(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a", "b", "c", "d", "e", "f"])?;
+    let devices = "{vdevs}/a {vdevs}/b {vdevs}/c {vdevs}/d {vdevs}/e {vdevs}/f";
+    let create = |word: &str| format!("zpool create -O canmount=off tank {word} {devices}");
+    world.refused(&create("draid2:x"), 1, "invalid dRAID syntax; expected [:<number><c|d|s>] not 'draid2:x'")?;
+    world.refused(&create("draid2:7c"), 1, "invalid number of dRAID children; 7 required but 6 provided")?;
+    world.refused(&create("draid2:8d"), 1, "at most 4 disks are available for data")?;
+    world.refused("zpool create tank draid3 {vdevs}/a {vdevs}/b", 1, "draid3 requires at least 4 devices")?;
+    world.refused(&format!("zpool create -d tank draid {devices}"), 1, "dRAID vdevs need the feature 'draid'")?;
+    world.ok(&format!("zpool create -n tank draid2:2d:1s {devices}"))?.shows("\t  draid2:2d:6c:1s\n")?;
+    world.ok(&create("draid2:2d:6c:1s"))?.prints("")?;
+    world.ok("zpool status tank")?.shows("draid2:2d:6c:1s-0 ")?.shows("\tspares\n\t  draid2-0-0 ")?.shows(" AVAIL")?;
+    world.ok("zpool list -v tank")?.shows("draid2:2d:6c:1s-0 ")?.shows("\nspare ")?;
+    world.ok("zpool iostat -v tank")?.shows("draid2:2d:6c:1s-0 ")?;
+    world.ok("zpool get -H -o value feature@draid tank")?.prints("active")?;
+    world.ok("zpool export tank")?;
+    for device in ["a", "f"] {
+        std::fs::remove_file(world.path(&format!("vdevs/{device}")))?;
+    }
+    world.ok("zpool import -d {vdevs} tank")?;
+    world.ok("zpool get -H -o value health tank")?.prints("DEGRADED")?;
+    world.ok("zpool destroy tank")?;
+    Ok(())
+}
+
 /// Every way to name what is imported, and where it goes.
 pub fn imports(world: &World) -> Result<(), Failure> {
     world.vdevs(&["a", "b"])?;
