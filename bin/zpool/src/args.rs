@@ -177,7 +177,7 @@ pub struct Offline {
 /// `zpool online`.
 #[derive(Debug, Args)]
 pub struct Online {
-    /// Use all the room that the devices have now.
+    /// Use all the room that the devices have now (not available yet: refused for a device that has grown).
     #[arg(short = 'e')]
     pub expand: bool,
     /// Pool.

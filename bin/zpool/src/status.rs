@@ -438,6 +438,17 @@ mod tests {
         assert!(describe(&report(None), &arguments(&["-P"])).contains("/dev/sdb"));
     }
 
+    /// Scripts wait for these words, and nobody may be told of work that is not to be done.
+    #[test]
+    fn a_resilver_reads_as_openzfs_prints_it() {
+        let resilver = ScanReport { function: "resilver".into(), repaired_bytes: 1 << 20, skipped_bytes: 1 << 30, ..scan("finished") };
+        let done = "  scan: resilvered 1M in 00:01:01 with 0 errors on Thu Jan  1 00:01:01 1970\n";
+        assert_eq!(scan_lines(&resilver), done);
+        let running = scan_lines(&ScanReport { state: "scanning".into(), issued_bytes: 512 << 20, ..resilver });
+        assert!(running.starts_with("  scan: resilver in progress since "), "{running}");
+        assert!(running.contains("\t1G / 2G scanned, 512M / 1G issued\n\t1M resilvered, 50.00% done"), "{running}");
+    }
+
     #[test]
     fn an_estimate_needs_a_rate_worth_the_name() {
         let slow = running_lines(&ScanReport { rate_bytes_per_second: 1 << 20, ..scan("scanning") }, "repaired");
