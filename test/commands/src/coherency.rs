@@ -576,6 +576,11 @@ pub fn coherency(world: &World) -> Result<(), Failure> {
                 )?;
             }
         }
+        // The same counts as a statistic of the pool.
+        let statistic = std::fs::read_to_string(world.path("state/proc/spl/kstat/zfs/tank/direct"))?;
+        let table = world.ok("zpool iostat --direct -H -p tank")?.out;
+        let shown = statistic.lines().find_map(|line| line.strip_prefix("direct_write_requests")?.split_whitespace().last()?.parse().ok());
+        same("direct writes by statistic and by command", shown, Some(requests(&table, "direct_write")))?;
         world.ok("zpool export tank")?;
         world.ok("zpool import -d {vdevs} tank")?;
         run.compare_all(seed, "after the import")?;
