@@ -9,7 +9,7 @@
 use crate::PAGE_BYTES;
 use crate::aligned::{HUGE_BYTES, Mapping};
 use crate::stats::{shard, shards};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use std::alloc::Layout;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -135,10 +135,16 @@ impl Depot {
 pub(crate) fn take_block<T>(length: usize, make: impl FnOnce(&Mapping, usize, Place) -> T) -> T {
     let class = class_of(length);
     let block_bytes = class_bytes(class);
-    let number = class * shards() + shard();
+    let mut number = class * shards() + shard();
     let mut depot = depots()[number].lock();
     if depot.listed.is_empty() {
-        depot.add_slab(take_mapping_uncounted(SLAB_BYTES), block_bytes);
+        if let Some(mapping) = take_spare(SLAB_BYTES) {
+            depot.add_slab(mapping, block_bytes);
+        } else if let Some((other, lender)) = lender(class, number) {
+            (number, depot) = (other, lender);
+        } else {
+            depot.add_slab(map(SLAB_BYTES), block_bytes);
+        }
     }
     let id = depot.listed[depot.listed.len() - 1];
     depot.blocks_out += 1;
@@ -154,6 +160,12 @@ pub(crate) fn take_block<T>(length: usize, make: impl FnOnce(&Mapping, usize, Pl
         depot.unlist(id);
     }
     made
+}
+
+/// Another shard's depot of the class that has free blocks: memory that is there is better than fresh memory. Never waits.
+fn lender(class: usize, own: usize) -> Option<(usize, MutexGuard<'static, Depot>)> {
+    let others = (class * shards()..(class + 1) * shards()).filter(|other| *other != own);
+    others.filter_map(|other| Some((other, depots()[other].try_lock()?))).find(|(_, depot)| !depot.listed.is_empty())
 }
 
 /// Takes a block back; an empty slab is kept, spared for other classes, or unmapped.
@@ -194,15 +206,16 @@ fn spare_or_unmap(mapping: Mapping) {
     }
 }
 
-/// A mapping of exactly `size` bytes, spare or fresh. Spares are few: the cache limit over the size of a slab.
-fn take_mapping_uncounted(size: usize) -> Mapping {
-    {
-        let mut spare = SPARE.lock();
-        if let Some(index) = spare.iter().rposition(|mapping| mapping.size() == size) {
-            CACHED_BYTES.fetch_sub(size, Ordering::Relaxed);
-            return spare.swap_remove(index);
-        }
-    }
+/// A spare mapping of exactly `size` bytes. Spares are few: the cache limit over the size of a slab.
+fn take_spare(size: usize) -> Option<Mapping> {
+    let mut spare = SPARE.lock();
+    let index = spare.iter().rposition(|mapping| mapping.size() == size)?;
+    CACHED_BYTES.fetch_sub(size, Ordering::Relaxed);
+    Some(spare.swap_remove(index))
+}
+
+/// A fresh mapping.
+fn map(size: usize) -> Mapping {
     MAPPED_BYTES.fetch_add(size, Ordering::Relaxed);
     Mapping::new(size)
 }
@@ -210,7 +223,7 @@ fn take_mapping_uncounted(size: usize) -> Mapping {
 /// A mapping for one long buffer.
 pub(crate) fn take_mapping(size: usize) -> Mapping {
     LARGE_LIVE_BYTES.fetch_add(size, Ordering::Relaxed);
-    take_mapping_uncounted(size)
+    take_spare(size).unwrap_or_else(|| map(size))
 }
 
 /// Takes the mapping of a long buffer back.

@@ -40,7 +40,7 @@ pub struct Args {
     #[arg(long, default_value_t = 64)]
     in_flight: usize,
     /// Seconds of each run at the cap: long enough that the burst with which the caps begin does not count
-    #[arg(long, default_value_t = 3.0)]
+    #[arg(long, default_value_t = 4.0)]
     seconds: f64,
     /// Turns; medians count
     #[arg(long, default_value_t = 2)]

@@ -6,12 +6,12 @@
 //! assertions on, so its CPU counts 0.9 ×.
 
 use crate::files::{AlignedBuffer, DATA_START, VdevFiles, pattern};
+use crate::fio;
 use crate::layout::Layout;
 use crate::machine::Machine;
 use crate::measure::{Cost, GIB, PEER_CPU_FACTOR, Samples, Verdicts, measure, text};
 use crate::peer::{self, PeerJob};
 use crate::subject::{Config, Subject};
-use crate::{fio, machine};
 use clap::{Args as ClapArgs, ValueEnum};
 use dmu::Dnode;
 use std::collections::BTreeMap;
@@ -399,9 +399,6 @@ pub fn run(
             setup.report(&phases, verdicts);
             after(&phases, verdicts);
         }
-    }
-    if machine::load() > 1.5 * args.threads.max(1) as f64 {
-        println!("\nload is {:.1}: others used the processors during the run", machine::load());
     }
     Ok(())
 }

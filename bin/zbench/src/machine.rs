@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 /// Where and with what a run was made.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
@@ -20,6 +21,29 @@ pub struct Machine {
     pub date: String,
     /// Runnable tasks averaged over the last minute, when the run began.
     pub load: f64,
+    /// Percent of the processors that were in use for a moment before the run began. The load remembers the command before.
+    #[serde(default)]
+    pub used_percent: f64,
+}
+
+/// How long to look at what others do.
+const LOOK: Duration = Duration::from_millis(500);
+/// More than this is somebody else's work, not the kernel's housekeeping.
+const USED_PERCENT_MAX: f64 = 20.0;
+
+/// Clock ticks of all processors so far: in use, and all together.
+fn ticks() -> (u64, u64) {
+    let line = line_of("/proc/stat", "cpu ").unwrap_or_default();
+    let ticks: Vec<u64> = line.split_whitespace().map_while(|word| word.parse().ok()).take(8).collect();
+    let (all, idle) = (ticks.iter().sum::<u64>(), ticks.iter().skip(3).take(2).sum::<u64>());
+    (all - idle, all)
+}
+
+fn used_percent() -> f64 {
+    let before = ticks();
+    std::thread::sleep(LOOK);
+    let after = ticks();
+    100.0 * after.0.saturating_sub(before.0) as f64 / after.1.saturating_sub(before.1).max(1) as f64
 }
 
 fn line_of(path: &str, key: &str) -> Option<String> {
@@ -33,7 +57,7 @@ fn output(command: &mut Command) -> Option<String> {
 }
 
 /// Average of runnable tasks over the last minute.
-pub fn load() -> f64 {
+fn load() -> f64 {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split_whitespace().next().and_then(|word| word.parse().ok()).unwrap_or(0.0)
 }
@@ -60,6 +84,7 @@ impl Machine {
             commit: commit.unwrap_or_else(|| "unknown".to_string()),
             date: output(Command::new("date").args(["-u", "+%Y-%m-%d %H:%M UTC"])).unwrap_or_default(),
             load: load(),
+            used_percent: used_percent(),
         }
     }
 
@@ -67,13 +92,13 @@ impl Machine {
     pub fn header(&self) -> String {
         let busy = if self.is_busy() { "  ** busy machine: only ratios of one run mean something **" } else { "" };
         format!(
-            "{}, {} cores, {} MiB, Linux {}\ncommit {}, {}, load {:.2}{busy}",
-            self.cpu, self.cores, self.memory_mib, self.kernel, self.commit, self.date, self.load
+            "{}, {} cores, {} MiB, Linux {}\ncommit {}, {}, load {:.2}, {:.0} % of the processors used by others{busy}",
+            self.cpu, self.cores, self.memory_mib, self.kernel, self.commit, self.date, self.load, self.used_percent
         )
     }
 
     /// True when others used a good part of the processors as the run began.
     pub fn is_busy(&self) -> bool {
-        self.load > 0.5 * self.cores as f64
+        self.used_percent > USED_PERCENT_MAX
     }
 }
