@@ -1,0 +1,453 @@
+//! The queue of one leaf: what waits, what the device has, and what goes next (OpenZFS: `vdev_queue_class_to_issue`,
+//! `vdev_queue_io_to_issue`, `vdev_queue_pending_add`).
+//!
+//! Classes below their minimum are served round robin, then the others in their order up to their maximum. Classes for which somebody
+//! waits, and trims, are served by age; the others by offset, upwards from the last I/O, within half a second of age.
+
+use crate::io::{Finished, Io, IoId, Issue, IssueId, Overdue, Part};
+use crate::merge;
+use crate::promise::{Crowd, Promise, PromiseState, Reason, Room, Seen};
+use crate::tunables::{ActiveLimits, Dirty, MERGED_BYTES_MAX, Scheduler, Tunables};
+use crate::{CLASSES, Class, IoKind, LatencyTarget};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// I/Os of an age within 2^29 ns are served by offset.
+const AGE_SHIFT: u32 = 29;
+/// On a rotational device that somebody uses, background work of one class goes on for so many I/Os before another class has its turn.
+const TURN_IOS: u32 = 32;
+
+/// What the policy must know of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Device {
+    /// Whether places far apart are expensive.
+    pub rotational: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    io: Io,
+    arrival: Arrival,
+}
+
+/// When an I/O came, and whether background work was in the device then.
+#[derive(Clone, Copy, Debug)]
+struct Arrival {
+    at_ns: u64,
+    /// How many background I/Os were issued before, if the device had none.
+    alone_at: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Active {
+    class: Class,
+    kind: IoKind,
+    offset: u64,
+    size_bytes: u64,
+    parts: u32,
+    issued_ns: u64,
+    arrival: Arrival,
+}
+
+/// What became of an I/O given to [`VdevQueue::admit`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Admitted {
+    /// It waits; [`VdevQueue::next`] will bring it.
+    Queued(IoId),
+    /// It goes to the device at once.
+    Issued(Issue),
+}
+
+/// The I/O scheduler of one leaf.
+#[derive(Clone, Debug)]
+pub struct VdevQueue {
+    device: Device,
+    tunables: Tunables,
+    dirty: Dirty,
+    promise: Promise,
+    waiting: BTreeMap<IoId, Waiting>,
+    order: [BTreeSet<(u64, u64, IoId)>; CLASSES],
+    /// Reads and writes that may be merged, by class and offset.
+    places: [[BTreeSet<(u64, IoId)>; 2]; CLASSES],
+    active: BTreeMap<IssueId, Active>,
+    active_of: [u32; CLASSES],
+    interactive_active: u32,
+    background_active: u32,
+    background_issued: u64,
+    credit: u32,
+    /// Who has the turn among background classes, and for how many more I/Os.
+    turn: (Class, u32),
+    last_class: usize,
+    last_offset: u64,
+    next_io: u64,
+    next_issue: u64,
+    slow_ios: u64,
+}
+
+impl VdevQueue {
+    /// An empty queue.
+    pub fn new(device: Device, tunables: Tunables) -> VdevQueue {
+        VdevQueue {
+            device,
+            tunables,
+            dirty: Dirty::default(),
+            promise: Promise::new(device.rotational),
+            waiting: BTreeMap::new(),
+            order: Default::default(),
+            places: Default::default(),
+            active: BTreeMap::new(),
+            active_of: [0; CLASSES],
+            interactive_active: 0,
+            background_active: 0,
+            background_issued: 0,
+            credit: 0,
+            turn: (Class::Rebuild, 0),
+            last_class: CLASSES - 1,
+            last_offset: 0,
+            next_io: 0,
+            next_issue: 0,
+            slow_ios: 0,
+        }
+    }
+
+    /// Queues an I/O.
+    pub fn add(&mut self, io: Io, now_ns: u64) -> IoId {
+        let io = Io { class: io.class.for_kind(io.kind), ..io };
+        let id = self.name_io();
+        let arrival = self.arrival(io.class, now_ns);
+        self.enqueue(id, Waiting { io, arrival });
+        id
+    }
+
+    /// Queues an I/O, or hands it out at once where `Scheduler` says that it needs no queue. [`VdevQueue::next`] is to be asked in
+    /// either case.
+    pub fn admit(&mut self, io: Io, now_ns: u64) -> Admitted {
+        let class = io.class.for_kind(io.kind);
+        let fits = (self.active.len() + self.waiting.len()) < self.tunables.max_active as usize;
+        let free = self.order[class as usize].is_empty() && self.active_of[class as usize] < self.tunables.limits(class).max && fits;
+        let at_once = match self.tunables.scheduler {
+            Scheduler::On => false,
+            Scheduler::Off => class.is_promised(),
+            Scheduler::Auto => !self.device.rotational && class.is_promised() && free,
+        };
+        if !at_once || io.optional {
+            return Admitted::Queued(self.add(io, now_ns));
+        }
+        let io = Io { class, ..io };
+        let id = self.name_io();
+        let arrival = self.arrival(class, now_ns);
+        Admitted::Issued(self.issue(vec![(id, io)], arrival, now_ns))
+    }
+
+    /// What goes to the device next; to be asked until there is nothing after every `add`, `admit`, `done` and at [`VdevQueue::wake_at`].
+    pub fn next(&mut self, now_ns: u64) -> Option<Issue> {
+        let class = self.class_to_issue(now_ns)?;
+        let head = self.head(class)?;
+        let waiting = *self.waiting.get(&head)?;
+        let merged = merge::neighbours(self, head, waiting.io);
+        if let Some(id) = merged.now_mandatory
+            && let Some(waiting) = self.waiting.get_mut(&id)
+        {
+            waiting.io.optional = false;
+        }
+        let mut arrival = waiting.arrival;
+        let mut parts = Vec::with_capacity(merged.ids.len());
+        for id in merged.ids {
+            let Some(part) = self.dequeue(id) else { continue };
+            if part.arrival.at_ns < arrival.at_ns {
+                arrival = part.arrival;
+            }
+            parts.push((id, part.io));
+        }
+        self.last_class = class as usize;
+        Some(self.issue(parts, arrival, now_ns))
+    }
+
+    /// The device is done with an I/O. None if it does not have it.
+    pub fn done(&mut self, id: IssueId, now_ns: u64) -> Option<Finished> {
+        let ended = self.active.remove(&id)?;
+        self.active_of[ended.class as usize] -= 1;
+        self.background_active -= u32::from(ended.class.is_background());
+        if ended.class.is_interactive() {
+            self.interactive_active -= 1;
+            self.credit = if self.interactive_active == 0 { 0 } else { self.tunables.nia_credit };
+        } else if self.interactive_active == 0 {
+            self.credit = self.credit.saturating_add(1);
+        }
+        let device_ns = now_ns.saturating_sub(ended.issued_ns);
+        let slow = device_ns >= self.tunables.slow_io_ms.saturating_mul(1_000_000);
+        self.slow_ios += u64::from(slow);
+        if ended.class.is_promised() {
+            let alone = self.background_active == 0 && ended.arrival.alone_at == Some(self.background_issued);
+            let latency_ns = now_ns.saturating_sub(ended.arrival.at_ns);
+            let seen = Seen { arrived_ns: ended.arrival.at_ns, latency_ns, alone, background: self.background_active };
+            self.promise.observe(self.tunables.latency_target, seen);
+        }
+        let queued_ns = ended.issued_ns.saturating_sub(ended.arrival.at_ns);
+        Some(Finished { class: ended.class, parts: ended.parts, queued_ns, device_ns, slow })
+    }
+
+    /// When `next` is to be asked again although nothing happened: background work waits for a time. None: it waits for an event.
+    pub fn wake_at(&self, now_ns: u64) -> Option<u64> {
+        let held = Class::ALL.iter().any(|class| class.is_background() && !self.order[*class as usize].is_empty());
+        if !held || self.tunables.latency_target == LatencyTarget::Off {
+            return None;
+        }
+        self.promise.wake_at(now_ns)
+    }
+
+    /// Moves a queued I/O to another class (somebody waits for it now). False: it is not queued any more.
+    pub fn change_class(&mut self, id: IoId, class: Class) -> bool {
+        let Some(mut waiting) = self.dequeue(id) else { return false };
+        waiting.io.class = class.for_kind(waiting.io.kind);
+        if waiting.io.class.is_promised() {
+            self.promise.arrived(waiting.arrival.at_ns);
+        }
+        self.enqueue(id, waiting);
+        true
+    }
+
+    /// The pool's dirty data changed.
+    pub fn set_dirty(&mut self, dirty: Dirty) {
+        self.dirty = dirty;
+    }
+
+    /// The parameters.
+    pub fn tunables(&self) -> &Tunables {
+        &self.tunables
+    }
+
+    /// Changes the parameters; counts from the next decision on.
+    pub fn set_tunables(&mut self, tunables: Tunables) {
+        let retarget = tunables.latency_target != self.tunables.latency_target;
+        self.tunables = tunables;
+        if retarget {
+            self.promise.retarget(self.tunables.latency_target);
+        }
+    }
+
+    /// How many I/Os of the class wait.
+    pub fn queued(&self, class: Class) -> usize {
+        self.order[class as usize].len()
+    }
+
+    /// How many I/Os of the class the device has.
+    pub fn active(&self, class: Class) -> u32 {
+        self.active_of[class as usize]
+    }
+
+    /// How many I/Os took `zio_slow_io_ms` or longer.
+    pub fn slow_ios(&self) -> u64 {
+        self.slow_ios
+    }
+
+    /// I/Os that the device has had for longer than `zfs_deadman_ziotime_ms`, the oldest first.
+    pub fn overdue(&self, now_ns: u64) -> impl Iterator<Item = Overdue> {
+        let limit = self.tunables.deadman_ziotime_ms.saturating_mul(1_000_000);
+        let enabled = self.tunables.deadman_enabled;
+        let aged = self.active.iter().map(move |(id, active)| (*id, *active, now_ns.saturating_sub(active.issued_ns)));
+        aged.take_while(move |(_, _, age)| enabled && *age > limit).map(|(id, active, device_ns)| Overdue {
+            id,
+            class: active.class,
+            kind: active.kind,
+            offset: active.offset,
+            size_bytes: active.size_bytes,
+            device_ns,
+        })
+    }
+
+    /// What the latency promise does and why.
+    pub fn promise(&self, now_ns: u64) -> PromiseState {
+        self.promise.state(now_ns)
+    }
+
+    pub(crate) fn merge_limit(&self) -> u64 {
+        let tunables = &self.tunables;
+        let limit = if self.device.rotational { tunables.aggregation_limit } else { tunables.aggregation_limit_non_rotating };
+        limit.min(MERGED_BYTES_MAX)
+    }
+
+    /// The queued I/O of the same class and kind before this one by offset.
+    pub(crate) fn before(&self, id: IoId, io: &Io) -> Option<(IoId, Io)> {
+        let (_, id) = self.places(io)?.range(..(io.offset, id)).next_back()?;
+        Some((*id, self.waiting.get(id)?.io))
+    }
+
+    /// The one after it.
+    pub(crate) fn after(&self, id: IoId, io: &Io) -> Option<(IoId, Io)> {
+        let (_, id) = self.places(io)?.range((io.offset, IoId(id.0 + 1))..).next()?;
+        Some((*id, self.waiting.get(id)?.io))
+    }
+
+    fn places(&self, io: &Io) -> Option<&BTreeSet<(u64, IoId)>> {
+        (io.kind != IoKind::Trim).then(|| &self.places[io.class as usize][io.kind as usize])
+    }
+
+    fn name_io(&mut self) -> IoId {
+        self.next_io += 1;
+        IoId(self.next_io)
+    }
+
+    fn arrival(&mut self, class: Class, at_ns: u64) -> Arrival {
+        if class.is_promised() {
+            self.promise.arrived(at_ns);
+        }
+        Arrival { at_ns, alone_at: (self.background_active == 0).then_some(self.background_issued) }
+    }
+
+    fn key(id: IoId, waiting: &Waiting) -> (u64, u64, IoId) {
+        let io = &waiting.io;
+        if io.class.is_fifo() { (id.0, 0, id) } else { (waiting.arrival.at_ns >> AGE_SHIFT, io.offset, id) }
+    }
+
+    fn enqueue(&mut self, id: IoId, waiting: Waiting) {
+        let io = waiting.io;
+        self.order[io.class as usize].insert(Self::key(id, &waiting));
+        if io.merge && io.kind != IoKind::Trim {
+            self.places[io.class as usize][io.kind as usize].insert((io.offset, id));
+        }
+        self.waiting.insert(id, waiting);
+    }
+
+    fn dequeue(&mut self, id: IoId) -> Option<Waiting> {
+        let waiting = self.waiting.remove(&id)?;
+        let io = waiting.io;
+        self.order[io.class as usize].remove(&Self::key(id, &waiting));
+        if io.merge && io.kind != IoKind::Trim {
+            self.places[io.class as usize][io.kind as usize].remove(&(io.offset, id));
+        }
+        Some(waiting)
+    }
+
+    /// Which I/O of the class is next.
+    fn head(&self, class: Class) -> Option<IoId> {
+        let order = &self.order[class as usize];
+        let (age, offset, id) = *order.first()?;
+        if class.is_fifo() || offset >= self.last_offset {
+            return Some(id);
+        }
+        let onward = order.range((age, self.last_offset, IoId(0))..).next().filter(|(other, _, _)| *other == age);
+        Some(onward.map_or(id, |(_, _, id)| *id))
+    }
+
+    fn class_to_issue(&mut self, now_ns: u64) -> Option<Class> {
+        if self.active.len() >= self.tunables.max_active as usize {
+            return None;
+        }
+        let room = self.room(now_ns);
+        let turn = if room == Room::Unbound { None } else { self.background_turn(room) };
+        let below = |class: &Class, limit: fn(ActiveLimits) -> u32| {
+            let index = *class as usize;
+            !self.order[index].is_empty() && self.active_of[index] < limit(self.limits_now(*class, (room, turn)))
+        };
+        let mut round = (1..=CLASSES).map(|step| Class::ALL[(self.last_class + step) % CLASSES]);
+        let chosen = round
+            .find(|class| below(class, |limits| limits.min))
+            .or_else(|| Class::ALL.into_iter().find(|class| below(class, |limits| limits.max)));
+        if room == Room::Unbound && chosen.is_none() && self.background_queued() && self.interactive_active > 0 {
+            self.promise.note(Reason::Credit);
+        } else if chosen.is_some_and(Class::is_background) || !self.background_queued() {
+            self.promise.note(Reason::None);
+        }
+        chosen
+    }
+
+    fn background_queued(&self) -> bool {
+        Class::ALL.iter().any(|class| class.is_background() && !self.order[*class as usize].is_empty())
+    }
+
+    fn room(&mut self, now_ns: u64) -> Room {
+        if !self.background_queued() {
+            return Room::Unbound;
+        }
+        let queued = self.queued(Class::SyncRead) + self.queued(Class::SyncWrite);
+        let promised = self.active(Class::SyncRead) + self.active(Class::SyncWrite) + u32::try_from(queued).unwrap_or(u32::MAX / 2);
+        let crowd = Crowd { promised, background: self.background_active };
+        self.promise.room(self.tunables.latency_target, crowd, now_ns)
+    }
+
+    /// Limits of a class at this moment: fewer async writes with little dirty data, background work as credit and promise allow.
+    fn limits_now(&self, class: Class, (room, turn): (Room, Option<Class>)) -> ActiveLimits {
+        let mut limits = self.tunables.limits(class);
+        if class == Class::AsyncWrite {
+            limits.max = self.tunables.async_write_max(self.dirty);
+        }
+        limits.min = limits.min.min(limits.max);
+        if !class.is_background() {
+            return limits;
+        }
+        match room {
+            Room::Unbound => self.credited(class, limits),
+            _ if turn != Some(class) => ActiveLimits { min: 0, max: 0 },
+            Room::Starving => limits,
+            Room::Upto(most) if self.background_active >= most => ActiveLimits { min: 0, max: 0 },
+            Room::Upto(_) if self.device.rotational => self.credited(class, limits),
+            Room::Upto(_) => limits,
+        }
+    }
+
+    /// Which background class is next while the promise counts: they take turns, on a rotational device long ones, because between two
+    /// sequential streams it would seek for each I/O.
+    fn background_turn(&self, room: Room) -> Option<Class> {
+        let free = |class: Class| {
+            let index = class as usize;
+            class.is_background() && !self.order[index].is_empty() && self.active_of[index] < self.tunables.limits(class).max
+        };
+        let (holder, left) = self.turn;
+        if left > 0 && room != Room::Starving && free(holder) {
+            return Some(holder);
+        }
+        (1..=CLASSES).map(|step| Class::ALL[(holder as usize + step) % CLASSES]).find(|class| free(*class))
+    }
+
+    /// OpenZFS's throttle of non-interactive classes (`vdev_queue_class_min_active`, `vdev_queue_class_max_active`).
+    fn credited(&self, class: Class, limits: ActiveLimits) -> ActiveLimits {
+        if class.is_interactive() {
+            return limits;
+        }
+        let ActiveLimits { min, max } = limits;
+        if self.interactive_active > 0 {
+            let most = self.credit.min(min);
+            return ActiveLimits { min: most, max: most };
+        }
+        let max = if self.credit < self.tunables.nia_delay { min.max(1).min(max) } else { max };
+        ActiveLimits { min, max }
+    }
+
+    fn turn_ios(&self) -> u32 {
+        if self.device.rotational { TURN_IOS } else { 1 }
+    }
+
+    fn issue(&mut self, parts: Vec<(IoId, Io)>, arrival: Arrival, now_ns: u64) -> Issue {
+        let (first, last) = (parts[0].1, parts[parts.len() - 1].1);
+        let (class, kind, offset) = (first.class, first.kind, first.offset);
+        let size_bytes = last.end() - offset;
+        let needless = parts.len() == 1 && first.optional;
+        let part = |(id, io): &(IoId, Io)| Part { id: *id, offset: io.offset, size_bytes: io.size_bytes, optional: io.optional };
+        self.next_issue += 1;
+        let id = IssueId(self.next_issue);
+        let issue = Issue { id, class, kind, offset, size_bytes, parts: parts.iter().map(part).collect(), needless };
+        if needless {
+            return issue;
+        }
+        self.active_of[class as usize] += 1;
+        if class.is_background() {
+            self.background_active += 1;
+            self.background_issued += 1;
+            self.promise.background_issued(now_ns);
+            let left = if self.turn.0 == class && self.turn.1 > 0 { self.turn.1 } else { self.turn_ios() };
+            self.turn = (class, left - 1);
+        }
+        if class.is_interactive() {
+            self.interactive_active += 1;
+            if self.interactive_active == 1 {
+                self.credit = 1;
+            }
+        } else if self.interactive_active > 0 {
+            self.credit = self.credit.saturating_sub(1);
+        }
+        self.last_offset = last.end();
+        let parts = issue.parts.len() as u32;
+        self.active.insert(id, Active { class, kind, offset, size_bytes, parts, issued_ns: now_ns, arrival });
+        issue
+    }
+}
