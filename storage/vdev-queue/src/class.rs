@@ -1,14 +1,24 @@
-//! The classes of a leaf's I/O: who waits for it, and how the scheduler treats it.
+//! The kinds and classes of a leaf's I/O: what it does, who waits for it, and how the scheduler treats it. The scheduler and the
+//! statistics use the same.
 
 /// What an I/O asks of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum IoKind {
     /// Bytes from the device.
-    Read,
+    Read = 0,
     /// Bytes to the device.
-    Write,
+    Write = 1,
+    /// What was written becomes durable; never queued, because it is to come after what was written.
+    Flush = 2,
     /// The device may forget bytes.
-    Trim,
+    Trim = 3,
+}
+
+impl IoKind {
+    /// Whether I/Os of this kind carry bytes, and neighbours may become one.
+    pub(crate) fn merges(self) -> bool {
+        matches!(self, IoKind::Read | IoKind::Write)
+    }
 }
 
 /// Class of a leaf I/O, in the order in which classes are served above their minimum (OpenZFS: the queueable part of
@@ -23,7 +33,7 @@ pub enum Class {
     AsyncRead = 2,
     /// Writes of a transaction group, and repairs.
     AsyncWrite = 3,
-    /// Scrub and healing resilver.
+    /// Scrub, healing resilver and the freeing of what was destroyed.
     Scrub = 4,
     /// Moving data off a device that is being removed.
     Removal = 5,

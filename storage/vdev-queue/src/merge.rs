@@ -26,7 +26,7 @@ struct Walk<'a> {
 /// The I/Os that go out with this one.
 pub(crate) fn neighbours(queue: &VdevQueue, id: IoId, io: Io) -> Merged {
     let limit = queue.merge_limit();
-    if limit == 0 || !io.merge || io.kind == IoKind::Trim {
+    if limit == 0 || !io.merge || !io.kind.merges() {
         return Merged { ids: VecDeque::from([id]), now_mandatory: None };
     }
     let gap = if io.kind == IoKind::Read { queue.tunables().read_gap_limit } else { 0 };

@@ -279,7 +279,7 @@ impl VdevQueue {
     }
 
     fn places(&self, io: &Io) -> Option<&BTreeSet<(u64, IoId)>> {
-        (io.kind != IoKind::Trim).then(|| &self.places[io.class as usize][io.kind as usize])
+        io.kind.merges().then(|| &self.places[io.class as usize][io.kind as usize])
     }
 
     fn name_io(&mut self) -> IoId {
@@ -302,7 +302,7 @@ impl VdevQueue {
     fn enqueue(&mut self, id: IoId, waiting: Waiting) {
         let io = waiting.io;
         self.order[io.class as usize].insert(Self::key(id, &waiting));
-        if io.merge && io.kind != IoKind::Trim {
+        if io.merge && io.kind.merges() {
             self.places[io.class as usize][io.kind as usize].insert((io.offset, id));
         }
         self.waiting.insert(id, waiting);
@@ -312,7 +312,7 @@ impl VdevQueue {
         let waiting = self.waiting.remove(&id)?;
         let io = waiting.io;
         self.order[io.class as usize].remove(&Self::key(id, &waiting));
-        if io.merge && io.kind != IoKind::Trim {
+        if io.merge && io.kind.merges() {
             self.places[io.class as usize][io.kind as usize].remove(&(io.offset, id));
         }
         Some(waiting)

@@ -5,15 +5,15 @@
 
 use crate::Priority;
 use crate::engine::{Core, Snapshot};
-use crate::extended::{IoClass, LeafTiming};
+use crate::extended::LeafTiming;
 use crate::plug;
-use crate::stats::IoKind;
 use abd::Abd;
 use device::{DeviceError, DeviceIo, DeviceOp, DeviceReply};
 use exec::{Mutex, TaskClass};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use vdev::LeafId;
+use vdev_queue::IoKind;
 
 /// One I/O to one leaf.
 #[derive(Debug)]
@@ -78,7 +78,7 @@ where
         match snapshot.view.device(leaf) {
             Some(device) => {
                 let kind = kind_of(&op);
-                let class = IoClass::of(options.priority, kind);
+                let class = options.priority.class(kind);
                 let issued_ns = core.exec.now_ns();
                 let queued_ns = issued_ns.saturating_sub(batch.planned_ns);
                 let timing = LeafTiming { kind, class, bytes: op.length_bytes(), queued_ns, disk_ns: 0 };

@@ -3,7 +3,7 @@
 use crate::batch::{self, BatchOptions, LeafOp, LeafResult};
 use crate::direct::{DirectParameters, VerifyErrors};
 use crate::events;
-use crate::stats::{IoKind, LeafStats, LeafStatsByGuid, ZioStats};
+use crate::stats::{LeafStats, LeafStatsByGuid, ZioStats};
 use crate::suspend::Suspension;
 use crate::view::{PoolView, ViewCell};
 use crate::{ErrorKind, LandedThen, Priority, ReadRequest, ReadThen, WriteRequest, WriteThen, ZioError, free, plug, read, write};
@@ -16,6 +16,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use vdev::LeafId;
+use vdev_queue::IoKind;
 
 /// Receives the outcome of something without a value. Runs once, on any thread, and must not wait.
 pub type UnitThen = Box<dyn FnOnce(Result<(), ZioError>) + Send>;

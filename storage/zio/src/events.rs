@@ -2,10 +2,10 @@
 
 use crate::direct::Check;
 use crate::engine::Snapshot;
-use crate::stats::IoKind;
 use kstat::Event;
 use ondisk::{Bookmark, Dva};
 use vdev::LeafId;
+use vdev_queue::IoKind;
 
 fn of_pool(class: &'static str, snapshot: &Snapshot) -> Event {
     let facts = &snapshot.view.facts;

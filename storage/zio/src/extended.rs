@@ -4,54 +4,18 @@
 //! requests are not aggregated (no I/O scheduler yet), and nothing is pending that was not handed to its device.
 //! The wait in a queue is the time from planning a set of leaf I/Os to handing this one to its device.
 
-use crate::Priority;
-use crate::stats::IoKind;
 use kstat::{Histogram, bucket};
 use std::ops::Range;
+use vdev_queue::{CLASSES, Class, IoKind};
 
 const LATENCY: usize = Histogram::LATENCY_BUCKETS;
 const SIZES: usize = Histogram::SIZE_BUCKETS;
-
-/// Class of a leaf I/O (OpenZFS: the queueable part of `zio_priority_t`, as `zpool iostat` shows it).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum IoClass {
-    /// Somebody waits for the data.
-    SyncRead = 0,
-    /// Somebody waits for the write.
-    SyncWrite = 1,
-    /// Read ahead.
-    AsyncRead = 2,
-    /// Writes of a transaction group, and repairs.
-    AsyncWrite = 3,
-    /// Scrub and resilver.
-    Scrub = 4,
-    /// Trim.
-    Trim = 5,
-    /// Sequential rebuild.
-    Rebuild = 6,
-}
-
-const CLASSES: usize = 7;
-
-impl IoClass {
-    /// The class of an I/O of this kind on behalf of a request of this urgency.
-    pub(crate) fn of(priority: Priority, kind: IoKind) -> IoClass {
-        match (kind, priority) {
-            (IoKind::Trim, _) => IoClass::Trim,
-            (_, Priority::Scrub) => IoClass::Scrub,
-            (IoKind::Read, Priority::SyncRead | Priority::SyncWrite) => IoClass::SyncRead,
-            (IoKind::Read, _) => IoClass::AsyncRead,
-            (_, Priority::SyncWrite) => IoClass::SyncWrite,
-            _ => IoClass::AsyncWrite,
-        }
-    }
-}
 
 /// What is known of a leaf I/O that ended well.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LeafTiming {
     pub(crate) kind: IoKind,
-    pub(crate) class: IoClass,
+    pub(crate) class: Class,
     pub(crate) bytes: u64,
     /// From planning to handing it to the device.
     pub(crate) queued_ns: u64,
@@ -90,13 +54,13 @@ pub(crate) fn total_wait(kind: IoKind, nanoseconds: u64) -> usize {
 pub(crate) fn disk_wait(kind: IoKind, nanoseconds: u64) -> usize {
     DISK + (kind as usize & 1) * LATENCY + bucket(nanoseconds, LATENCY)
 }
-pub(crate) fn queue_wait(class: IoClass, nanoseconds: u64) -> usize {
+pub(crate) fn queue_wait(class: Class, nanoseconds: u64) -> usize {
     QUEUE + class as usize * LATENCY + bucket(nanoseconds, LATENCY)
 }
-pub(crate) fn size(class: IoClass, bytes: u64) -> usize {
+pub(crate) fn size(class: Class, bytes: u64) -> usize {
     INDIVIDUAL + class as usize * SIZES + bucket(bytes, SIZES)
 }
-pub(crate) fn active(class: IoClass) -> usize {
+pub(crate) fn active(class: Class) -> usize {
     ACTIVE + class as usize
 }
 
@@ -115,8 +79,8 @@ impl ExtendedStat {
     }
 }
 
-const fn one(name: &'static str, first: usize) -> ExtendedStat {
-    ExtendedStat { name, first, count: 1 }
+const fn one(name: &'static str, first: usize, class: Class) -> ExtendedStat {
+    ExtendedStat { name, first: first + class as usize, count: 1 }
 }
 const fn latency(name: &'static str, first: usize, index: usize) -> ExtendedStat {
     ExtendedStat { name, first: first + index * LATENCY, count: LATENCY }
@@ -125,59 +89,66 @@ const fn sizes(name: &'static str, first: usize, index: usize) -> ExtendedStat {
     ExtendedStat { name, first: first + index * SIZES, count: SIZES }
 }
 
-/// Every extended statistic, in the order of `vdev_config_generate_stats`.
+/// Every extended statistic, in the order of `vdev_config_generate_stats`; as there, removal and initializing have none.
 pub const EXTENDED: [ExtendedStat; 39] = [
-    one("vdev_sync_r_active_queue", ACTIVE),
-    one("vdev_sync_w_active_queue", ACTIVE + 1),
-    one("vdev_async_r_active_queue", ACTIVE + 2),
-    one("vdev_async_w_active_queue", ACTIVE + 3),
-    one("vdev_async_scrub_active_queue", ACTIVE + 4),
-    one("vdev_async_trim_active_queue", ACTIVE + 5),
-    one("vdev_rebuild_active_queue", ACTIVE + 6),
-    one("vdev_sync_r_pend_queue", PENDING),
-    one("vdev_sync_w_pend_queue", PENDING + 1),
-    one("vdev_async_r_pend_queue", PENDING + 2),
-    one("vdev_async_w_pend_queue", PENDING + 3),
-    one("vdev_async_scrub_pend_queue", PENDING + 4),
-    one("vdev_async_trim_pend_queue", PENDING + 5),
-    one("vdev_rebuild_pend_queue", PENDING + 6),
+    one("vdev_sync_r_active_queue", ACTIVE, Class::SyncRead),
+    one("vdev_sync_w_active_queue", ACTIVE, Class::SyncWrite),
+    one("vdev_async_r_active_queue", ACTIVE, Class::AsyncRead),
+    one("vdev_async_w_active_queue", ACTIVE, Class::AsyncWrite),
+    one("vdev_async_scrub_active_queue", ACTIVE, Class::Scrub),
+    one("vdev_async_trim_active_queue", ACTIVE, Class::Trim),
+    one("vdev_rebuild_active_queue", ACTIVE, Class::Rebuild),
+    one("vdev_sync_r_pend_queue", PENDING, Class::SyncRead),
+    one("vdev_sync_w_pend_queue", PENDING, Class::SyncWrite),
+    one("vdev_async_r_pend_queue", PENDING, Class::AsyncRead),
+    one("vdev_async_w_pend_queue", PENDING, Class::AsyncWrite),
+    one("vdev_async_scrub_pend_queue", PENDING, Class::Scrub),
+    one("vdev_async_trim_pend_queue", PENDING, Class::Trim),
+    one("vdev_rebuild_pend_queue", PENDING, Class::Rebuild),
     latency("vdev_tot_r_lat_histo", TOTAL, 0),
     latency("vdev_tot_w_lat_histo", TOTAL, 1),
     latency("vdev_disk_r_lat_histo", DISK, 0),
     latency("vdev_disk_w_lat_histo", DISK, 1),
-    latency("vdev_sync_r_lat_histo", QUEUE, 0),
-    latency("vdev_sync_w_lat_histo", QUEUE, 1),
-    latency("vdev_async_r_lat_histo", QUEUE, 2),
-    latency("vdev_async_w_lat_histo", QUEUE, 3),
-    latency("vdev_scrub_histo", QUEUE, 4),
-    latency("vdev_trim_histo", QUEUE, 5),
-    latency("vdev_rebuild_histo", QUEUE, 6),
-    sizes("vdev_sync_ind_r_histo", INDIVIDUAL, 0),
-    sizes("vdev_sync_ind_w_histo", INDIVIDUAL, 1),
-    sizes("vdev_async_ind_r_histo", INDIVIDUAL, 2),
-    sizes("vdev_async_ind_w_histo", INDIVIDUAL, 3),
-    sizes("vdev_ind_scrub_histo", INDIVIDUAL, 4),
-    sizes("vdev_ind_trim_histo", INDIVIDUAL, 5),
-    sizes("vdev_ind_rebuild_histo", INDIVIDUAL, 6),
-    sizes("vdev_sync_agg_r_histo", AGGREGATED, 0),
-    sizes("vdev_sync_agg_w_histo", AGGREGATED, 1),
-    sizes("vdev_async_agg_r_histo", AGGREGATED, 2),
-    sizes("vdev_async_agg_w_histo", AGGREGATED, 3),
-    sizes("vdev_agg_scrub_histo", AGGREGATED, 4),
-    sizes("vdev_agg_trim_histo", AGGREGATED, 5),
-    sizes("vdev_agg_rebuild_histo", AGGREGATED, 6),
+    latency("vdev_sync_r_lat_histo", QUEUE, Class::SyncRead as usize),
+    latency("vdev_sync_w_lat_histo", QUEUE, Class::SyncWrite as usize),
+    latency("vdev_async_r_lat_histo", QUEUE, Class::AsyncRead as usize),
+    latency("vdev_async_w_lat_histo", QUEUE, Class::AsyncWrite as usize),
+    latency("vdev_scrub_histo", QUEUE, Class::Scrub as usize),
+    latency("vdev_trim_histo", QUEUE, Class::Trim as usize),
+    latency("vdev_rebuild_histo", QUEUE, Class::Rebuild as usize),
+    sizes("vdev_sync_ind_r_histo", INDIVIDUAL, Class::SyncRead as usize),
+    sizes("vdev_sync_ind_w_histo", INDIVIDUAL, Class::SyncWrite as usize),
+    sizes("vdev_async_ind_r_histo", INDIVIDUAL, Class::AsyncRead as usize),
+    sizes("vdev_async_ind_w_histo", INDIVIDUAL, Class::AsyncWrite as usize),
+    sizes("vdev_ind_scrub_histo", INDIVIDUAL, Class::Scrub as usize),
+    sizes("vdev_ind_trim_histo", INDIVIDUAL, Class::Trim as usize),
+    sizes("vdev_ind_rebuild_histo", INDIVIDUAL, Class::Rebuild as usize),
+    sizes("vdev_sync_agg_r_histo", AGGREGATED, Class::SyncRead as usize),
+    sizes("vdev_sync_agg_w_histo", AGGREGATED, Class::SyncWrite as usize),
+    sizes("vdev_async_agg_r_histo", AGGREGATED, Class::AsyncRead as usize),
+    sizes("vdev_async_agg_w_histo", AGGREGATED, Class::AsyncWrite as usize),
+    sizes("vdev_agg_scrub_histo", AGGREGATED, Class::Scrub as usize),
+    sizes("vdev_agg_trim_histo", AGGREGATED, Class::Trim as usize),
+    sizes("vdev_agg_rebuild_histo", AGGREGATED, Class::Rebuild as usize),
 ];
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::LeafStats;
+    use crate::{LeafStats, Priority};
 
     /// A cell counted under two names would show latencies as sizes.
     #[test]
     fn every_cell_has_one_name() {
         let mut owners = vec![0; CELLS];
         EXTENDED.iter().flat_map(ExtendedStat::cells).for_each(|cell| owners[cell] += 1);
+        for class in [Class::Removal, Class::Initializing] {
+            let cells = [ACTIVE, PENDING].map(|run| run + class as usize);
+            let latency = QUEUE + class as usize * LATENCY;
+            let sizes = [INDIVIDUAL, AGGREGATED].map(|run| run + class as usize * SIZES);
+            cells.into_iter().chain(latency..latency + LATENCY).for_each(|cell| owners[cell] += 1);
+            sizes.into_iter().flat_map(|first| first..first + SIZES).for_each(|cell| owners[cell] += 1);
+        }
         assert!(owners[TOTAL..IN_FLIGHT_BYTES].iter().all(|&count| count == 1));
         assert!(owners[..TOTAL].iter().chain(&owners[IN_FLIGHT_BYTES..]).all(|&count| count == 0));
     }
@@ -185,7 +156,7 @@ mod tests {
     #[test]
     fn an_io_shows_up_where_zpool_iostat_looks() {
         let stats = LeafStats::default();
-        let class = IoClass::of(Priority::AsyncWrite, IoKind::Write);
+        let class = Priority::AsyncWrite.class(IoKind::Write);
         let io = |class| LeafTiming { kind: IoKind::Read, class, bytes: 4096, queued_ns: 0, disk_ns: 0 };
         stats.issued(&io(class));
         stats.issued(&io(class));

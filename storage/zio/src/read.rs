@@ -50,7 +50,7 @@ impl CopySpec {
         plain.then(|| bp.checksum())
     }
     fn options(&self) -> BatchOptions {
-        let class = if self.priority == Priority::Scrub { TaskClass::Background } else { TaskClass::Interrupt };
+        let class = if self.priority.is_background() { TaskClass::Background } else { TaskClass::Interrupt };
         BatchOptions { class, priority: self.priority, speculative: self.flags.speculative }
     }
 }

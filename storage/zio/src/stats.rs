@@ -8,22 +8,10 @@ use ondisk::Guid;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use vdev_queue::IoKind;
 
 /// An I/O that takes longer counts as slow (OpenZFS: `zio_slow_io_ms`, 30 s).
 pub const SLOW_IO_NS: u64 = 30_000_000_000;
-
-/// What a leaf I/O did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum IoKind {
-    /// A read.
-    Read = 0,
-    /// A write.
-    Write = 1,
-    /// A flush.
-    Flush = 2,
-    /// A trim.
-    Trim = 3,
-}
 
 /// Counters of one leaf (OpenZFS: `vdev_stat_t`, `vdev_stat_ex_t`); they live as long as the pool is imported, whatever the tree
 /// does. Interior vdevs have none: theirs are the sums of their leaves, as in OpenZFS (`vdev_get_stats_ex`).
