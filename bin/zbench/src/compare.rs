@@ -1,8 +1,8 @@
 //! Our engine beside OpenZFS's own engine, without mounts, on the same files in one run: what `engine` and `direct` share.
 //!
 //! *Overhead* is what an engine's CPU costs above the floor: fio's psync moving the same physical bytes (parity included where the
-//! phase moves it) on the same files in the I/O size that the layout gives the devices. Ours, floor and peer take turns; every figure
-//! is the median of the turns, after one turn of ours that does not count (the peer warms up by itself). The peer's library has
+//! phase moves it) on the same files in the I/O size that the layout gives the devices. Ours, peer, ours again and floor take turns; every
+//! figure is the median of the turns, after one turn of ours that does not count (the peer warms up by itself). The peer's library has
 //! assertions on, so its CPU counts 0.9 ×.
 
 use crate::files::{AlignedBuffer, DATA_START, VdevFiles, pattern};
@@ -82,7 +82,7 @@ pub struct Options {
     /// Threads that read and write, each its part of the data (default: 1, and with direct phases as many as workers)
     #[arg(long)]
     streams: Option<usize>,
-    /// Turns of ours, floor and peer; medians count
+    /// Turns of ours (twice each), floor and peer; medians count
     #[arg(long, default_value_t = 3)]
     reps: usize,
     /// What moves the floor's bytes
@@ -271,20 +271,23 @@ impl Setup<'_> {
         let gib = self.bytes() as f64 / GIB;
         self.ours()?;
         for _ in 0..self.args.reps.max(1) {
-            let ours = self.ours()?;
+            let first = self.ours()?;
             let peers = match program {
                 Some(program) => peer::run(program, &self.peer_job(&names))?,
                 None => Vec::new(),
             };
-            for (name, turn) in ours {
+            let mut second = self.ours()?;
+            for (name, turn) in first {
                 let floor = self.floor(name.ends_with("write"), turn.moved)? / gib;
                 let phase = phases.entry(name).or_default();
-                phase.ours.push(turn.cost.cpu / gib);
-                phase.rate.push(self.bytes() as f64 / 1e6 / turn.cost.seconds);
-                phase.copies.push(turn.copied);
-                phase.direct.push(turn.direct as f64 / self.bytes() as f64);
                 phase.floor.push(floor);
-                phase.overhead.push(turn.cost.cpu / gib - floor);
+                for turn in [Some(turn), second.remove(name)].into_iter().flatten() {
+                    phase.ours.push(turn.cost.cpu / gib);
+                    phase.rate.push(self.bytes() as f64 / 1e6 / turn.cost.seconds);
+                    phase.copies.push(turn.copied);
+                    phase.direct.push(turn.direct as f64 / self.bytes() as f64);
+                    phase.overhead.push(turn.cost.cpu / gib - floor);
+                }
                 if let Some(row) = peers.iter().find(|row| row.phase == name) {
                     let cpu = row.cost.cpu * PEER_CPU_FACTOR / gib;
                     phase.peer.push(cpu);

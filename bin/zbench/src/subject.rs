@@ -8,7 +8,7 @@ use dmu::{Dnode, NewObject};
 use dsl::{CreateDataset, DatasetHandle, TxSpace};
 use exec::Exec;
 use ondisk::{ObjectId, ObjectType, ObjsetType};
-use pool::{Host, ImportOptions, LeafSpec, Pool, PoolSpec, Runtime, TopSpec};
+use pool::{ImportOptions, LeafSpec, Pool, PoolSpec, Runtime, TopSpec};
 use std::path::PathBuf;
 use std::sync::Arc;
 use vdev::LeafKind;
@@ -85,7 +85,7 @@ impl Subject {
         }
         let root = CreateDataset { kind: ObjsetType::ZFS, properties: Vec::new(), init: Box::new(|_, _| Ok(())) };
         let name = "zbench".to_string();
-        let spec = PoolSpec { name, tops, ashift: Some(12), features: None, comment: None, host: Host::default(), force: true, root };
+        let spec = PoolSpec { ashift: Some(12), force: true, ..PoolSpec::new(&name, tops, root) };
         let pool = Pool::create(&exec, spec, &runtime(config)).map_err(text)?;
         let properties =
             [("recordsize", config.record.to_string()), ("checksum", config.checksum.clone()), ("compression", config.compression.clone())];

@@ -5,7 +5,7 @@ use device::{BlockDevice, OpenOptions};
 use dsl::CreateDataset;
 use exec::{Exec, Inline};
 use ondisk::ObjsetType;
-use pool::{Host, LeafSpec, Pool, PoolSpec, Runtime, TopSpec};
+use pool::{LeafSpec, Pool, PoolSpec, Runtime, TopSpec};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
@@ -37,16 +37,7 @@ fn folder(name: &str) -> Folder {
     let exec: Exec = Arc::new(Inline::new(5));
     let device: Arc<dyn BlockDevice> = device::open(&path, &OpenOptions::default()).expect("opens");
     let leaf = LeafSpec { path: path.to_string_lossy().into_owned(), kind: LeafKind::File, device };
-    let spec = PoolSpec {
-        name: "tank".to_string(),
-        tops: vec![TopSpec { kind: TopKind::Leaf, leaves: vec![leaf] }],
-        ashift: Some(12),
-        features: None,
-        comment: None,
-        host: Host::default(),
-        force: false,
-        root: dataset(),
-    };
+    let spec = PoolSpec { ashift: Some(12), ..PoolSpec::new("tank", vec![TopSpec { kind: TopKind::Leaf, leaves: vec![leaf] }], dataset()) };
     let pool = Pool::create(&exec, spec, &Runtime::new()).expect("made");
     pool.dsl().create_dataset("tank/fs", dataset()).expect("a file system");
     pool.export().expect("exported");

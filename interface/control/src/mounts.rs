@@ -2,8 +2,8 @@
 
 use crate::failure::{self, because};
 use control_api::{ErrorKind, Failure};
-use dmu::{Tx, TxgManager};
-use dsl::{DatasetHandle, DslError, PropSource, TxSpace};
+use dmu::TxgManager;
+use dsl::{DatasetHandle, PropSource};
 use exec::{Exec, Mutex};
 use fuse::{MountOptions, Session};
 use ondisk::{ObjectId, ObjsetId};
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use zpl::direct::{Direct, DirectSnapshot, DirectStats, Tunables};
-use zpl::{OpenSnapshot, Settings, SnapshotSource, Space, SpaceSource, TxKind, Zfs, ZplError, ZplFuse};
+use zpl::{Settings, SnapshotSource, Zfs, ZplFuse};
 
 /// One mount; dropping it unmounts.
 struct Mounted {
@@ -61,53 +61,6 @@ pub struct MountPlan {
     pub direct: Arc<Tunables>,
     /// Flags of the mount.
     pub options: MountOptions,
-}
-
-struct Dataset(Arc<DatasetHandle>);
-
-impl SpaceSource for Dataset {
-    fn space(&self) -> Space {
-        let space = self.0.space();
-        let objects_used = self.0.objset().map_or(0, |objset| objset.object_count());
-        // As OpenZFS counts: one object per sector that is available.
-        Space { referenced: space.referenced, available: space.available, objects_used, objects_available: space.available >> 9 }
-    }
-
-    fn wait_for_freed(&self, _txgs: &Arc<TxgManager>) -> Result<bool, ZplError> {
-        self.0.wait_for_freed().map_err(assigning)
-    }
-
-    fn assign(&self, _txgs: &Arc<TxgManager>, bytes: u64, kind: TxKind) -> Result<Tx, ZplError> {
-        let space = match kind {
-            TxKind::Writes => TxSpace::Writes(bytes),
-            TxKind::Frees => TxSpace::Frees,
-        };
-        self.0.assign(space).map_err(assigning)
-    }
-}
-
-/// Why there is no transaction.
-fn assigning(error: DslError) -> ZplError {
-    match error {
-        DslError::Quota => ZplError::OverQuota,
-        DslError::NoSpace => ZplError::NoSpace,
-        DslError::ReadOnly => ZplError::ReadOnly,
-        DslError::Dmu(error) => error.into(),
-        DslError::Sync(error) => error.into(),
-        _ => ZplError::Stopped,
-    }
-}
-
-impl SnapshotSource for Dataset {
-    fn list(&self) -> Result<Vec<String>, ZplError> {
-        self.0.snapshots().map(|list| list.into_iter().map(|snapshot| snapshot.name).collect()).map_err(|_| ZplError::Io)
-    }
-
-    fn open(&self, name: &str) -> Result<OpenSnapshot, ZplError> {
-        let snapshot = self.0.hold_snapshot(name).map_err(|_| ZplError::NotFound)?;
-        let objset = snapshot.objset().map_err(|_| ZplError::NotFound)?;
-        Ok(OpenSnapshot { objset, hold: Box::new(snapshot) })
-    }
 }
 
 impl Mounts {
@@ -173,7 +126,7 @@ impl Mounts {
         let objset = handle.objset().map_err(|error| failure::dataset("mount", &name, &error))?;
         let zfs = Zfs::open(&objset, txgs.filter(|_| !plan.read_only), plan.settings)
             .map_err(|error| because(ErrorKind::Damaged, &*what, error))?;
-        let dataset = Arc::new(Dataset(Arc::new(handle)));
+        let dataset = Arc::new(handle);
         zfs.set_space_source(dataset.clone());
         zfs.set_direct(Direct { tunables: plan.direct, stats: self.direct_of(&name) });
         if !zfs.is_read_only() {

@@ -8,7 +8,7 @@ use dsl::{CreateDataset, DslError};
 use exec::{Exec, Inline, Mutex};
 use fuse::{Caller, DirEntry, DirSink, Entry, Errno, FileHandle, Handler, NodeId, ReadRequest, SetAttr, WriteRequest};
 use ondisk::ObjsetType;
-use pool::{Host, LeafSpec, Pool, PoolSpec, Runtime, TopSpec};
+use pool::{LeafSpec, Pool, PoolSpec, Runtime, TopSpec};
 use std::sync::Arc;
 use vdev::{LeafKind, TopKind};
 
@@ -41,14 +41,12 @@ fn make_pool() -> Pool {
         zpl::Zfs::create(objset, &zpl::CreateOptions::default(), tx).map_err(|_| DslError::Unsupported)
     });
     let spec = PoolSpec {
-        name: "tank".into(),
-        tops: vec![TopSpec { kind: TopKind::Leaf, leaves: vec![leaf] }],
         ashift: Some(12),
-        features: None,
-        comment: None,
-        host: Host::default(),
-        force: false,
-        root: CreateDataset { kind: ObjsetType::ZFS, properties: Vec::new(), init },
+        ..PoolSpec::new(
+            "tank",
+            vec![TopSpec { kind: TopKind::Leaf, leaves: vec![leaf] }],
+            CreateDataset { kind: ObjsetType::ZFS, properties: Vec::new(), init },
+        )
     };
     Pool::create(&exec, spec, &Runtime::new()).expect("a pool")
 }

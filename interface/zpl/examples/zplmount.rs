@@ -45,16 +45,7 @@ fn create(exec: &Exec, folder: &Path, name: &str, record_size: &str) -> Result<p
         properties: properties.into(),
         init: Box::new(|objset, tx| zpl::Zfs::create(objset, &zpl::CreateOptions::default(), tx).map_err(|_| dsl::DslError::Unsupported)),
     };
-    let spec = pool::PoolSpec {
-        name: name.to_string(),
-        tops: devices(folder, true)?.into_iter().map(leaf).collect(),
-        ashift: None,
-        features: None,
-        comment: None,
-        host: pool::Host::default(),
-        force: true,
-        root,
-    };
+    let spec = pool::PoolSpec { force: true, ..pool::PoolSpec::new(name, devices(folder, true)?.into_iter().map(leaf).collect(), root) };
     Ok(pool::Pool::create(exec, spec, &pool::Runtime::new())?)
 }
 

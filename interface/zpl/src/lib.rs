@@ -13,6 +13,7 @@ mod accounting;
 mod acl;
 mod counts;
 mod ctldir;
+mod dataset;
 pub mod direct;
 mod error;
 mod fs;

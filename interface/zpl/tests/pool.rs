@@ -3,19 +3,15 @@
 
 use abd::Abd;
 use device::{BlockDevice, MemDevice};
-use dmu::{Tx, TxgManager};
-use dsl::{CreateDataset, DatasetHandle, DslError, TxSpace};
+use dsl::{CreateDataset, DslError};
 use exec::{Exec, Inline};
 use fuse::{Caller, DirEntry, DirSink, Entry, Errno, FileHandle, Handler, NodeId};
 use ondisk::ObjsetType;
-use pool::{Host, ImportOptions, LeafSpec, Pool, PoolSpec, Runtime, TopSpec};
+use pool::{ImportOptions, LeafSpec, Pool, PoolSpec, Runtime, TopSpec};
 use std::process::Command;
 use std::sync::Arc;
 use vdev::{LeafKind, TopKind};
-use zpl::{
-    CreateOptions, NewNode, Node, OpenSnapshot, SetMode, Settings, Snapdir, SnapshotSource, Space, SpaceSource, TxKind, WriteData, Zfs,
-    ZplError, ZplFuse,
-};
+use zpl::{CreateOptions, NewNode, Node, SetMode, Settings, Snapdir, WriteData, Zfs, ZplError, ZplFuse};
 
 const DEVICE_BYTES: usize = 96 << 20;
 
@@ -36,40 +32,14 @@ fn make_pool(devices: &[Arc<MemDevice>], kind: TopKind) -> Pool {
         let path = device.path().display().to_string();
         LeafSpec { path, kind: LeafKind::File, device: device.clone() }
     });
-    let spec = PoolSpec {
-        name: "zpltest".into(),
-        tops: vec![TopSpec { kind, leaves: leaves.collect() }],
-        ashift: Some(9),
-        features: None,
-        comment: None,
-        host: Host::default(),
-        force: false,
-        root: file_system(),
-    };
+    let spec = PoolSpec { ashift: Some(9), ..PoolSpec::new("zpltest", vec![TopSpec { kind, leaves: leaves.collect() }], file_system()) };
     Pool::create(&exec(), spec, &Runtime::new()).expect("a pool")
-}
-
-struct Dataset(DatasetHandle);
-
-impl SpaceSource for Dataset {
-    fn space(&self) -> Space {
-        let space = self.0.space();
-        Space { referenced: space.referenced, available: space.available, ..Space::default() }
-    }
-    fn assign(&self, _: &Arc<TxgManager>, bytes: u64, kind: TxKind) -> Result<Tx, ZplError> {
-        let space = if kind == TxKind::Frees { TxSpace::Frees } else { TxSpace::Writes(bytes) };
-        self.0.assign(space).map_err(|error| match error {
-            DslError::NoSpace => ZplError::NoSpace,
-            DslError::Quota => ZplError::OverQuota,
-            _ => ZplError::Io,
-        })
-    }
 }
 
 fn open_fs(pool: &Pool, name: &str) -> Arc<Zfs> {
     let handle = pool.dsl().hold(name).expect("the dataset");
     let zfs = Zfs::open(&handle.objset().expect("its object set"), Some(pool.txgs().clone()), Settings::default()).expect("a file system");
-    zfs.set_space_source(Arc::new(Dataset(handle)));
+    zfs.set_space_source(Arc::new(handle));
     zfs
 }
 
@@ -201,19 +171,6 @@ fn a_full_file_system_says_so_and_can_be_emptied() {
     pool.export().expect("exported");
 }
 
-struct Snapshots(DatasetHandle);
-
-impl SnapshotSource for Snapshots {
-    fn list(&self) -> Result<Vec<String>, ZplError> {
-        Ok(self.0.snapshots().map_err(|_| ZplError::Io)?.into_iter().map(|snapshot| snapshot.name).collect())
-    }
-    fn open(&self, name: &str) -> Result<OpenSnapshot, ZplError> {
-        let snapshot = self.0.hold_snapshot(name).map_err(|_| ZplError::NotFound)?;
-        let objset = snapshot.objset().map_err(|_| ZplError::NotFound)?;
-        Ok(OpenSnapshot { objset, hold: Box::new(snapshot) })
-    }
-}
-
 /// Takes a few names at a time, as the kernel does.
 struct Names(Vec<(String, u64)>, usize);
 
@@ -255,7 +212,7 @@ fn a_snapshot_that_was_browsed_can_be_destroyed_unless_a_file_of_it_is_open() {
         fill(&zfs);
         zfs.sync().expect("synced");
         pool.dsl().snapshot(&["zpltest/fs@a".into()], Vec::new()).expect("snapshot");
-        let snapshots = Arc::new(Snapshots(pool.dsl().hold("zpltest/fs").expect("held")));
+        let snapshots = Arc::new(pool.dsl().hold("zpltest/fs").expect("held"));
         let handler = ZplFuse::new(zfs, Some(snapshots));
         let caller = Caller::default();
         let destroy = || pool.dsl().destroy_snapshots(&["zpltest/fs@a".into()], false);
@@ -282,7 +239,7 @@ fn the_control_directory_is_listed_when_it_is_visible() {
     pool.dsl().create_dataset("zpltest/fs", file_system()).expect("a file system");
     let zfs = open_fs(&pool, "zpltest/fs");
     fill(&zfs);
-    let snapshots = Arc::new(Snapshots(pool.dsl().hold("zpltest/fs").expect("held")));
+    let snapshots = Arc::new(pool.dsl().hold("zpltest/fs").expect("held"));
     let handler = ZplFuse::new(zfs.clone(), Some(snapshots));
     for (snapdir, listed, found) in [(Snapdir::Hidden, 0, true), (Snapdir::Visible, 1, true), (Snapdir::Disabled, 0, false)] {
         zfs.set_settings(Settings { snapdir, ..Settings::default() });

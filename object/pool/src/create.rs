@@ -67,6 +67,14 @@ pub struct PoolSpec {
     pub root: CreateDataset,
 }
 
+impl PoolSpec {
+    /// A pool with all features of new pools and sectors as the devices report, made by nobody in particular, on devices that no
+    /// other pool has.
+    pub fn new(name: &str, tops: Vec<TopSpec>, root: CreateDataset) -> PoolSpec {
+        PoolSpec { name: name.to_string(), tops, ashift: None, features: None, comment: None, host: Host::default(), force: false, root }
+    }
+}
+
 impl Pool {
     /// Makes a pool and opens it. On error the devices may carry labels of a pool that was never finished, which no import
     /// takes for one.

@@ -94,16 +94,8 @@ impl Machine {
             properties: properties.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect(),
             init: Box::new(|_, _| Ok(())),
         };
-        let spec = PoolSpec {
-            name: "tank".to_string(),
-            tops,
-            ashift: Some(12),
-            features: None,
-            comment: None,
-            host: Host { id: 1, name: "testhost".to_string() },
-            force: false,
-            root: dataset(&[]),
-        };
+        let spec =
+            PoolSpec { ashift: Some(12), host: Host { id: 1, name: "testhost".to_string() }, ..PoolSpec::new("tank", tops, dataset(&[])) };
         let pool = Pool::create(&exec, spec, &self.runtime()).expect("created");
         pool.dsl().create_dataset("tank/fs", dataset(properties)).expect("a file system");
         pool

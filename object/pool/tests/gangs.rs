@@ -44,14 +44,13 @@ fn create(exec: &Exec, dir: &Path, kind: TopKind, count: usize, ashift: u32) -> 
     let leaf =
         |(path, device): (PathBuf, Arc<dyn BlockDevice>)| LeafSpec { path: path.display().to_string(), kind: LeafKind::File, device };
     let spec = PoolSpec {
-        name: "gangs".into(),
-        tops: vec![TopSpec { kind, leaves: files(dir, count).into_iter().map(leaf).collect() }],
         ashift: Some(ashift),
-        features: None,
-        comment: None,
         host: host(),
-        force: false,
-        root: CreateDataset { kind: ObjsetType::OTHER, properties: Vec::new(), init: Box::new(|_, _| Ok(())) },
+        ..PoolSpec::new(
+            "gangs",
+            vec![TopSpec { kind, leaves: files(dir, count).into_iter().map(leaf).collect() }],
+            CreateDataset { kind: ObjsetType::OTHER, properties: Vec::new(), init: Box::new(|_, _| Ok(())) },
+        )
     };
     Pool::create(exec, spec, &Runtime::new()).expect("created")
 }

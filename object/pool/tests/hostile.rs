@@ -7,7 +7,7 @@ use kernels::checksum::{Verifier, embed};
 use nvlist::{Encoding, NvList, Value};
 use ondisk::label::{CONFIG_BYTES, CONFIG_OFFSET, LABELS, label_offset};
 use ondisk::{Checksum, ObjsetType};
-use pool::{Host, ImportOptions, LeafSpec, Pool, PoolSpec, Runtime, TopSpec, find_pools, inspect_labels};
+use pool::{ImportOptions, LeafSpec, Pool, PoolSpec, Runtime, TopSpec, find_pools, inspect_labels};
 use std::sync::Arc;
 use vdev::{LeafKind, TopKind};
 
@@ -20,16 +20,11 @@ fn exec() -> Exec {
 fn pool_on(count: usize) -> Vec<Arc<MemDevice>> {
     let devices: Vec<_> = (0..count).map(|index| Arc::new(MemDevice::new(&format!("d{index}"), DEVICE_BYTES))).collect();
     let leaf = |device: &Arc<MemDevice>| LeafSpec { path: "d".to_string(), kind: LeafKind::File, device: device.clone() };
-    let spec = PoolSpec {
-        name: "tank".to_string(),
-        tops: vec![TopSpec { kind: TopKind::Raidz(1), leaves: devices.iter().map(leaf).collect() }],
-        ashift: None,
-        features: None,
-        comment: None,
-        host: Host::default(),
-        force: false,
-        root: CreateDataset { kind: ObjsetType::ZFS, properties: Vec::new(), init: Box::new(|_, _| Ok(())) },
-    };
+    let spec = PoolSpec::new(
+        "tank",
+        vec![TopSpec { kind: TopKind::Raidz(1), leaves: devices.iter().map(leaf).collect() }],
+        CreateDataset { kind: ObjsetType::ZFS, properties: Vec::new(), init: Box::new(|_, _| Ok(())) },
+    );
     Pool::create(&exec(), spec, &Runtime::new()).expect("made").export().expect("exported");
     devices
 }

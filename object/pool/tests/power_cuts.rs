@@ -30,14 +30,9 @@ fn spec(devices: &[Arc<SimDevice>], kind: TopKind) -> PoolSpec {
     let leaf =
         |device: &Arc<SimDevice>| LeafSpec { path: device.path().display().to_string(), kind: LeafKind::File, device: device.clone() };
     PoolSpec {
-        name: "tank".to_string(),
-        tops: vec![TopSpec { kind, leaves: devices.iter().map(leaf).collect() }],
         ashift: Some(9),
-        features: None,
-        comment: None,
         host: host(),
-        force: false,
-        root: dataset(),
+        ..PoolSpec::new("tank", vec![TopSpec { kind, leaves: devices.iter().map(leaf).collect() }], dataset())
     }
 }
 

@@ -35,7 +35,7 @@ fn create(exec: &Exec, devices: &[Arc<MemDevice>], kind: TopKind) -> Pool {
         |device: &Arc<MemDevice>| LeafSpec { path: device.path().display().to_string(), kind: LeafKind::File, device: device.clone() };
     let tops = vec![TopSpec { kind, leaves: devices.iter().map(leaf).collect() }];
     let (name, root) = ("tank".to_string(), dataset());
-    let spec = PoolSpec { name, tops, ashift: None, features: None, comment: None, host: host(), force: false, root };
+    let spec = PoolSpec { host: host(), ..PoolSpec::new(&name, tops, root) };
     Pool::create(exec, spec, &Runtime::new()).expect("created")
 }
 

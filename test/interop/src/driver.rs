@@ -2,15 +2,14 @@
 
 use crate::Failure;
 use device::{BlockDevice, OpenOptions};
-use dmu::{Tx, TxgManager};
-use dsl::{CreateDataset, DatasetHandle, DslError, TxSpace};
+use dsl::{CreateDataset, DslError};
 use exec::Exec;
 use ondisk::ObjsetType;
 use pool::{Host, ImportOptions, LeafSpec, Pool, PoolError, PoolSpec, Runtime, TopSpec};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vdev::{LeafKind, TopKind};
-use zpl::{Settings, Space, SpaceSource, TxKind, Zfs, ZplError};
+use zpl::{Settings, Zfs};
 
 /// Smallest file that can be a vdev.
 const VDEV_BYTES_MIN: u64 = 64 << 20;
@@ -110,14 +109,11 @@ pub fn create(exec: &Exec, folder: &Path, new: NewPool<'_>) -> Result<Pool, Fail
         tops.push(TopSpec { kind: layout.kind, leaves });
     }
     let spec = PoolSpec {
-        name: name.to_string(),
-        tops,
         ashift: Some(ashift),
         features: no_features.then(Vec::new),
-        comment: None,
         host: host(),
         force: true,
-        root: filesystem(&[]),
+        ..PoolSpec::new(name, tops, filesystem(&[]))
     };
     Ok(Pool::create(exec, spec, &new.runtime())?)
 }
@@ -152,27 +148,6 @@ impl std::fmt::Display for ImportError {
 }
 impl std::error::Error for ImportError {}
 
-struct Limits(DatasetHandle);
-
-impl SpaceSource for Limits {
-    fn space(&self) -> Space {
-        let space = self.0.space();
-        Space { referenced: space.referenced, available: space.available, ..Space::default() }
-    }
-    fn assign(&self, _: &Arc<TxgManager>, bytes: u64, kind: TxKind) -> Result<Tx, ZplError> {
-        let space = match kind {
-            TxKind::Writes => TxSpace::Writes(bytes),
-            TxKind::Frees => TxSpace::Frees,
-        };
-        self.0.assign(space).map_err(|error| match error {
-            DslError::Quota => ZplError::OverQuota,
-            DslError::NoSpace => ZplError::NoSpace,
-            DslError::ReadOnly => ZplError::ReadOnly,
-            _ => ZplError::Stopped,
-        })
-    }
-}
-
 /// Opens a file system for writing; what a crash left in its unlinked set is deleted.
 pub fn open(pool: &Pool, dataset: &str) -> Result<Arc<Zfs>, Failure> {
     let handle = pool.dsl().hold(dataset)?;
@@ -180,7 +155,7 @@ pub fn open(pool: &Pool, dataset: &str) -> Result<Arc<Zfs>, Failure> {
     let project_quota = pool.features().iter().any(|(name, _, references)| name == "project_quota" && references.is_some());
     let settings = Settings { project_quota, ..Settings::default() };
     let zfs = Zfs::open(&objset, Some(pool.txgs().clone()), settings)?;
-    zfs.set_space_source(Arc::new(Limits(handle)));
+    zfs.set_space_source(Arc::new(handle));
     zfs.drain_unlinked()?;
     Ok(zfs)
 }

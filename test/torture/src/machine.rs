@@ -2,8 +2,7 @@
 
 use crate::model::{Seen, State, Tree};
 use device::BlockDevice;
-use dmu::{Tx, TxgManager};
-use dsl::{CreateDataset, DatasetHandle, DslError, TxSpace};
+use dsl::{CreateDataset, DslError};
 use exec::{Exec, Inline};
 use ondisk::{ObjectId, ObjsetType};
 use pool::{Host, ImportOptions, LeafSpec, Pool, PoolError, PoolSpec, Runtime, TopSpec};
@@ -12,7 +11,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use vdev::{LeafKind, TopKind};
-use zpl::{Node, Settings, Space, SpaceSource, TxKind, Zfs, ZplError};
+use zpl::{Node, Settings, Zfs, ZplError};
 
 /// Size of every device: the least that a pool takes.
 pub const DEVICE_BYTES: usize = 64 << 20;
@@ -175,16 +174,7 @@ pub fn create_on(exec: &Exec, device: Arc<dyn BlockDevice>) -> Result<Pool, Trou
 }
 
 fn make(exec: &Exec, tops: Vec<TopSpec>) -> Result<Pool, Trouble> {
-    let spec = PoolSpec {
-        name: "tank".to_string(),
-        tops,
-        ashift: Some(9),
-        features: None,
-        comment: None,
-        host: host(),
-        force: false,
-        root: file_system(&[]),
-    };
+    let spec = PoolSpec { ashift: Some(9), host: host(), ..PoolSpec::new("tank", tops, file_system(&[])) };
     let pool = Pool::create(exec, spec, &Runtime::new())?;
     pool.dsl().create_dataset(FILE_SYSTEM, file_system(&[("recordsize", RECORD_SIZE), ("compression", "lz4"), ("xattr", "sa")]))?;
     Ok(pool)
@@ -198,30 +188,10 @@ pub fn mount(pool: &Pool) -> Result<Arc<Zfs>, Trouble> {
     Ok(zfs)
 }
 
-/// The dataset's limits: the file system is full before the pool is.
-struct Limits(DatasetHandle);
-
-impl SpaceSource for Limits {
-    fn space(&self) -> Space {
-        let space = self.0.space();
-        Space { referenced: space.referenced, available: space.available, ..Space::default() }
-    }
-    fn assign(&self, _: &Arc<TxgManager>, bytes: u64, kind: TxKind) -> Result<Tx, ZplError> {
-        let space = match kind {
-            TxKind::Writes => TxSpace::Writes(bytes),
-            TxKind::Frees => TxSpace::Frees,
-        };
-        self.0.assign(space).map_err(|error| if error == DslError::NoSpace { ZplError::NoSpace } else { ZplError::Stopped })
-    }
-    fn wait_for_freed(&self, _: &Arc<TxgManager>) -> Result<bool, ZplError> {
-        self.0.wait_for_freed().map_err(|_| ZplError::Stopped)
-    }
-}
-
 /// As [`mount`], and full when the dataset has no more space, as the daemon's mounts are.
 pub fn mount_limited(pool: &Pool) -> Result<Arc<Zfs>, Trouble> {
     let zfs = mount(pool)?;
-    zfs.set_space_source(Arc::new(Limits(pool.dsl().hold(FILE_SYSTEM)?)));
+    zfs.set_space_source(Arc::new(pool.dsl().hold(FILE_SYSTEM)?));
     Ok(zfs)
 }
 

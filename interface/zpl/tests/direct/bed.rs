@@ -1,14 +1,13 @@
 //! A pool on memory devices with one file system, for tests that need the whole engine under one thread.
 
 use device::{BlockDevice, MemDevice};
-use dmu::{Tx, TxgManager};
-use dsl::{CreateDataset, DatasetHandle, DslError, TxSpace};
+use dsl::{CreateDataset, DslError};
 use exec::{Exec, Inline};
 use ondisk::ObjsetType;
-use pool::{Host, ImportOptions, LeafSpec, Pool, PoolSpec, Runtime, TopSpec};
+use pool::{ImportOptions, LeafSpec, Pool, PoolSpec, Runtime, TopSpec};
 use std::sync::Arc;
 use vdev::{LeafKind, TopKind};
-use zpl::{CreateOptions, NewNode, Node, Settings, Space, SpaceSource, TxKind, Zfs, ZplError};
+use zpl::{CreateOptions, NewNode, Node, Settings, Zfs};
 
 const DEVICE_BYTES: usize = 96 << 20;
 const NAME: &str = "zpltest/fs";
@@ -19,18 +18,6 @@ pub struct Bed {
     pub zfs: Arc<Zfs>,
     exec: Exec,
     devices: Vec<Arc<MemDevice>>,
-}
-
-struct Dataset(DatasetHandle);
-
-impl SpaceSource for Dataset {
-    fn space(&self) -> Space {
-        Space::default()
-    }
-    fn assign(&self, _: &Arc<TxgManager>, bytes: u64, kind: TxKind) -> Result<Tx, ZplError> {
-        let space = if kind == TxKind::Frees { TxSpace::Frees } else { TxSpace::Writes(bytes) };
-        self.0.assign(space).map_err(|error| if error == DslError::NoSpace { ZplError::NoSpace } else { ZplError::Io })
-    }
 }
 
 fn file_system(properties: &[(&str, String)]) -> CreateDataset {
@@ -45,7 +32,7 @@ fn open(pool: &Pool) -> Arc<Zfs> {
     let handle = pool.dsl().hold(NAME).expect("the dataset");
     let settings = Settings { atime: false, ..Settings::default() };
     let zfs = Zfs::open(&handle.objset().expect("its object set"), Some(pool.txgs().clone()), settings).expect("a file system");
-    zfs.set_space_source(Arc::new(Dataset(handle)));
+    zfs.set_space_source(Arc::new(handle));
     zfs
 }
 
@@ -75,14 +62,12 @@ impl Bed {
         let leaf =
             |device: &Arc<MemDevice>| LeafSpec { path: device.path().display().to_string(), kind: LeafKind::File, device: device.clone() };
         let spec = PoolSpec {
-            name: "zpltest".into(),
-            tops: vec![TopSpec { kind: TopKind::Raidz(1), leaves: devices.iter().map(leaf).collect() }],
             ashift: Some(9),
-            features: None,
-            comment: None,
-            host: Host::default(),
-            force: false,
-            root: file_system(&[]),
+            ..PoolSpec::new(
+                "zpltest",
+                vec![TopSpec { kind: TopKind::Raidz(1), leaves: devices.iter().map(leaf).collect() }],
+                file_system(&[]),
+            )
         };
         let pool = Pool::create(&exec, spec, &Runtime::new()).expect("a pool");
         let properties = [("recordsize", record_size.to_string()), ("compression", compression.to_string())];

@@ -1,0 +1,51 @@
+//! A dataset as the place where a file system's space and snapshots are known: limits and quotas decide what a transaction may dirty.
+
+use crate::{OpenSnapshot, SnapshotSource, Space, SpaceSource, TxKind, ZplError};
+use dmu::{Tx, TxgManager};
+use dsl::{DatasetHandle, DslError, TxSpace};
+use std::sync::Arc;
+
+impl SpaceSource for DatasetHandle {
+    fn space(&self) -> Space {
+        let space = DatasetHandle::space(self);
+        let objects_used = self.objset().map_or(0, |objset| objset.object_count());
+        // As OpenZFS counts: one object per sector that is available.
+        Space { referenced: space.referenced, available: space.available, objects_used, objects_available: space.available >> 9 }
+    }
+
+    fn wait_for_freed(&self, _txgs: &Arc<TxgManager>) -> Result<bool, ZplError> {
+        DatasetHandle::wait_for_freed(self).map_err(assigning)
+    }
+
+    fn assign(&self, _txgs: &Arc<TxgManager>, bytes: u64, kind: TxKind) -> Result<Tx, ZplError> {
+        let space = match kind {
+            TxKind::Writes => TxSpace::Writes(bytes),
+            TxKind::Frees => TxSpace::Frees,
+        };
+        DatasetHandle::assign(self, space).map_err(assigning)
+    }
+}
+
+impl SnapshotSource for DatasetHandle {
+    fn list(&self) -> Result<Vec<String>, ZplError> {
+        self.snapshots().map(|list| list.into_iter().map(|snapshot| snapshot.name).collect()).map_err(|_| ZplError::Io)
+    }
+
+    fn open(&self, name: &str) -> Result<OpenSnapshot, ZplError> {
+        let snapshot = self.hold_snapshot(name).map_err(|_| ZplError::NotFound)?;
+        let objset = snapshot.objset().map_err(|_| ZplError::NotFound)?;
+        Ok(OpenSnapshot { objset, hold: Box::new(snapshot) })
+    }
+}
+
+/// Why there is no transaction.
+fn assigning(error: DslError) -> ZplError {
+    match error {
+        DslError::Quota => ZplError::OverQuota,
+        DslError::NoSpace => ZplError::NoSpace,
+        DslError::ReadOnly => ZplError::ReadOnly,
+        DslError::Dmu(error) => error.into(),
+        DslError::Sync(error) => error.into(),
+        _ => ZplError::Stopped,
+    }
+}
