@@ -33,6 +33,8 @@ bench: ## speed against the peer, in one run (slow; installs fio)
 
 torture: build ## random programs with faults and kills (slow)
 	$(CARGO) xtask torture
+	$(CARGO) xtask torture direct
+	$(CARGO) xtask torture lives
 
 clean: ## remove build output
 	$(CARGO) clean

@@ -32,7 +32,7 @@ const PROBE_BYTES: u64 = 16 << 20;
 /// A phase, named as the peer names it.
 #[derive(Clone, Copy, Debug)]
 pub struct PhaseSpec {
-    /// `swrite`, `swarm`, `scold`, `scrub`, `dwrite`, `dread`.
+    /// `swrite`, `swarm`, `scold`, `scrub`, `resilver`, `dwrite`, `dread`.
     pub name: &'static str,
     /// For people.
     pub title: &'static str,
@@ -41,8 +41,12 @@ pub struct PhaseSpec {
 }
 
 impl PhaseSpec {
-    fn is_write(self) -> bool {
-        self.name.ends_with("write")
+    /// The directions whose device bytes the phase cannot do without: reading, writing.
+    fn moves(self) -> [bool; 2] {
+        match self.name {
+            "resilver" => [true, true],
+            name => [!name.ends_with("write"), name.ends_with("write")],
+        }
     }
 }
 
@@ -140,8 +144,8 @@ struct Setup<'a> {
 #[derive(Clone, Copy)]
 struct Turn {
     cost: Cost,
-    /// By the devices.
-    moved: u64,
+    /// By the devices: read, written.
+    moved: [u64; 2],
     /// Per byte.
     copied: f64,
     direct: u64,
@@ -188,12 +192,17 @@ impl Setup<'_> {
             }
             let object = subject.object(number)?;
             let copied = self.copies(&subject, &object, *spec)?;
-            let (before, direct) = (subject.device_totals(), subject.direct_bytes());
+            let replaced = (spec.name == "resilver").then_some(0);
+            if let Some(leaf) = replaced {
+                subject.fault(leaf)?;
+                self.files.wipe(leaf)?;
+            }
+            let (before, direct) = (subject.device_totals_without(replaced), subject.direct_bytes());
             let ((), cost) = measure(|| self.phase(&subject, &object, *spec))?;
-            let direction = usize::from(spec.is_write());
+            let after = subject.device_totals();
             let turn = Turn {
                 cost,
-                moved: subject.device_totals().bytes[direction] - before.bytes[direction],
+                moved: [0, 1].map(|kind| after.bytes[kind].saturating_sub(before.bytes[kind])),
                 copied,
                 direct: subject.direct_bytes() - direct,
             };
@@ -221,6 +230,10 @@ impl Setup<'_> {
         if spec.name == "scrub" {
             return subject.scrub();
         }
+        if spec.name == "resilver" {
+            subject.replace(0)?;
+            return subject.wait_for_scan();
+        }
         let streams = self.streams() as u64;
         // Streams meet at record boundaries.
         let part = (self.bytes() / streams).next_multiple_of(CALL_BYTES.max(self.record) as u64);
@@ -232,7 +245,7 @@ impl Setup<'_> {
             let threads: Vec<_> = (0..streams).map(start).collect();
             threads.into_iter().try_for_each(|thread| thread.join().map_err(|_| "a stream panicked".to_string())?)
         })?;
-        if spec.is_write() { subject.sync() } else { Ok(()) }
+        if spec.moves() == [false, true] { subject.sync() } else { Ok(()) }
     }
 
     /// One thread's part of a phase.
@@ -271,14 +284,18 @@ impl Setup<'_> {
         let gib = self.bytes() as f64 / GIB;
         self.ours()?;
         for _ in 0..self.args.reps.max(1) {
-            let first = self.ours()?;
+            let mut first = self.ours()?;
             let peers = match program {
                 Some(program) => peer::run(program, &self.peer_job(&names))?,
                 None => Vec::new(),
             };
             let mut second = self.ours()?;
-            for (name, turn) in first {
-                let floor = self.floor(name.ends_with("write"), turn.moved)? / gib;
+            for spec in self.specs {
+                let (name, Some(turn)) = (spec.name, first.remove(spec.name)) else { continue };
+                let mut floor = 0.0;
+                for (is_write, _) in [false, true].into_iter().zip(spec.moves()).filter(|(_, moves)| *moves) {
+                    floor += self.floor(is_write, turn.moved[usize::from(is_write)])? / gib;
+                }
                 let phase = phases.entry(name).or_default();
                 phase.floor.push(floor);
                 for turn in [Some(turn), second.remove(name)].into_iter().flatten() {

@@ -37,7 +37,7 @@ pub struct DeviceSet {
     pub cap: Option<u64>,
     // Loops go before their backing files: fields drop in order.
     _loops: Vec<Guard>,
-    _files: VdevFiles,
+    files: VdevFiles,
 }
 
 fn throttle(limit: &str, device: &str, bytes_per_second: u64) -> Result<(), String> {
@@ -114,20 +114,36 @@ impl DeviceSet {
         if kind == DeviceKind::Files {
             let files = VdevFiles::create(&parent.join(format!("zbench-files-{}", std::process::id())), count, bytes)?;
             let folder = files.folder.clone();
-            return Ok(DeviceSet { paths: files.paths.clone(), folder, bytes, cap: None, _loops: Vec::new(), _files: files });
+            return Ok(DeviceSet { paths: files.paths.clone(), folder, bytes, cap: None, _loops: Vec::new(), files });
         }
         if cap.is_some() && !Path::new(BLKIO).join(LIMITS[0]).exists() {
             return Err(format!("a bandwidth cap needs the blkio controller of cgroup v1 at {BLKIO}; use --devices-are files"));
         }
         let folder = PathBuf::from(format!("{}{MARK}{}", parent.display(), std::process::id()));
         let files = VdevFiles::create(&folder, count, bytes)?;
-        let mut set = DeviceSet { paths: Vec::new(), folder, bytes, cap, _loops: Vec::new(), _files: files };
-        for file in set._files.paths.clone() {
+        let mut set = DeviceSet { paths: Vec::new(), folder, bytes, cap, _loops: Vec::new(), files };
+        for file in set.files.paths.clone() {
             let (path, guard) = attach(&file, cap)?;
             set.paths.push(path);
             set._loops.push(guard);
         }
         Ok(set)
+    }
+
+    /// Caps every device anew: bytes per second of reads and of writes; 0 takes the cap away.
+    pub fn limit(&self, read: u64, write: u64) -> Result<(), String> {
+        for path in &self.paths {
+            let numbers = numbers(&path.display().to_string())?;
+            for (limit, bytes_per_second) in LIMITS.into_iter().zip([read, write]) {
+                throttle(limit, &numbers, bytes_per_second)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Overwrites all of a device, past its cap.
+    pub fn wipe(&self, index: usize) -> Result<(), String> {
+        self.files.wipe(index)
     }
 
     /// The first `count` of them.

@@ -46,6 +46,17 @@ impl VdevFiles {
         Ok(VdevFiles { paths, folder, bytes, _guard: guard })
     }
 
+    /// Overwrites all of a file: nothing that was on the device is there any more.
+    pub fn wipe(&self, index: usize) -> Result<(), String> {
+        let file = std::fs::OpenOptions::new().write(true).open(&self.paths[index]).map_err(text)?;
+        let junk = vec![0xA5; 1 << 20];
+        for offset in (0..self.bytes).step_by(junk.len()) {
+            let length = junk.len().min((self.bytes - offset) as usize);
+            file.write_all_at(&junk[..length], offset).map_err(text)?;
+        }
+        file.sync_all().map_err(text)
+    }
+
     /// Bytes of each file that data may lie in.
     pub fn room(&self) -> u64 {
         self.bytes - 2 * DATA_START

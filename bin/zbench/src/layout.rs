@@ -71,6 +71,16 @@ impl Layout {
         }
     }
 
+    /// How many devices may be lost together.
+    pub fn tolerance(self) -> usize {
+        match self.kind {
+            TopKind::Mirror => self.devices - 1,
+            TopKind::Raidz(parity) => parity as usize,
+            TopKind::Draid(config) => config.parity(),
+            _ => 0,
+        }
+    }
+
     /// Top-level vdevs: (kind, devices of each).
     pub fn tops(self) -> Vec<(TopKind, usize)> {
         match self.kind {

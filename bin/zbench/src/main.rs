@@ -24,6 +24,7 @@ mod mounted;
 mod peer;
 mod pipeline;
 mod report;
+mod resilver;
 mod subject;
 mod sys;
 
@@ -56,6 +57,8 @@ enum Command {
     Depth(depth::Args),
     /// The share of a profile's samples that lies in locks
     Locks(locks::Args),
+    /// A device is lost and replaced: the share of its write bandwidth that the resilver reaches, with and without load; CPU beside the peer's
+    Resilver(resilver::Args),
     /// One HTML page from the results of other commands
     Report(report::Args),
     /// Mounts the in-memory file system that `fuse` compares with
@@ -75,6 +78,7 @@ fn main() -> std::process::ExitCode {
         Command::Bandwidth(args) => bandwidth::run(&args),
         Command::Depth(args) => depth::run(&args),
         Command::Locks(args) => locks::run(&args),
+        Command::Resilver(args) => resilver::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Memfs(args) => fuse_line::serve_memfs(&args),
     }

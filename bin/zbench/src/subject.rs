@@ -7,11 +7,11 @@ use device::BlockDevice;
 use dmu::{Dnode, NewObject};
 use dsl::{CreateDataset, DatasetHandle, TxSpace};
 use exec::Exec;
-use ondisk::{ObjectId, ObjectType, ObjsetType};
-use pool::{ImportOptions, LeafSpec, Pool, PoolSpec, Runtime, TopSpec};
-use std::path::PathBuf;
+use ondisk::{Guid, ObjectId, ObjectType, ObjsetType};
+use pool::{ImportOptions, LeafSpec, Pool, PoolSpec, Runtime, ScanStatus, TopSpec};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use vdev::LeafKind;
+use vdev::{LeafKind, Pairing};
 use zio::IoKind;
 
 const DATASET: &str = "zbench/fs";
@@ -58,6 +58,10 @@ fn open(paths: &[PathBuf]) -> Result<Vec<Arc<dyn BlockDevice>>, String> {
     paths.iter().map(|path| device::open(path, &device::OpenOptions::default()).map_err(text)).collect()
 }
 
+fn kind_of(path: &Path) -> LeafKind {
+    if path.starts_with("/dev") && !path.starts_with("/dev/shm") { LeafKind::Disk } else { LeafKind::File }
+}
+
 fn runtime(config: &Config) -> Runtime {
     // What one turn's cache and dirty data used stays for the next: a pool that is in use has its memory.
     abd::set_cache_bytes_max((Runtime::new().txg.dirty_data_max + config.arc_max) as usize);
@@ -76,8 +80,7 @@ impl Subject {
         let mut leaves = config.devices.iter().zip(devices);
         let mut leaf = || {
             let (path, device) = leaves.next().ok_or("fewer devices than the layout has")?;
-            let kind = if path.starts_with("/dev/loop") { LeafKind::Disk } else { LeafKind::File };
-            Ok::<_, String>(LeafSpec { path: path.display().to_string(), kind, device })
+            Ok::<_, String>(LeafSpec { path: path.display().to_string(), kind: kind_of(path), device })
         };
         let mut tops = Vec::new();
         for (kind, count) in config.layout.tops() {
@@ -198,10 +201,60 @@ impl Subject {
         self.pool.scrub_wait().map_err(text)
     }
 
+    /// Declares a leaf faulted, for good (`zpool offline -f`).
+    pub fn fault(&self, leaf: usize) -> Result<(), String> {
+        self.pool.fault(self.leaf(leaf)?, false).map_err(text)
+    }
+
+    /// Brings a leaf back; what it lacks is resilvered by itself.
+    pub fn online(&self, leaf: usize) -> Result<(), String> {
+        let guid = self.leaf(leaf)?;
+        let device = open(&self.config.devices[leaf..=leaf])?.pop();
+        self.pool.online(guid, device).map_err(text).map(drop)
+    }
+
+    /// Replaces a leaf by a new one at the same place, which the resilver fills.
+    pub fn replace(&self, leaf: usize) -> Result<(), String> {
+        let guid = self.leaf(leaf)?;
+        let path = &self.config.devices[leaf];
+        let device = open(std::slice::from_ref(path))?.pop().ok_or("no device")?;
+        let new = LeafSpec { path: path.display().to_string(), kind: kind_of(path), device };
+        self.pool.attach(guid, &new, Pairing::Replacing, true).map_err(text)
+    }
+
+    /// The leaf on the device with this number. There is no other one, but while it is replaced.
+    fn leaf(&self, index: usize) -> Result<Guid, String> {
+        let path = self.config.devices[index].display().to_string();
+        let tree = self.pool.tree();
+        tree.leaves.iter().find(|leaf| leaf.path == path).map(|leaf| leaf.guid).ok_or(format!("{path} is not in the pool"))
+    }
+
+    /// Leaves of the pool.
+    pub fn leaf_count(&self) -> usize {
+        self.pool.tree().leaves.len()
+    }
+
+    /// The last or current scan.
+    pub fn scan_status(&self) -> Option<ScanStatus> {
+        self.pool.scan_status()
+    }
+
+    /// Waits until no scan makes progress any more.
+    pub fn wait_for_scan(&self) -> Result<(), String> {
+        self.pool.scrub_wait().map_err(text)
+    }
+
     /// What the devices did since the import.
     pub fn device_totals(&self) -> DeviceTotals {
+        self.device_totals_without(None)
+    }
+
+    /// What the devices did but for one, whose counts end with it when it is replaced.
+    pub fn device_totals_without(&self, without: Option<usize>) -> DeviceTotals {
         let mut totals = DeviceTotals::default();
-        for leaf in self.pool.status().leaves {
+        let status = self.pool.status();
+        let path = without.map(|index| self.config.devices[index].display().to_string());
+        for leaf in status.leaves.iter().filter(|leaf| path.as_ref() != Some(&status.tree.leaf(leaf.leaf).path)) {
             for kind in [IoKind::Read as usize, IoKind::Write as usize] {
                 totals.bytes[kind] += leaf.counts.bytes[kind];
                 totals.ops[kind] += leaf.counts.ops[kind];

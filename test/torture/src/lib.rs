@@ -3,6 +3,7 @@
 //! * [`cuts`]: every moment of a program at which the power may go off;
 //! * [`faults`]: the k-th device operation fails, for every k;
 //! * [`direct`]: direct and buffered requests of the same bytes, compared with a model after each;
+//! * [`lives`]: devices that fail, come back and are replaced, in any order, with a model of what must survive;
 //! * [`damage`]: labels, uberblocks, whole devices overwritten or cut short; bytes flipped with their checksums made right.
 //!
 //! # Invariants
@@ -16,6 +17,7 @@ pub mod damage;
 pub mod direct;
 pub mod faults;
 pub mod full;
+pub mod lives;
 pub mod machine;
 pub mod model;
 pub mod outcome;

@@ -130,7 +130,8 @@ fn file_system(properties: &[(&str, &str)]) -> CreateDataset {
     }
 }
 
-fn host() -> Host {
+/// Who makes and imports the pools.
+pub(crate) fn host() -> Host {
     Host { id: 1, name: "testhost".to_string() }
 }
 
@@ -156,7 +157,7 @@ impl Machine {
 
     /// Makes the pool and its file system.
     pub fn create(&self, layout: Layout) -> Result<Pool, Trouble> {
-        make(&self.exec, layout.tops(&self.devices))
+        with_file_system(make(&self.exec, layout.tops(&self.devices), file_system(&[]))?)
     }
 
     /// Imports the pool.
@@ -170,12 +171,16 @@ impl Machine {
 /// Makes the pool and its file system on one device, under another executor than a machine's.
 pub fn create_on(exec: &Exec, device: Arc<dyn BlockDevice>) -> Result<Pool, Trouble> {
     let leaf = LeafSpec { path: device.path().display().to_string(), kind: LeafKind::File, device };
-    make(exec, vec![TopSpec { kind: TopKind::Leaf, leaves: vec![leaf] }])
+    with_file_system(make(exec, vec![TopSpec { kind: TopKind::Leaf, leaves: vec![leaf] }], file_system(&[]))?)
 }
 
-fn make(exec: &Exec, tops: Vec<TopSpec>) -> Result<Pool, Trouble> {
-    let spec = PoolSpec { ashift: Some(9), host: host(), ..PoolSpec::new("tank", tops, file_system(&[])) };
-    let pool = Pool::create(exec, spec, &Runtime::new())?;
+/// Makes the pool `tank`.
+pub(crate) fn make(exec: &Exec, tops: Vec<TopSpec>, root: CreateDataset) -> Result<Pool, Trouble> {
+    let spec = PoolSpec { ashift: Some(9), host: host(), ..PoolSpec::new("tank", tops, root) };
+    Ok(Pool::create(exec, spec, &Runtime::new())?)
+}
+
+fn with_file_system(pool: Pool) -> Result<Pool, Trouble> {
     pool.dsl().create_dataset(FILE_SYSTEM, file_system(&[("recordsize", RECORD_SIZE), ("compression", "lz4"), ("xattr", "sa")]))?;
     Ok(pool)
 }

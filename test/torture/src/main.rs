@@ -1,5 +1,6 @@
 //! `torture [SEED] [OPERATIONS]`: every power cut of a long program, every fault of a short one, damaged and hostile devices.
 //! `torture direct [SEED] [OPERATIONS]`: a million operations of direct and buffered I/O compared with a model of bytes.
+//! `torture lives [SEED] [PROGRAMS]`: a hundred thousand lives of pools whose devices fail, return and are replaced.
 //!
 //! Prints a table and ends with `N passed, N failed`; fails when anything did. The same seed gives the same figures.
 #![forbid(unsafe_code)]
@@ -11,11 +12,15 @@ use torture::cuts::{CutReport, Recorded, Share, record, try_cuts};
 use torture::damage::{specimen, try_devices, try_hostile, try_labels, try_uberblocks};
 use torture::direct::{Report, race, torture as torture_direct};
 use torture::faults::{Blow, try_faults};
+use torture::lives::{Report as LivesReport, live, shapes};
 use torture::machine::Layout;
 use torture::outcome::Verdict;
 
 const OPERATIONS: usize = 200;
 const DIRECT_OPERATIONS: usize = 1_000_000;
+const LIVES: usize = 100_000;
+/// Steps of a life: few enough for many of them.
+const LIFE_STEPS: u64 = 16;
 const FAULT_OPERATIONS: usize = 14;
 const HOSTILE_IMAGES: u64 = 2000;
 const LAYOUTS: [Layout; 4] = [Layout::Stripe1, Layout::Stripe2, Layout::Mirror2, Layout::Raidz1x3];
@@ -146,23 +151,60 @@ fn direct(seed: u64, operations: u64, threads: usize) -> Verdict {
     verdict
 }
 
+/// Lives of every shape in turn.
+fn lives(seed: u64, programs: u64, threads: usize) -> Verdict {
+    let parts = in_parallel(threads, move |rest| {
+        let (mut verdict, mut total) = (Verdict::default(), LivesReport::default());
+        let shapes = shapes();
+        for program in (rest as u64..programs).step_by(threads) {
+            let (shape, seed) = (shapes[program as usize % shapes.len()], seed * 1_000_000 + program);
+            verdict.trial(&format!("{shape} seed {seed}: a life"), || {
+                total.add(&live(shape, seed, LIFE_STEPS)?);
+                Ok(())
+            });
+        }
+        (verdict, total)
+    });
+    let (mut verdict, mut total) = (Verdict::default(), LivesReport::default());
+    for (part, report) in parts {
+        verdict.add(part);
+        total.add(&report);
+    }
+    println!("seed {seed}: {total}");
+    verdict
+}
+
+fn end(verdict: &Verdict) -> ExitCode {
+    println!("{verdict}");
+    if verdict.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
 fn main() -> ExitCode {
-    let is_direct = std::env::args().nth(1).is_some_and(|word| word == "direct");
-    let mut numbers = std::env::args().skip(1 + usize::from(is_direct)).map(|word| word.parse::<u64>());
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let (kind, numbers) = match words.split_first() {
+        Some((word, rest)) if word == "direct" || word == "lives" => (word.as_str(), rest),
+        _ => ("cuts", &words[..]),
+    };
+    let default = match kind {
+        "direct" => DIRECT_OPERATIONS,
+        "lives" => LIVES,
+        _ => OPERATIONS,
+    };
+    let mut numbers = numbers.iter().map(|word| word.parse::<u64>());
     let (seed, operations) = match (numbers.next(), numbers.next()) {
-        (None, _) => (1, if is_direct { DIRECT_OPERATIONS } else { OPERATIONS }),
-        (Some(Ok(seed)), None) => (seed, if is_direct { DIRECT_OPERATIONS } else { OPERATIONS }),
+        (None, _) => (1, default),
+        (Some(Ok(seed)), None) => (seed, default),
         (Some(Ok(seed)), Some(Ok(operations))) => (seed, operations as usize),
         _ => {
-            eprintln!("usage: torture [direct] [SEED] [OPERATIONS]");
+            eprintln!("usage: torture [direct | lives] [SEED] [OPERATIONS]");
             return ExitCode::FAILURE;
         }
     };
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    if is_direct {
-        let verdict = direct(seed, operations as u64, threads);
-        println!("{verdict}");
-        return if verdict.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    match kind {
+        "direct" => return end(&direct(seed, operations as u64, threads)),
+        "lives" => return end(&lives(seed, operations as u64, threads)),
+        _ => {}
     }
     let mut total = Verdict::default();
     println!("seed {seed}: damaged devices");
@@ -173,6 +215,5 @@ fn main() -> ExitCode {
     println!("seed {seed}: power cuts at every write and flush; lost, applied, torn");
     println!("layout     ops   cuts  images  import ok  matched  at promise leaks  continued ok  trace");
     LAYOUTS.iter().for_each(|layout| total.add(cuts(*layout, seed, operations, threads)));
-    println!("{total}");
-    if total.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    end(&total)
 }

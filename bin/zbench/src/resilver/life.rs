@@ -1,0 +1,171 @@
+//! One pool that loses the same device again and again, and gets it back under different loads.
+
+use super::Args;
+use super::load::{self, Ground, Latencies, Load};
+use super::sample::{self, Sample};
+use crate::devices::DeviceSet;
+use crate::files::{AlignedBuffer, pattern};
+use crate::layout::Layout;
+use crate::measure::cpu_seconds;
+use crate::pipeline::{self, Direction};
+use crate::subject::{Config, Subject};
+use abd::Abd;
+use dmu::Dnode;
+use pool::{ScanFunction, ScanState};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Objects, each with a stream of the load.
+const STREAMS: u64 = 8;
+const FILL_IN_FLIGHT: usize = 4;
+/// Of the fill and of the load's reference without a resilver.
+const IDLE: Duration = Duration::from_secs(3);
+const SAMPLE: Duration = Duration::from_millis(100);
+/// A resilver that takes this many times as long as the device's bandwidth allows is given up.
+const PATIENCE: f64 = 20.0;
+
+/// What one recovery took.
+#[derive(Debug)]
+pub struct Recovery {
+    /// From the request to replace until the replaced device is gone from the pool.
+    pub seconds: f64,
+    /// Bytes that the new device was given meanwhile.
+    pub written: u64,
+    /// CPU seconds of the process, the load's included.
+    pub cpu: f64,
+    /// The load before.
+    pub idle: Latencies,
+    /// The load meanwhile.
+    pub busy: Latencies,
+    /// Moments of it.
+    pub samples: Vec<Sample>,
+}
+
+impl Recovery {
+    /// 10⁶ bytes per second written to the new device.
+    pub fn rate(&self) -> f64 {
+        self.written as f64 / 1e6 / self.seconds.max(1e-9)
+    }
+}
+
+/// A pool that is filled.
+pub struct Life {
+    subject: Subject,
+    layout: Layout,
+    objects: Vec<Arc<Dnode>>,
+    /// Of each object.
+    bytes: u64,
+    record: u64,
+    data: Abd,
+}
+
+/// What record `number` holds.
+fn content(data: &Abd, record: u64, number: u64) -> &[u8] {
+    let places = (data.len() as u64 / record).max(1);
+    let start = (number % places * record) as usize;
+    data.as_contiguous().map_or(&[], |bytes| &bytes[start..start + record as usize])
+}
+
+impl Life {
+    /// Makes the pool and fills it, without caps.
+    pub fn begin(args: &Args, layout: Layout, devices: &DeviceSet) -> Result<Life, String> {
+        let record = args.record();
+        let config = Config {
+            layout,
+            devices: devices.first(layout.devices).to_vec(),
+            record: record as usize,
+            checksum: "fletcher4".to_string(),
+            compression: "off".to_string(),
+            threads: 2,
+            arc_max: 64 << 20,
+        };
+        let subject = Subject::create(&config)?;
+        let raw = (args.device_mib << 20) * layout.devices as u64 * args.fill_percent / 100;
+        let bytes = (raw as f64 * layout.efficiency()) as u64 / STREAMS / record * record;
+        let data = Abd::from_slice(&pattern(64 << 20));
+        let numbers = (0..STREAMS).map(|_| subject.make_object()).collect::<Result<Vec<_>, _>>()?;
+        subject.sync()?;
+        let objects = numbers.into_iter().map(|number| subject.object(number)).collect::<Result<Vec<_>, _>>()?;
+        for object in &objects {
+            let offsets = (0..bytes).step_by(record as usize);
+            pipeline::run(&subject, object, Direction::Write, FILL_IN_FLIGHT, record, &data, offsets)?;
+        }
+        subject.settle()?;
+        Ok(Life { subject, layout, objects, bytes, record, data })
+    }
+
+    /// The device goes, is wiped, and comes back as a new one, beside `load`; then everything is read without other devices.
+    pub fn recover(&mut self, args: &Args, load: Load, devices: &DeviceSet) -> Result<Recovery, String> {
+        devices.limit(args.read_cap_mb * 1_000_000, args.write_cap_mb * 1_000_000)?;
+        let cap = if load.only_writes() { args.write_cap_mb } else { args.read_cap_mb };
+        let per_second = cap as f64 * 1e6 * self.layout.data_devices() as f64 * args.load_percent as f64 / 100.0 / self.record as f64;
+        let (subject, data, record) = (&self.subject, &self.data, self.record);
+        let content = |number| content(data, record, number);
+        let ground = Ground { subject, objects: &self.objects, bytes: self.bytes, record, content: &content };
+        let (idle, ()) = load::beside(&ground, load, per_second, || {
+            if load != Load::None {
+                std::thread::sleep(IDLE);
+            }
+        })?;
+        subject.fault(0)?;
+        devices.wipe(0)?;
+        let (busy, recovery) = load::beside(&ground, load, per_second, || self.replace(args, devices))?;
+        let recovery = Recovery { idle, busy, ..recovery? };
+        devices.limit(0, 0)?;
+        self.verify()?;
+        Ok(recovery)
+    }
+
+    fn replace(&self, args: &Args, devices: &DeviceSet) -> Result<Recovery, String> {
+        let paths = devices.first(self.layout.devices);
+        let (before, cpu, begun) = (sample::disk(&paths[0]), cpu_seconds(), Instant::now());
+        let enough = devices.bytes as f64 / (args.write_cap_mb as f64 * 1e6) * PATIENCE;
+        self.subject.replace(0)?;
+        let mut samples = Vec::new();
+        loop {
+            let status = self.subject.scan_status();
+            let progress = status.map_or((0, 0), |status| (status.issued, status.to_examine));
+            samples.push(sample::take(begun, paths, progress));
+            let is_done = status.is_some_and(|status| status.function == ScanFunction::Resilver && status.state == ScanState::Finished);
+            if is_done && self.subject.leaf_count() == self.layout.devices {
+                break;
+            }
+            if begun.elapsed().as_secs_f64() > enough {
+                return Err(format!("the resilver did not end in {enough:.0} s: {status:?}"));
+            }
+            std::thread::sleep(SAMPLE);
+        }
+        Ok(Recovery {
+            seconds: begun.elapsed().as_secs_f64(),
+            written: sample::disk(&paths[0]).written - before.written,
+            cpu: cpu_seconds() - cpu,
+            idle: Latencies::default(),
+            busy: Latencies::default(),
+            samples,
+        })
+    }
+
+    /// Everything is right when as many other devices are out as the layout bears; they come back afterwards.
+    fn verify(&self) -> Result<(), String> {
+        let out: Vec<usize> = (1..=self.layout.tolerance()).collect();
+        out.iter().try_for_each(|leaf| self.subject.fault(*leaf))?;
+        let mut buffer = AlignedBuffer::new(self.record as usize);
+        for (index, object) in self.objects.iter().enumerate() {
+            for number in 0..self.bytes / self.record {
+                self.subject.read_direct_at(object, number * self.record, &mut buffer)?;
+                if buffer[..] != *content(&self.data, self.record, number) {
+                    return Err(format!("record {number} of object {index} is not what was written"));
+                }
+            }
+        }
+        out.iter().try_for_each(|leaf| self.subject.online(*leaf))?;
+        self.subject.wait_for_scan()
+    }
+
+    /// Exports the pool.
+    pub fn end(self) -> Result<(), String> {
+        let Life { subject, objects, .. } = self;
+        drop(objects);
+        subject.export()
+    }
+}

@@ -1,0 +1,207 @@
+//! `zbench resilver`: a device is lost, wiped, replaced and brought up to date, with and without a load beside it.
+//!
+//! The steps are those of LANL's study of failure recovery on NVMe (2020): make the pool, set tunables, fill it, take a device out by
+//! force, wipe it, start a load, replace, sample until it is done, tabulate. What counts is the share of the replaced device's own
+//! write bandwidth, measured by fio on the bare device in the same run over as many bytes. Afterwards as many other devices as the
+//! layout has parity are taken out and everything is read back: a fast resilver that restored nothing is no result.
+//!
+//! A last table compares CPU: scrub and healing resilver beside the peer's on files in memory, as `zbench engine` does.
+
+mod life;
+mod load;
+mod sample;
+
+use crate::compare::{self, Options, PhaseSpec};
+use crate::devices::{self, DeviceKind, DeviceSet};
+use crate::files::DATA_START;
+use crate::fio::{self, Job};
+use crate::layout::Layout;
+use crate::machine::Machine;
+use crate::matrix::cell::name_of;
+use crate::measure::{Samples, Verdicts, text};
+use clap::Args as ClapArgs;
+use life::{Life, Recovery};
+use load::Load;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Least share of the device's write bandwidth without a load, in percent.
+const ALONE_MIN: f64 = 95.0;
+/// The same beside a load that reads.
+const READING_MIN: f64 = 85.0;
+/// Most that the 99th percentile of the load may grow, when a latency target is set.
+const LATENCY_GROWTH_MAX: f64 = 2.0;
+
+const CPU_PHASES: [PhaseSpec; 3] = [
+    PhaseSpec { name: "swrite", title: "buffered write", bound: 0.7 },
+    PhaseSpec { name: "scrub", title: "scrub", bound: 0.6 },
+    PhaseSpec { name: "resilver", title: "healing resilver", bound: 0.6 },
+];
+const CPU_RECORD: usize = 1 << 20;
+
+/// What to measure.
+#[derive(ClapArgs, Debug)]
+pub struct Args {
+    /// Layouts
+    #[arg(long = "resilver-layout", value_delimiter = ',', default_value = "raidz1:12,raidz2:12")]
+    layouts: Vec<Layout>,
+    /// Loads beside the resilver
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "none,read,random-read,write,random,mix")]
+    load: Vec<Load>,
+    /// Rate of the load, in percent of what the devices can read (or write, for loads that only write)
+    #[arg(long, default_value_t = 10)]
+    load_percent: u64,
+    /// Read bandwidth of each device, 10⁶ bytes per second: 1.85 × the write bandwidth, as NVMe drives of the study
+    #[arg(long, default_value_t = 185)]
+    read_cap_mb: u64,
+    /// Write bandwidth of each device, 10⁶ bytes per second
+    #[arg(long, default_value_t = 100)]
+    write_cap_mb: u64,
+    /// Bytes of each device, in MiB
+    #[arg(long, default_value_t = 800)]
+    device_mib: u64,
+    /// How full the pool is before the device is lost
+    #[arg(long, default_value_t = 60)]
+    fill_percent: u64,
+    /// Bytes of a record, in KiB
+    #[arg(long, default_value_t = 1024)]
+    record_kib: u64,
+    /// Latency target of the pool, as the property background_latency_target takes it
+    #[arg(long)]
+    target: Option<String>,
+    /// Also as JSON lines: a row for each run, with its samples
+    #[arg(long)]
+    json: Option<PathBuf>,
+    /// Directory below which the backing files lie; use tmpfs
+    #[arg(long, default_value = "/dev/shm")]
+    backing: PathBuf,
+    /// Leave the comparison of CPU with the peer out
+    #[arg(long)]
+    no_cpu: bool,
+    #[command(flatten)]
+    options: Options,
+}
+
+impl Args {
+    fn record(&self) -> u64 {
+        self.record_kib << 10
+    }
+}
+
+/// 10⁶ bytes per second that the bare device takes for `bytes`.
+fn bare_write_rate(devices: &DeviceSet, bytes: u64) -> Result<f64, String> {
+    let block = 1 << 20;
+    let bytes = (bytes / block).max(1) * block;
+    let job = Job::new(&devices.paths[..1], "write", block).with("offset", DATA_START).with("size", bytes).with("overwrite", 1);
+    Ok(job.with("ioengine", "libaio").with("direct", 1).with("iodepth", 16).run()?.mb_per_second())
+}
+
+fn judge(args: &Args, load: Load, percent: f64, growth: Option<f64>, verdicts: &mut Verdicts) -> String {
+    let bound = match load {
+        Load::None => Some(ALONE_MIN),
+        Load::Read | Load::RandomRead => Some(READING_MIN),
+        Load::Write | Load::Random | Load::Mix => None,
+    };
+    let bandwidth = bound.map(|bound| verdicts.judge(percent >= bound));
+    let promised = growth.filter(|_| args.target.is_some() && bound.is_some());
+    let latency = promised.map(|growth| verdicts.judge(growth <= LATENCY_GROWTH_MAX));
+    [bandwidth, latency].into_iter().flatten().collect::<Vec<_>>().join(" ")
+}
+
+fn print_header(args: &Args) {
+    println!("{}", Machine::describe().header());
+    println!(
+        "loop devices of {} MB/s read, {} MB/s write, {} MiB, {} % full, {} KiB records; loads at {} % of the devices' bandwidth; target {}",
+        args.read_cap_mb,
+        args.write_cap_mb,
+        args.device_mib,
+        args.fill_percent,
+        args.record_kib,
+        args.load_percent,
+        args.target.as_deref().unwrap_or("none")
+    );
+    println!(
+        "\n{:<12} {:<11} {:>8} {:>7} {:>7} {:>7} {:>9} {:>6} {:>9} {:>7} | {:>9} {:>9} {:>9} {:>7}",
+        "layout", "load", "MiB", "s", "MB/s", "raw", "% of raw", "queue", "cpu s/GiB", "RSS MiB", "load MB/s", "p99 ms", "idle p99", "×"
+    );
+}
+
+fn print_row(args: &Args, layout: Layout, load: Load, raw: f64, recovery: &Recovery, verdicts: &mut Verdicts) {
+    let percent = recovery.rate() / raw * 100.0;
+    let [idle, busy] = [&recovery.idle, &recovery.busy].map(|latencies| latencies.percentile(0.99));
+    let growth = busy.zip(idle).map(|(busy, idle)| busy / idle);
+    let figure = |value: Option<f64>| value.map_or_else(|| "-".to_string(), |value| format!("{value:.2}"));
+    println!(
+        "{:<12} {:<11} {:>8} {:>7.2} {:>7.1} {raw:>7.1} {percent:>9.1} {:>6.1} {:>9.3} {:>7} | {:>9.1} {:>9} {:>9} {:>7} {}",
+        layout.to_string(),
+        name_of(load),
+        recovery.written >> 20,
+        recovery.seconds,
+        recovery.rate(),
+        sample::mean_queue(&recovery.samples),
+        recovery.cpu / (recovery.written as f64 / crate::measure::GIB),
+        recovery.samples.iter().map(|sample| sample.resident).max().unwrap_or(0) >> 20,
+        recovery.busy.bytes as f64 / 1e6 / recovery.seconds,
+        figure(busy),
+        figure(idle),
+        figure(growth),
+        judge(args, load, percent, growth, verdicts)
+    );
+}
+
+fn write_json(args: &Args, layout: Layout, load: Load, raw: f64, recovery: &Recovery) -> Result<(), String> {
+    let Some(path) = &args.json else { return Ok(()) };
+    let row = serde_json::json!({
+        "layout": layout.to_string(), "load": name_of(load), "seconds": recovery.seconds, "written": recovery.written,
+        "raw_mb": raw, "cpu": recovery.cpu, "p99_ms": recovery.busy.percentile(0.99), "idle_p99_ms": recovery.idle.percentile(0.99),
+        "samples": recovery.samples,
+    });
+    let mut file = std::fs::OpenOptions::new().create(true).append(true).open(path).map_err(text)?;
+    writeln!(file, "{row}").map_err(text)
+}
+
+fn measure_layouts(args: &Args, verdicts: &mut Verdicts) -> Result<(), String> {
+    fio::require()?;
+    devices::remove_stale(&args.backing);
+    print_header(args);
+    let count = args.layouts.iter().map(|layout| layout.devices).max().unwrap_or(1);
+    let devices = DeviceSet::create(DeviceKind::Loops, &args.backing, count, args.device_mib << 20, None)?;
+    for &layout in &args.layouts {
+        let (mut life, mut raws) = (None, Samples::default());
+        for &load in &args.load {
+            let life = match &mut life {
+                Some(life) => life,
+                none => {
+                    devices.limit(args.read_cap_mb * 1_000_000, args.write_cap_mb * 1_000_000)?;
+                    let bytes = (args.device_mib << 20) * args.fill_percent / 100;
+                    for _ in 0..2 {
+                        raws.push(bare_write_rate(&devices, bytes)?);
+                    }
+                    devices.limit(0, 0)?;
+                    none.insert(Life::begin(args, layout, &devices)?)
+                }
+            };
+            let recovery = life.recover(args, load, &devices)?;
+            print_row(args, layout, load, raws.median(), &recovery, verdicts);
+            write_json(args, layout, load, raws.median(), &recovery)?;
+        }
+        life.map_or(Ok(()), Life::end)?;
+    }
+    Ok(())
+}
+
+fn measure_all(args: &Args, verdicts: &mut Verdicts) -> Result<(), String> {
+    if !args.layouts.is_empty() && !args.load.is_empty() {
+        measure_layouts(args, verdicts)?;
+    }
+    if args.no_cpu {
+        return Ok(());
+    }
+    compare::run(&args.options, &[(CPU_RECORD, CPU_PHASES.to_vec())], verdicts, |_, _| ())
+}
+
+/// Runs the measurement and prints tables; 2 when a bound was missed.
+pub fn run(args: &Args) -> ExitCode {
+    Verdicts::conclude("resilver", |verdicts| measure_all(args, verdicts))
+}
