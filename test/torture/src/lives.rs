@@ -16,6 +16,8 @@ use pool::{ImportOptions, LeafSpec, Pool, PoolError, Runtime, ScanError, TopSpec
 use sim::{Fault, FaultKind, Image, OpKind, Sim, SimDevice};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::sync::Arc;
 use vdev::{DraidConfig, LeafKind, LeafState, Node, NodeKind, Pairing, TopKind};
 
@@ -534,15 +536,40 @@ impl Life {
     }
 }
 
+/// What a life ended with.
+#[derive(Debug)]
+pub struct Ended {
+    /// What happened in it.
+    pub report: Report,
+    /// The devices of the exported pool `tank`, with their names.
+    pub images: Vec<(String, Image)>,
+}
+
+impl Ended {
+    /// Writes the devices into sparse files in `folder`.
+    pub fn write_to(&self, folder: &Path) -> std::io::Result<()> {
+        for (name, image) in &self.images {
+            let file = std::fs::File::create(folder.join(name))?;
+            file.set_len(image.size_bytes() as u64)?;
+            for (offset, bytes) in image.written() {
+                file.write_all_at(bytes, offset as u64)?;
+            }
+        }
+        Ok(())
+    }
+}
+
 /// One life of `steps` steps, healed in the end.
-pub fn live(shape: Shape, seed: u64, steps: u64) -> Result<Report, String> {
+pub fn live(shape: Shape, seed: u64, steps: u64) -> Result<Ended, String> {
     let mut life = Life::begin(shape, seed)?;
     for step in 0..steps {
         life.step().map_err(|error| format!("step {step}: {error}"))?;
     }
     life.heal().map_err(|error| format!("the end: {error}"))?;
+    let members = life.members()?;
     if let Some(pool) = life.pool.take() {
         said("export", pool.export())?;
     }
-    Ok(life.report)
+    let image = |(device, _): &(usize, Guid)| (format!("d{device}"), life.devices[*device].image());
+    Ok(Ended { images: members.iter().map(image).collect(), report: life.report })
 }

@@ -6,13 +6,14 @@
 #![forbid(unsafe_code)]
 
 use exec::{Executor, Mutex};
+use interop::oracle::Oracle;
 use std::process::ExitCode;
 use std::sync::Arc;
 use torture::cuts::{CutReport, Recorded, Share, record, try_cuts};
 use torture::damage::{specimen, try_devices, try_hostile, try_labels, try_uberblocks};
 use torture::direct::{Report, race, torture as torture_direct};
 use torture::faults::{Blow, try_faults};
-use torture::lives::{Report as LivesReport, live, shapes};
+use torture::lives::{Ended, Report as LivesReport, live, shapes};
 use torture::machine::Layout;
 use torture::outcome::Verdict;
 
@@ -21,6 +22,8 @@ const DIRECT_OPERATIONS: usize = 1_000_000;
 const LIVES: usize = 100_000;
 /// Steps of a life: few enough for many of them.
 const LIFE_STEPS: u64 = 16;
+/// OpenZFS's zdb looks at what every life with this number leaves.
+const ORACLE_EVERY: u64 = 10;
 const FAULT_OPERATIONS: usize = 14;
 const HOSTILE_IMAGES: u64 = 2000;
 const LAYOUTS: [Layout; 4] = [Layout::Stripe1, Layout::Stripe2, Layout::Mirror2, Layout::Raidz1x3];
@@ -151,16 +154,28 @@ fn direct(seed: u64, operations: u64, threads: usize) -> Verdict {
     verdict
 }
 
-/// Lives of every shape in turn.
+/// OpenZFS's zdb reads the whole pool and finds no error and no leak.
+fn real_engine_agrees(oracle: &Oracle, ended: &Ended, program: u64) -> Result<(), String> {
+    let folder = interop::scratch().map_err(|error| error.to_string())?.join(format!("life-{program}"));
+    std::fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
+    let written = ended.write_to(&folder).map_err(|error| error.to_string());
+    let judged = written.and_then(|()| oracle.zdb_clean(&folder, "tank").map_err(|error| error.to_string()));
+    let _ = std::fs::remove_dir_all(&folder);
+    judged
+}
+
+/// Lives of every shape in turn; OpenZFS judges what some of them leave.
 fn lives(seed: u64, programs: u64, threads: usize) -> Verdict {
+    let oracle = Arc::new(Oracle::find(&interop::root()));
     let parts = in_parallel(threads, move |rest| {
         let (mut verdict, mut total) = (Verdict::default(), LivesReport::default());
         let shapes = shapes();
         for program in (rest as u64..programs).step_by(threads) {
             let (shape, seed) = (shapes[program as usize % shapes.len()], seed * 1_000_000 + program);
             verdict.trial(&format!("{shape} seed {seed}: a life"), || {
-                total.add(&live(shape, seed, LIFE_STEPS)?);
-                Ok(())
+                let ended = live(shape, seed, LIFE_STEPS)?;
+                total.add(&ended.report);
+                if program.is_multiple_of(ORACLE_EVERY) { real_engine_agrees(&oracle, &ended, program) } else { Ok(()) }
             });
         }
         (verdict, total)
@@ -170,7 +185,10 @@ fn lives(seed: u64, programs: u64, threads: usize) -> Verdict {
         verdict.add(part);
         total.add(&report);
     }
-    println!("seed {seed}: {total}");
+    println!("seed {seed}: {total}; every {ORACLE_EVERY}th judged by zdb");
+    if let Ok(folder) = interop::scratch() {
+        let _ = std::fs::remove_dir_all(folder);
+    }
     verdict
 }
 

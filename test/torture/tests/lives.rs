@@ -12,7 +12,7 @@ fn whatever_happens_to_devices_nothing_promised_is_lost() {
     for shape in shapes() {
         for seed in 0..PROGRAMS_EACH {
             match live(shape, seed, STEPS) {
-                Ok(report) => total.add(&report),
+                Ok(ended) => total.add(&ended.report),
                 Err(error) => panic!("{shape} seed {seed}: {error}"),
             }
         }
