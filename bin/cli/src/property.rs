@@ -74,6 +74,7 @@ pub const POOL: &[Described] = &[
     p("last_scrubbed_txg", "LAST_SCRUBBED_TXG", Number),
     p("maxblocksize", "MAXBLOCKSIZE", Number),
     p("maxdnodesize", "MAXDNODESIZE", Number),
+    p("background_latency_target", "BACKGROUND_LATENCY_TARGET", Text),
 ];
 
 /// Properties of datasets.

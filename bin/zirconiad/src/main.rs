@@ -55,6 +55,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     let exec: Exec = Arc::new(Pool::new(arguments.threads.unwrap_or(cores.max(4))));
     let control = Arc::new(Control::start(exec, state.clone()));
     control.mount_tree();
+    control.watch();
     let metrics = metrics_address(arguments)?;
     let served = server::serve(&state, control.clone(), metrics);
     control.shutdown();

@@ -1,11 +1,11 @@
 //! `zpool status`: health, scan line, the vdev tree with its error counts, damaged files.
 
 use crate::{args, list};
-use cli::number::{duration, nice_bytes, nice_count};
+use cli::number::{duration, nice_bytes, nice_count, nice_time_ns};
 use cli::options::Output;
 use cli::repeat::{Repeat, timestamp};
 use cli::{Client, Stop, json, time};
-use control_api::{PoolReport, ScanReport, VdevReport};
+use control_api::{PoolReport, ScanReport, Throttled, VdevReport};
 use serde_json::{Map, Value, json};
 
 /// Narrowest column of names (OpenZFS: `status_callback`).
@@ -134,6 +134,7 @@ fn describe(report: &PoolReport, arguments: &args::Status) -> String {
     if let Some(scan) = &report.scan {
         text.push_str(&scan_lines(scan));
     }
+    report.throttled.iter().for_each(|one| text.push_str(&throttle_line(one)));
     text.push_str("config:\n\n");
     let mut rows = tree(&report.vdevs, names(arguments));
     let spares: Vec<(String, &VdevReport)> =
@@ -206,6 +207,19 @@ fn scan_lines(scan: &ScanReport) -> String {
     }
 }
 
+/// Who is held back, and why (OpenZFS has no such line).
+fn throttle_line(one: &Throttled) -> String {
+    let why = match one.reason.as_str() {
+        "share" => format!("{} at a time", one.share_milli.div_ceil(1000)),
+        "yield" => "while others wait".to_string(),
+        "calibration" => "to measure the device without it".to_string(),
+        _ => "by credit".to_string(),
+    };
+    let time = |name: &str, ns: Option<u64>| ns.map(|ns| format!(", {name} {}", nice_time_ns(ns))).unwrap_or_default();
+    let times = [("p99", one.beside_p99_ns), ("alone", one.alone_p99_ns), ("limit", one.limit_ns)].map(|(name, ns)| time(name, ns));
+    format!("\tthrottled on {}: {} I/Os wait, {why}{}\n", one.device, one.waiting, times.concat())
+}
+
 /// Below this rate OpenZFS gives no estimate (`print_scan_scrub_resilver_status`).
 const ESTIMATE_RATE_MIN: u64 = 10 << 20;
 
@@ -250,6 +264,9 @@ fn as_json(report: &PoolReport, arguments: &args::Status) -> Value {
     }
     if let Some(scan) = &report.scan {
         entry.insert("scan_stats".into(), scan_json(scan, &output));
+    }
+    if !report.throttled.is_empty() {
+        entry.insert("throttled".into(), json!(report.throttled));
     }
     let mut vdevs = Map::new();
     let picture = Picture {

@@ -8,6 +8,7 @@ mod dataset;
 mod direct;
 mod error;
 mod events;
+mod inject;
 #[cfg(test)]
 mod openapi;
 mod pool;
@@ -19,6 +20,7 @@ pub use dataset::*;
 pub use direct::*;
 pub use error::{ErrorKind, Failure};
 pub use events::*;
+pub use inject::*;
 pub use pool::*;
 pub use property::{Property, Source, Value};
 pub use state_dir::{StateDir, StateDirError};
@@ -66,6 +68,15 @@ pub enum Request {
     PoolIostat(PoolNames),
     /// `zpool events`; answers [`Response::Events`], or [`Response::EventsCleared`].
     PoolEvents(PoolEvents),
+    /// `zinject`: the handlers; answers [`Response::Injections`].
+    InjectList,
+    /// `zinject`; answers [`Response::Injections`] with the new handler, if there is one.
+    InjectAdd(InjectAdd),
+    /// `zinject -c`: a handler by its number, or all; answers [`Response::Injections`] with those that are gone.
+    InjectClear {
+        /// Its number.
+        id: Option<u64>,
+    },
     /// Waits for background activities; answers [`Response::Busy`] with those that still run at the deadline.
     PoolWait(PoolWait),
     /// `zpool labelclear`.
@@ -104,6 +115,7 @@ impl Request {
                 | Request::PoolIostat(_)
                 | Request::PoolWait(_)
                 | Request::PoolEvents(_)
+                | Request::InjectList
                 | Request::DatasetQuery(_)
                 | Request::Direct(_)
         )
@@ -139,6 +151,8 @@ pub enum Response {
         /// How many.
         count: u64,
     },
+    /// Handlers of `zinject`.
+    Injections(Vec<InjectReport>),
     /// Activities that still run.
     Busy(Vec<String>),
     /// Datasets.

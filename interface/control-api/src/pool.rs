@@ -167,6 +167,9 @@ pub struct PoolReport {
     pub message_id: Option<String>,
     /// Scrub or resilver.
     pub scan: Option<ScanReport>,
+    /// Devices on which background work waits for others.
+    #[serde(default)]
+    pub throttled: Vec<Throttled>,
     /// Root of the tree.
     pub vdevs: VdevReport,
     /// The pool's spares: AVAIL or INUSE.
@@ -184,6 +187,26 @@ pub struct PoolReport {
     /// Why the stored properties are missing: their object cannot be read.
     #[serde(default)]
     pub properties_unavailable: Option<String>,
+}
+
+/// A device on which background work (scrub, resilver, rebuild, …) waits for reads and writes that somebody waits for.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Throttled {
+    /// Its path, or its guid.
+    pub device: String,
+    /// `credit`, `share`, `yield` or `calibration`.
+    pub reason: String,
+    /// Background I/Os that wait.
+    pub waiting: u64,
+    /// Background I/Os that the device may have at a time, in thousandths.
+    pub share_milli: u32,
+    /// p99 of others' I/O without background work beside it, in nanoseconds, where it is known.
+    pub alone_p99_ns: Option<u64>,
+    /// The same with background work beside it.
+    pub beside_p99_ns: Option<u64>,
+    /// What that is to stay within.
+    pub limit_ns: Option<u64>,
 }
 
 /// A vdev with its counters.

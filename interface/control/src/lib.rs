@@ -10,6 +10,8 @@ mod devices;
 mod direct;
 mod events;
 mod failure;
+mod hooks;
+mod inject;
 mod iostat;
 mod mounts;
 mod open_pool;
@@ -19,6 +21,7 @@ mod scrub;
 mod statistics;
 mod status;
 mod vdevs;
+mod watch;
 
 pub(crate) use open_pool::OpenPool;
 
@@ -41,6 +44,8 @@ pub struct Control {
     direct: Arc<zpl::direct::Tunables>,
     parameters: Arc<Parameters>,
     events: Arc<EventLog>,
+    injections: inject::Injections,
+    watcher: Arc<watch::Watcher>,
     mounted_tree: statistics::Mounted,
 }
 
@@ -73,7 +78,9 @@ impl Control {
         let events = Arc::new(events::log(&exec));
         let direct = direct::tunables_from_environment(&parameters);
         let mounted_tree = statistics::Mounted::default();
-        let control = Control { exec, state, started_ns, pools: RwLock::default(), parameters, events, mounted_tree, direct };
+        let injections = inject::Injections::default();
+        let (pools, watcher) = (RwLock::default(), Arc::default());
+        let control = Control { exec, state, started_ns, pools, parameters, events, injections, watcher, mounted_tree, direct };
         control.reopen();
         control
     }
@@ -123,6 +130,9 @@ impl Control {
             Request::PoolIostat(names) => self.pool_iostat(names),
             Request::PoolWait(request) => self.pool_wait(request),
             Request::PoolEvents(request) => Ok(self.pool_events(request)),
+            Request::InjectList => Ok(Response::Injections(self.handlers())),
+            Request::InjectAdd(request) => self.inject(request),
+            Request::InjectClear { id } => self.inject_clear(*id),
             Request::LabelClear(request) => self.label_clear(request),
             Request::DatasetCreate(request) => self.dataset_create(request),
             Request::DatasetDestroy(request) => self.dataset_destroy(request),
@@ -148,6 +158,7 @@ impl Control {
 
     /// Unmounts, syncs and lets go of everything; the pools open again with the next daemon.
     pub fn shutdown(&self) {
+        self.watcher.stop();
         self.mounted_tree.end();
         let pools = std::mem::take(&mut *self.pools.write());
         for (name, open) in pools {

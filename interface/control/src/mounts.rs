@@ -64,6 +64,18 @@ pub struct MountPlan {
 }
 
 impl Mounts {
+    /// The mounted dataset that a path is in, and where it is mounted.
+    pub fn dataset_at(&self, path: &str) -> Option<(String, String)> {
+        let by_name = self.by_name.lock();
+        let below = |place: &str| {
+            let rest = path.strip_prefix(place.trim_end_matches('/'));
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        let inside = by_name.iter().filter(|(_, mounted)| below(&mounted.mountpoint));
+        let best = inside.max_by_key(|(_, mounted)| mounted.mountpoint.len())?;
+        Some((best.1.mountpoint.clone(), best.0.clone()))
+    }
+
     /// Where a dataset is mounted; a mount that somebody else removed is forgotten.
     pub fn mountpoint(&self, name: &str) -> Option<String> {
         let mut by_name = self.by_name.lock();

@@ -213,6 +213,7 @@ impl Control {
     fn adopt(&self, pool: Pool, altroot: Option<String>, mount: bool) -> Result<Response, Failure> {
         self.tune(&pool);
         let open = Arc::new(OpenPool::new(pool, altroot));
+        self.inject_again(&open);
         self.pools.write().insert(open.name(), open.clone());
         self.remember();
         let remarks = if mount { self.mount_all(&open) } else { Vec::new() };
@@ -229,7 +230,13 @@ impl Control {
 
     fn close(&self, target: &PoolTarget, verb: &str, end: fn(Pool) -> Result<(), PoolError>) -> Result<Response, Failure> {
         let what = format!("cannot {verb} '{}'", target.pool);
+        let began_ns = self.exec.now_ns();
         let open = self.open_pool(&target.pool)?;
+        if target.force {
+            self.remove_handlers(|report| report.pool == target.pool && report.pool_delay.is_none());
+        } else if self.is_injected(&target.pool) {
+            return Err(because(ErrorKind::Busy, what, "pool is busy").advise("remove its fault handlers first: zinject -c all"));
+        }
         if target.force {
             open.pool().zio().abandon();
         }
@@ -247,6 +254,7 @@ impl Control {
         };
         let ended = end(pool).map_err(|error| pool_failure(what, &error));
         self.remember();
+        self.injected_delay(&target.pool, false, began_ns);
         ended.map(|()| done())
     }
 
@@ -357,6 +365,7 @@ impl Control {
     }
 
     fn import_devices(&self, paths: &[String], guid: Guid, wish: &ImportWish<'_>) -> Result<Response, Failure> {
+        let began_ns = self.exec.now_ns();
         let opened =
             paths.iter().map(|path| devices::open(path, wish.read_only, &wish.what)).collect::<Result<Vec<Arc<dyn BlockDevice>>, _>>()?;
         let options = ImportOptions {
@@ -369,6 +378,7 @@ impl Control {
             ..ImportOptions::default()
         };
         let pool = Pool::import(&self.exec, opened, &options, &self.runtime()).map_err(|error| pool_failure(wish.what.clone(), &error))?;
+        self.injected_delay(&pool.name(), true, began_ns);
         let status = pool.status();
         let damaged = status.damaged_labels + status.damaged_uberblocks;
         let mut response = self.adopt(pool, wish.request.altroot.clone(), !wish.request.no_mount)?;
@@ -376,6 +386,19 @@ impl Control {
             remarks.push(format!("{damaged} damaged labels or uberblocks were passed over; 'zpool scrub' and 'zpool status' tell more"));
         }
         Ok(response)
+    }
+
+    /// Closes a pool and opens it again (OpenZFS: `spa_reset`).
+    pub(crate) fn reopen_pool(&self, name: &str) -> Result<(), Failure> {
+        let open = self.open_pool(name)?;
+        let paths: Vec<String> =
+            open.pool().devices().iter().flatten().map(|device| device.path().to_string_lossy().into_owned()).collect();
+        let (guid, altroot, read_only) = (open.pool().guid(), open.altroot().map(str::to_string), open.is_read_only());
+        drop(open);
+        self.close(&PoolTarget { pool: name.to_string(), force: true }, "unload", Pool::export)?;
+        let request = PoolImport { pool: Some(name.to_string()), altroot, ..PoolImport::default() };
+        self.import_devices(&paths, guid, &ImportWish { request: &request, read_only, what: format!("cannot load '{name}'") })?;
+        Ok(())
     }
 
     pub(crate) fn pool_query(&self, query: &PoolQuery) -> Result<Response, Failure> {

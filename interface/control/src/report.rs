@@ -192,6 +192,7 @@ pub fn properties(status: &PoolStatus, health: &str, altroot: Option<&str>, feat
         Property::fact("checkpoint", Value::None),
         fixed("autotrim", text("off")),
         fixed("compatibility", text("off")),
+        fixed("background_latency_target", text("auto")),
     ];
     for (name, _, references) in features {
         let state = match references {
@@ -206,8 +207,11 @@ pub fn properties(status: &PoolStatus, health: &str, altroot: Option<&str>, feat
     list
 }
 
-/// Puts a stored property in its place.
-pub fn overlay(properties: &mut [Property], stored: &pool::PoolProp) {
+/// Puts a stored property in its place; one that a user made up follows the others.
+pub fn overlay(properties: &mut Vec<Property>, stored: &pool::PoolProp) {
+    if pool::is_user_prop(&stored.name) {
+        properties.push(Property { name: stored.name.clone(), value: Value::Text(stored.value.clone()), source: Source::Local });
+    }
     if let Some(property) = properties.iter_mut().find(|property| property.name == stored.name) {
         property.value = if stored.value == "-" { Value::None } else { Value::Text(stored.value.clone()) };
         property.source = if stored.is_local { Source::Local } else { Source::Default };

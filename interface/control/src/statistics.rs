@@ -160,6 +160,14 @@ impl Control {
         let direct = pool.zio().direct_parameters();
         direct.write_verify.store(get("zfs_vdev_direct_write_verify") as u32, Ordering::Relaxed);
         direct.events_per_second.store(get("zfs_dio_write_verify_events_per_second") as u32, Ordering::Relaxed);
+        pool.zio().tune_queues(|tunables| {
+            // Those that the schedulers know; the others are none of theirs.
+            for parameter in &metrics::PARAMETERS {
+                let _ = tunables.set(parameter.name, get(parameter.name));
+            }
+        });
+        let rates = (get("zfs_slow_io_events_per_second") as u32, get("zfs_deadman_events_per_second") as u32);
+        pool.zio().set_event_rates(rates.0, rates.1);
     }
 
     /// How pools run in this daemon, as the parameters say now.

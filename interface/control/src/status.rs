@@ -1,7 +1,7 @@
 //! What `zpool status` says of a pool: its picture, the diagnosis, and what cannot be known.
 
 use crate::{OpenPool, report};
-use control_api::{PoolReport, Value};
+use control_api::{PoolReport, Throttled, Value};
 
 /// A pool as `zpool status`, `list` and `get` show it. What cannot be read is said to be unavailable, never taken for healthy.
 pub(crate) fn pool_report(open: &OpenPool, errors: bool) -> PoolReport {
@@ -43,6 +43,7 @@ pub(crate) fn pool_report(open: &OpenPool, errors: bool) -> PoolReport {
         action: diagnosis.map(|d| d.action.to_string()),
         message_id: diagnosis.map(|d| d.message_id.to_string()).filter(|id| !id.is_empty()),
         scan,
+        throttled: throttled(open),
         vdevs,
         spares: open.pool().spares().map(|spares| spares.iter().map(report::spare).collect()).unwrap_or_default(),
         error_count,
@@ -52,6 +53,33 @@ pub(crate) fn pool_report(open: &OpenPool, errors: bool) -> PoolReport {
         properties_unavailable,
         state,
     }
+}
+
+/// The devices on which background work is held back now.
+fn throttled(open: &OpenPool) -> Vec<Throttled> {
+    let tree = open.pool().tree();
+    let of_leaf = |leaf: &vdev::Leaf| {
+        let state = open.pool().zio().queue_state(leaf.guid)?;
+        let background = zio::Class::ALL.into_iter().filter(|class| class.is_background());
+        let waiting: usize = background.map(|class| state.queued[class as usize]).sum();
+        let reason = match state.promise.reason {
+            zio::Reason::None => return None,
+            zio::Reason::Credit => "credit",
+            zio::Reason::Share => "share",
+            zio::Reason::Yield => "yield",
+            zio::Reason::Calibration => "calibration",
+        };
+        (waiting > 0).then(|| Throttled {
+            device: if leaf.path.is_empty() { leaf.guid.0.to_string() } else { leaf.path.clone() },
+            reason: reason.to_string(),
+            waiting: waiting as u64,
+            share_milli: state.promise.share_milli,
+            alone_p99_ns: state.promise.alone_p99_ns,
+            beside_p99_ns: state.promise.beside_p99_ns,
+            limit_ns: state.promise.limit_ns,
+        })
+    };
+    tree.leaves.iter().filter_map(of_leaf).collect()
 }
 
 /// What `zpool status` says of an unhealthy pool.

@@ -59,7 +59,8 @@ impl Control {
     /// Opens the leaf's device and brings it back; says when that does not help.
     fn online(&self, open: &OpenPool, leaf: &Leaf, word: &str, expand: bool) -> Result<Vec<String>, PoolError> {
         let was_usable = leaf.state.is_usable();
-        let device = if was_usable { None } else { self.reopen_leaf(&leaf.path) };
+        let is_gone = open.pool().zio().is_injected_gone(leaf.guid);
+        let device = if was_usable || is_gone { None } else { self.reopen_leaf(&leaf.path) };
         let state = open.pool().online(leaf.guid, device)?;
         if state != LeafState::Online {
             let mut remarks = vec![
@@ -154,7 +155,8 @@ impl Control {
         if !open.is_read_only() {
             let gone = |leaf: &&Leaf| matches!(leaf.state, LeafState::Faulted | LeafState::Missing);
             for leaf in tree.leaves.iter().filter(gone).filter(|leaf| only.is_none_or(|only| only == leaf.guid)) {
-                let device = self.reopen_leaf(&leaf.path);
+                let is_gone = open.pool().zio().is_injected_gone(leaf.guid);
+                let device = if is_gone { None } else { self.reopen_leaf(&leaf.path) };
                 open.pool().online(leaf.guid, device).map_err(failure)?;
             }
         }

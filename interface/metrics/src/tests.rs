@@ -162,7 +162,7 @@ fn parameters_keep_their_ranges() {
         ("zfs_txg_timeout", "0", WriteError::Invalid),
         ("zfs_dio_strict", "2", WriteError::Invalid),
         ("zfs_dio_strict", "yes", WriteError::Invalid),
-        ("zio_slow_io_ms", "1", WriteError::ReadOnly),
+        ("zfs_zevent_len_max", "1", WriteError::ReadOnly),
         ("zfs_no_such", "1", WriteError::NotFound),
     ] {
         assert_eq!(tree.write(&path(name), text), Err(error), "{name}={text}");

@@ -141,6 +141,7 @@ impl Pool {
             detached: Mutex::default(),
         });
         let scan = crate::scrub::open(&syncer, &txgs)?;
+        crate::queues::attach(&syncer, &txgs);
         txgs.start(syncer.clone());
         txgs.wait_synced(Txg::INITIAL)?;
         Ok(Pool { syncer, txgs, damaged_labels: 0, damaged_uberblocks: 0, scan })

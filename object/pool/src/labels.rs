@@ -106,6 +106,14 @@ pub(crate) struct LabelWrite {
     pub data: Abd,
 }
 
+impl LabelWrite {
+    /// Where in its label the write begins.
+    pub(crate) fn offset_in_label(&self) -> u64 {
+        let starts = (0..LABELS).map(|index| label_offset(self.device.size_bytes(), index));
+        starts.filter(|start| *start <= self.offset).max().map_or(0, |start| self.offset - start)
+    }
+}
+
 /// Writes everything at once and waits; results in order.
 pub(crate) fn write_all(exec: &Exec, writes: Vec<LabelWrite>) -> Vec<Result<(), DeviceError>> {
     let submit = |write: LabelWrite| {

@@ -25,6 +25,22 @@ impl Pool {
         self.take_out(leaf, temporary, LeafState::Faulted, Some(LeafState::Degraded))
     }
 
+    /// Declares a leaf degraded: it is used as before, and shown as suspicious (OpenZFS: `vdev_degrade`).
+    ///
+    /// Errors: [`PoolError::NoSuchDevice`].
+    pub fn degrade(&self, leaf: Guid) -> Result<(), PoolError> {
+        self.check_writeable()?;
+        {
+            let mut config = self.syncer.config.lock();
+            let id = config.tree.leaf_by_guid(leaf).ok_or(PoolError::NoSuchDevice)?;
+            if !config.tree.leaf(id).state.is_usable() {
+                return Ok(());
+            }
+            self.change(&mut config, id, |leaf| (leaf.state, leaf.is_state_temporary) = (LeafState::Degraded, false));
+        }
+        self.sync_unless_suspended()
+    }
+
     fn take_out(&self, guid: Guid, temporary: bool, state: LeafState, instead: Option<LeafState>) -> Result<(), PoolError> {
         self.check_writeable()?;
         {
@@ -33,7 +49,7 @@ impl Pool {
             let leaf = config.tree.leaf(id);
             let was_usable = leaf.state.is_usable();
             let is_log = config.tree.tops[leaf.top.0 as usize].is_log;
-            let required = was_usable && !is_log && config.tree.is_required(id);
+            let required = was_usable && !is_log && (config.tree.is_required(id) || self.zio().is_injected_needed(guid));
             let state = if required { instead.ok_or(PoolError::NoReplicas)? } else { state };
             self.change(&mut config, id, |leaf| {
                 (leaf.state, leaf.is_state_temporary) = (state, temporary);

@@ -264,6 +264,8 @@ impl Start {
             fail_mode: props::fail_mode(&objset)?,
         };
         self.io.set_view(config.view(&services));
+        let target = props::latency_target(&objset)?;
+        self.io.cache().zio().tune_queues(|tunables| tunables.latency_target = target);
         let deferred = Zap::hold(&objset, DIRECTORY)?.try_lookup_u64("sync_bplist")?.map(ObjectId);
         let work = Work { maps, config_object: opened.config_object, deferred, logged: logged.exist.then_some(logged) };
         let syncer = Arc::new(Syncer {
@@ -277,6 +279,7 @@ impl Start {
             changes: Mutex::default(),
             detached: Mutex::default(),
         });
+        crate::queues::attach(&syncer, &txgs);
         let scan = crate::scrub::open(&syncer, &txgs)?;
         let pool = Pool {
             syncer: syncer.clone(),

@@ -1,14 +1,17 @@
-//! Pool properties that are stored in the pool (OpenZFS: `zpool_prop.c`, `spa_sync_props`): numbers in one ZAP, the comment and
-//! the compatibility list in the configuration.
+//! Pool properties that are stored in the pool (OpenZFS: `zpool_prop.c`, `spa_sync_props`): numbers and the users' own texts in one ZAP, the
+//! comment and the compatibility list in the configuration. What OpenZFS does not know is kept as a property of a user, which it shows
+//! and leaves alone.
 
 use crate::features::{DIRECTORY, create_linked_zap};
+use crate::queues::target_of;
 use crate::{Pool, PoolError};
 use dmu::{Objset, Tx};
 use dsl::{DslError, DslPool};
 use ondisk::{ObjectId, ObjectType};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use zap::Zap;
-use zio::FailMode;
+use zio::{FailMode, LatencyTarget};
 
 /// Longest comment (OpenZFS: `ZPROP_MAX_COMMENT`).
 const COMMENT_BYTES_MAX: usize = 32;
@@ -31,11 +34,18 @@ const NUMERIC: &[Numeric] = &[
     Numeric { name: "autotrim", values: SWITCH, default: 0 },
 ];
 
+/// Our own property, and as what it is stored.
+const LATENCY_TARGET: &str = "background_latency_target";
+const LATENCY_TARGET_STORED: &str = "zirconia:background_latency_target";
+/// Longest name of a user's property (OpenZFS: `ZAP_MAXNAMELEN`, with its end), and longest value (`ZAP_MAXVALUELEN`).
+const USER_NAME_BYTES_MAX: usize = 255;
+const USER_VALUE_BYTES_MAX: usize = 8191;
+
 /// A stored property as `zpool get` shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolProp {
     /// Name.
-    pub name: &'static str,
+    pub name: String,
     /// Value, `-` for an empty text.
     pub value: String,
     /// It was set; otherwise it is the default.
@@ -44,7 +54,13 @@ pub struct PoolProp {
 
 /// True for a property that [`Pool::props`] reads from the pool's property object.
 pub fn is_stored_prop(name: &str) -> bool {
-    NUMERIC.iter().any(|numeric| numeric.name == name)
+    name == LATENCY_TARGET || NUMERIC.iter().any(|numeric| numeric.name == name)
+}
+
+/// True for the name of a property that users make up: with a colon, of small letters, digits and `:-._` (OpenZFS: `zfs_prop_user`).
+pub fn is_user_prop(name: &str) -> bool {
+    let is_allowed = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || ":-._".contains(letter);
+    name.contains(':') && name.chars().all(is_allowed)
 }
 
 fn props_zap(mos: &Arc<Objset>) -> Result<Option<Zap>, PoolError> {
@@ -64,6 +80,20 @@ pub(crate) fn fail_mode(mos: &Arc<Objset>) -> Result<FailMode, PoolError> {
     Ok(mode_of(stored.unwrap_or(0)))
 }
 
+/// What the pool's background work leaves to others.
+pub(crate) fn latency_target(mos: &Arc<Objset>) -> Result<LatencyTarget, PoolError> {
+    let stored = match props_zap(mos)? {
+        Some(zap) => text_of(&zap, LATENCY_TARGET_STORED)?,
+        None => None,
+    };
+    // A word of a later release changes nothing.
+    Ok(stored.and_then(|text| target_of(&text)).unwrap_or_default())
+}
+
+fn text_of(zap: &Zap, name: &str) -> Result<Option<String>, PoolError> {
+    Ok(zap.try_lookup(name)?.and_then(|value| value.as_text().map(str::to_string)))
+}
+
 fn mode_of(number: u64) -> FailMode {
     match number {
         1 => FailMode::Continue,
@@ -72,16 +102,20 @@ fn mode_of(number: u64) -> FailMode {
     }
 }
 
-fn store(mos: &Arc<Objset>, name: &str, value: u64, tx: &Tx) -> Result<(), PoolError> {
+/// Puts a value in the pool's property object; an empty text removes the property.
+fn store(mos: &Arc<Objset>, name: &str, value: &zap::Value, tx: &Tx) -> Result<(), PoolError> {
     let zap = match props_zap(mos)? {
         Some(zap) => zap,
         None => Zap::hold(mos, create_linked_zap(mos, "pool_props", ObjectType::POOL_PROPS, tx)?)?,
     };
-    Ok(zap.update_u64(name, value, tx)?)
+    if value.as_text() != Some("") {
+        return Ok(zap.update(name, value, tx)?);
+    }
+    if zap.contains(name)? { Ok(zap.remove(name, tx)?) } else { Ok(()) }
 }
 
 impl Pool {
-    /// The stored properties.
+    /// The stored properties, those that users made up last.
     pub fn props(&self) -> Result<Vec<PoolProp>, PoolError> {
         let zap = props_zap(self.mos())?;
         let mut props = Vec::new();
@@ -91,14 +125,32 @@ impl Pool {
                 None => None,
             };
             let value = numeric.values.get(stored.unwrap_or(numeric.default) as usize).copied().unwrap_or("-");
-            props.push(PoolProp { name: numeric.name, value: value.to_string(), is_local: stored.is_some() });
+            props.push(PoolProp { name: numeric.name.to_string(), value: value.to_string(), is_local: stored.is_some() });
         }
         let facts = self.syncer.config.lock().facts.clone();
         for (name, text) in [("comment", facts.comment), ("compatibility", facts.compatibility)] {
             let is_local = text.is_some();
             let unset = if name == "compatibility" { "off" } else { "-" };
-            props.push(PoolProp { name, value: text.unwrap_or_else(|| unset.to_string()), is_local });
+            props.push(PoolProp { name: name.to_string(), value: text.unwrap_or_else(|| unset.to_string()), is_local });
         }
+        let mut own = BTreeMap::new();
+        if let Some(zap) = &zap {
+            let mut names = Vec::new();
+            zap.for_each(|entry| {
+                names.push(String::from_utf8_lossy(&entry.name).into_owned());
+                Ok(())
+            })?;
+            for name in names.into_iter().filter(|name| is_user_prop(name)) {
+                if let Some(text) = text_of(zap, &name)? {
+                    own.insert(name, text);
+                }
+            }
+        }
+        let target = own.remove(LATENCY_TARGET_STORED);
+        let is_local = target.is_some();
+        let value = target.unwrap_or_else(|| "auto".to_string());
+        props.push(PoolProp { name: LATENCY_TARGET.to_string(), value, is_local });
+        props.extend(own.into_iter().map(|(name, value)| PoolProp { name, value, is_local: true }));
         Ok(props)
     }
 
@@ -111,23 +163,42 @@ impl Pool {
         if name == "comment" || name == "compatibility" {
             return self.set_text(name == "comment", value);
         }
+        if name == LATENCY_TARGET || name == LATENCY_TARGET_STORED {
+            let target = target_of(value).ok_or(PoolError::BadValue)?;
+            self.set_own(LATENCY_TARGET_STORED, value)?;
+            self.zio().tune_queues(|tunables| tunables.latency_target = target);
+            return Ok(());
+        }
+        if is_user_prop(name) {
+            let is_too_long = name.len() > USER_NAME_BYTES_MAX || value.len() > USER_VALUE_BYTES_MAX;
+            return if is_too_long { Err(PoolError::BadValue) } else { self.set_own(name, value) };
+        }
         let numeric = NUMERIC.iter().find(|numeric| numeric.name == name || (name == "listsnaps" && numeric.name == "listsnapshots"));
         let numeric = numeric.ok_or(PoolError::BadProperty)?;
         let number = numeric.values.iter().position(|known| *known == value).ok_or(PoolError::BadValue)? as u64;
-        let (mos, services) = (self.mos().clone(), self.syncer.services.clone());
-        let text = format!("{}={number}", numeric.name);
-        let set = move |_: &Arc<DslPool>, (), tx: &Tx| {
-            store(&mos, numeric.name, number, tx).map_err(|_| DslError::Unsupported)?;
-            services.log_internal("set", &text, tx);
-            Ok(())
-        };
-        self.dsl().sync_task(|_, _| Ok(()), set)?;
+        self.store_logged(numeric.name, zap::Value::U64(vec![number]), format!("{}={number}", numeric.name))?;
         if numeric.name == "failmode" {
             let mut config = self.syncer.config.lock();
             config.fail_mode = mode_of(number);
             self.syncer.io.set_view(config.view(&self.syncer.services));
         }
         Ok(())
+    }
+
+    /// Stores a text under the name of a user's property.
+    fn set_own(&self, name: &str, value: &str) -> Result<(), PoolError> {
+        let text = if value.is_empty() { zap::Value::U8(Vec::new()) } else { zap::Value::from_str_with_nul(value) };
+        self.store_logged(name, text, format!("{name}={value}"))
+    }
+
+    fn store_logged(&self, name: &str, value: zap::Value, text: String) -> Result<(), PoolError> {
+        let (mos, services, name) = (self.mos().clone(), self.syncer.services.clone(), name.to_string());
+        let set = move |_: &Arc<DslPool>, (), tx: &Tx| {
+            store(&mos, &name, &value, tx).map_err(|_| DslError::Unsupported)?;
+            services.log_internal("set", &text, tx);
+            Ok(())
+        };
+        Ok(self.dsl().sync_task(|_, _| Ok(()), set)?)
     }
 
     fn set_text(&self, is_comment: bool, value: &str) -> Result<(), PoolError> {

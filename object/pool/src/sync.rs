@@ -22,7 +22,7 @@ use ondisk::{BlockPtr, ObjectId, Txg, Uberblock};
 use scan::ScanFunction;
 use std::sync::Arc;
 use vdev::{Leaf, LeafId, VdevTree};
-use zio::{Facts, FailMode, IoKind, PoolView, Zio};
+use zio::{Facts, FailMode, FaultError, IoKind, PoolView, Zio};
 
 /// More passes than any pool needs: something keeps changing.
 const PASSES_MAX: u32 = 64;
@@ -264,7 +264,7 @@ impl Syncer {
             for (leaf, device) in &leaves {
                 writes.extend(config_writes(device, &facts.label_config(&tree, *leaf, txg), first)?);
             }
-            some_succeeded(&write_all(exec, writes))?;
+            some_succeeded(&self.write_labels(&leaves, writes))?;
             some_succeeded(&flush_all(exec, &leaves.iter().map(|(_, device)| device.clone()).collect::<Vec<_>>()))
         };
         if config_dirty {
@@ -273,13 +273,28 @@ impl Syncer {
         let chosen = if config_dirty { leaves.clone() } else { uberblock_leaves(&tree, &leaves, exec.random_u64()) };
         let ashift = |leaf: LeafId| tree.tops[tree.leaf(leaf).top.0 as usize].ashift;
         let writes = chosen.iter().flat_map(|(leaf, device)| uberblock_writes(device, &ub, ashift(*leaf))).collect();
-        some_succeeded(&write_all(exec, writes))?;
+        some_succeeded(&self.write_labels(&leaves, writes))?;
         some_succeeded(&flush_all(exec, &chosen.iter().map(|(_, device)| device.clone()).collect::<Vec<_>>()))?;
         if config_dirty {
             write_configs(1)?;
         }
         self.config.lock().uberblock = ub;
         Ok(())
+    }
+
+    /// Writes to labels, as simulated faults allow; results in any order.
+    fn write_labels(&self, leaves: &[(LeafId, Device)], mut writes: Vec<LabelWrite>) -> Vec<Result<(), DeviceError>> {
+        let (zio, tree) = (self.io.cache().zio(), self.config.lock().tree.clone());
+        let mut injected = Vec::new();
+        writes.retain(|write| {
+            let owner = leaves.iter().find(|(_, device)| Arc::ptr_eq(device, &write.device));
+            let fault = owner.and_then(|(leaf, _)| zio.label_fault(tree.leaf(*leaf).guid, write.offset_in_label()));
+            injected.extend(fault.map(|fault| if fault == FaultError::Noop { Ok(()) } else { Err(DeviceError::Io) }));
+            fault.is_none()
+        });
+        let mut results = write_all(&self.services.exec, writes);
+        results.extend(injected);
+        results
     }
 }
 

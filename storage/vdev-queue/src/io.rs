@@ -66,6 +66,8 @@ pub struct Issue {
     pub offset: u64,
     /// Number of bytes from the first to the end of the last part, gaps between reads included.
     pub size_bytes: u64,
+    /// How long the oldest part waited.
+    pub queued_ns: u64,
     /// The I/Os that it serves, by offset; they do not overlap. Gaps are only between reads and are to be thrown away.
     pub parts: Vec<Part>,
     /// A lonely piece of padding: nothing goes to the device, the part is complete, and `done` is not called.

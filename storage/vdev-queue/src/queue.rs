@@ -122,12 +122,10 @@ impl VdevQueue {
     /// either case.
     pub fn admit(&mut self, io: Io, now_ns: u64) -> Admitted {
         let class = io.class.for_kind(io.kind);
-        let fits = (self.active.len() + self.waiting.len()) < self.tunables.max_active as usize;
-        let free = self.order[class as usize].is_empty() && self.active_of[class as usize] < self.tunables.limits(class).max && fits;
         let at_once = match self.tunables.scheduler {
             Scheduler::On => false,
             Scheduler::Off => class.is_promised(),
-            Scheduler::Auto => !self.device.rotational && class.is_promised() && free,
+            Scheduler::Auto => !self.device.rotational && !class.is_background(),
         };
         if !at_once || io.optional {
             return Admitted::Queued(self.add(io, now_ns));
@@ -233,6 +231,11 @@ impl VdevQueue {
     /// How many I/Os of the class the device has.
     pub fn active(&self, class: Class) -> u32 {
         self.active_of[class as usize]
+    }
+
+    /// Whether background work waits, or the device has some.
+    pub fn has_background(&self) -> bool {
+        self.background_active > 0 || self.background_queued()
     }
 
     /// How many I/Os took `zio_slow_io_ms` or longer.
@@ -425,7 +428,8 @@ impl VdevQueue {
         let part = |(id, io): &(IoId, Io)| Part { id: *id, offset: io.offset, size_bytes: io.size_bytes, optional: io.optional };
         self.next_issue += 1;
         let id = IssueId(self.next_issue);
-        let issue = Issue { id, class, kind, offset, size_bytes, parts: parts.iter().map(part).collect(), needless };
+        let queued_ns = now_ns.saturating_sub(arrival.at_ns);
+        let issue = Issue { id, class, kind, offset, size_bytes, queued_ns, parts: parts.iter().map(part).collect(), needless };
         if needless {
             return issue;
         }

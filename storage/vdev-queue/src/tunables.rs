@@ -8,7 +8,7 @@ pub const MERGED_BYTES_MAX: u64 = 16 << 20;
 /// Whether I/Os go through the queue (OpenZFS after 2.3: vdev property `scheduler`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Scheduler {
-    /// On a non-rotational device an I/O that nothing waits beside is issued without being queued; everything else is queued.
+    /// On a non-rotational device everything but background work is issued without being queued; everything else is queued.
     #[default]
     Auto,
     /// Every I/O is queued.
@@ -132,8 +132,13 @@ impl Tunables {
         min + u32::try_from((bytes - low) * u128::from(max - min) / (high - low)).unwrap_or(0)
     }
 
-    /// Sets a parameter by OpenZFS's name.
+    /// Sets a parameter by OpenZFS's name; `zirconia_vdev_scheduler` (0 auto, 1 on, 2 off) is ours.
     pub fn set(&mut self, name: &str, value: u64) -> Result<(), TunableError> {
+        if name == "zirconia_vdev_scheduler" {
+            let known = [Scheduler::Auto, Scheduler::On, Scheduler::Off];
+            self.scheduler = usize::try_from(value).ok().and_then(|index| known.get(index).copied()).ok_or(TunableError::Invalid)?;
+            return Ok(());
+        }
         match self.field(name).ok_or(TunableError::Unknown)? {
             Field::Count(field) => *field = u32::try_from(value).map_err(|_| TunableError::Invalid)?,
             Field::Long(field) => *field = value,

@@ -7,13 +7,14 @@ use crate::Priority;
 use crate::engine::{Core, Snapshot};
 use crate::extended::LeafTiming;
 use crate::plug;
+use crate::queue::{LeafQueue, Route};
 use abd::Abd;
 use device::{DeviceError, DeviceIo, DeviceOp, DeviceReply};
 use exec::{Mutex, TaskClass};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use vdev::LeafId;
-use vdev_queue::IoKind;
+use vdev_queue::{Class, IoKind};
 
 /// One I/O to one leaf.
 #[derive(Debug)]
@@ -36,13 +37,12 @@ pub(crate) struct BatchOptions {
     pub(crate) speculative: bool,
 }
 
-/// A leaf I/O in its device's hands.
+/// A leaf I/O of the set.
 #[derive(Clone, Copy, Debug)]
-struct Issued {
+struct Member {
     index: usize,
     leaf: LeafId,
-    issued_ns: u64,
-    timing: LeafTiming,
+    kind: IoKind,
 }
 
 struct State<F> {
@@ -75,20 +75,19 @@ where
         state: Mutex::new(State { results, then: Some(then) }),
     });
     for (index, LeafOp { leaf, offset, op }) in ops.into_iter().enumerate() {
-        match snapshot.view.device(leaf) {
-            Some(device) => {
-                let kind = kind_of(&op);
-                let class = options.priority.class(kind);
-                let issued_ns = core.exec.now_ns();
-                let queued_ns = issued_ns.saturating_sub(batch.planned_ns);
-                let timing = LeafTiming { kind, class, bytes: op.length_bytes(), queued_ns, disk_ns: 0 };
-                snapshot.stats(leaf).issued(&timing);
-                let io = Issued { index, leaf, issued_ns, timing };
-                let batch = batch.clone();
-                plug::submit(&core.exec, device, DeviceIo::new(op, offset, move |reply| batch.leaf_done(io, reply)));
-            }
-            None => {
-                batch.remaining.fetch_sub(1, Ordering::AcqRel);
+        let Some(queue) = snapshot.queue(leaf) else {
+            batch.remaining.fetch_sub(1, Ordering::AcqRel);
+            continue;
+        };
+        let kind = kind_of(&op);
+        let class = options.priority.class(kind);
+        let member = Member { index, leaf, kind };
+        let batch = batch.clone();
+        match queue.route(class, kind) {
+            Route::Straight => batch.straight(core, queue, (member, class), (op, offset)),
+            Route::Queued => {
+                let io = DeviceIo::new(op, offset, move |reply| batch.leaf_done(member, reply));
+                queue.enqueue(core, (class, kind), io);
             }
         }
     }
@@ -107,20 +106,37 @@ fn kind_of(op: &DeviceOp) -> IoKind {
 }
 
 impl<F: FnOnce(Vec<LeafResult>) + Send + 'static> Batch<F> {
-    fn leaf_done(self: Arc<Self>, io: Issued, reply: DeviceReply) {
-        let stats = self.snapshot.stats(io.leaf);
-        let disk_ns = self.core.exec.now_ns().saturating_sub(io.issued_ns);
-        stats.returned(&io.timing);
+    /// Hands an I/O to its device past the queue.
+    fn straight(self: Arc<Self>, core: &Core, queue: &LeafQueue, (member, class): (Member, Class), (op, offset): (DeviceOp, u64)) {
+        let issued_ns = core.exec.now_ns();
+        let timing = LeafTiming {
+            kind: member.kind,
+            class,
+            offset,
+            bytes: op.length_bytes(),
+            merged: false,
+            queued_ns: issued_ns.saturating_sub(self.planned_ns),
+            issued_ns,
+            disk_ns: 0,
+        };
+        self.snapshot.stats(member.leaf).issued(&timing);
+        let done = move |reply: DeviceReply| {
+            self.core.leaf_returned(self.snapshot.guid(member.leaf), self.snapshot.stats(member.leaf), timing, &reply.outcome);
+            self.leaf_done(member, reply);
+        };
+        core.hand_over(queue, DeviceIo::new(op, offset, done));
+    }
+
+    /// An I/O of the set came back.
+    fn leaf_done(self: Arc<Self>, member: Member, reply: DeviceReply) {
         let result = reply.into_abd();
-        match &result {
-            Ok(_) => stats.done(&LeafTiming { disk_ns, ..io.timing }),
-            Err(error) if !self.options.speculative => {
-                stats.failed(io.timing.kind, *error);
-                self.core.leaf_failed(&self.snapshot, io.leaf, io.timing.kind, *error);
-            }
-            Err(_) => {}
+        if let Err(error) = &result
+            && !self.options.speculative
+        {
+            self.snapshot.stats(member.leaf).failed(member.kind, *error);
+            self.core.leaf_failed(&self.snapshot, member.leaf, member.kind, *error);
         }
-        self.state.lock().results[io.index] = result;
+        self.state.lock().results[member.index] = result;
         if self.remaining.fetch_sub(1, Ordering::AcqRel) == 1 {
             if plug::is_releasing() {
                 return self.finish();

@@ -2,19 +2,23 @@
 
 use crate::batch::{self, BatchOptions, LeafOp, LeafResult};
 use crate::direct::{DirectParameters, VerifyErrors};
-use crate::events;
+use crate::events::{self, RateLimit};
+use crate::extended::LeafTiming;
+use crate::inject::{self, Injection};
+use crate::queue::{LeafQueue, LeafQueues};
 use crate::stats::{LeafStats, LeafStatsByGuid, ZioStats};
 use crate::suspend::Suspension;
+use crate::tuning::Tuning;
 use crate::view::{PoolView, ViewCell};
 use crate::{ErrorKind, LandedThen, Priority, ReadRequest, ReadThen, WriteRequest, WriteThen, ZioError, free, plug, read, write};
 use abd::{Abd, AbdPart};
-use device::{DeviceError, DeviceOp};
+use device::{DeviceError, DeviceIo, DeviceOp};
 use exec::{Exec, Mutex, TaskClass, WaitQueue, completion};
 use kstat::{EventSink, IoStats};
 use ondisk::{BlockPtr, Bookmark, Guid, Txg};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use vdev::LeafId;
 use vdev_queue::IoKind;
 
@@ -26,12 +30,18 @@ pub type UnitThen = Box<dyn FnOnce(Result<(), ZioError>) + Send>;
 pub(crate) struct Snapshot {
     pub(crate) view: PoolView,
     pub(crate) stats: Arc<[Arc<LeafStats>]>,
+    /// None for a leaf whose device is not open.
+    queues: Arc<[Option<Arc<LeafQueue>>]>,
 }
 
 impl Snapshot {
     /// Counters of a leaf of this view.
     pub(crate) fn stats(&self, leaf: LeafId) -> &LeafStats {
         &self.stats[leaf.0 as usize]
+    }
+    /// The scheduler of a leaf of this view.
+    pub(crate) fn queue(&self, leaf: LeafId) -> Option<&Arc<LeafQueue>> {
+        self.queues.get(leaf.0 as usize)?.as_ref()
     }
     /// The leaf's guid.
     pub(crate) fn guid(&self, leaf: LeafId) -> Guid {
@@ -56,6 +66,12 @@ pub(crate) struct Core {
     pub(crate) direct: DirectParameters,
     pub(crate) verify_errors: VerifyErrors,
     pub(crate) iostats: Arc<IoStats>,
+    pub(crate) tuning: Tuning,
+    pub(crate) injection: Injection,
+    pub(crate) delays: RateLimit,
+    pub(crate) deadmen: RateLimit,
+    /// Those of the current view.
+    pub(crate) queues: Mutex<LeafQueues>,
     cell: ViewCell<Snapshot>,
     leaf_stats: Mutex<LeafStatsByGuid>,
     missing: Mutex<BTreeSet<(Guid, Txg)>>,
@@ -71,16 +87,44 @@ impl Core {
             self.events.event(events::leaf_io(snapshot, leaf, kind));
         }
     }
+    /// Gives an I/O to its device, now or at the end of a plug.
+    pub(crate) fn hand_over(&self, queue: &LeafQueue, io: DeviceIo) {
+        let onward = |io| plug::submit(&self.exec, queue.device(), io);
+        if self.injection.is_set() { inject::hand_over(self, queue, io, onward) } else { onward(io) }
+    }
+    /// An I/O came back from the device of a leaf: counts it, and tells when it was slow.
+    pub(crate) fn leaf_returned(&self, guid: Guid, stats: &LeafStats, timing: LeafTiming, outcome: &Result<(), DeviceError>) {
+        let timing = LeafTiming { disk_ns: self.exec.now_ns().saturating_sub(timing.issued_ns), ..timing };
+        stats.returned(&timing);
+        if outcome.is_ok() {
+            stats.done(&timing);
+        }
+        if timing.disk_ns >= self.tuning.slow_ns() && *outcome != Err(DeviceError::Gone) {
+            stats.slow();
+            if self.delays.allows(self.exec.now_ns(), self.tuning.delay_rate.load(Ordering::Relaxed)) {
+                self.events.event(events::delay(&self.snapshot(), guid, &timing));
+            }
+        }
+    }
     /// A leaf lacks what was born in `txg`.
     pub(crate) fn note_missing(&self, snapshot: &Snapshot, leaf: LeafId, txg: Txg) {
         self.missing.lock().insert((snapshot.guid(leaf), txg));
     }
 }
 
-/// Builds a snapshot; counters of leaves seen before go on.
-fn snapshot_of(view: PoolView, known: &mut LeafStatsByGuid) -> Snapshot {
-    let stats = view.tree.leaves.iter().map(|leaf| known.entry(leaf.guid).or_default().clone()).collect();
-    Snapshot { view, stats }
+/// Builds a snapshot; counters of leaves seen before go on, and so do the schedulers of devices that stay.
+fn snapshot_of(view: PoolView, known: &mut LeafStatsByGuid, schedulers: (&mut LeafQueues, &Tuning)) -> Snapshot {
+    let stats: Arc<[Arc<LeafStats>]> = view.tree.leaves.iter().map(|leaf| known.entry(leaf.guid).or_default().clone()).collect();
+    let (before, tuning) = schedulers;
+    let mut now = LeafQueues::new();
+    for (index, leaf) in view.tree.leaves.iter().enumerate() {
+        let Some(device) = view.device(LeafId(index as u32)) else { continue };
+        let kept = before.get(&leaf.guid).filter(|queue| queue.is_on(device)).cloned();
+        now.insert(leaf.guid, kept.unwrap_or_else(|| Arc::new(LeafQueue::new(leaf.guid, device, &stats[index], tuning))));
+    }
+    let queues = view.tree.leaves.iter().map(|leaf| now.get(&leaf.guid).cloned()).collect();
+    *before = now;
+    Snapshot { view, stats, queues }
 }
 
 /// The pipeline of one pool; a cheap handle.
@@ -99,7 +143,8 @@ impl Zio {
     /// A pipeline over the devices of `view`, telling `events` what goes wrong.
     pub fn new(exec: Exec, view: PoolView, events: Arc<dyn EventSink>) -> Zio {
         let mut known = LeafStatsByGuid::new();
-        let snapshot = snapshot_of(view, &mut known);
+        let (tuning, mut queues) = (Tuning::new(), LeafQueues::new());
+        let snapshot = snapshot_of(view, &mut known, (&mut queues, &tuning));
         let core = Core {
             exec,
             events,
@@ -109,6 +154,11 @@ impl Zio {
             direct: DirectParameters::default(),
             verify_errors: VerifyErrors::default(),
             iostats: Arc::default(),
+            tuning,
+            injection: Injection::default(),
+            delays: RateLimit::default(),
+            deadmen: RateLimit::default(),
+            queues: Mutex::new(queues),
             cell: ViewCell::new(&snapshot),
             leaf_stats: Mutex::new(known),
             missing: Mutex::default(),
@@ -129,7 +179,8 @@ impl Zio {
     /// Replaces the view; I/Os in flight finish with the one they began with.
     pub fn set_view(&self, view: PoolView) {
         let mut known = self.core.leaf_stats.lock();
-        let snapshot = snapshot_of(view, &mut known);
+        let mut queues = self.core.queues.lock();
+        let snapshot = snapshot_of(view, &mut known, (&mut queues, &self.core.tuning));
         self.core.cell.set(&snapshot);
     }
 

@@ -2,8 +2,10 @@
 
 use crate::direct::Check;
 use crate::engine::Snapshot;
+use crate::extended::LeafTiming;
+use exec::Mutex;
 use kstat::Event;
-use ondisk::{Bookmark, Dva};
+use ondisk::{Bookmark, Dva, Guid};
 use vdev::LeafId;
 use vdev_queue::IoKind;
 
@@ -28,6 +30,49 @@ fn with_bookmark(event: Event, bookmark: &Bookmark) -> Event {
 /// `ereport.fs.zfs.io`: a device reported an error.
 pub(crate) fn leaf_io(snapshot: &Snapshot, leaf: LeafId, kind: IoKind) -> Event {
     of_leaf("ereport.fs.zfs.io", snapshot, leaf).with("zio_type", kind as u64)
+}
+
+/// A vdev of the current view, by guid; one that left it has no path.
+fn of_guid(class: &'static str, snapshot: &Snapshot, guid: Guid) -> Event {
+    let index = snapshot.view.tree.leaves.iter().position(|leaf| leaf.guid == guid);
+    match index {
+        Some(index) => of_leaf(class, snapshot, LeafId(index as u32)),
+        None => of_pool(class, snapshot).with("vdev_guid", guid.0),
+    }
+}
+
+/// `ereport.fs.zfs.delay`: an I/O took `zio_slow_io_ms` or longer.
+pub(crate) fn delay(snapshot: &Snapshot, leaf: Guid, io: &LeafTiming) -> Event {
+    of_guid("ereport.fs.zfs.delay", snapshot, leaf)
+        .with("zio_type", io.kind as u64)
+        .with("zio_priority", io.class as u64)
+        .with("zio_offset", io.offset)
+        .with("zio_size", io.bytes)
+        .with("zio_delay", io.disk_ns)
+        .with("zio_timestamp", io.issued_ns)
+        .with("zio_delta", io.queued_ns.saturating_add(io.disk_ns))
+}
+
+/// `ereport.fs.zfs.deadman`: a device has had an I/O for too long.
+pub(crate) fn deadman(snapshot: &Snapshot, leaf: Guid, age_ns: u64) -> Event {
+    of_guid("ereport.fs.zfs.deadman", snapshot, leaf).with("zio_delta", age_ns)
+}
+
+/// At most so many events in a second.
+#[derive(Debug, Default)]
+pub(crate) struct RateLimit(Mutex<(u64, u32)>);
+
+impl RateLimit {
+    /// Whether one more may be posted.
+    pub(crate) fn allows(&self, now_ns: u64, per_second: u32) -> bool {
+        let second = now_ns / 1_000_000_000;
+        let mut seen = self.0.lock();
+        if seen.0 != second {
+            *seen = (second, 0);
+        }
+        seen.1 = seen.1.saturating_add(1);
+        seen.1 <= per_second
+    }
 }
 
 /// `ereport.fs.zfs.checksum`: a device returned wrong bytes.

@@ -1,8 +1,7 @@
 //! The layout of a leaf's statistics: which cell of its sheet counts what, and OpenZFS's names for the runs of cells.
 //!
-//! OpenZFS: `vdev_stat_ex_t`, `vdev_stat_update` (`vdev.c`), names in `sys/fs/zfs.h`. What has no counterpart here stays zero:
-//! requests are not aggregated (no I/O scheduler yet), and nothing is pending that was not handed to its device.
-//! The wait in a queue is the time from planning a set of leaf I/Os to handing this one to its device.
+//! OpenZFS: `vdev_stat_ex_t`, `vdev_stat_update` (`vdev.c`), names in `sys/fs/zfs.h`. An I/O that serves several queued ones counts once, as
+//! aggregated. The wait in a queue is the time from planning a set of leaf I/Os to handing this one to its device.
 
 use kstat::{Histogram, bucket};
 use std::ops::Range;
@@ -16,9 +15,14 @@ const SIZES: usize = Histogram::SIZE_BUCKETS;
 pub(crate) struct LeafTiming {
     pub(crate) kind: IoKind,
     pub(crate) class: Class,
+    pub(crate) offset: u64,
     pub(crate) bytes: u64,
+    /// It serves several that were queued.
+    pub(crate) merged: bool,
     /// From planning to handing it to the device.
     pub(crate) queued_ns: u64,
+    /// When the device got it.
+    pub(crate) issued_ns: u64,
     /// In the device.
     pub(crate) disk_ns: u64,
 }
@@ -37,8 +41,14 @@ const PENDING: usize = ACTIVE + CLASSES;
 /// Bytes of the I/Os that a device has.
 pub(crate) const IN_FLIGHT_BYTES: usize = PENDING + CLASSES;
 
+/// I/Os that the device has, by when it got them: in a ring of [`SPANS`] spans of time.
+const SINCE: usize = IN_FLIGHT_BYTES + 1;
+/// A span is 2^32 ns long.
+const SPAN_SHIFT: u32 = 32;
+const SPANS: usize = 128;
+
 /// Cells of a leaf's sheet.
-pub(crate) const CELLS: usize = IN_FLIGHT_BYTES + 1;
+pub(crate) const CELLS: usize = SINCE + SPANS;
 
 pub(crate) fn ops(kind: IoKind) -> usize {
     OPS + kind as usize
@@ -54,14 +64,39 @@ pub(crate) fn total_wait(kind: IoKind, nanoseconds: u64) -> usize {
 pub(crate) fn disk_wait(kind: IoKind, nanoseconds: u64) -> usize {
     DISK + (kind as usize & 1) * LATENCY + bucket(nanoseconds, LATENCY)
 }
-pub(crate) fn queue_wait(class: Class, nanoseconds: u64) -> usize {
-    QUEUE + class as usize * LATENCY + bucket(nanoseconds, LATENCY)
+pub(crate) fn queue_wait(io: &LeafTiming) -> usize {
+    QUEUE + shown(io) as usize * LATENCY + bucket(io.queued_ns, LATENCY)
 }
-pub(crate) fn size(class: Class, bytes: u64) -> usize {
-    INDIVIDUAL + class as usize * SIZES + bucket(bytes, SIZES)
+pub(crate) fn size(io: &LeafTiming) -> usize {
+    (if io.merged { AGGREGATED } else { INDIVIDUAL }) + shown(io) as usize * SIZES + bucket(io.bytes, SIZES)
 }
 pub(crate) fn active(class: Class) -> usize {
     ACTIVE + class as usize
+}
+pub(crate) fn pending(class: Class) -> usize {
+    PENDING + class as usize
+}
+/// Of an I/O that the device got at this time.
+pub(crate) fn since(issued_ns: u64) -> usize {
+    SINCE + (issued_ns >> SPAN_SHIFT) as usize % SPANS
+}
+/// Every span that has not come around yet: its cell, and the least age of what the device got in it; the oldest first.
+pub(crate) fn spans(now_ns: u64) -> impl Iterator<Item = (usize, u64)> {
+    let now = now_ns >> SPAN_SHIFT;
+    let ages = (0..SPANS as u64).rev().filter(move |age| *age <= now);
+    ages.map(move |age| ((now - age) << SPAN_SHIFT, now_ns)).map(|(start, now_ns)| {
+        let end = start | ((1 << SPAN_SHIFT) - 1);
+        (since(start), now_ns.saturating_sub(end))
+    })
+}
+
+/// The class that an I/O is shown as in histograms.
+fn shown(io: &LeafTiming) -> Class {
+    match (io.class, io.kind) {
+        (Class::Initializing, _) | (Class::Removal, IoKind::Write) => Class::AsyncWrite,
+        (Class::Removal, _) => Class::AsyncRead,
+        (class, _) => class,
+    }
 }
 
 /// One statistic of [`EXTENDED`].
@@ -89,7 +124,7 @@ const fn sizes(name: &'static str, first: usize, index: usize) -> ExtendedStat {
     ExtendedStat { name, first: first + index * SIZES, count: SIZES }
 }
 
-/// Every extended statistic, in the order of `vdev_config_generate_stats`; as there, removal and initializing have none.
+/// Every extended statistic, in the order of `vdev_config_generate_stats`; as there, removal and initializing have none of their own.
 pub const EXTENDED: [ExtendedStat; 39] = [
     one("vdev_sync_r_active_queue", ACTIVE, Class::SyncRead),
     one("vdev_sync_w_active_queue", ACTIVE, Class::SyncWrite),
@@ -157,11 +192,12 @@ mod tests {
     fn an_io_shows_up_where_zpool_iostat_looks() {
         let stats = LeafStats::default();
         let class = Priority::AsyncWrite.class(IoKind::Write);
-        let io = |class| LeafTiming { kind: IoKind::Read, class, bytes: 4096, queued_ns: 0, disk_ns: 0 };
+        let at = |kind, bytes, disk_ns| LeafTiming { kind, class, offset: 0, bytes, merged: false, queued_ns: 0, issued_ns: 0, disk_ns };
+        let io = |class| LeafTiming { class, ..at(IoKind::Read, 4096, 0) };
         stats.issued(&io(class));
         stats.issued(&io(class));
         stats.returned(&io(class));
-        stats.done(&LeafTiming { kind: IoKind::Write, class, bytes: 131_072, queued_ns: 0, disk_ns: 70_000 });
+        stats.done(&at(IoKind::Write, 131_072, 70_000));
         let all = stats.extended();
         let of = |name: &str| all[EXTENDED.iter().position(|stat| stat.name == name).unwrap()].clone();
         assert_eq!(of("vdev_async_w_active_queue"), [1]);

@@ -1,14 +1,13 @@
 //! Leaf I/Os that one thread issues in one go: neighbours on a device become one request (OpenZFS: `vdev_queue_aggregate`).
 //!
 //! Between the start and the end of [`plugged`] the thread's reads and writes are held back; at the end those that touch each
-//! other on one device are merged, and all go out. A merged request that fails is issued again in its pieces, so that one bad
-//! sector costs only the block that it belongs to.
+//! other on one device are merged ([`merged`]), and all go out.
 //!
 //! Nothing waits in between: whoever plugs must not wait for what he issued.
 
-use abd::{Abd, AbdPart};
-use device::{BlockDevice, DeviceIo, DeviceOp, DeviceReply, DeviceThen};
-use exec::{Exec, TaskClass};
+use crate::merged;
+use device::{BlockDevice, DeviceIo, DeviceOp};
+use exec::Exec;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
@@ -110,15 +109,6 @@ fn release(mut waiting: Vec<Waiting>) {
     issue(run);
 }
 
-/// A piece of a merged request: where it is, what it carries, and who waits for it.
-struct Piece {
-    offset: u64,
-    /// Of a write.
-    data: Option<Abd>,
-    parts: usize,
-    then: DeviceThen,
-}
-
 fn issue(mut run: Vec<Waiting>) {
     if run.len() < 2 {
         if let Some(Waiting { device, io, .. }) = run.pop() {
@@ -126,58 +116,17 @@ fn issue(mut run: Vec<Waiting>) {
         }
         return;
     }
-    let (mut pieces, mut writes, mut reads) = (Vec::with_capacity(run.len()), Vec::new(), Vec::new());
-    let mut to = None;
-    for Waiting { exec, device, io } in run {
-        let DeviceIo { op, offset, then } = io;
-        to.get_or_insert((exec, device, offset));
-        let (data, parts) = match op {
-            DeviceOp::Write(data) => {
-                writes.push(data.clone());
-                (Some(data), 0)
-            }
-            DeviceOp::Read(parts) => {
-                let count = parts.len();
-                reads.extend(parts);
-                (None, count)
-            }
-            DeviceOp::Flush | DeviceOp::Trim { .. } => (None, 0),
-        };
-        pieces.push(Piece { offset, data, parts, then });
+    let Some((exec, device)) = run.first().map(|first| (first.exec.clone(), first.device.clone())) else { return };
+    let ios = run.into_iter().map(|waiting| waiting.io).collect();
+    if let Some(io) = merged::join(&exec, &device, ios) {
+        device.submit(io);
     }
-    let Some((exec, device, offset)) = to else { return };
-    let op = if writes.is_empty() { DeviceOp::Read(reads) } else { DeviceOp::Write(Abd::gang(&writes)) };
-    let again = device.clone();
-    device.submit(DeviceIo::new(op, offset, move |reply| finish(&exec, again, pieces, reply)));
-}
-
-fn finish(exec: &Exec, device: Arc<dyn BlockDevice>, pieces: Vec<Piece>, reply: DeviceReply) {
-    let DeviceReply { outcome, parts } = reply;
-    let mut parts = parts.into_iter();
-    let pieces: Vec<(Piece, Vec<AbdPart>)> = pieces
-        .into_iter()
-        .map(|piece| {
-            let mine = parts.by_ref().take(piece.parts).collect();
-            (piece, mine)
-        })
-        .collect();
-    if outcome.is_ok() {
-        pieces.into_iter().for_each(|(piece, parts)| (piece.then)(DeviceReply { outcome, parts }));
-        return;
-    }
-    // On a thread of its own choice: a device's completion thread may not be able to submit.
-    let job = move || {
-        for (piece, parts) in pieces {
-            let op = piece.data.map_or_else(|| DeviceOp::Read(parts), DeviceOp::Write);
-            device.submit(DeviceIo { op, offset: piece.offset, then: piece.then });
-        }
-    };
-    exec.spawn(TaskClass::Interrupt, Box::new(job));
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use abd::Abd;
     use device::{DeviceError, DeviceFacts, MemDevice};
     use exec::{Inline, Mutex};
 

@@ -11,6 +11,7 @@
 use crate::batch::{self, BatchOptions, LeafOp, LeafResult};
 use crate::direct::{self, Check};
 use crate::engine::{Core, Snapshot};
+use crate::inject::FaultError;
 use crate::verify::{GANG_HEADER_BYTES, block_is_right, check_pointer, decompress, header_order};
 use crate::{ErrorKind, Landed, LandedThen, Priority, ReadFlags, ReadRequest, ReadThen, ZioError, events, gang, suspend, verify};
 use abd::{Abd, AbdPart};
@@ -19,7 +20,8 @@ use exec::TaskClass;
 use kernels::ByteOrder;
 use ondisk::{BlockPtr, Bookmark, Checksum, Compression, Dva};
 use std::sync::Arc;
-use vdev::{LeafIo, Part, ReadFailure, ReadJob, ReadMode, ReadOutcome, ReadStep, WritePlan};
+use vdev::{LeafId, LeafIo, Part, ReadFailure, ReadJob, ReadMode, ReadOutcome, ReadStep, WritePlan};
+use vdev_queue::IoKind;
 
 /// Physical bytes wanted, and how.
 #[derive(Clone, Copy, Debug)]
@@ -87,7 +89,9 @@ pub(crate) fn read_into(core: &Arc<Core>, request: ReadRequest, target: Vec<AbdP
     let deliver: LandedThen = Box::new(move |result| {
         let result = result.and_then(|landed| match landed {
             Landed::Elsewhere(physical) if !raw => {
-                decompress_into(&request.bp, &physical, near).map_err(|kind| ZioError::new(kind, request.bookmark))
+                let fault = owner.injection.block_fault(&owner.exec, &request.bookmark, request.bp.object_type(), None);
+                let unpacked = if fault.is_some() { Err(ErrorKind::Io) } else { decompress_into(&request.bp, &physical, near) };
+                unpacked.map_err(|kind| ZioError::new(kind, request.bookmark))
             }
             landed => Ok(landed),
         });
@@ -216,7 +220,7 @@ impl CopyReader {
                 _ => ReadMode::Normal,
             };
             let (mut job, step) = ReadJob::start(tree, top, (dva.offset, length), birth, mode, &|_| 0);
-            if let Some(sum) = self.spec.fletcher4() {
+            if let Some(sum) = self.spec.fletcher4().filter(|_| !self.core.injection.is_set()) {
                 job.expect_fletcher4(sum);
             }
             self.job = Some(job);
@@ -242,16 +246,40 @@ impl CopyReader {
         };
         let ops = if is_whole { target_ops(ios, target) } else { read_ops(ios) };
         let (core, snapshot, options) = (self.core.clone(), self.snapshot.clone(), self.spec.options());
-        batch::issue(&core, &snapshot, options, ops, move |results| self.leaves_done(results));
+        let fault = self.fault();
+        let leaves: Vec<LeafId> = if fault.is_some() { ios.iter().map(|io| io.leaf).collect() } else { Vec::new() };
+        batch::issue(&core, &snapshot, options, ops, move |mut results| {
+            if fault == Some(FaultError::Io) {
+                self.fail_all(&leaves, &mut results);
+            }
+            self.leaves_done(results, fault == Some(FaultError::Checksum));
+        });
     }
 
-    fn leaves_done(mut self: Box<Self>, results: Vec<LeafResult>) {
+    /// What a simulated fault makes of the copy that is being read.
+    fn fault(&self) -> Option<FaultError> {
+        let spec = &self.spec;
+        self.core.injection.block_fault(&self.core.exec, &spec.bookmark, spec.bp.object_type(), Some(self.next - 1))
+    }
+
+    /// As if every device had reported an error.
+    fn fail_all(&self, leaves: &[LeafId], results: &mut [LeafResult]) {
+        for (leaf, result) in leaves.iter().zip(results).filter(|(_, result)| result.is_ok()) {
+            *result = Err(DeviceError::Io);
+            if !self.spec.flags.speculative {
+                self.snapshot.stats(*leaf).failed(IoKind::Read, DeviceError::Io);
+                self.core.leaf_failed(&self.snapshot, *leaf, IoKind::Read, DeviceError::Io);
+            }
+        }
+    }
+
+    fn leaves_done(mut self: Box<Self>, results: Vec<LeafResult>, is_injected: bool) {
         self.device_error |= results.iter().any(|result| matches!(result, Err(error) if *error != DeviceError::Gone));
         let Some(mut job) = self.job.take() else { return self.finish() };
         let spec = self.spec;
         let mut wrong = false;
         let mut is_right = |data: &Abd| {
-            let right = spec.is_right(data);
+            let right = !is_injected && spec.is_right(data);
             wrong |= !right;
             right
         };
@@ -301,7 +329,7 @@ impl CopyReader {
         self.next_copy();
     }
 
-    fn count_corrupt(&self, leaf: vdev::LeafId) {
+    fn count_corrupt(&self, leaf: LeafId) {
         if !self.spec.flags.speculative {
             self.snapshot.stats(leaf).corrupt();
             self.core.events.event(events::checksum(&self.snapshot, leaf, &self.spec.bookmark));

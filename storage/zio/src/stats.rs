@@ -8,10 +8,7 @@ use ondisk::Guid;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use vdev_queue::IoKind;
-
-/// An I/O that takes longer counts as slow (OpenZFS: `zio_slow_io_ms`, 30 s).
-pub const SLOW_IO_NS: u64 = 30_000_000_000;
+use vdev_queue::{Class, IoKind};
 
 /// Counters of one leaf (OpenZFS: `vdev_stat_t`, `vdev_stat_ex_t`); they live as long as the pool is imported, whatever the tree
 /// does. Interior vdevs have none: theirs are the sums of their leaves, as in OpenZFS (`vdev_get_stats_ex`).
@@ -48,7 +45,7 @@ pub struct LeafCounts {
     pub errors: [u64; 4],
     /// Reads that returned wrong bytes.
     pub checksum_errors: u64,
-    /// I/Os that took longer than [`SLOW_IO_NS`].
+    /// I/Os that took `zio_slow_io_ms` or longer.
     pub slow_ios: u64,
     /// Bytes rewritten because they were wrong or missing.
     pub repaired_bytes: u64,
@@ -60,17 +57,31 @@ impl LeafStats {
         let row = self.sheet.row();
         row.add(extended::active(io.class), 1);
         row.add(extended::IN_FLIGHT_BYTES, io.bytes);
+        row.add(extended::since(io.issued_ns), 1);
+    }
+    /// One I/O waits in the queue.
+    pub(crate) fn queued(&self, class: Class) {
+        self.sheet.row().add(extended::pending(class), 1);
+    }
+    /// So many do not wait any more.
+    pub(crate) fn dequeued(&self, class: Class, count: usize) {
+        self.sheet.row().sub(extended::pending(class), count as u64);
     }
     /// One I/O came back from the device, whatever its outcome.
     pub(crate) fn returned(&self, io: &LeafTiming) {
         let row = self.sheet.row();
         row.sub(extended::active(io.class), 1);
         row.sub(extended::IN_FLIGHT_BYTES, io.bytes);
+        row.sub(extended::since(io.issued_ns), 1);
     }
     /// Bytes of the I/Os that the device has now.
     pub fn in_flight_bytes(&self) -> u64 {
         // Additions and subtractions come from different threads: never below zero, but perhaps for a moment.
         (self.sheet.get(extended::IN_FLIGHT_BYTES) as i64).max(0) as u64
+    }
+    /// For how long, at least, the device has had its oldest I/O; exact to 4.3 seconds, of the last nine minutes.
+    pub fn oldest_io_ns(&self, now_ns: u64) -> Option<u64> {
+        extended::spans(now_ns).find(|(cell, _)| (self.sheet.get(*cell) as i64) > 0).map(|(_, age_ns)| age_ns)
     }
     /// One I/O done.
     pub(crate) fn done(&self, io: &LeafTiming) {
@@ -78,16 +89,17 @@ impl LeafStats {
         row.add(extended::ops(io.kind), 1);
         row.add(extended::bytes(io.kind), io.bytes);
         if io.kind != IoKind::Flush {
-            row.add(extended::size(io.class, io.bytes), 1);
-            row.add(extended::queue_wait(io.class, io.queued_ns), 1);
+            row.add(extended::size(io), 1);
+            row.add(extended::queue_wait(io), 1);
         }
         if let IoKind::Read | IoKind::Write = io.kind {
             row.add(extended::total_wait(io.kind, io.queued_ns + io.disk_ns), 1);
             row.add(extended::disk_wait(io.kind, io.disk_ns), 1);
         }
-        if io.disk_ns >= SLOW_IO_NS {
-            self.slow_ios.fetch_add(1, Ordering::Relaxed);
-        }
+    }
+    /// One I/O took too long.
+    pub(crate) fn slow(&self) {
+        self.slow_ios.fetch_add(1, Ordering::Relaxed);
     }
     /// One I/O failed. A device that is gone is a state, not an error of the I/O.
     pub(crate) fn failed(&self, kind: IoKind, error: DeviceError) {

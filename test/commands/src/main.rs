@@ -7,6 +7,7 @@
 
 mod coherency;
 mod datasets;
+mod faults;
 mod files;
 mod mapped;
 mod output;
@@ -46,6 +47,9 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "recovery: offline, online, resilver", mounts: true, run: recovery::offline },
     Scenario { name: "recovery: attach, replace, detach", mounts: true, run: recovery::replace },
     Scenario { name: "recovery: labels of other things", mounts: false, run: recovery::wrong_devices },
+    Scenario { name: "faults: zinject", mounts: true, run: faults::inject },
+    Scenario { name: "faults: scheduler and its parameters", mounts: true, run: faults::scheduler },
+    Scenario { name: "faults: programs run on events", mounts: false, run: faults::hooks },
     Scenario { name: "output: JSON", mounts: false, run: output::json },
     Scenario { name: "output: scripted, columns, usage", mounts: false, run: output::scripted },
     Scenario { name: "output: history, wait, iostat, version", mounts: false, run: output::others },

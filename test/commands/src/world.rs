@@ -118,12 +118,21 @@ impl World {
 
     /// Runs a command line (words split at blanks; `{vdevs}`, `{mnt}` and `{dir}` stand for folders of this world).
     pub fn run(&self, line: &str) -> Result<Ran, Failure> {
+        self.run_with(line, &[])
+    }
+
+    fn run_with(&self, line: &str, variables: &[(&str, &Path)]) -> Result<Ran, Failure> {
         let line = line.replace("{vdevs}", &self.at("vdevs")).replace("{mnt}", &self.at("mnt")).replace("{dir}", &self.at("."));
         let mut words = line.split_whitespace();
         let program = words.next().ok_or("an empty command line")?;
         let ours = self.programs.join(program);
         let mut command = Command::new(if ours.exists() { ours } else { PathBuf::from(program) });
-        let output = command.args(words).env("ZIRCONIA_STATE", self.path("state")).current_dir(&self.folder).output()?;
+        let output = command
+            .args(words)
+            .env("ZIRCONIA_STATE", self.path("state"))
+            .envs(variables.iter().copied())
+            .current_dir(&self.folder)
+            .output()?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         Ok(Ran { code: output.status.code().unwrap_or(-1), out: text(&output.stdout), err: text(&output.stderr), line })
     }
@@ -131,6 +140,12 @@ impl World {
     /// Runs a command that must succeed.
     pub fn ok(&self, line: &str) -> Result<Ran, Failure> {
         let ran = self.run(line)?;
+        if ran.code == 0 { Ok(ran) } else { Err(ran.fault("it should succeed")) }
+    }
+
+    /// Runs a command that must succeed, with one more variable in its environment; the daemon that it starts has it too.
+    pub fn ok_with(&self, (name, value): (&str, &Path), line: &str) -> Result<Ran, Failure> {
+        let ran = self.run_with(line, &[(name, value)])?;
         if ran.code == 0 { Ok(ran) } else { Err(ran.fault("it should succeed")) }
     }
 

@@ -1,0 +1,309 @@
+//! `zinject`: simulated faults. The handlers of all pools, by number, and what they mean to the pipeline of their pool.
+
+use crate::failure::because;
+use crate::pools::pool_failure;
+use crate::vdevs::find_leaf;
+use crate::{Control, OpenPool};
+use control_api::{ErrorKind, Failure, InjectAdd, InjectBlocks, InjectFault, InjectReport, Response};
+use exec::Mutex;
+use ondisk::{Guid, ObjectId, ObjectType, ObjsetId};
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use zio::{Fault, FaultError, IoKind};
+
+const WHAT: &str = "failed to add handler";
+/// log2 of the bytes of a block of dnodes, and of a dnode (OpenZFS: `DNODE_BLOCK_SHIFT`, `DNODE_SHIFT`).
+const DNODES_SHIFT: u32 = 14;
+const DNODE_SHIFT: u32 = 9;
+/// Lanes of a delay (OpenZFS: fewer than `UINT16_MAX`).
+const LANES_MAX: u64 = u16::MAX as u64 - 1;
+
+/// Parts of a label that can be hit: name, first and last byte (OpenZFS: `vdev_label_t`).
+const LABEL_PARTS: [(&str, RangeInclusive<u64>); 4] = [
+    ("pad1", 0..=(8 << 10) - 1),
+    ("pad2", 8 << 10..=(16 << 10) - 1),
+    ("nvlist", 16 << 10..=(128 << 10) - 1),
+    ("uber", 128 << 10..=(256 << 10) - 1),
+];
+
+/// Objects of the meta object set by type: name and type.
+const META_TYPES: [(&str, Option<ObjectType>); 7] = [
+    ("mos", None),
+    ("mosdir", Some(ObjectType::OBJECT_DIRECTORY)),
+    ("metaslab", Some(ObjectType::OBJECT_ARRAY)),
+    ("config", Some(ObjectType::PACKED_NVLIST)),
+    ("bpobj", Some(ObjectType::BPOBJ)),
+    ("spacemap", Some(ObjectType::SPACE_MAP)),
+    ("errlog", Some(ObjectType::ERROR_LOG)),
+];
+
+/// A handler; one without a fault is about commands.
+#[derive(Clone, Debug)]
+struct Handler {
+    report: InjectReport,
+    fault: Option<Fault>,
+    /// It is over at this time.
+    until_ns: Option<u64>,
+}
+
+/// The handlers of the daemon.
+#[derive(Debug, Default)]
+pub(crate) struct Injections(Mutex<(u64, Vec<Handler>)>);
+
+fn refused(kind: ErrorKind, why: &str) -> Failure {
+    because(kind, WHAT, why)
+}
+
+fn error_of(word: &str) -> Result<FaultError, Failure> {
+    Ok(match word.to_ascii_lowercase().as_str() {
+        "io" => FaultError::Io,
+        "nxio" => FaultError::Gone,
+        "corrupt" => FaultError::Corrupt,
+        "noop" => FaultError::Noop,
+        "dtl" => FaultError::Needed,
+        "checksum" => FaultError::Checksum,
+        "decompress" => FaultError::Decompress,
+        _ => return Err(refused(ErrorKind::Unsupported, "there are no encrypted datasets in this version")),
+    })
+}
+
+/// The kind of I/O that a word means: all (None), or one; free, claim and probe are no I/O of a device here.
+fn io_of(word: &str) -> Result<Option<IoKind>, Failure> {
+    Ok(Some(match word.to_ascii_lowercase().as_str() {
+        "all" => return Ok(None),
+        "read" => IoKind::Read,
+        "write" => IoKind::Write,
+        "flush" => IoKind::Flush,
+        "trim" => IoKind::Trim,
+        _ => return Err(refused(ErrorKind::Unsupported, "devices have no I/O of this type here")),
+    }))
+}
+
+impl Control {
+    /// `zinject`.
+    pub(crate) fn inject(&self, request: &InjectAdd) -> Result<Response, Failure> {
+        let pool = match (&request.pool, &request.fault) {
+            (_, Some(InjectFault::File { path, .. })) => Some(self.dataset_of(path)?.0.name()),
+            (pool, _) => pool.clone(),
+        };
+        if let (true, Some(pool)) = (request.reopen, &pool) {
+            self.reopen_pool(pool)?;
+        }
+        let added = match (&request.fault, &pool) {
+            (Some(fault), Some(pool)) => self.add_handler(pool, fault, request.frequency)?.into_iter().collect(),
+            (Some(_), None) => return Err(refused(ErrorKind::Invalid, "no pool is named")),
+            (None, _) => Vec::new(),
+        };
+        if request.flush_cache {
+            self.pools.read().values().for_each(|open| open.pool().cache().clear());
+        }
+        Ok(Response::Injections(added))
+    }
+
+    fn add_handler(&self, pool: &str, fault: &InjectFault, frequency: u32) -> Result<Option<InjectReport>, Failure> {
+        let base = InjectReport { pool: pool.to_string(), frequency, ..InjectReport::default() };
+        if let InjectFault::PoolDelay { import, seconds } = fault {
+            let is_open = self.pools.read().contains_key(pool);
+            let same = |report: &InjectReport| report.pool == pool && report.pool_delay.is_some_and(|(_, other)| other == *import);
+            match (import, is_open) {
+                (true, true) => return Err(refused(ErrorKind::Exists, "pool already imported")),
+                (false, false) => return Err(refused(ErrorKind::NotFound, "No such file or directory")),
+                _ if self.handlers().iter().any(same) => return Err(refused(ErrorKind::Exists, "a handler already exists")),
+                _ => {}
+            }
+            return Ok(Some(self.register(InjectReport { pool_delay: Some((*seconds, *import)), ..base }, None, None)));
+        }
+        let open = self.open_pool(pool)?;
+        if let InjectFault::State { device, faulted } = fault {
+            let guid = leaf_guid(&open, device)?;
+            let result = if *faulted { open.pool().fault(guid, false) } else { open.pool().degrade(guid) };
+            result.map_err(|error| pool_failure("cannot change the state of the device".to_string(), &error))?;
+            return Ok(None);
+        }
+        let (report, fault, until) = self.translate(&open, base, fault)?;
+        let report = self.register(report, Some(fault.clone()), until);
+        open.pool().zio().inject(report.id, fault, frequency);
+        Ok(Some(report))
+    }
+
+    /// What a request means to the pipeline.
+    fn translate(&self, open: &OpenPool, base: InjectReport, fault: &InjectFault) -> Result<(InjectReport, Fault, Option<u64>), Failure> {
+        let plain = |report, fault| Ok((report, fault, None));
+        match fault {
+            InjectFault::Device { device, error, io, label } => {
+                let guid = leaf_guid(open, device)?;
+                let report = InjectReport { device: Some(guid.0), io: io.clone(), error: error.clone(), ..base };
+                let Some(label) = label else {
+                    return plain(report, Fault::Device { leaf: guid, error: error_of(error)?, kind: io_of(io)? });
+                };
+                let part = LABEL_PARTS.into_iter().find(|(name, _)| name == label);
+                let (_, bytes) = part.ok_or_else(|| refused(ErrorKind::Invalid, "invalid label type"))?;
+                plain(report, Fault::Label { leaf: guid, bytes })
+            }
+            InjectFault::Delay { device, delay_ms, lanes, io } => {
+                let guid = leaf_guid(open, device)?;
+                if *delay_ms == 0 || *lanes == 0 || *lanes > LANES_MAX {
+                    return Err(refused(ErrorKind::Invalid, "Invalid argument"));
+                }
+                let report = InjectReport { device: Some(guid.0), io: io.clone(), delay: Some((*delay_ms, *lanes)), ..base };
+                let delay_ns = delay_ms.saturating_mul(1_000_000);
+                plain(report, Fault::Delay { leaf: guid, delay_ns, lanes: *lanes as usize, kind: io_of(io)? })
+            }
+            InjectFault::File { error, copies, .. } => {
+                let blocks = InjectBlocks { copies: *copies, ..self.blocks_of(fault)? };
+                plain_blocks(base, blocks, error)
+            }
+            InjectFault::Block { objset, object, level, block, error } => {
+                let at =
+                    InjectBlocks { objset: *objset, object: *object, level: *level, range: (*block, *block), ..InjectBlocks::default() };
+                plain_blocks(base, InjectBlocks { type_name: "-".to_string(), ..at }, error)
+            }
+            InjectFault::Meta { kind, error } => {
+                let known = META_TYPES.into_iter().find(|(name, _)| name == kind);
+                let (name, object_type) = known.ok_or_else(|| refused(ErrorKind::Invalid, "invalid type"))?;
+                let number = object_type.map_or(0, |object_type| u64::from(object_type.0));
+                let type_name = if object_type.is_some() { name } else { "-" }.to_string();
+                let blocks = InjectBlocks { object_type: number, type_name, ..InjectBlocks::default() };
+                let report = InjectReport { error: error.clone(), blocks: Some(blocks), ..base };
+                plain(report, Fault::Meta { object_type, error: error_of(error)? })
+            }
+            InjectFault::LostWrites { seconds } => {
+                let until = self.exec.now_ns().saturating_add(seconds.saturating_mul(1_000_000_000));
+                Ok((InjectReport { lost_writes: Some(*seconds), ..base }, Fault::LostWrites, Some(until)))
+            }
+            InjectFault::State { .. } | InjectFault::PoolDelay { .. } => Err(refused(ErrorKind::Internal, "no fault of I/O")),
+        }
+    }
+
+    /// The blocks of a file or of its dnode.
+    fn blocks_of(&self, fault: &InjectFault) -> Result<InjectBlocks, Failure> {
+        let InjectFault::File { path, inode, dnode, level, range, .. } = fault else {
+            return Err(refused(ErrorKind::Internal, "no file"));
+        };
+        let (open, dataset) = self.dataset_of(path)?;
+        let failed = |error: &dyn std::fmt::Display| refused(ErrorKind::NotFound, &error.to_string());
+        let handle = open.dsl().hold(&dataset).map_err(|error| failed(&error))?;
+        let objset = handle.objset().map_err(|error| failed(&error))?;
+        let at = InjectBlocks { objset: handle.object(), type_name: "-".to_string(), level: *level, ..InjectBlocks::default() };
+        if *dnode {
+            let block = inode << DNODE_SHIFT >> DNODES_SHIFT;
+            return Ok(InjectBlocks { range: (block, block), ..at });
+        }
+        let info = objset.hold(ObjectId(*inode)).and_then(|dnode| dnode.info()).map_err(|error| failed(&error))?;
+        if *level > 0 && *level >= u32::from(info.levels) {
+            return Err(refused(ErrorKind::Invalid, "block level exceeds max level of object"));
+        }
+        let range = range.map_or((0, u64::MAX), |(start, end)| {
+            // As many blocks below one of this level as pointers fit into the indirect blocks between.
+            let shift = level.saturating_mul(u32::from(info.indirect_shift).saturating_sub(7)).min(63);
+            let block = |byte: u64| (byte / (info.block_size as u64).max(1)) >> shift;
+            (block(start), block(end.max(start + 1) - 1))
+        });
+        Ok(InjectBlocks { object: *inode, range, ..at })
+    }
+
+    /// The pool and the dataset that a path is in.
+    fn dataset_of(&self, path: &str) -> Result<(Arc<OpenPool>, String), Failure> {
+        let pools: Vec<Arc<OpenPool>> = self.pools.read().values().cloned().collect();
+        let found = pools.into_iter().filter_map(|open| {
+            let (place, dataset) = open.mounts.dataset_at(path)?;
+            Some((place.len(), open, dataset))
+        });
+        let best = found.max_by_key(|(length, _, _)| *length);
+        let (_, open, dataset) =
+            best.ok_or_else(|| because(ErrorKind::NotFound, format!("invalid path '{path}'"), "not a ZFS filesystem"))?;
+        Ok((open, dataset))
+    }
+
+    fn register(&self, report: InjectReport, fault: Option<Fault>, until_ns: Option<u64>) -> InjectReport {
+        let mut all = self.injections.0.lock();
+        all.0 += 1;
+        let report = InjectReport { id: all.0, ..report };
+        all.1.push(Handler { report: report.clone(), fault, until_ns });
+        report
+    }
+
+    /// The handlers that there are; those that are over are removed.
+    pub(crate) fn handlers(&self) -> Vec<InjectReport> {
+        let now = self.exec.now_ns();
+        let over: Vec<u64> = {
+            let all = self.injections.0.lock();
+            all.1.iter().filter(|one| one.until_ns.is_some_and(|until| until <= now)).map(|one| one.report.id).collect()
+        };
+        over.into_iter().for_each(|id| drop(self.remove_handlers(|report| report.id == id)));
+        self.injections.0.lock().1.iter().map(|one| one.report.clone()).collect()
+    }
+
+    /// Removes handlers, and says which.
+    pub(crate) fn remove_handlers(&self, which: impl Fn(&InjectReport) -> bool) -> Vec<InjectReport> {
+        let gone: Vec<Handler> = {
+            let mut all = self.injections.0.lock();
+            let (gone, kept) = std::mem::take(&mut all.1).into_iter().partition(|one| which(&one.report));
+            all.1 = kept;
+            gone
+        };
+        for one in &gone {
+            if let Some(open) = self.pools.read().get(&one.report.pool) {
+                open.pool().zio().clear_injection(one.report.id);
+            }
+        }
+        gone.into_iter().map(|one| one.report).collect()
+    }
+
+    /// `zinject -c`.
+    pub(crate) fn inject_clear(&self, id: Option<u64>) -> Result<Response, Failure> {
+        let gone = self.remove_handlers(|report| id.is_none_or(|id| id == report.id));
+        match id {
+            Some(id) if gone.is_empty() => {
+                Err(because(ErrorKind::NotFound, format!("failed to remove handler {id}"), "No such file or directory"))
+            }
+            _ => Ok(Response::Injections(gone)),
+        }
+    }
+
+    /// A pool that was opened gets the handlers that are about it.
+    pub(crate) fn inject_again(&self, open: &OpenPool) {
+        let name = open.name();
+        let all = self.injections.0.lock().1.clone();
+        for one in all.into_iter().filter(|one| one.report.pool == name) {
+            if let Some(fault) = one.fault {
+                open.pool().zio().inject(one.report.id, fault, one.report.frequency);
+            }
+        }
+    }
+
+    /// True when a pool has handlers, which keep it from being exported.
+    pub(crate) fn is_injected(&self, pool: &str) -> bool {
+        self.handlers().iter().any(|report| report.pool == pool && report.pool_delay.is_none())
+    }
+
+    /// Makes an import or export that began at `began_ns` take as long as a handler says; the handler is done then.
+    pub(crate) fn injected_delay(&self, pool: &str, import: bool, began_ns: u64) {
+        let is_meant = |report: &InjectReport| report.pool == pool && report.pool_delay.is_some_and(|(_, other)| other == import);
+        for report in self.remove_handlers(is_meant) {
+            let seconds = report.pool_delay.map_or(0, |(seconds, _)| seconds);
+            let until = began_ns.saturating_add(seconds.saturating_mul(1_000_000_000));
+            self.exec.sleep_ns(until.saturating_sub(self.exec.now_ns()));
+        }
+    }
+}
+
+fn plain_blocks(base: InjectReport, blocks: InjectBlocks, error: &str) -> Result<(InjectReport, Fault, Option<u64>), Failure> {
+    let fault = Fault::Blocks {
+        objset: ObjsetId(blocks.objset),
+        object: ObjectId(blocks.object),
+        level: i64::from(blocks.level),
+        blocks: blocks.range.0..=blocks.range.1,
+        copies: blocks.copies,
+        error: error_of(error)?,
+    };
+    Ok((InjectReport { error: error.to_string(), blocks: Some(blocks), ..base }, fault, None))
+}
+
+fn leaf_guid(open: &OpenPool, word: &str) -> Result<Guid, Failure> {
+    let tree = open.pool().tree();
+    let guid = word.strip_prefix("0x").and_then(|digits| u64::from_str_radix(digits, 16).ok()).map(Guid);
+    let by_guid = guid.filter(|guid| tree.leaf_by_guid(*guid).is_some());
+    let found = by_guid.or_else(|| find_leaf(&tree, word).map(|leaf| leaf.guid));
+    found.ok_or_else(|| because(ErrorKind::NotFound, format!("cannot find device '{word}' in pool '{}'", open.name()), "no such device"))
+}

@@ -1,0 +1,99 @@
+//! What the daemon does unasked: it looks for I/Os that hang, ends fault handlers that are over, and runs programs on events. One thread, so
+//! that none of it holds up a request.
+
+use crate::{Control, OpenPool, hooks};
+use exec::{Condvar, Mutex};
+use kstat::LoggedEvent;
+use std::collections::VecDeque;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// Events that wait to be told; more are passed over.
+const WAITING_MAX: usize = 64;
+/// Between looks at what nobody announces.
+const STEP: Duration = Duration::from_millis(500);
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<LoggedEvent>,
+    allowance: hooks::Allowance,
+    passed_over: u64,
+    stopping: bool,
+}
+
+/// The watcher's mailbox.
+#[derive(Default)]
+pub(crate) struct Watcher {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Watcher {
+    /// Ends the watcher.
+    pub(crate) fn stop(&self) {
+        self.state.lock().stopping = true;
+        self.changed.notify_all();
+    }
+
+    fn tell(&self, now_ns: u64, logged: &LoggedEvent) {
+        let mut state = self.state.lock();
+        if state.waiting.len() < WAITING_MAX && state.allowance.take(now_ns) {
+            state.waiting.push_back(logged.clone());
+            drop(state);
+            self.changed.notify_all();
+        } else {
+            state.passed_over += 1;
+        }
+    }
+
+    /// What to tell next, after a while without anything; None ends the watcher.
+    fn next(&self) -> Option<Option<LoggedEvent>> {
+        let mut state = self.state.lock();
+        if state.waiting.is_empty() && !state.stopping {
+            if state.passed_over > 0 {
+                eprintln!("{} events came too fast and were told to no program", std::mem::take(&mut state.passed_over));
+            }
+            self.changed.wait_for(&mut state, STEP);
+        }
+        if state.stopping { None } else { Some(state.waiting.pop_front()) }
+    }
+}
+
+impl Control {
+    /// Starts the watcher.
+    pub fn watch(self: &Arc<Self>) {
+        let (watcher, exec) = (self.watcher.clone(), self.exec.clone());
+        if hooks::folder().is_some() {
+            let (watcher, exec) = (watcher.clone(), exec.clone());
+            self.events.listen(Arc::new(move |logged| watcher.tell(exec.now_ns(), logged)));
+        }
+        let control = Arc::downgrade(self);
+        // Detached: it ends when it is told, or when the daemon's state goes.
+        drop(self.exec.spawn_operation("z-watch", Box::new(move || run(&control, &watcher, &exec))));
+    }
+
+    /// Looks for I/Os that hang, every `zfs_deadman_checktime_ms`.
+    fn look_for_hangs(&self, last_ns: &mut u64) {
+        let now = self.exec.now_ns();
+        let every = self.parameters.get("zfs_deadman_checktime_ms").unwrap_or(60_000).saturating_mul(1_000_000);
+        if now.saturating_sub(*last_ns) < every {
+            return;
+        }
+        *last_ns = now;
+        let pools: Vec<Arc<OpenPool>> = self.pools.read().values().cloned().collect();
+        pools.iter().for_each(|open| drop(open.pool().zio().check_deadman()));
+    }
+}
+
+fn run(control: &Weak<Control>, watcher: &Watcher, exec: &exec::Exec) {
+    let folder = hooks::folder();
+    let mut last_ns = exec.now_ns();
+    while let Some(event) = watcher.next() {
+        if let (Some(logged), Some(folder)) = (&event, &folder) {
+            hooks::run(exec, folder, logged);
+        }
+        let Some(control) = control.upgrade() else { return };
+        control.look_for_hangs(&mut last_ns);
+        drop(control.handlers());
+    }
+}

@@ -1,0 +1,126 @@
+//! What the leaves' schedulers go by: the parameters, and the pool's dirty data. Changed rarely, looked at with every decision.
+
+use crate::queue::QueueState;
+use crate::{LeafStats, Zio, events};
+use exec::Mutex;
+use ondisk::Guid;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use vdev_queue::{Dirty, Tunables};
+
+/// Events of slow I/Os unless told otherwise (OpenZFS: `zfs_slow_io_events_per_second`).
+const DELAY_EVENTS_PER_SECOND: u32 = 20;
+/// Events of hung I/Os unless told otherwise (OpenZFS: `zfs_deadman_events_per_second`).
+const DEADMAN_EVENTS_PER_SECOND: u32 = 1;
+
+/// Says how much of the pool's data is dirty.
+pub type DirtySource = Box<dyn Fn() -> Dirty + Send + Sync>;
+
+#[derive(Default)]
+pub(crate) struct Tuning {
+    tunables: Mutex<Tunables>,
+    /// Grows with every change of `tunables`.
+    generation: AtomicU64,
+    slow_ns: AtomicU64,
+    /// Events per second.
+    pub(crate) delay_rate: AtomicU32,
+    pub(crate) deadman_rate: AtomicU32,
+    dirty: OnceLock<DirtySource>,
+}
+
+impl Tuning {
+    pub(crate) fn new() -> Tuning {
+        let tuning = Tuning::default();
+        tuning.slow_ns.store(slow_ns(&Tunables::default()), Ordering::Relaxed);
+        tuning.delay_rate.store(DELAY_EVENTS_PER_SECOND, Ordering::Relaxed);
+        tuning.deadman_rate.store(DEADMAN_EVENTS_PER_SECOND, Ordering::Relaxed);
+        tuning
+    }
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+    pub(crate) fn tunables(&self) -> Tunables {
+        self.tunables.lock().clone()
+    }
+    /// An I/O that takes this long counts as slow.
+    pub(crate) fn slow_ns(&self) -> u64 {
+        self.slow_ns.load(Ordering::Relaxed)
+    }
+    pub(crate) fn dirty(&self) -> Dirty {
+        self.dirty.get().map_or_else(Dirty::default, |source| source())
+    }
+}
+
+/// OpenZFS: `zio_slow_io_ms`; 0 counts nothing.
+fn slow_ns(tunables: &Tunables) -> u64 {
+    match tunables.slow_io_ms {
+        0 => u64::MAX,
+        ms => ms.saturating_mul(1_000_000),
+    }
+}
+
+impl Zio {
+    /// Changes the parameters of every leaf's I/O scheduler; they count from its next decision on.
+    pub fn tune_queues(&self, change: impl FnOnce(&mut Tunables)) {
+        let tuning = &self.core.tuning;
+        let tunables = {
+            let mut tunables = tuning.tunables.lock();
+            let before = tunables.clone();
+            change(&mut tunables);
+            if *tunables == before {
+                return;
+            }
+            tunables.clone()
+        };
+        tuning.slow_ns.store(slow_ns(&tunables), Ordering::Relaxed);
+        tuning.generation.fetch_add(1, Ordering::AcqRel);
+        self.core.queues.lock().values().for_each(|queue| queue.retuned(&tunables));
+    }
+
+    /// The parameters of the leaves' I/O schedulers.
+    pub fn queue_tunables(&self) -> Tunables {
+        self.core.tuning.tunables()
+    }
+
+    /// Changes how many events of slow and of hung I/Os are posted in a second.
+    pub fn set_event_rates(&self, delay: u32, deadman: u32) {
+        self.core.tuning.delay_rate.store(delay, Ordering::Relaxed);
+        self.core.tuning.deadman_rate.store(deadman, Ordering::Relaxed);
+    }
+
+    /// Posts an event for every leaf whose device has had an I/O for longer than `zfs_deadman_ziotime_ms`, and says how many there are;
+    /// to be called every `zfs_deadman_checktime_ms`. A suspended pool is left alone (OpenZFS: `vdev_deadman`, `zio_deadman`).
+    pub fn check_deadman(&self) -> usize {
+        let tunables = self.queue_tunables();
+        if !tunables.deadman_enabled || self.is_suspended() {
+            return 0;
+        }
+        let (now, limit) = (self.core.exec.now_ns(), tunables.deadman_ziotime_ms.saturating_mul(1_000_000));
+        let mut hung = 0;
+        for (leaf, stats) in self.leaves() {
+            let Some(age_ns) = stats.oldest_io_ns(now).filter(|age| *age > limit) else { continue };
+            hung += 1;
+            if self.core.deadmen.allows(now, self.core.tuning.deadman_rate.load(Ordering::Relaxed)) {
+                self.core.events.event(events::deadman(&self.core.snapshot(), leaf, age_ns));
+            }
+        }
+        hung
+    }
+
+    /// Where the schedulers learn how much data is dirty; the first source counts. It is asked often and must not wait.
+    pub fn set_dirty_source(&self, source: DirtySource) {
+        let _ = self.core.tuning.dirty.set(source);
+    }
+
+    /// What the scheduler of the leaf with this guid does; None for one without a device.
+    pub fn queue_state(&self, leaf: Guid) -> Option<QueueState> {
+        let queue = self.core.queues.lock().get(&leaf).cloned()?;
+        Some(queue.state(self.core.exec.now_ns()))
+    }
+
+    /// Counters of every leaf of the current view, with its guid.
+    fn leaves(&self) -> Vec<(Guid, Arc<LeafStats>)> {
+        let snapshot = self.core.snapshot();
+        snapshot.view.tree.leaves.iter().map(|leaf| leaf.guid).zip(snapshot.stats.iter().cloned()).collect()
+    }
+}

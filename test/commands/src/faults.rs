@@ -1,0 +1,155 @@
+//! Simulated faults and what follows from them: `zinject`, slow devices, parameters of the I/O scheduler, programs run on events.
+
+use crate::world::{Failure, World, same};
+use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, Instant};
+
+/// Errors, wrong bytes and delays of devices; errors in files. All of it goes when it is cleared.
+pub fn inject(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a", "b"])?;
+    world.ok("zpool create -m {mnt}/tank -O compression=off tank mirror {vdevs}/a {vdevs}/b")?;
+    let data: Vec<u8> = (0..1_u32 << 18).flat_map(|word| word.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    std::fs::write(world.path("mnt/tank/file"), &data)?;
+    world.ok("zpool sync tank")?;
+    world.ok("zinject")?.shows("No handlers registered.")?.shows("Run 'zinject -h' for usage information.")?;
+    refusals(world)?;
+    // Reads of the file fail, whichever device they come from.
+    let added = world.ok("zinject -t data -e io -a {mnt}/tank/file")?;
+    added
+        .shows("Added handler 1 with the following properties:\n  pool: tank\nobjset: ")?
+        .shows(" level: 0\n range: all\n  dvas: 0x0\n")?;
+    same("a read of the file", std::fs::read(world.path("mnt/tank/file")).is_err(), true)?;
+    world.ok("zinject")?.shows(" ID  POOL             OBJSET  OBJECT  TYPE      LVL  DVAs  RANGE")?.shows("  1  tank ")?;
+    world.refused("zpool export tank", 1, "pool is busy")?;
+    world.ok("zpool status tank")?.shows("data error")?;
+    world.ok("zinject -c 1")?.prints("removed handler 1")?;
+    world.refused("zinject -c 1", 1, "failed to remove handler 1: No such file or directory")?;
+    same("the file", std::fs::read(world.path("mnt/tank/file"))? == data, true)?;
+    // One device flips bits: a scrub finds and repairs nothing that was wrong on the device, and says where it was.
+    world.ok("zinject -d {vdevs}/a -e corrupt -T read -f 100 tank")?;
+    world.ok("zpool scrub -w tank")?;
+    let status = world.ok("zpool status -p tank")?;
+    let checksum_errors = |vdev: &str| {
+        let line = status.out.lines().find(|line| line.contains(vdev)).unwrap_or_default();
+        line.split_whitespace().nth(4).and_then(|count| count.parse::<u64>().ok()).unwrap_or(0)
+    };
+    same("wrong bytes are counted where they were read", (checksum_errors("vdevs/a") > 0, checksum_errors("vdevs/b")), (true, 0))?;
+    world.ok("zinject -c all")?.prints("removed all registered handlers")?;
+    world.ok("zpool clear tank")?;
+    world.ok("zpool scrub -w tank")?;
+    world.ok("zpool status tank")?.shows("with 0 errors")?;
+    // A device that is declared faulted, and cannot be opened while a handler says so.
+    world.ok("zinject -d {vdevs}/b -A degrade tank")?.prints("")?;
+    world.ok("zpool status tank")?.shows("DEGRADED")?;
+    world.ok("zpool clear tank")?;
+    world.ok("zinject -q -d {vdevs}/b tank")?;
+    world.ok("zpool offline tank {vdevs}/b")?;
+    world.ok("zpool online tank {vdevs}/b")?.shows("remains in faulted state")?;
+    world.ok("zinject -c all")?;
+    world.ok("zpool online tank {vdevs}/b")?.prints("")?;
+    world.ok("zpool wait tank")?;
+    world.ok("zpool status -x")?.prints("all pools are healthy")?;
+    delays(world)
+}
+
+fn refusals(world: &World) -> Result<(), Failure> {
+    world.refused("zinject -d nothing tank", 1, "cannot find device 'nothing' in pool 'tank'")?;
+    world.refused("zinject -d {vdevs}/a nothing", 1, "cannot open 'nothing': no such pool")?;
+    world.refused("zinject -d {vdevs}/a -e checksum tank", 1, "device error type must be 'io', 'nxio' or 'corrupt'")?;
+    world.refused("zinject -t data tank", 1, "invalid object 'tank': must be full path")?;
+    world.refused("zinject -t data /proc/self/stat", 1, "not a ZFS filesystem")?;
+    world.refused("zinject -p spa_vdev_exit tank", 1, "panics cannot be injected")?;
+    world.refused("zinject -z", 2, "invalid option 'z'")?.shows("usage:")?;
+    world.refused("zinject -P import -s 1 tank", 1, "pool already imported")?;
+    Ok(())
+}
+
+/// The device takes time; who waits too long is counted, and told.
+fn delays(world: &World) -> Result<(), Failure> {
+    let parameter = |name: &str| world.path(&format!("state/sys/module/zfs/parameters/{name}"));
+    world.ok("zinject -d {vdevs}/a -D 60:1 tank")?;
+    world.ok("zinject")?.shows(" ID  POOL             DELAY (ms)       LANES            GUID")?;
+    std::fs::write(parameter("zio_slow_io_ms"), "20")?;
+    std::fs::write(world.path("mnt/tank/slow"), b"slow")?;
+    world.ok("zpool sync tank")?;
+    std::fs::write(parameter("zio_slow_io_ms"), "30000")?;
+    world.ok("zinject -c all")?;
+    let status = world.ok("zpool status -sp tank")?;
+    status.shows(" SLOW")?;
+    let slow = |vdev: &str| {
+        let line = status.out.lines().find(|line| line.contains(vdev)).unwrap_or_default();
+        line.split_whitespace().nth(5).and_then(|count| count.parse::<u64>().ok()).unwrap_or(0)
+    };
+    same("slow I/Os are counted where they were", (slow("vdevs/a") > 0, slow("vdevs/b")), (true, 0))?;
+    world.ok("zpool events -H tank")?.shows("ereport.fs.zfs.delay")?;
+    // The next export takes its time.
+    world.ok("zinject -P export -s 1 tank")?;
+    let begun = Instant::now();
+    world.ok("zpool export tank")?;
+    same("the export waits", begun.elapsed() >= Duration::from_secs(1), true)?;
+    world.ok("zpool import -d {vdevs} tank")?;
+    Ok(())
+}
+
+/// Parameters of the scheduler count, and what background work leaves to others is a property that stays.
+pub fn scheduler(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a", "b"])?;
+    world.ok("zpool create -m {mnt}/tank -O compression=off tank mirror {vdevs}/a {vdevs}/b")?;
+    let parameters = world.path("state/sys/module/zfs/parameters");
+    let read = |name: &str| std::fs::read_to_string(parameters.join(name)).unwrap_or_default();
+    same("a default", read("zfs_vdev_scrub_max_active"), "3\n".to_string())?;
+    std::fs::write(parameters.join("zfs_vdev_scrub_max_active"), "8")?;
+    same("a parameter that was set", read("zfs_vdev_scrub_max_active"), "8\n".to_string())?;
+    // Everything through the queue, for once: files and a scrub are as right as ever.
+    std::fs::write(parameters.join("zirconia_vdev_scheduler"), "1")?;
+    let data: Vec<u8> = (0..5_u32 << 18).flat_map(|word| word.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    std::fs::write(world.path("mnt/tank/file"), &data)?;
+    world.ok("zpool scrub -w tank")?;
+    world.ok("zpool status tank")?.shows("scrub repaired 0B")?.shows("with 0 errors")?;
+    same("the file", std::fs::read(world.path("mnt/tank/file"))? == data, true)?;
+    world.ok("zpool iostat -r -H tank")?;
+    world.ok("zpool get -H -o value,source background_latency_target tank")?.prints("auto\tdefault")?;
+    world.refused("zpool set background_latency_target=soon tank", 1, "'soon' is no value for 'background_latency_target'")?;
+    world.ok("zpool set background_latency_target=p99=2ms tank")?;
+    world.ok("zpool set com.example:owner=nobody tank")?;
+    world.ok("zpool export tank")?;
+    world.ok("zpool import -d {vdevs} tank")?;
+    world.ok("zpool get -H -o value,source background_latency_target tank")?.prints("p99=2ms\tlocal")?;
+    world.ok("zpool get -H -o value,source com.example:owner tank")?.prints("nobody\tlocal")?;
+    world.ok("zpool set com.example:owner= tank")?;
+    world.ok("zpool get all tank")?.hides("com.example:owner")?;
+    Ok(())
+}
+
+/// Programs of a folder run on events, with zed's environment.
+pub fn hooks(world: &World) -> Result<(), Failure> {
+    let folder = world.path("zed.d");
+    std::fs::create_dir_all(&folder)?;
+    std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o755))?;
+    let program = |name: &str, mode: u32| -> Result<(), Failure> {
+        let path = folder.join(name);
+        let text = format!("#!/bin/sh\necho \"$ZEVENT_SUBCLASS $ZEVENT_POOL $ZEVENT_VDEV_PATH\" >> {}\n", world.at(&format!("{name}.out")));
+        std::fs::write(&path, text)?;
+        Ok(std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode))?)
+    };
+    program("all-log.sh", 0o755)?;
+    program("io-notify.sh", 0o755)?;
+    program("checksum-notify.sh", 0o755)?;
+    program("io-writable.sh", 0o777)?;
+    world.vdevs(&["a", "b"])?;
+    world.ok_with(("ZIRCONIA_ZEDLETS", &folder), "zpool create -m none tank mirror {vdevs}/a {vdevs}/b")?;
+    world.ok("zinject -d {vdevs}/a -e io -T write tank")?;
+    world.ok("zfs create -o mountpoint=none tank/fs")?;
+    world.ok("zpool sync tank")?;
+    world.ok("zinject -c all")?;
+    let told = |name: &str| std::fs::read_to_string(world.path(&format!("{name}.out"))).unwrap_or_default();
+    let line = format!("io tank {}\n", world.at("vdevs/a"));
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !(told("io-notify.sh").contains(&line) && told("all-log.sh").contains(&line)) && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    same("the program for I/O errors ran", told("io-notify.sh").contains(&line), true)?;
+    same("the program for all events ran", told("all-log.sh").contains(&line), true)?;
+    same("the one for checksum errors did not", told("checksum-notify.sh"), String::new())?;
+    same("one that anybody could have written did not", told("io-writable.sh"), String::new())
+}
