@@ -122,8 +122,7 @@ mod tests {
         };
         let blocks = InjectBlocks { objset: 54, object: 2, type_name: "-".into(), range: (0, u64::MAX), ..InjectBlocks::default() };
         let data = InjectReport { id: 12, pool: "tank".into(), blocks: Some(blocks), ..InjectReport::default() };
-        let expected = "\
- ID  POOL             GUID              TYPE   ERROR       FREQ     
+        let expected = "\x20ID  POOL             GUID              TYPE   ERROR       FREQ     
 ---  ---------------  ----------------  -----  ----------  ---------
   1  tank             abc  all    nxio        100.0000%
 

@@ -244,6 +244,7 @@ mod tests {
             action: None,
             message_id: None,
             scan: None,
+            throttled: Vec::new(),
             vdevs: VdevReport { name: "tank".into(), kind: "root".into(), children: vec![leaf], ..VdevReport::default() },
             error_count: 0,
             errors: Vec::new(),

@@ -422,6 +422,7 @@ mod tests {
             action: None,
             message_id: None,
             scan,
+            throttled: Vec::new(),
             vdevs: root,
             error_count: 0,
             errors: Vec::new(),

@@ -81,7 +81,9 @@ impl Control {
         }
         *last_ns = now;
         let pools: Vec<Arc<OpenPool>> = self.pools.read().values().cloned().collect();
-        pools.iter().for_each(|open| drop(open.pool().zio().check_deadman()));
+        for open in &pools {
+            open.pool().zio().check_deadman();
+        }
     }
 }
 
