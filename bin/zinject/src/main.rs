@@ -105,6 +105,9 @@ fn add(client: &Client, arguments: &Arguments, mut request: InjectAdd) -> Result
             remount = dataset_of(client, path)?;
         }
     }
+    if let (true, Some(InjectFault::File { path, .. })) = (arguments.flush, &request.fault) {
+        forget_pages(path);
+    }
     if let Some(dataset) = &remount {
         client.perform(&Request::Unmount(UnmountRequest { target: Some(dataset.clone()), ..UnmountRequest::default() }))?;
     }
@@ -116,6 +119,15 @@ fn add(client: &Client, arguments: &Arguments, mut request: InjectAdd) -> Result
         print!("{}", if arguments.quiet { format!("{}\n", report.id) } else { show::added(&report) });
     }
     Ok(())
+}
+
+/// Makes the kernel forget what it has of the file: it, not the daemon, would answer the next read.
+fn forget_pages(path: &str) {
+    if let Ok(file) = std::fs::File::open(path) {
+        // Where that does not work, reads are answered from memory as before.
+        let _ = file.sync_all();
+        let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
+    }
 }
 
 /// The dataset that is mounted where the path is.
