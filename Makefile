@@ -31,7 +31,7 @@ bench: ## speed against the peer, in one run (slow; installs fio)
 	$(CARGO) build --release --locked --bins
 	tools/bench.sh
 
-torture: build ## random programs with faults and kills (slow)
+torture: build ## power cuts, faults, direct I/O and lives of devices against models (slow)
 	$(CARGO) xtask torture
 	$(CARGO) xtask torture direct
 	$(CARGO) xtask torture lives

@@ -114,6 +114,8 @@ struct Life {
     age: u64,
     /// Devices on which something may be wrong or missing.
     hurt: BTreeSet<usize>,
+    /// Those of them that hold something else than the engine believes.
+    tainted: BTreeSet<usize>,
     /// Devices whose labels are gone.
     dead: BTreeSet<usize>,
     report: Report,
@@ -139,12 +141,25 @@ fn number(path: &str) -> usize {
     path.trim_end_matches("/old").trim_start_matches('d').parse().unwrap_or(usize::MAX)
 }
 
-/// True when everything below the node can be had from leaves for which `is_whole` holds.
-fn suffices(node: &Node, is_whole: &dyn Fn(vdev::LeafId) -> bool) -> bool {
-    let lacking = || node.children.iter().filter(|child| !suffices(child, is_whole)).count();
+/// What the model knows of a leaf.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Health {
+    Whole,
+    /// Something may be missing, and the engine knows what.
+    Lacking,
+    /// Something may be wrong without anybody's knowledge.
+    Tainted,
+}
+
+/// True when everything below the node can be had from its leaves, now and when a replaced one has left by itself: then what
+/// nobody knows of the other one counts.
+fn suffices(node: &Node, health: &dyn Fn(vdev::LeafId) -> Health) -> bool {
+    let lacking = || node.children.iter().filter(|child| !suffices(child, health)).count();
+    let is_tainted = |child: &Node| matches!(child.kind, NodeKind::Leaf(leaf) if health(leaf) == Health::Tainted);
     match node.kind {
-        NodeKind::Leaf(leaf) => is_whole(leaf),
-        NodeKind::Mirror | NodeKind::Replacing | NodeKind::Spare => lacking() < node.children.len(),
+        NodeKind::Leaf(leaf) => health(leaf) == Health::Whole,
+        NodeKind::Replacing | NodeKind::Spare => lacking() < node.children.len() && !node.children.iter().any(is_tainted),
+        NodeKind::Mirror => lacking() < node.children.len(),
         NodeKind::Raidz(parity) => lacking() <= usize::from(parity),
         NodeKind::Draid(config) => lacking() <= config.parity(),
     }
@@ -171,8 +186,8 @@ impl Life {
         said("sync", pool.sync())?;
         let (ages, report) = (vec![0; BLOCKS as usize], Report::default());
         let random = SplitMix::new(seed ^ 0x11FE);
-        let (hurt, dead) = (BTreeSet::new(), BTreeSet::new());
-        Ok(Life { random, exec, sim, devices, pool: Some(pool), object, ages, age: 0, hurt, dead, report })
+        let (hurt, tainted, dead) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        Ok(Life { random, exec, sim, devices, pool: Some(pool), object, ages, age: 0, hurt, tainted, dead, report })
     }
 
     fn below(&mut self, bound: u64) -> u64 {
@@ -195,24 +210,29 @@ impl Life {
             .collect())
     }
 
-    /// True when every block can be had without `without` and what is hurt.
-    fn bears(&self, without: usize) -> Result<bool, String> {
+    /// True when every block can be had although `device` is `so`, besides what is hurt.
+    fn bears(&self, device: usize, so: Health) -> Result<bool, String> {
         let tree = self.pool()?.tree();
-        let is_whole = |id| {
-            let device = number(&tree.leaf(id).path);
-            device != without && !self.hurt.contains(&device)
+        let health = |id| match number(&tree.leaf(id).path) {
+            this if self.tainted.contains(&this) => Health::Tainted,
+            this if this == device => so,
+            this if self.hurt.contains(&this) => Health::Lacking,
+            _ => Health::Whole,
         };
-        Ok(tree.tops.iter().all(|top| top.node.as_ref().is_some_and(|node| suffices(node, &is_whole))))
+        Ok(tree.tops.iter().all(|top| top.node.as_ref().is_some_and(|node| suffices(node, &health))))
     }
 
-    /// A member, and whether the pool bears that it is hurt; it counts as hurt from now on if so.
-    fn hit(&mut self) -> Result<Option<(usize, Guid)>, String> {
+    /// A member that the pool bears to be hurt, if the one that was chosen is one; it counts as hurt from now on.
+    fn hit(&mut self, so: Health) -> Result<Option<(usize, Guid)>, String> {
         let members = self.members()?;
         let member = members[self.below(members.len() as u64) as usize];
-        if !self.bears(member.0)? {
+        if !self.bears(member.0, so)? {
             return Ok(None);
         }
         self.hurt.insert(member.0);
+        if so == Health::Tainted {
+            self.tainted.insert(member.0);
+        }
         Ok(Some(member))
     }
 
@@ -262,7 +282,7 @@ impl Life {
 
     /// Reads, writes or both fail on a device, some of them or all from now on.
     fn fail(&mut self) -> Result<(), String> {
-        let Some((device, _)) = self.hit()? else { return Ok(()) };
+        let Some((device, _)) = self.hit(Health::Lacking)? else { return Ok(()) };
         self.report.count("failures");
         let mut fault = Fault::always(FaultKind::Error(DeviceError::Io)).on(self.devices[device].index());
         match self.below(4) {
@@ -279,7 +299,7 @@ impl Life {
 
     /// Pages that were written hold something else.
     fn corrupt(&mut self) -> Result<(), String> {
-        let Some((device, _)) = self.hit()? else { return Ok(()) };
+        let Some((device, _)) = self.hit(Health::Tainted)? else { return Ok(()) };
         self.report.count("corruptions");
         let written: Vec<usize> = self.devices[device].image().written().map(|(at, _)| at).filter(|at| DATA.contains(at)).collect();
         for _ in 0..1 + self.below(PAGES_MAX) {
@@ -295,7 +315,7 @@ impl Life {
         if self.unused()?.is_none() || !self.dead.is_empty() {
             return Ok(());
         }
-        let Some((device, _)) = self.hit()? else { return Ok(()) };
+        let Some((device, _)) = self.hit(Health::Tainted)? else { return Ok(()) };
         self.report.count("wipes");
         self.dead.insert(device);
         self.devices[device].tamper(|image| *image = Image::new(DEVICE_BYTES));
@@ -303,7 +323,7 @@ impl Life {
     }
 
     fn take_out(&mut self) -> Result<(), String> {
-        let Some((_, guid)) = self.hit()? else { return Ok(()) };
+        let Some((_, guid)) = self.hit(Health::Lacking)? else { return Ok(()) };
         let temporary = self.below(3) == 0;
         match self.pool()?.offline(guid, temporary) {
             Ok(()) => self.report.count("offline"),
@@ -336,6 +356,7 @@ impl Life {
         match self.pool()?.attach(guid, &leaf(&self.devices[new]), pairing, true) {
             Ok(()) => {
                 self.hurt.insert(new);
+                self.tainted.remove(&new);
                 self.dead.remove(&new);
                 self.report.count(if pairing == Pairing::Mirror { "attaches" } else { "replacements" });
                 Ok(())
@@ -350,7 +371,7 @@ impl Life {
     fn detach(&mut self) -> Result<(), String> {
         let members = self.members()?;
         let (device, guid) = members[self.below(members.len() as u64) as usize];
-        if !self.bears(device)? {
+        if !self.bears(device, Health::Lacking)? {
             return Ok(());
         }
         match self.pool()?.detach(guid) {
@@ -390,7 +411,7 @@ impl Life {
             promised = Some(self.ages.clone());
             self.write()?;
         }
-        let absent = if self.below(3) == 0 { self.hit()?.map(|(device, _)| device) } else { None };
+        let absent = if self.below(3) == 0 { self.hit(Health::Lacking)?.map(|(device, _)| device) } else { None };
         let pool = self.pool.take().ok_or("the pool is closed")?;
         if crashes {
             self.report.count("crashes");
@@ -472,6 +493,7 @@ impl Life {
             return Err(format!("the scrub could not repair everything: {status:?}"));
         }
         self.hurt.clear();
+        self.tainted.clear();
         self.dead.clear();
         self.check("after healing")?;
         self.lose()
@@ -511,7 +533,7 @@ impl Life {
         let mut away = BTreeSet::new();
         for _ in 0..members.len() {
             let device = members[self.below(members.len() as u64) as usize];
-            if !away.contains(&device) && self.bears(device)? {
+            if !away.contains(&device) && self.bears(device, Health::Lacking)? {
                 away.insert(device);
                 self.hurt.insert(device);
             }
