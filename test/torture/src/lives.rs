@@ -105,6 +105,7 @@ impl fmt::Display for Report {
 struct Life {
     random: SplitMix,
     exec: Exec,
+    inline: Arc<Inline>,
     sim: Sim,
     devices: Vec<Arc<SimDevice>>,
     pool: Option<Pool>,
@@ -169,9 +170,18 @@ fn said<T, E: fmt::Display>(what: &str, result: Result<T, E>) -> Result<T, Strin
     result.map_err(|error| format!("{what}: {error}"))
 }
 
+impl Drop for Life {
+    /// What a pool that is gone had begun comes back to it; else both would keep each other alive.
+    fn drop(&mut self) {
+        self.pool = None;
+        self.inline.run_ready();
+    }
+}
+
 impl Life {
     fn begin(shape: Shape, seed: u64) -> Result<Life, String> {
-        let exec: Exec = Arc::new(Inline::new(seed));
+        let inline = Arc::new(Inline::new(seed));
+        let exec: Exec = inline.clone();
         let sim = Sim::new(&exec, seed);
         let devices: Vec<_> = (0..shape.count + SPARES).map(|index| sim.device(&format!("d{index}"), DEVICE_BYTES)).collect();
         let tops = vec![TopSpec { kind: shape.kind, leaves: devices[..shape.count].iter().map(leaf).collect() }];
@@ -187,7 +197,7 @@ impl Life {
         let (ages, report) = (vec![0; BLOCKS as usize], Report::default());
         let random = SplitMix::new(seed ^ 0x11FE);
         let (hurt, tainted, dead) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
-        Ok(Life { random, exec, sim, devices, pool: Some(pool), object, ages, age: 0, hurt, tainted, dead, report })
+        Ok(Life { random, exec, inline, sim, devices, pool: Some(pool), object, ages, age: 0, hurt, tainted, dead, report })
     }
 
     fn below(&mut self, bound: u64) -> u64 {
@@ -416,6 +426,7 @@ impl Life {
         if crashes {
             self.report.count("crashes");
             drop(pool);
+            self.inline.run_ready();
         } else {
             self.report.count("exports");
             said("export", pool.export())?;
@@ -593,5 +604,5 @@ pub fn live(shape: Shape, seed: u64, steps: u64) -> Result<Ended, String> {
         said("export", pool.export())?;
     }
     let image = |(device, _): &(usize, Guid)| (format!("d{device}"), life.devices[*device].image());
-    Ok(Ended { images: members.iter().map(image).collect(), report: life.report })
+    Ok(Ended { images: members.iter().map(image).collect(), report: std::mem::take(&mut life.report) })
 }
