@@ -197,7 +197,7 @@ pub struct AttachHow {
     /// ashift=value; the vdev keeps the sector size that it has.
     #[arg(short = 'o', value_name = "property=value")]
     pub properties: Vec<String>,
-    /// Sequential reconstruction (not available yet).
+    /// Sequential reconstruction, followed by a scrub: of mirrors and dRAID.
     #[arg(short)]
     pub sequential: bool,
     /// Wait until it is done.

@@ -245,6 +245,7 @@ mod tests {
             message_id: None,
             scan: None,
             throttled: Vec::new(),
+            rebuilds: Vec::new(),
             vdevs: VdevReport { name: "tank".into(), kind: "root".into(), children: vec![leaf], ..VdevReport::default() },
             error_count: 0,
             errors: Vec::new(),

@@ -10,6 +10,7 @@ mod history;
 mod import;
 mod iostat;
 mod list;
+mod rebuild;
 mod status;
 mod vdevs;
 mod wait;

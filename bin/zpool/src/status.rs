@@ -1,6 +1,6 @@
 //! `zpool status`: health, scan line, the vdev tree with its error counts, damaged files.
 
-use crate::{args, list};
+use crate::{args, list, rebuild};
 use cli::number::{duration, nice_bytes, nice_count, nice_time_ns};
 use cli::options::Output;
 use cli::repeat::{Repeat, timestamp};
@@ -131,8 +131,12 @@ fn describe(report: &PoolReport, arguments: &args::Status) -> String {
     if let Some(id) = &report.message_id {
         text.push_str(&format!("   see: https://openzfs.github.io/openzfs-docs/msg/{id}\n"));
     }
-    if let Some(scan) = &report.scan {
+    let shown = rebuild::shown(report.scan.as_ref(), &report.rebuilds);
+    if let Some(scan) = report.scan.as_ref().filter(|_| shown.scan) {
         text.push_str(&scan_lines(scan));
+    }
+    if shown.rebuilds {
+        text.extend(report.rebuilds.iter().map(rebuild::lines));
     }
     report.throttled.iter().for_each(|one| text.push_str(&throttle_line(one)));
     text.push_str("config:\n\n");
@@ -262,8 +266,12 @@ fn as_json(report: &PoolReport, arguments: &args::Status) -> Value {
     if let Some(id) = &report.message_id {
         entry.insert("moreinfo".into(), json!(format!("https://openzfs.github.io/openzfs-docs/msg/{id}")));
     }
-    if let Some(scan) = &report.scan {
-        entry.insert("scan_stats".into(), scan_json(scan, &output));
+    let mut scan = report.scan.as_ref().map_or(json!({}), |scan| scan_json(scan, &output));
+    if !report.rebuilds.is_empty() {
+        scan["rebuild_stats"] = rebuild::as_json(&report.rebuilds, &output);
+    }
+    if scan.as_object().is_some_and(|scan| !scan.is_empty()) {
+        entry.insert("scan_stats".into(), scan);
     }
     if !report.throttled.is_empty() {
         entry.insert("throttled".into(), json!(report.throttled));
@@ -423,6 +431,7 @@ mod tests {
             message_id: None,
             scan,
             throttled: Vec::new(),
+            rebuilds: Vec::new(),
             vdevs: root,
             error_count: 0,
             errors: Vec::new(),

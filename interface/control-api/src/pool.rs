@@ -170,6 +170,9 @@ pub struct PoolReport {
     /// Devices on which background work waits for others.
     #[serde(default)]
     pub throttled: Vec<Throttled>,
+    /// Sequential rebuilds of top-level vdevs, the last or current of each.
+    #[serde(default)]
+    pub rebuilds: Vec<RebuildReport>,
     /// Root of the tree.
     pub vdevs: VdevReport,
     /// The pool's spares: AVAIL or INUSE.
@@ -275,6 +278,42 @@ pub struct ScanReport {
     pub errors: u64,
     /// Bytes per second, recently.
     pub rate_bytes_per_second: u64,
+}
+
+/// Progress of a sequential rebuild.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct RebuildReport {
+    /// Name of the top-level vdev: `mirror-0`, a leaf's path.
+    pub name: String,
+    /// Its guid.
+    pub guid: u64,
+    /// `active`, `canceled`, `complete`.
+    pub state: String,
+    /// Seconds since the epoch.
+    pub start_time: i64,
+    /// Seconds since the epoch; 0 while it runs.
+    pub end_time: i64,
+    /// Milliseconds that it ran.
+    pub scan_time_ms: u64,
+    /// Allocated bytes looked at.
+    pub scanned_bytes: u64,
+    /// Allocated bytes read.
+    pub issued_bytes: u64,
+    /// Bytes written to devices that lacked them.
+    pub rebuilt_bytes: u64,
+    /// Allocated bytes that there are.
+    pub to_scan_bytes: u64,
+    /// Parts that could not be rebuilt.
+    pub errors: u64,
+    /// Milliseconds since the import or the beginning.
+    pub pass_time_ms: u64,
+    /// Allocated bytes looked at in that time.
+    pub pass_scanned_bytes: u64,
+    /// Allocated bytes read in that time.
+    pub pass_issued_bytes: u64,
+    /// Allocated bytes that no device lacked.
+    pub pass_skipped_bytes: u64,
 }
 
 /// `zpool set`.

@@ -26,7 +26,7 @@ pub(crate) fn done() -> Response {
 pub(crate) fn pool_failure(what: String, error: &PoolError) -> Failure {
     let kind = match error {
         PoolError::NotFound | PoolError::NoSuchDevice => ErrorKind::NotFound,
-        PoolError::NoReplicas | PoolError::Scan(ScanError::Resilvering) => ErrorKind::Busy,
+        PoolError::NoReplicas | PoolError::Rebuilding | PoolError::Scan(ScanError::Resilvering) => ErrorKind::Busy,
         PoolError::Ambiguous(_) | PoolError::Invalid(_) | PoolError::BadProperty | PoolError::BadValue => ErrorKind::Invalid,
         PoolError::UnsupportedFeatures { .. } | PoolError::UnsupportedVersion(_) => ErrorKind::Unsupported,
         PoolError::InUse { .. } | PoolError::Destroyed | PoolError::Device { .. } | PoolError::Closed => ErrorKind::Busy,

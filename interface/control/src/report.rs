@@ -1,8 +1,8 @@
 //! Pictures of pools for the commands: the vdev tree with its counters, properties, history.
 
-use control_api::{HistoryRecord, Property, Source, Value, VdevReport};
+use control_api::{HistoryRecord, Property, RebuildReport, Source, Value, VdevReport};
 use nvlist::NvList;
-use pool::{LeafStatus, PoolStatus, Spare};
+use pool::{LeafStatus, PoolStatus, RebuildState, RebuildStatus, Spare};
 use vdev::{DraidConfig, LeafId, LeafKind, LeafState, Node, NodeKind, TopKind, TopVdev, VdevTree};
 use zio::IoKind;
 
@@ -80,7 +80,9 @@ fn leaf_report(tree: &VdevTree, leaves: Option<&[LeafStatus]>, id: LeafId) -> Vd
     let counts = leaves.and_then(|leaves| leaves.iter().find(|status| status.leaf == id)).map(|status| &status.counts);
     let note = match leaf.state {
         LeafState::Missing => Some(format!("was {}", leaf.path)),
-        state if state.is_usable() && leaf.resilver_txg.0 != 0 && !leaf.missing_txgs.is_empty() => Some("(resilvering)".to_string()),
+        state if state.is_usable() && leaf.resilver_txg.0 + leaf.rebuild_txg.0 != 0 && !leaf.missing_txgs.is_empty() => {
+            Some("(resilvering)".to_string())
+        }
         _ => None,
     };
     VdevReport {
@@ -108,6 +110,33 @@ fn top_report(tree: &VdevTree, leaves: Option<&[LeafStatus]>, top: &TopVdev) -> 
             VdevReport { name: format!("missing-{}", top.id), kind: "missing".into(), state: "UNAVAIL".into(), ..VdevReport::default() }
         }
     }
+}
+
+/// A sequential rebuild of a top-level vdev that the tree has.
+pub(crate) fn rebuild(tree: &VdevTree, rebuild: &RebuildStatus) -> Option<RebuildReport> {
+    let top = top_report(tree, None, tree.tops.get(rebuild.vdev.0 as usize)?);
+    let state = match rebuild.state {
+        RebuildState::Active => "active",
+        RebuildState::Canceled => "canceled",
+        RebuildState::Complete => "complete",
+    };
+    Some(RebuildReport {
+        name: top.name,
+        guid: top.guid,
+        state: state.to_string(),
+        start_time: rebuild.start_time as i64,
+        end_time: rebuild.end_time as i64,
+        scan_time_ms: rebuild.scan_time_ms,
+        scanned_bytes: rebuild.scanned,
+        issued_bytes: rebuild.issued,
+        rebuilt_bytes: rebuild.rebuilt,
+        to_scan_bytes: rebuild.estimated,
+        errors: rebuild.errors,
+        pass_time_ms: rebuild.pass_time_ms,
+        pass_scanned_bytes: rebuild.pass_scanned,
+        pass_issued_bytes: rebuild.pass_issued,
+        pass_skipped_bytes: rebuild.pass_skipped,
+    })
 }
 
 /// A spare as `zpool status` lists it.

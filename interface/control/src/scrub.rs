@@ -48,6 +48,9 @@ impl OpenPool {
         {
             busy.push(if status.function == ScanFunction::Scrub { "scrub" } else { "resilver" }.to_string());
         }
+        if self.pool().is_rebuilding() && !busy.iter().any(|activity| activity == "resilver") {
+            busy.push("resilver".to_string());
+        }
         if self.pool().tree().is_replacing() && busy.iter().any(|activity| activity == "resilver") {
             busy.push("replace".to_string());
         }
@@ -120,6 +123,9 @@ impl Control {
             ScrubAction::Pause => format!("cannot pause scrubbing {}", request.pool),
             ScrubAction::Stop => format!("cannot cancel scrubbing {}", request.pool),
         };
+        if open.pool().is_rebuilding() && request.action != ScrubAction::Pause {
+            return Err(because(ErrorKind::Busy, what, "currently resilvering"));
+        }
         let scanning = open.pool().scan_status().filter(|status| status.state == ScanState::Scanning);
         match (request.action, scanning) {
             (ScrubAction::Start | ScrubAction::Stop, Some(status)) if status.function == ScanFunction::Resilver => {

@@ -158,6 +158,10 @@ impl Control {
         pool.txgs().set_config(runtime.txg);
         pool.cache().set_meta_balance(get("zfs_arc_meta_balance"));
         let direct = pool.zio().direct_parameters();
+        let rebuild = pool.rebuild_parameters();
+        rebuild.max_segment.store(get("zfs_rebuild_max_segment"), Ordering::Relaxed);
+        rebuild.vdev_limit.store(get("zfs_rebuild_vdev_limit"), Ordering::Relaxed);
+        rebuild.scrub_enabled.store(get("zfs_rebuild_scrub_enabled"), Ordering::Relaxed);
         direct.write_verify.store(get("zfs_vdev_direct_write_verify") as u32, Ordering::Relaxed);
         direct.events_per_second.store(get("zfs_dio_write_verify_events_per_second") as u32, Ordering::Relaxed);
         pool.zio().tune_queues(|tunables| {

@@ -1,7 +1,7 @@
 //! What `zpool status` says of a pool: its picture, the diagnosis, and what cannot be known.
 
 use crate::{OpenPool, report};
-use control_api::{PoolReport, Throttled, Value};
+use control_api::{PoolReport, RebuildReport, Throttled, Value};
 
 /// A pool as `zpool status`, `list` and `get` show it. What cannot be read is said to be unavailable, never taken for healthy.
 pub(crate) fn pool_report(open: &OpenPool, errors: bool) -> PoolReport {
@@ -16,7 +16,10 @@ pub(crate) fn pool_report(open: &OpenPool, errors: bool) -> PoolReport {
         Err(error) => (0, Vec::new(), Some(error.to_string())),
     };
     let scan = open.scan_report();
-    let resilvering = scan.as_ref().is_some_and(|scan| scan.function == "resilver" && scan.state == "scanning");
+    let rebuilds: Vec<RebuildReport> =
+        open.pool().rebuild_status().iter().filter_map(|rebuild| report::rebuild(&status.tree, rebuild)).collect();
+    let resilvers = scan.as_ref().is_some_and(|scan| scan.function == "resilver" && scan.state == "scanning");
+    let resilvering = resilvers || rebuilds.iter().any(|rebuild| rebuild.state == "active");
     let diagnosis = diagnose(&state, &vdevs, (error_count, resilvering));
     let mut properties = report::properties(&status, &state, open.altroot(), &open.pool().features());
     let bytes = [("freeing", Ok(open.dsl().freeing_bytes())), ("leaked", open.dsl().leaked_bytes())];
@@ -44,6 +47,7 @@ pub(crate) fn pool_report(open: &OpenPool, errors: bool) -> PoolReport {
         message_id: diagnosis.map(|d| d.message_id.to_string()).filter(|id| !id.is_empty()),
         scan,
         throttled: throttled(open),
+        rebuilds,
         vdevs,
         spares: open.pool().spares().map(|spares| spares.iter().map(report::spare).collect()).unwrap_or_default(),
         error_count,

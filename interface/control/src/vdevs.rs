@@ -8,7 +8,7 @@ use device::BlockDevice;
 use ondisk::Guid;
 use pool::{LeafSpec, PoolError};
 use std::sync::Arc;
-use vdev::{Leaf, LeafKind, LeafState, Pairing, TopKind, VdevTree};
+use vdev::{Leaf, LeafKind, LeafState, Pairing, VdevTree};
 
 /// How often a device is tried to be opened: who held it before may still be letting go.
 const OPEN_TRIES: u32 = 20;
@@ -87,16 +87,6 @@ impl Control {
         pairing: Pairing,
         what: &str,
     ) -> Result<Result<(), PoolError>, Failure> {
-        if new.sequential {
-            let tree = open.pool().tree();
-            let is_raidz = matches!(tree.tops[leaf.top.0 as usize].kind, TopKind::Raidz(_));
-            let why = if is_raidz {
-                "only mirror and dRAID vdevs support sequential reconstruction"
-            } else {
-                "sequential reconstruction is not available in this version"
-            };
-            return Err(because(ErrorKind::Unsupported, what, why));
-        }
         let path = new.path.clone().unwrap_or_else(|| leaf.path.clone());
         let is_in_use =
             |pool: &Arc<OpenPool>| pool.pool().tree().leaves.iter().any(|leaf| leaf.state.is_usable() && same_file(leaf, &path));
@@ -112,7 +102,10 @@ impl Control {
         let kind = if device.facts().whole_disk { LeafKind::Disk } else { LeafKind::File };
         let spec = LeafSpec { path, kind, device };
         // What is at the old place is taken whatever it was before, unless it is of another pool.
-        Ok(open.pool().attach(leaf.guid, &spec, pairing, new.force))
+        Ok(match new.sequential {
+            true => open.pool().attach_sequential(leaf.guid, &spec, pairing, new.force),
+            false => open.pool().attach(leaf.guid, &spec, pairing, new.force),
+        })
     }
 
     /// True when the leaf's device has room for another metaslab that its vdev does not use.

@@ -42,7 +42,7 @@ const U32: (u64, u64) = (0, u32::MAX as u64);
 const ACTIVE: (u64, u64) = (1, u32::MAX as u64);
 
 /// Every parameter, sorted by name.
-pub const PARAMETERS: [Parameter; 60] = [
+pub const PARAMETERS: [Parameter; 63] = [
     new("spa_slop_shift", 5, ANY, When::Fixed, "share of a pool that is kept back, as a shift"),
     new("zfetch_array_rd_sz", 1 << 20, ANY, When::Fixed, "reads longer than this are not prefetched, bytes"),
     new("zfetch_hole_shift", 2, U32, When::Now, "part of a stream that may be gaps, as a shift; 16 allows none"),
@@ -78,6 +78,9 @@ pub const PARAMETERS: [Parameter; 60] = [
     new("zfs_dirty_data_sync_percent", 20, (0, 100), When::Now, "percent of zfs_dirty_data_max at which a sync starts early"),
     new("zfs_flags", 0, (0, 0), When::Fixed, "debugging flags"),
     new("zfs_prefetch_disable", 0, BIT, When::Now, "1 reads nothing ahead of readers"),
+    new("zfs_rebuild_max_segment", 1 << 20, (4 << 10, 16 << 20), When::Now, "bytes that a sequential rebuild reads of a device at once"),
+    new("zfs_rebuild_scrub_enabled", 1, BIT, When::Now, "a scrub follows a sequential rebuild"),
+    new("zfs_rebuild_vdev_limit", 64 << 20, ANY, When::Now, "bytes of a sequential rebuild in flight per child of a vdev"),
     new("zfs_slow_io_events_per_second", 20, U32, When::Now, "delay events per pool and second"),
     new("zfs_sync_pass_deferred_free", 2, ANY, When::Fixed, "from this pass of a sync on frees are deferred"),
     new("zfs_sync_pass_dont_compress", 8, ANY, When::Fixed, "from this pass of a sync on blocks are not compressed"),

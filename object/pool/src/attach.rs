@@ -14,11 +14,12 @@ use dmu::Tx;
 use exec::Mutex;
 use nvlist::NvList;
 use ondisk::{Guid, Txg};
+use scan::{ScanError, ScanFunction, ScanState, ScanStatus};
 use std::sync::Arc;
-use vdev::{Leaf, LeafKind, LeafState, Pairing, VdevTree};
+use vdev::{Leaf, LeafKind, LeafState, Pairing, TopVdev, VdevTree};
 
-/// First txg of which blocks may be (OpenZFS: `TXG_INITIAL`).
-const FIRST_TXG: Txg = Txg(4);
+/// Counts rebuilds that run.
+const DEVICE_REBUILD: &str = "org.openzfs:device_rebuild";
 /// What the path of a device gets appended that is replaced by another one at the same place (OpenZFS: `spa_vdev_attach`).
 const OLD: &str = "/old";
 
@@ -35,15 +36,50 @@ pub(crate) struct Change {
 pub(crate) type Detached = (Device, NvList);
 
 impl Pool {
+    /// As [`Pool::attach`], and what it lacks is brought by a sequential rebuild, followed by a scrub.
+    ///
+    /// Errors: as there, and [`PoolError::Scan`] while a resilver runs.
+    pub fn attach_sequential(&self, target: Guid, new: &LeafSpec, pairing: Pairing, force: bool) -> Result<(), PoolError> {
+        self.attach_how(target, new, pairing, (force, true))
+    }
+
     /// Attaches a device beside the leaf `target`, for good or in its place; what it lacks is resilvered by itself, and a
     /// replaced leaf goes when that is done. With `force` also a device that belongs to another pool is taken.
     ///
     /// Errors: [`PoolError::NoSuchDevice`], [`PoolError::Device`], [`PoolError::Target`] where nothing can be attached.
     pub fn attach(&self, target: Guid, new: &LeafSpec, pairing: Pairing, force: bool) -> Result<(), PoolError> {
+        self.attach_how(target, new, pairing, (force, false))
+    }
+
+    /// What has to hold of the pool and the vdev before a device may be attached for a rebuild, or for a resilver.
+    fn check_way(&self, top: &TopVdev, pairing: Pairing, sequential: bool) -> Result<(), PoolError> {
+        if !sequential {
+            return if self.rebuilds.is_active() { Err(PoolError::Rebuilding) } else { Ok(()) };
+        }
+        if !self.syncer.services.features.is_enabled(DEVICE_REBUILD) {
+            let only = "only mirror and dRAID vdevs support sequential reconstruction";
+            let feature = "device_rebuild feature must be enabled in order to use sequential reconstruction";
+            return Err(PoolError::Target(if pairing == Pairing::Mirror { feature } else { only }));
+        }
+        let resilvers = |status: ScanStatus| status.function == ScanFunction::Resilver && status.state == ScanState::Scanning;
+        if self.scan_status().is_some_and(resilvers) {
+            return Err(ScanError::Resilvering.into());
+        }
+        if !top.can_rebuild() {
+            return Err(PoolError::Target(match pairing {
+                Pairing::Mirror => "can only attach to mirrors and top-level disks",
+                Pairing::Replacing => "only mirror and dRAID vdevs support sequential reconstruction",
+            }));
+        }
+        Ok(())
+    }
+
+    fn attach_how(&self, target: Guid, new: &LeafSpec, pairing: Pairing, (force, sequential): (bool, bool)) -> Result<(), PoolError> {
         self.check_writeable()?;
         let tree = self.tree();
         let id = tree.leaf_by_guid(target).ok_or(PoolError::NoSuchDevice)?;
         let top = &tree.tops[tree.leaf(id).top.0 as usize];
+        self.check_way(top, pairing, sequential)?;
         if pairing == Pairing::Mirror && !tree.can_mirror(id) {
             return Err(PoolError::Target("can only attach to mirrors and top-level disks"));
         }
@@ -64,7 +100,7 @@ impl Pool {
         let guid = self.new_guid(&tree);
         self.write_first_label(target, guid, new)?;
         let (kind, device, parent) = (new.kind, new.device.clone(), self.new_guid(&tree));
-        let txgs = self.txgs.clone();
+        let (txgs, rebuilds) = (self.txgs.clone(), sequential.then(|| self.rebuilds.clone()));
         let edit = move |config: &Config, txg: Txg| {
             let mut tree = VdevTree::clone(&config.tree);
             let id = tree.leaf_by_guid(target).ok_or(PoolError::NoSuchDevice)?;
@@ -77,12 +113,17 @@ impl Pool {
                 guid,
                 path,
                 whole_disk: (kind == LeafKind::Disk).then_some(false),
-                missing_txgs: vec![(FIRST_TXG, Txg(txgs.open_txg().0 + 1))],
+                missing_txgs: vec![(Txg::INITIAL, Txg(txgs.open_txg().0 + 1))],
                 ..Leaf::default()
             };
-            Ok((tree.attach(id, leaf, pairing, parent, txg)?, vec![(guid, device)]))
+            let vdev = tree.leaf(id).top;
+            let tree = tree.attach(id, leaf, pairing, parent, txg)?;
+            // It begins with this very txg: no import finds the device without it.
+            rebuilds.iter().for_each(|rebuilds| rebuilds.want(vdev));
+            Ok((tree, vec![(guid, device)]))
         };
         self.change_tree(Box::new(edit))?;
+        self.rebuilds.spawn();
         self.resilver_stale()
     }
 

@@ -142,9 +142,10 @@ impl Pool {
         });
         let scan = crate::scrub::open(&syncer, &txgs)?;
         crate::queues::attach(&syncer, &txgs);
+        let rebuilds = crate::rebuild::open(&syncer, &txgs, &scan, runtime.arc_max);
         txgs.start(syncer.clone());
         txgs.wait_synced(Txg::INITIAL)?;
-        Ok(Pool { syncer, txgs, damaged_labels: 0, damaged_uberblocks: 0, scan })
+        Ok(Pool { syncer, txgs, damaged_labels: 0, damaged_uberblocks: 0, scan, rebuilds })
     }
 }
 
@@ -276,6 +277,8 @@ fn create_services(exec: &Exec, spec: &PoolSpec, mos: &Mos, allocator: &Arc<Allo
         allocator: allocator.clone(),
         writeable: true,
         scan_news: Mutex::default(),
+        rebuild_news: Mutex::default(),
+        forget_rebuilds: Default::default(),
     }))
 }
 

@@ -4,12 +4,14 @@
 use crate::PoolError;
 use crate::features::Features;
 use crate::mos_objects::check_length;
+use crate::rebuild::RebuildNews;
 use dmu::{NewObject, Objset, Tx};
 use ondisk::{
     BlockId, Guid, MapType, ObjectId, ObjectType, SpaceMapEncoder, SpaceMapEntries, SpaceMapEntry, SpaceMapPhys, SpaceMapRun, Txg,
 };
 use range_tree::RangeTree;
-use scan::ScanOutcome;
+use scan::{ScanFunction, ScanOutcome};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use vdev::{Leaf, VdevTree};
 
@@ -70,6 +72,10 @@ pub(crate) fn record(
                 leaf.resilver_txg = Txg(0);
                 created = true;
             }
+            if *txg <= leaf.rebuild_txg {
+                leaf.rebuild_txg = Txg(0);
+                created = true;
+            }
         }
         // A leaf that was just attached lacks everything, and has no log yet.
         if txgs.total() != before || (before != 0 && leaf.dtl.0 == 0) {
@@ -123,6 +129,26 @@ pub(crate) fn excise(
         leaf.missing_txgs.clear();
     }
     Ok(removed)
+}
+
+/// Notes that a sequential rebuild began for the leaves of a vdev that have nothing, or takes what it brought out of their logs.
+pub(crate) fn rebuilt(mos: &Arc<Objset>, features: &Features, tree: &mut VdevTree, news: &RebuildNews, tx: &Tx) -> Result<(), PoolError> {
+    let vdev = match *news {
+        RebuildNews::Began(vdev, _) => vdev,
+        RebuildNews::Ended(vdev, through, is_whole) => {
+            let outcome = ScanOutcome { function: ScanFunction::Resilver, through, except: BTreeSet::new() };
+            let whole = |leaf: &Leaf| is_whole && leaf.top == vdev && leaf.rebuild_txg.0 != 0;
+            excise(mos, features, tree, (&outcome, &whole), tx)?;
+            vdev
+        }
+    };
+    for leaf in tree.leaves.iter_mut().filter(|leaf| leaf.top == vdev) {
+        leaf.rebuild_txg = match *news {
+            RebuildNews::Began(_, through) if leaf.is_empty() => through,
+            _ => Txg(0),
+        };
+    }
+    Ok(())
 }
 
 /// Frees a log's object.

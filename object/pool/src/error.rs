@@ -83,6 +83,8 @@ pub enum PoolError {
     Sync(SyncError),
     /// A scan can't be started, paused or stopped.
     Scan(ScanError),
+    /// A sequential rebuild runs: what needs a resilver has to wait.
+    Rebuilding,
     /// An object of the MOS has not the form that it should have.
     Object(ObjectId, &'static str),
 }
@@ -153,6 +155,7 @@ impl fmt::Display for PoolError {
             PoolError::Dsl(error) => fmt::Display::fmt(error, f),
             PoolError::Sync(error) => fmt::Display::fmt(error, f),
             PoolError::Scan(error) => fmt::Display::fmt(error, f),
+            PoolError::Rebuilding => f.write_str("currently sequentially resilvering"),
             PoolError::Object(object, what) => write!(f, "MOS object {object} is damaged: {what}"),
         }
     }

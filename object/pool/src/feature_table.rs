@@ -226,7 +226,14 @@ pub const FEATURES: &[Feature] = &[
         &["com.delphix:spacemap_v2"],
     ),
     row("com.delphix:livelist", "livelist", "Improved clone deletion performance.", RO, Support::Read, &["com.delphix:extensible_dataset"]),
-    row("org.openzfs:device_rebuild", "device_rebuild", "Support for sequential mirror/dRAID device rebuilds", RO, Support::Full, &[]),
+    row(
+        "org.openzfs:device_rebuild",
+        "device_rebuild",
+        "Support for sequential mirror/dRAID device rebuilds",
+        RO | NEW,
+        Support::Full,
+        &[],
+    ),
     row(
         "org.freebsd:zstd_compress",
         "zstd_compress",

@@ -54,7 +54,7 @@ impl Pool {
             self.change(&mut config, id, |leaf| {
                 (leaf.state, leaf.is_state_temporary) = (state, temporary);
                 if !state.is_usable() {
-                    leaf.resilver_txg = Txg(0);
+                    (leaf.resilver_txg, leaf.rebuild_txg) = (Txg(0), Txg(0));
                 }
             });
             if !state.is_usable() {

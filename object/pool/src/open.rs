@@ -200,7 +200,7 @@ impl Start {
         self.devices = found.devices_of(&tree);
         for (leaf, device) in tree.leaves.iter_mut().zip(&mut self.devices).filter(|(leaf, _)| !leaf.state.is_usable()) {
             // Whoever brings it back opens it anew; a resilver that goes on does so without it.
-            (*device, leaf.resilver_txg) = (None, Txg(0));
+            (*device, leaf.resilver_txg, leaf.rebuild_txg) = (None, Txg(0), Txg(0));
         }
         // Paths may have changed since the configuration was written.
         for (leaf, device) in tree.leaves.iter_mut().zip(&self.devices) {
@@ -243,6 +243,8 @@ impl Start {
             allocator,
             writeable: !options.read_only,
             scan_news: Mutex::default(),
+            rebuild_news: Mutex::default(),
+            forget_rebuilds: Default::default(),
         });
         let txgs = TxgManager::new(self.exec.clone(), opened.ub.txg(), runtime.txg);
         let usable = services.allocator.class_space().deflated_capacity;
@@ -281,18 +283,21 @@ impl Start {
         });
         crate::queues::attach(&syncer, &txgs);
         let scan = crate::scrub::open(&syncer, &txgs)?;
+        let rebuilds = crate::rebuild::open(&syncer, &txgs, &scan, runtime.arc_max);
         let pool = Pool {
             syncer: syncer.clone(),
             txgs: txgs.clone(),
             damaged_labels: found.damaged_labels(),
             damaged_uberblocks: found.damaged_uberblocks(),
             scan,
+            rebuilds,
         };
         if !options.read_only {
             txgs.start(syncer);
             pool.sync()?;
             pool.resilver_stale()?;
             pool.scan.spawn();
+            pool.rebuilds.spawn();
         }
         Ok(pool)
     }

@@ -2,6 +2,7 @@
 
 use crate::config::PoolState;
 use crate::labels::Device;
+use crate::rebuild::Rebuilds;
 use crate::sync::{SyncHook, Syncer};
 use crate::{FEATURES, PoolError};
 use arc::Cache;
@@ -23,6 +24,7 @@ pub struct Pool {
     pub(crate) txgs: Arc<TxgManager>,
     pub(crate) damaged_labels: usize,
     pub(crate) scan: Arc<scan::Scan>,
+    pub(crate) rebuilds: Arc<Rebuilds>,
     pub(crate) damaged_uberblocks: usize,
 }
 
@@ -76,6 +78,7 @@ pub struct PoolStatus {
 impl Drop for Pool {
     fn drop(&mut self) {
         self.zio().abandon();
+        self.rebuilds.halt();
         self.scan.halt();
         self.txgs.abandon();
     }
@@ -258,6 +261,7 @@ impl Pool {
     }
 
     fn close(self, state: PoolState) -> Result<(), PoolError> {
+        self.rebuilds.halt();
         self.scan.halt();
         if !self.is_writeable() {
             // Its txgs never ran, so there is nothing to end.

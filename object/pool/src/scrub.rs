@@ -6,8 +6,9 @@ use crate::sync::{SyncHook, Syncer};
 use crate::{Pool, PoolError};
 use dmu::{SyncError, Tx, TxgManager};
 use ondisk::Txg;
-use scan::{Damaged, Scan, ScanHost, ScanOutcome, ScanParts, ScanStatus};
+use scan::{Damaged, Scan, ScanError, ScanHost, ScanOutcome, ScanParts, ScanStatus};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 const HEAD_ERRLOG: &str = "com.delphix:head_errlog";
 
@@ -29,6 +30,7 @@ impl ScanHost for Services {
     }
     fn resilver_begins(&self, through: Txg) {
         self.scan_news.lock().resilver_began = Some(through);
+        self.forget_rebuilds.store(true, Ordering::Release);
     }
     fn scanned(&self, outcome: &ScanOutcome) {
         self.scan_news.lock().outcome = Some(outcome.clone());
@@ -56,6 +58,10 @@ impl Pool {
     /// Begins a resilver when leaves in use lack what none that runs brings them; it goes on by itself, except under executors
     /// without threads: see [`Pool::scrub_drive`].
     pub fn resilver_stale(&self) -> Result<(), PoolError> {
+        // A rebuild goes first, and begins the resilver that is still needed when it ended.
+        if self.rebuilds.is_active() {
+            return Ok(());
+        }
         let tree = self.tree();
         let Some(range) = tree.resilver_range() else { return Ok(()) };
         let stale = || tree.leaves.iter().filter(|leaf| leaf.state.is_usable() && !leaf.missing_txgs.is_empty());
@@ -67,6 +73,9 @@ impl Pool {
     /// Begins a scrub, or goes on with a paused one. Errors: [`scan::ScanError::Running`], [`scan::ScanError::Resilvering`].
     pub fn scrub_start(&self) -> Result<(), PoolError> {
         self.check_writeable()?;
+        if self.rebuilds.is_active() {
+            return Err(ScanError::Resilvering.into());
+        }
         Ok(self.scan.start()?)
     }
     /// Pauses the scrub that runs; its place is kept, across imports too. Errors: [`scan::ScanError::NotRunning`],

@@ -3,6 +3,7 @@
 use crate::PoolError;
 use crate::features::Features;
 use crate::history::History;
+use crate::rebuild::RebuildNews;
 use dmu::{ObjsetProps, Tx};
 use dsl::{DslError, HistoryEvent, PoolServices, PoolSpace};
 use exec::{Exec, Mutex, RwLock};
@@ -11,6 +12,7 @@ use nvlist::NvList;
 use ondisk::{Compression, Txg};
 use scan::ScanOutcome;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// Share of the pool that is kept back, as a shift (OpenZFS: `spa_slop_shift`).
 const SLOP_SHIFT: u32 = 5;
@@ -29,6 +31,10 @@ pub(crate) struct Services {
     pub writeable: bool,
     /// What a scan said that the dirty time logs don't know yet.
     pub scan_news: Mutex<ScanNews>,
+    /// The same of sequential rebuilds.
+    pub rebuild_news: Mutex<Vec<RebuildNews>>,
+    /// A resilver began: rebuilds that ended are no longer told of.
+    pub forget_rebuilds: AtomicBool,
 }
 
 /// What a scan tells the dirty time logs.

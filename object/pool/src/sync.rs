@@ -84,7 +84,9 @@ impl Config {
             let Some(known) = from.leaf_by_guid(leaf.guid).map(|id| from.leaf(id)) else { continue };
             (leaf.dtl, leaf.missing_txgs) = (known.dtl, known.missing_txgs.clone());
             // A leaf that went away meanwhile takes part no longer.
-            leaf.resilver_txg = if leaf.state.is_usable() { known.resilver_txg } else { Txg(0) };
+            let usable = leaf.state.is_usable();
+            leaf.resilver_txg = if usable { known.resilver_txg } else { Txg(0) };
+            leaf.rebuild_txg = if usable { known.rebuild_txg } else { Txg(0) };
         }
         self.tree = Arc::new(tree);
     }
@@ -172,7 +174,8 @@ impl Syncer {
     fn sync_dtls(&self, tx: &Tx) -> Result<(), PoolError> {
         let missed = self.zio().take_missing();
         let news = std::mem::take(&mut *self.services.scan_news.lock());
-        if missed.is_empty() && news == ScanNews::default() {
+        let rebuilds = std::mem::take(&mut *self.services.rebuild_news.lock());
+        if missed.is_empty() && news == ScanNews::default() && rebuilds.is_empty() {
             return Ok(());
         }
         let mut tree = VdevTree::clone(&self.config.lock().tree);
@@ -189,13 +192,17 @@ impl Syncer {
             };
             dirty |= dtl::excise(&self.mos, features, &mut tree, (outcome, &whole), tx)?;
         }
+        for rebuild in &rebuilds {
+            dtl::rebuilt(&self.mos, features, &mut tree, rebuild, tx)?;
+            dirty = true;
+        }
         dirty |= dtl::record(&self.mos, features, &mut tree, &missed, tx)?;
         let mut config = self.config.lock();
         config.dirty |= dirty;
         config.take_dtls(&tree);
         self.io.set_view(config.view(&self.services));
         drop(config);
-        if news.outcome.is_some() { self.end_replacements(tx) } else { Ok(()) }
+        if news.outcome.is_some() || !rebuilds.is_empty() { self.end_replacements(tx) } else { Ok(()) }
     }
 
     /// Writes the config object when the configuration changed; true when it did.

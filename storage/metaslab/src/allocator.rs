@@ -1,13 +1,57 @@
 //! The allocator of a pool: shards over the metaslabs of all top-level vdevs.
 
+use crate::metaslab::Metaslab;
 use crate::shard::{Dirtied, Shard, Space};
 use crate::{AllocRequest, ClassSpace, Copies, Delta, LoadError, NoSpace, TXG_DEFER, TXG_SLOTS, VdevSpace};
 use exec::Mutex;
 use ondisk::{Dva, Txg, VdevId};
+use range_tree::RangeTree;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use vdev::VdevTree;
+
+/// Keeps what is freed in a metaslab from being used again, until it is dropped.
+#[derive(Debug)]
+pub struct Hold {
+    allocator: Arc<Allocator>,
+    vdev: VdevId,
+    metaslab: u32,
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        if let Some((space, metaslab)) = self.allocator.metaslab(self.vdev, self.metaslab) {
+            let released = metaslab.release();
+            space.allocated.fetch_sub(released, Ordering::Relaxed);
+            space.deferred.fetch_sub(released, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Free segments that nobody else gets, until it is dropped.
+#[derive(Debug)]
+pub struct Loan {
+    allocator: Arc<Allocator>,
+    vdev: VdevId,
+    metaslab: u32,
+    segments: Vec<Range<u64>>,
+}
+
+impl Loan {
+    /// The segments: vdev offsets, sorted, disjoint.
+    pub fn segments(&self) -> &[Range<u64>] {
+        &self.segments
+    }
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        if let Some((_, metaslab)) = self.allocator.metaslab(self.vdev, self.metaslab) {
+            metaslab.give_back(&self.segments);
+        }
+    }
+}
 
 /// The allocator.
 #[derive(Debug)]
@@ -156,6 +200,41 @@ impl Allocator {
     pub fn synced_histogram(&self, vdev: VdevId, metaslab: u32) -> [u64; 64] {
         let found = self.space(vdev).and_then(|space| space.metaslabs.get(metaslab as usize));
         found.map_or([0; 64], |metaslab| metaslab.synced_histogram())
+    }
+
+    fn metaslab(&self, vdev: VdevId, metaslab: u32) -> Option<(&Space, &Metaslab)> {
+        let space = self.space(vdev)?;
+        Some((space, space.metaslabs.get(metaslab as usize)?))
+    }
+
+    /// Tells what is allocated on disk in a metaslab, and keeps it from being written to until the hold ends: what is freed
+    /// meanwhile is not handed out again. What is allocated in txgs that are not synced is not in it (OpenZFS:
+    /// `metaslab_disable`, which keeps the whole metaslab from being used).
+    pub fn hold(self: &Arc<Self>, vdev: VdevId, metaslab: u32) -> (Hold, Vec<Range<u64>>) {
+        let allocated = self.metaslab(vdev, metaslab).map_or_else(Vec::new, |(_, metaslab)| metaslab.hold());
+        (Hold { allocator: self.clone(), vdev, metaslab }, allocated)
+    }
+
+    /// Lends what is free in a part of a metaslab: nobody gets it until the loan ends. Its bytes are free on disk too, and were
+    /// so two txgs ago. With `only` just what is in that set as well.
+    pub fn lend(self: &Arc<Self>, vdev: VdevId, metaslab: u32, window: &Range<u64>, only: Option<&RangeTree>) -> Loan {
+        let segments = self.metaslab(vdev, metaslab).map_or_else(Vec::new, |(_, metaslab)| metaslab.lend(window, only));
+        Loan { allocator: self.clone(), vdev, metaslab, segments }
+    }
+
+    /// Has every metaslab of `vdev` note what becomes free, or forget it.
+    pub fn note_released(&self, vdev: VdevId, wanted: bool) {
+        self.space(vdev).map_or(&[][..], |space| &space.metaslabs).iter().for_each(|metaslab| metaslab.note_released(wanted));
+    }
+
+    /// What became free in a metaslab since the last call, as far as it was noted.
+    pub fn take_released(&self, vdev: VdevId, metaslab: u32) -> RangeTree {
+        self.metaslab(vdev, metaslab).map_or_else(RangeTree::new, |(_, metaslab)| metaslab.take_released())
+    }
+
+    /// Free bytes of a metaslab.
+    pub fn free_bytes(&self, vdev: VdevId, metaslab: u32) -> u64 {
+        self.metaslab(vdev, metaslab).map_or(0, |(_, metaslab)| metaslab.free_bytes.load(Ordering::Relaxed))
     }
 
     /// Space of one top-level vdev.

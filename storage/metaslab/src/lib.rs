@@ -5,7 +5,8 @@
 //! 1. an offset is handed out at most once until it was freed *and* two more txgs were synced ([`TXG_DEFER`]);
 //! 2. every allocation and free of a txg is reported exactly once by [`Allocator::take_deltas`];
 //! 3. it knows no DMU: the pool persists the deltas and loads metaslabs from replayed space maps;
-//! 4. locks: a shard's before a metaslab's before the dirty list's; none is held across a call out of this crate.
+//! 4. what a [`Hold`] covers is not written to, and what a [`Loan`] has is handed to nobody, until they are dropped;
+//! 5. locks: a shard's before a metaslab's before the dirty list's; none is held across a call out of this crate.
 #![forbid(unsafe_code)]
 
 mod allocator;
@@ -13,7 +14,7 @@ mod metaslab;
 mod shard;
 mod types;
 
-pub use allocator::Allocator;
+pub use allocator::{Allocator, Hold, Loan};
 pub use types::{AllocRequest, ClassSpace, Copies, Delta, LoadError, NoSpace, VdevSpace};
 
 /// Txgs that freed space rests before it is reused (OpenZFS: `TXG_DEFER_SIZE`).

@@ -35,8 +35,18 @@ struct State {
     freeing: [RangeTree; TXG_SLOTS],
     /// Freed in the txg of the slot and taken: free on disk once that txg is synced.
     freed: [RangeTree; TXG_SLOTS],
+    /// Allocated in the txg of the slot and taken: on disk once that txg is synced.
+    unsynced: [RangeTree; TXG_SLOTS],
     /// Free on disk, at rest.
     defer: [RangeTree; TXG_DEFER],
+    /// How many hold back what was freed.
+    holds: u32,
+    /// Free on disk and rested, held back.
+    held: RangeTree,
+    /// Free, and lent to somebody who writes to it.
+    lent: RangeTree,
+    /// Became free since the last call of [`Metaslab::take_released`]; None while nobody wants to know.
+    released: Option<RangeTree>,
     /// Where the next search begins.
     cursor: u64,
 }
@@ -48,6 +58,14 @@ pub(crate) struct Rest {
     pub(crate) released: u64,
     /// Bytes that began their rest.
     pub(crate) deferred: u64,
+}
+
+impl State {
+    /// What a space map that holds everything taken so far does not say is allocated.
+    fn not_allocated(&self) -> impl Iterator<Item = &RangeTree> {
+        let idle = [&self.free, &self.held, &self.lent];
+        idle.into_iter().chain(&self.allocating).chain(&self.freed).chain(&self.defer)
+    }
 }
 
 fn slot(txg: Txg) -> usize {
@@ -150,7 +168,7 @@ impl Metaslab {
         }
         let mut state = self.state.lock();
         let resting = state.defer.iter().chain(&state.freed).chain(&state.freeing).any(|tree| tree.overlaps(offset, asize));
-        if resting || state.free.overlaps(offset, asize) {
+        if resting || [&state.free, &state.held, &state.lent].iter().any(|tree| tree.overlaps(offset, asize)) {
             return None;
         }
         let clean = state.allocating[slot(txg)].is_empty() && state.freeing[slot(txg)].is_empty();
@@ -166,6 +184,9 @@ impl Metaslab {
         for segment in &frees {
             let _ = state.freed[slot(txg)].add(segment.start, segment.end - segment.start);
         }
+        for segment in &allocs {
+            let _ = state.unsynced[slot(txg)].add(segment.start, segment.end - segment.start);
+        }
         (allocs, frees)
     }
 
@@ -175,14 +196,109 @@ impl Metaslab {
         let state = &mut *state;
         let place = (txg.0 as usize) % TXG_DEFER;
         let freed = std::mem::take(&mut state.freed[slot(txg)]);
+        state.unsynced[slot(txg)].clear();
         let released = std::mem::replace(&mut state.defer[place], freed);
-        for segment in released.iter() {
+        let deferred = state.defer[place].total();
+        if state.holds > 0 {
+            for segment in released.iter() {
+                let _ = state.held.add(segment.start, segment.end - segment.start);
+            }
+            return Rest { released: 0, deferred };
+        }
+        self.give(state, &released);
+        Rest { released: released.total(), deferred }
+    }
+
+    /// Segments may be handed out again.
+    fn give(&self, state: &mut State, segments: &RangeTree) {
+        if segments.is_empty() {
+            return;
+        }
+        for segment in segments.iter() {
             let _ = state.free.add(segment.start, segment.end - segment.start);
+            if let Some(released) = &mut state.released {
+                released.cover(segment);
+            }
         }
-        if !released.is_empty() {
-            self.publish(state);
+        self.publish(state);
+    }
+
+    /// Holds back what is freed from now on, and tells what is allocated on disk: the segments that no block will be written to
+    /// before [`Metaslab::release`].
+    pub(crate) fn hold(&self) -> Vec<Range<u64>> {
+        let mut state = self.state.lock();
+        state.holds += 1;
+        let mut allocated = RangeTree::new();
+        allocated.cover(self.range.clone());
+        for tree in state.not_allocated().chain(&state.unsynced) {
+            for segment in tree.iter() {
+                allocated.clear_range(segment);
+            }
         }
-        Rest { released: released.total(), deferred: state.defer[place].total() }
+        allocated.iter().collect()
+    }
+
+    /// Ends one [`Metaslab::hold`]; the bytes that became reusable with the last one.
+    pub(crate) fn release(&self) -> u64 {
+        let mut state = self.state.lock();
+        state.holds = state.holds.saturating_sub(1);
+        if state.holds > 0 {
+            return 0;
+        }
+        let held = std::mem::take(&mut state.held);
+        self.give(&mut state, &held);
+        held.total()
+    }
+
+    /// Lends what is free of `window`: nobody gets it until [`Metaslab::give_back`]. With `only` just what is in there too.
+    pub(crate) fn lend(&self, window: &Range<u64>, only: Option<&RangeTree>) -> Vec<Range<u64>> {
+        let mut state = self.state.lock();
+        let parts = |set: &RangeTree, window: Range<u64>| {
+            let (mut parts, mut at) = (Vec::new(), window.start);
+            while let Some(part) = set.first_overlap(at..window.end) {
+                at = part.end;
+                parts.push(part);
+            }
+            parts
+        };
+        let mut found = parts(&state.free, window.clone());
+        if let Some(only) = only {
+            found = found.into_iter().flat_map(|part| parts(only, part)).collect();
+        }
+        for segment in &found {
+            let length = segment.end - segment.start;
+            let _ = state.free.remove(segment.start, length);
+            let _ = state.lent.add(segment.start, length);
+        }
+        if !found.is_empty() {
+            self.publish(&state);
+        }
+        found
+    }
+
+    /// Takes back what was lent.
+    pub(crate) fn give_back(&self, segments: &[Range<u64>]) {
+        let mut state = self.state.lock();
+        for segment in segments {
+            let length = segment.end - segment.start;
+            if state.lent.remove(segment.start, length).is_ok() {
+                let _ = state.free.add(segment.start, length);
+            }
+        }
+        self.publish(&state);
+    }
+
+    /// Notes from now on, or no longer, what becomes free.
+    pub(crate) fn note_released(&self, wanted: bool) {
+        let mut state = self.state.lock();
+        if wanted != state.released.is_some() {
+            state.released = wanted.then(RangeTree::new);
+        }
+    }
+
+    /// What became free since the last call.
+    pub(crate) fn take_released(&self) -> RangeTree {
+        self.state.lock().released.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// What a space map that holds everything taken so far says is allocated (OpenZFS: `metaslab_condense`).
@@ -190,8 +306,7 @@ impl Metaslab {
         let state = self.state.lock();
         let mut allocated = RangeTree::new();
         allocated.cover(self.range.clone());
-        let not_allocated = std::iter::once(&state.free).chain(&state.allocating).chain(&state.freed).chain(&state.defer);
-        for tree in not_allocated {
+        for tree in state.not_allocated() {
             for segment in tree.iter() {
                 allocated.clear_range(segment);
             }
@@ -202,8 +317,8 @@ impl Metaslab {
     /// Bytes of memory that its sets of segments take, about.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let state = self.state.lock();
-        let sets = state.allocating.iter().chain(&state.freeing).chain(&state.freed).chain(&state.defer);
-        sets.chain([&state.free]).map(RangeTree::memory_bytes).sum()
+        let sets = state.allocating.iter().chain(&state.freeing).chain(&state.freed).chain(&state.unsynced).chain(&state.defer);
+        sets.chain([&state.free, &state.held, &state.lent]).chain(&state.released).map(RangeTree::memory_bytes).sum()
     }
 
     /// Number of free segments by log2 of their length.
@@ -215,7 +330,7 @@ impl Metaslab {
     pub(crate) fn synced_histogram(&self) -> [u64; 64] {
         let state = self.state.lock();
         let mut sum = *state.free.histogram();
-        for tree in state.freed.iter().chain(&state.defer) {
+        for tree in state.freed.iter().chain(&state.defer).chain([&state.held, &state.lent]) {
             for (total, count) in sum.iter_mut().zip(tree.histogram()) {
                 *total += count;
             }

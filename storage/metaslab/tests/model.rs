@@ -170,3 +170,77 @@ fn a_large_request_fails_while_small_ones_still_fit() {
     assert!(allocator.alloc(&AllocRequest { psize: 1 << 20, copies: 1, txg: Txg(9), hint: 0 }).is_err());
     assert!(allocator.alloc(&AllocRequest { psize: 64 << 10, copies: 1, txg: Txg(9), hint: 0 }).is_ok(), "gang blocks depend on it");
 }
+
+/// If this fails, a rebuild or a trim writes over a file that was just written, or space never comes back after one.
+#[test]
+fn what_is_held_or_lent_is_handed_to_nobody() {
+    let (tree, allocator) = allocator(&[(TopKind::Mirror, 2)], 2, 200 << 20);
+    let allocator = std::sync::Arc::new(allocator);
+    let count = allocator.metaslab_count(VdevId(0));
+    let (mut random, mut model, mut maps) = (Random(9), Model::default(), SpaceMaps::default());
+    let (mut live, mut resting): (Vec<Dva>, Vec<Vec<Dva>>) = (Vec::new(), Vec::new());
+    let mut holds: Vec<(metaslab::Hold, Vec<std::ops::Range<u64>>)> = Vec::new();
+    let mut loans: Vec<metaslab::Loan> = Vec::new();
+    let overlaps = |dva: &Dva, ranges: &[std::ops::Range<u64>]| {
+        ranges.iter().any(|range| range.start < dva.offset + dva.asize && dva.offset < range.end)
+    };
+    for txg in (10..120).map(Txg) {
+        let mut born = Vec::new();
+        for _ in 0..60 {
+            let psize = 4096 << random.below(7);
+            let request = AllocRequest { psize, copies: 1, txg, hint: random.below(7) };
+            let Ok([dva, ..]) = allocator.alloc(&request) else { continue };
+            model.take(&dva);
+            assert!(!holds.iter().any(|(_, allocated)| overlaps(&dva, allocated)), "{dva:?} is being rebuilt");
+            assert!(!loans.iter().any(|loan| overlaps(&dva, loan.segments())), "{dva:?} is being trimmed");
+            born.push(dva);
+        }
+        let before = live.clone();
+        if random.below(3) == 0 {
+            let metaslab = random.below(u64::from(count)) as u32;
+            let (hold, allocated) = allocator.hold(VdevId(0), metaslab);
+            let range = tree.tops[0].metaslab_range(metaslab);
+            let total: u64 = allocated.iter().map(|segment| segment.end - segment.start).sum();
+            let expected = before.iter().filter(|dva| range.contains(&dva.offset)).map(|dva| dva.asize).sum::<u64>();
+            assert_eq!(total, expected, "all that is on disk, and nothing that is being written");
+            holds.push((hold, allocated));
+        }
+        if random.below(3) == 0 {
+            let metaslab = random.below(u64::from(count)) as u32;
+            let range = tree.tops[0].metaslab_range(metaslab);
+            let window = range.start + random.below(8) * (1 << 20)..range.end;
+            let loan = allocator.lend(VdevId(0), metaslab, &window, None);
+            for dva in live.iter().chain(&born).chain(resting.iter().flatten()) {
+                assert!(!overlaps(dva, loan.segments()), "{dva:?} would be trimmed away");
+            }
+            loans.push(loan);
+        }
+        live.append(&mut born);
+        let mut freed = Vec::new();
+        for _ in 0..random.below(120).min(live.len() as u64) {
+            let dva = live.swap_remove(random.below(live.len() as u64) as usize);
+            assert!(allocator.free(txg, &dva) && !allocator.free(txg, &dva));
+            freed.push(dva);
+        }
+        // The hold of this txg saw what was freed in it after that.
+        maps.apply(&allocator, txg);
+        allocator.sync_done(txg);
+        resting.push(freed);
+        if resting.len() > 2 {
+            resting.remove(0).iter().for_each(|dva| model.give(dva));
+        }
+        holds.retain(|_| random.below(3) > 0);
+        loans.retain(|_| random.below(3) > 0);
+    }
+    holds.clear();
+    loans.clear();
+    let last = Txg(120);
+    live.iter().for_each(|dva| assert!(allocator.free(last, dva)));
+    for txg in [last, last.next(), last.next().next()] {
+        maps.apply(&allocator, txg);
+        allocator.sync_done(txg);
+    }
+    assert_eq!((allocator.class_space().allocated, allocator.class_space().deferred), (0, 0));
+    let whole: u64 = (0..count).map(|metaslab| allocator.free_bytes(VdevId(0), metaslab)).sum();
+    assert_eq!(whole, allocator.class_space().capacity);
+}

@@ -148,6 +148,9 @@ fn add_leaf_state(list: &mut NvList, leaf: &Leaf) {
     if leaf.resilver_txg.0 != 0 {
         list.add("resilver_txg", leaf.resilver_txg.0);
     }
+    if leaf.rebuild_txg.0 != 0 {
+        list.add("rebuild_txg", leaf.rebuild_txg.0);
+    }
     match leaf.state {
         // A fault that an administrator declared; any other is found again by whoever imports the pool.
         LeafState::Faulted if kept => list.add("faulted", 1u64).add("aux_state", "external"),
@@ -269,6 +272,7 @@ fn leaf_from_config(list: &NvList, kind: LeafKind, leaves: &mut Vec<Leaf>) -> Re
         zap: ObjectId(number("com.delphix:vdev_zap_leaf")),
         dtl: ObjectId(number("DTL")),
         resilver_txg: Txg(number("resilver_txg")),
+        rebuild_txg: Txg(number("rebuild_txg")),
         is_spare: number("is_spare") != 0,
         draid_spare: (kind == LeafKind::DraidSpare).then(|| DraidSpare { top: Guid(number("top_guid")), id: number("spareid") }),
         ..Leaf::default()

@@ -86,6 +86,16 @@ impl VdevTree {
         Some((Txg(first.saturating_sub(1)), Txg(last)))
     }
 
+    /// As [`VdevTree::resilver_range`], for the leaves that a sequential rebuild of one top-level vdev brings everything to: those
+    /// that have nothing of what was there before they came.
+    pub fn rebuild_range(&self, top: &TopVdev) -> Option<(Txg, Txg)> {
+        let empty = top.leaves().map(|id| self.leaf(id)).filter(|leaf| leaf.is_empty());
+        let ranges: Vec<_> = empty.flat_map(|leaf| leaf.missing_txgs.iter().copied()).collect();
+        let first = ranges.iter().map(|(first, _)| first.0).min()?;
+        let last = ranges.iter().map(|(_, last)| last.0).max()?;
+        Some((Txg(first.saturating_sub(1)), Txg(last)))
+    }
+
     /// True when a usable leaf lacks a part of the block (OpenZFS: `dsl_scan_need_resilver`). Where the members of a gang are
     /// is not known from its pointer: it is taken to be lacking when any leaf of the pool lacks its txg.
     pub fn lacks_part_of(&self, bp: &BlockPtr) -> bool {

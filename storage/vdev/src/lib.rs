@@ -2,6 +2,7 @@
 //!
 //! * [`VdevTree`] is an immutable snapshot of the pool's configuration, shared as `Arc` and replaced as a whole;
 //! * [`WritePlan`] says which leaf writes make up one block, and what their results amount to;
+//! * [`RebuildJob`] is the same for a part of the address space, whatever is in it, of which leaves lack their columns;
 //! * [`ReadJob`] is the state machine of one block's read: it names the leaf reads, takes their results and answers
 //!   "issue these", "done, and repair those" or "lost". The caller's closure is the only judge of correct bytes.
 #![forbid(unsafe_code)]
@@ -11,11 +12,13 @@ mod config;
 mod draid;
 mod dtl;
 mod edit;
+mod extents;
 mod math;
 mod raidz;
 mod read;
 mod read_copies;
 mod read_raidz;
+mod rebuild;
 mod size;
 mod tree;
 mod write;
@@ -25,6 +28,7 @@ pub use draid::{DraidConfig, DraidLayout};
 pub use edit::Pairing;
 pub use raidz::{RaidzColumn, RaidzMap};
 pub use read::{ReadFailure, ReadJob, ReadMode, ReadOutcome, ReadStep, Repair};
+pub use rebuild::{RebuildJob, RebuildStep};
 pub use size::{
     ASHIFT_MAX, ASHIFT_MIN, DEVICE_BYTES_MIN, LABEL_BYTES, LABEL_END_BYTES, LABEL_START_BYTES, label_offset, leaf_asize, metaslab_shift,
 };

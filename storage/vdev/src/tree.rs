@@ -87,6 +87,8 @@ pub struct Leaf {
     pub missing_txgs: Vec<(Txg, Txg)>,
     /// Not 0 while a resilver of this leaf is under way.
     pub resilver_txg: Txg,
+    /// Not 0 while a sequential rebuild of this leaf is under way.
+    pub rebuild_txg: Txg,
     /// The top-level vdev that it belongs to.
     pub top: VdevId,
     /// It is a spare, in use or not.
@@ -96,6 +98,10 @@ pub struct Leaf {
 }
 
 impl Leaf {
+    /// True when the leaf can be used and has nothing of what was in the pool before it came.
+    pub fn is_empty(&self) -> bool {
+        self.state.is_usable() && self.lacks(Txg::INITIAL)
+    }
     /// True when the leaf lacks blocks born in `txg`.
     pub fn lacks(&self, txg: Txg) -> bool {
         self.missing_txgs.iter().any(|&(first, last)| first <= txg && txg <= last)

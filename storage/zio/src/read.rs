@@ -419,7 +419,7 @@ pub(crate) fn pad(data: &Abd, length: usize) -> Abd {
 }
 
 /// Leaf reads whose data columns land in one buffer, so that joining them copies nothing.
-fn read_ops(ios: &[LeafIo]) -> Vec<LeafOp> {
+pub(crate) fn read_ops(ios: &[LeafIo]) -> Vec<LeafOp> {
     let mut ops = Vec::with_capacity(ios.len());
     let mut rest = ios;
     while let Some(first) = rest.first() {

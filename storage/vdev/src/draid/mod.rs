@@ -142,6 +142,11 @@ impl DraidLayout {
         asize > 0 && offset / group != offset.saturating_add(asize - 1) / group
     }
 
+    /// Bytes from `offset` to the end of its group.
+    pub(crate) fn left_in_group(&self, offset: u64) -> u64 {
+        self.config.group_bytes() - offset % self.config.group_bytes()
+    }
+
     /// The child that stands in for distributed spare number `spare` at `offset` of a child's allocatable space (OpenZFS:
     /// `vdev_draid_spare_get_child`). None for a number that is no spare.
     pub(crate) fn spare_child(&self, spare: u64, offset: u64) -> Option<usize> {

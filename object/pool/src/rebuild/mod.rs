@@ -1,0 +1,336 @@
+//! Sequential rebuild: devices that were attached or stand in for others are filled by the space maps, in the order of addresses,
+//! without looking at a block pointer (OpenZFS: `vdev_rebuild.c`).
+//!
+//! ```text
+//!  attach ─► (wanted) ──sync──► active ──sweep: hold, read, write──► (outcome) ──sync──► complete | canceled ─► scrub
+//!                                 │  ▲
+//!                                 └──┘ another device came: begins again
+//! ```
+//! Who does what: the sync ([`Rebuilds::sync`]) alone changes the state in the MOS; [`Rebuilds::run`], on a thread of its own or
+//! driven by a test, does the work. The state is written with every txg, so that a rebuild goes on after an export or a crash, here
+//! or in OpenZFS.
+//!
+//! # Invariants
+//! 1. What is rebuilt is on disk and stays where it is: a metaslab is held ([`metaslab::Hold`]) until the last write into it ended.
+//! 2. The sweep begins when every txg that a leaf lacks is synced: what is born later is written to that leaf as to all others.
+//! 3. The place on disk never claims what was not written.
+
+mod sweep;
+mod sync;
+
+use crate::services::Services;
+use crate::sync::Syncer;
+use crate::{Pool, PoolError};
+use dmu::{Objset, TxgManager};
+use exec::{Exec, Mutex, OperationHandle, WaitQueue};
+use ondisk::names::top_zap;
+use ondisk::{RebuildPhys, VdevId, from_words};
+use scan::Scan;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use zap::{Value, Zap};
+use zio::Zio;
+
+/// How far a rebuild is (OpenZFS: `vdev_rebuild_state_t`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RebuildState {
+    /// It runs, or goes on after the next import.
+    Active,
+    /// Nothing needed it any more.
+    Canceled,
+    /// It saw everything.
+    Complete,
+}
+
+impl RebuildState {
+    const fn number(self) -> u64 {
+        match self {
+            RebuildState::Active => 1,
+            RebuildState::Canceled => 2,
+            RebuildState::Complete => 3,
+        }
+    }
+    fn from_number(number: u64) -> Option<RebuildState> {
+        [RebuildState::Active, RebuildState::Canceled, RebuildState::Complete].into_iter().find(|state| state.number() == number)
+    }
+}
+
+/// The last or current rebuild of a top-level vdev (OpenZFS: `vdev_rebuild_stat_t`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RebuildStatus {
+    /// The top-level vdev.
+    pub vdev: VdevId,
+    /// How far it is.
+    pub state: RebuildState,
+    /// Seconds since the epoch when it began.
+    pub start_time: u64,
+    /// Seconds since the epoch when it ended; 0 while it runs.
+    pub end_time: u64,
+    /// Milliseconds that it ran, over all imports.
+    pub scan_time_ms: u64,
+    /// Allocated bytes that were looked at.
+    pub scanned: u64,
+    /// Allocated bytes that were read.
+    pub issued: u64,
+    /// Bytes written to the devices that lacked them.
+    pub rebuilt: u64,
+    /// Allocated bytes that there are, about.
+    pub estimated: u64,
+    /// Parts that could not be rebuilt.
+    pub errors: u64,
+    /// Milliseconds since the import or the beginning.
+    pub pass_time_ms: u64,
+    /// Allocated bytes looked at in that time.
+    pub pass_scanned: u64,
+    /// Allocated bytes read in that time.
+    pub pass_issued: u64,
+    /// Allocated bytes that no device lacked.
+    pub pass_skipped: u64,
+}
+
+/// Knobs, by OpenZFS's names.
+#[derive(Debug)]
+pub struct RebuildParameters {
+    /// Bytes read of a device at once (`zfs_rebuild_max_segment`).
+    pub max_segment: AtomicU64,
+    /// Bytes in flight per child of a vdev (`zfs_rebuild_vdev_limit`).
+    pub vdev_limit: AtomicU64,
+    /// A scrub follows (`zfs_rebuild_scrub_enabled`): 0 or 1.
+    pub scrub_enabled: AtomicU64,
+}
+
+impl Default for RebuildParameters {
+    fn default() -> Self {
+        RebuildParameters { max_segment: AtomicU64::new(1 << 20), vdev_limit: AtomicU64::new(64 << 20), scrub_enabled: AtomicU64::new(1) }
+    }
+}
+
+/// What a rebuild tells the dirty time logs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RebuildNews {
+    /// It began for what leaves lack up to the txg.
+    Began(VdevId, ondisk::Txg),
+    /// It ended, and they have all of it; or it ended without.
+    Ended(VdevId, ondisk::Txg, bool),
+}
+
+/// One top-level vdev's rebuild.
+#[derive(Debug, Default)]
+struct Top {
+    phys: RebuildPhys,
+    /// Begin, or begin again, with the next sync.
+    wanted: bool,
+    /// What the sweep found; the next sync does it.
+    outcome: Option<Outcome>,
+    pass: Pass,
+}
+
+/// What this import did of it.
+#[derive(Clone, Debug, Default)]
+struct Pass {
+    start_ns: u64,
+    /// Milliseconds of earlier imports.
+    earlier_ms: u64,
+    scanned: u64,
+    issued: u64,
+    skipped: u64,
+    /// Where the next part begins.
+    cursor: u64,
+    /// Parts that are being rebuilt, by their beginning.
+    in_flight: BTreeSet<u64>,
+    in_flight_bytes: u64,
+}
+
+/// How a sweep ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    Complete,
+    Cancel,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    tops: BTreeMap<VdevId, Top>,
+    /// The pool is being closed.
+    halted: bool,
+    /// Somebody is in [`Rebuilds::run`].
+    running: bool,
+    /// The vdev that is being swept.
+    sweeping: Option<VdevId>,
+    /// Parts that may still be begun before the sweep pauses.
+    budget: Option<usize>,
+}
+
+/// See the module's header.
+pub(crate) struct Rebuilds {
+    pub parameters: RebuildParameters,
+    mos: Arc<Objset>,
+    services: Arc<Services>,
+    zio: Zio,
+    txgs: Arc<TxgManager>,
+    scan: Arc<Scan>,
+    /// Bytes that the cache may hold: at most half of it is in flight.
+    memory_bytes: u64,
+    shared: Mutex<Shared>,
+    changed: WaitQueue,
+    thread: Mutex<Option<OperationHandle>>,
+}
+
+/// Opens the rebuilds of a pool as its MOS tells, and makes them part of the sync. What cannot be read is taken for none: it must
+/// not keep a pool from being opened.
+pub(crate) fn open(syncer: &Syncer, txgs: &Arc<TxgManager>, scan: &Arc<Scan>, memory_bytes: u64) -> Arc<Rebuilds> {
+    let rebuilds = Rebuilds::open(syncer, txgs, scan, memory_bytes);
+    syncer.hooks.write().push(rebuilds.clone());
+    rebuilds
+}
+
+impl Rebuilds {
+    fn open(syncer: &Syncer, txgs: &Arc<TxgManager>, scan: &Arc<Scan>, memory_bytes: u64) -> Arc<Rebuilds> {
+        let (mos, zio) = (syncer.mos.clone(), syncer.io.cache().zio().clone());
+        let (services, txgs, scan) = (syncer.services.clone(), txgs.clone(), scan.clone());
+        let tree = zio.view().tree;
+        let mut shared = Shared::default();
+        for top in tree.tops.iter().filter(|top| top.is_concrete() && top.zap.0 != 0) {
+            let found = Zap::hold(&mos, top.zap).and_then(|zap| zap.try_lookup(top_zap::VDEV_REBUILD_PHYS));
+            if let Ok(Some(Value::U64(words))) = found {
+                let phys: RebuildPhys = from_words(&words);
+                shared.tops.insert(top.id, Top { phys, ..Top::default() });
+            }
+        }
+        Arc::new(Rebuilds {
+            parameters: RebuildParameters::default(),
+            mos,
+            services,
+            zio,
+            txgs,
+            scan,
+            memory_bytes,
+            shared: Mutex::new(shared),
+            changed: WaitQueue::new(),
+            thread: Mutex::new(None),
+        })
+    }
+
+    fn exec(&self) -> &Exec {
+        &self.services.exec
+    }
+
+    /// Asks for a rebuild of a vdev; one that runs begins again. The next sync does it.
+    pub fn want(&self, vdev: VdevId) {
+        self.shared.lock().tops.entry(vdev).or_default().wanted = true;
+        self.changed.notify_all();
+    }
+
+    /// True while a vdev is being rebuilt or is about to be.
+    pub fn is_active(&self) -> bool {
+        self.shared.lock().tops.values().any(Top::is_active)
+    }
+
+    fn has_work(shared: &Shared) -> bool {
+        !shared.halted && shared.budget != Some(0) && shared.tops.values().any(|top| top.is_active() || top.outcome.is_some())
+    }
+
+    /// Has the work done on a thread of its own when there is any; under an inline executor [`Rebuilds::run`] must be called.
+    pub fn spawn(self: &Arc<Self>) {
+        if self.exec().is_inline() {
+            return;
+        }
+        let mut thread = self.thread.lock();
+        {
+            let mut shared = self.shared.lock();
+            if shared.running || !Rebuilds::has_work(&shared) {
+                return;
+            }
+            shared.running = true;
+        }
+        if let Some(ended) = thread.take() {
+            ended.join();
+        }
+        let rebuilds = self.clone();
+        *thread = Some(self.exec().spawn_operation("z-rebuild", Box::new(move || rebuilds.work())));
+    }
+
+    /// Ends the work, which goes on after the next import.
+    pub fn halt(&self) {
+        self.shared.lock().halted = true;
+        self.changed.notify_all();
+        let thread = self.thread.lock().take();
+        if let Some(thread) = thread {
+            thread.join();
+        }
+    }
+
+    /// Waits until nothing is rebuilt any more.
+    pub fn wait(&self) {
+        self.changed.wait_until(self.exec(), &|| {
+            let shared = self.shared.lock();
+            shared.halted || !shared.running
+        });
+    }
+
+    /// The last or current rebuild of every top-level vdev that had one.
+    pub fn status(&self) -> Vec<RebuildStatus> {
+        let now_ns = self.exec().now_ns();
+        self.shared.lock().tops.iter().filter_map(|(vdev, top)| top.status(*vdev, now_ns)).collect()
+    }
+}
+
+impl Top {
+    fn is_active(&self) -> bool {
+        self.wanted || self.phys.vrp_rebuild_state == RebuildState::Active.number()
+    }
+
+    fn status(&self, vdev: VdevId, now_ns: u64) -> Option<RebuildStatus> {
+        let phys = &self.phys;
+        let runs = self.pass.start_ns != 0 && phys.vrp_end_time == 0;
+        Some(RebuildStatus {
+            vdev,
+            state: RebuildState::from_number(phys.vrp_rebuild_state)?,
+            start_time: phys.vrp_start_time,
+            end_time: phys.vrp_end_time,
+            scan_time_ms: phys.vrp_scan_time_ms,
+            scanned: phys.vrp_bytes_scanned,
+            issued: phys.vrp_bytes_issued,
+            rebuilt: phys.vrp_bytes_rebuilt,
+            estimated: phys.vrp_bytes_est,
+            errors: phys.vrp_errors,
+            pass_time_ms: if runs { now_ns.saturating_sub(self.pass.start_ns) / 1_000_000 } else { 0 },
+            pass_scanned: self.pass.scanned,
+            pass_issued: self.pass.issued,
+            pass_skipped: self.pass.skipped,
+        })
+    }
+}
+
+impl Pool {
+    /// The last or current sequential rebuild of every top-level vdev that had one.
+    pub fn rebuild_status(&self) -> Vec<RebuildStatus> {
+        self.rebuilds.status()
+    }
+    /// True while a vdev is being rebuilt.
+    pub fn is_rebuilding(&self) -> bool {
+        self.rebuilds.is_active()
+    }
+    /// The knobs of sequential rebuilds.
+    pub fn rebuild_parameters(&self) -> &RebuildParameters {
+        &self.rebuilds.parameters
+    }
+    /// Waits until nothing is rebuilt any more. Does the work where there is no thread for it.
+    pub fn rebuild_wait(&self) -> Result<(), PoolError> {
+        self.check_writeable()?;
+        self.rebuilds.run(None);
+        self.rebuilds.wait();
+        Ok(())
+    }
+    /// Does a part of the work on this thread: begins at most `parts` parts.
+    pub fn rebuild_drive_part(&self, parts: usize) -> Result<(), PoolError> {
+        self.check_writeable()?;
+        self.rebuilds.run(Some(parts));
+        Ok(())
+    }
+}
+
+fn load(cell: &AtomicU64) -> u64 {
+    cell.load(Ordering::Relaxed)
+}

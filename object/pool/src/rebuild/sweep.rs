@@ -1,0 +1,229 @@
+//! The work of a rebuild: from metaslab to metaslab, part by part, as many in flight as memory allows. What limits it is how fast the
+//! devices that lack something take their writes.
+
+use super::{Outcome, Pass, RebuildState, Rebuilds, Shared, load};
+use exec::TaskClass;
+use metaslab::Hold;
+use ondisk::{Txg, VdevId};
+use std::ops::Range;
+use std::sync::Arc;
+use vdev::TopVdev;
+use zio::{RebuildRequest, Rebuilt};
+
+/// At least so much is in flight.
+const FLIGHT_BYTES_MIN: u64 = 1 << 20;
+
+impl Rebuilds {
+    /// Does the work on this thread until there is none; with `parts` at most so many of them.
+    pub fn run(self: &Arc<Self>, parts: Option<usize>) {
+        {
+            let mut shared = self.shared.lock();
+            if shared.running {
+                return;
+            }
+            shared.budget = parts;
+            if !Rebuilds::has_work(&shared) {
+                shared.budget = None;
+                return;
+            }
+            shared.running = true;
+        }
+        self.work();
+        self.shared.lock().budget = None;
+    }
+
+    pub(super) fn work(self: &Arc<Self>) {
+        // As a resilver does, a rebuild takes the place of a scrub.
+        let _ = self.scan.stop();
+        let mut completed = false;
+        while let Some(vdev) = self.next() {
+            let outcome = self.sweep(vdev);
+            completed |= outcome == Some(Outcome::Complete);
+            {
+                let mut shared = self.shared.lock();
+                shared.sweeping = None;
+                if let Some(top) = shared.tops.get_mut(&vdev) {
+                    top.outcome = outcome;
+                }
+            }
+            if outcome.is_some() && !self.next_txg() {
+                break;
+            }
+        }
+        let halted = {
+            let mut shared = self.shared.lock();
+            shared.running = false;
+            shared.halted || shared.tops.values().any(super::Top::is_active)
+        };
+        if !halted {
+            self.follow_up(completed);
+        }
+        self.changed.notify_all();
+    }
+
+    /// What the rebuild could not bring, a healing resilver does; else a scrub looks whether all is right.
+    fn follow_up(&self, completed: bool) {
+        if self.zio.view().tree.resilver_range().is_some() {
+            let _ = self.scan.resilver();
+        } else if completed && load(&self.parameters.scrub_enabled) != 0 {
+            let _ = self.scan.start();
+        }
+    }
+
+    /// The vdev to work on; None when there is no work. One that is to begin does so with the next sync.
+    fn next(&self) -> Option<VdevId> {
+        loop {
+            {
+                let mut shared = self.shared.lock();
+                let begun = |top: &super::Top| top.phys.vrp_rebuild_state == RebuildState::Active.number() && !top.wanted;
+                let found = shared.tops.iter().find(|(_, top)| begun(top) && top.outcome.is_none()).map(|(vdev, _)| *vdev);
+                if !Rebuilds::has_work(&shared) {
+                    return None;
+                }
+                if let Some(vdev) = found {
+                    shared.sweeping = Some(vdev);
+                    return Some(vdev);
+                }
+            }
+            if !self.next_txg() {
+                return None;
+            }
+        }
+    }
+
+    /// Waits for the next sync; false when there will be none.
+    fn next_txg(&self) -> bool {
+        self.txgs.wait_synced(self.txgs.open_txg()).is_ok()
+    }
+
+    fn should_stop(shared: &Shared, vdev: VdevId) -> bool {
+        shared.halted || shared.budget == Some(0) || shared.tops.get(&vdev).is_none_or(|top| top.wanted)
+    }
+
+    /// Rebuilds one vdev; None when it is to go on later or to begin again.
+    fn sweep(self: &Arc<Self>, vdev: VdevId) -> Option<Outcome> {
+        let (through, first) = {
+            let mut shared = self.shared.lock();
+            let top = shared.tops.get_mut(&vdev)?;
+            // A clock that begins with the process may stand at 0.
+            let (start_ns, cursor) = (self.exec().now_ns().max(1), top.phys.vrp_last_offset);
+            top.pass = Pass { start_ns, earlier_ms: top.phys.vrp_scan_time_ms, cursor, ..Pass::default() };
+            top.phys.vrp_bytes_est = self.services.allocator.vdev_space(vdev).allocated;
+            (Txg(top.phys.vrp_max_txg), cursor)
+        };
+        while self.txgs.synced_txg() < through {
+            if !self.next_txg() {
+                return None;
+            }
+        }
+        for metaslab in 0..self.services.allocator.metaslab_count(vdev) {
+            let tree = self.zio.view().tree;
+            let Some(top) = tree.top(vdev).filter(|top| top.can_rebuild()) else { return Some(Outcome::Cancel) };
+            if tree.rebuild_range(top).is_none() {
+                self.drain(vdev);
+                return Some(Outcome::Cancel);
+            }
+            let (hold, allocated) = self.services.allocator.hold(vdev, metaslab);
+            if !self.sweep_ranges(top, &allocated, first, &Arc::new(hold)) {
+                self.drain(vdev);
+                return None;
+            }
+        }
+        self.drain(vdev);
+        let again = Rebuilds::should_stop(&self.shared.lock(), vdev);
+        (!again).then_some(Outcome::Complete)
+    }
+
+    /// Waits until nothing is in flight.
+    fn drain(&self, vdev: VdevId) {
+        let idle = |shared: &Shared| shared.tops.get(&vdev).is_none_or(|top| top.pass.in_flight.is_empty());
+        self.changed.wait_until(self.exec(), &|| idle(&self.shared.lock()));
+    }
+
+    /// Begins every part of the ranges behind `first`; false when it was told to stop before the end.
+    fn sweep_ranges(self: &Arc<Self>, top: &TopVdev, ranges: &[Range<u64>], first: u64, hold: &Arc<Hold>) -> bool {
+        let segment = load(&self.parameters.max_segment);
+        for range in ranges {
+            let mut start = range.start.max(first.min(range.end));
+            while start < range.end {
+                let length = top.rebuild_part(start, range.end - start, segment);
+                if !self.begin_part(top, start..start + length, hold) {
+                    return false;
+                }
+                start += length;
+            }
+        }
+        true
+    }
+
+    /// Bytes that may be in flight (OpenZFS: `vr_bytes_inflight_max`).
+    fn flight_bytes_max(&self, top: &TopVdev) -> u64 {
+        let children = top.node.as_ref().map_or(1, |node| node.children.len().max(1)) as u64;
+        let tops = self.zio.view().tree.tops.len().max(1) as u64;
+        let wanted = load(&self.parameters.vdev_limit).saturating_mul(children).max(FLIGHT_BYTES_MIN);
+        wanted.min(self.memory_bytes / 2 / tops).max(FLIGHT_BYTES_MIN)
+    }
+
+    /// Begins one part as soon as there is room for it.
+    fn begin_part(self: &Arc<Self>, top: &TopVdev, part: Range<u64>, hold: &Arc<Hold>) -> bool {
+        let (vdev, length, most) = (top.id, part.end - part.start, self.flight_bytes_max(top));
+        let has_room = |shared: &Shared| {
+            let pass = shared.tops.get(&vdev).map(|top| &top.pass);
+            Rebuilds::should_stop(shared, vdev)
+                || pass.is_none_or(|pass| pass.in_flight.is_empty() || pass.in_flight_bytes + length <= most)
+        };
+        loop {
+            {
+                let mut shared = self.shared.lock();
+                if Rebuilds::should_stop(&shared, vdev) {
+                    return false;
+                }
+                if has_room(&shared) {
+                    if let Some(budget) = &mut shared.budget {
+                        *budget -= 1;
+                    }
+                    let Some(top) = shared.tops.get_mut(&vdev) else { return false };
+                    top.pass.in_flight.insert(part.start);
+                    top.pass.in_flight_bytes += length;
+                    top.pass.cursor = part.end;
+                    top.pass.scanned += length;
+                    top.phys.vrp_bytes_scanned += length;
+                    break;
+                }
+            }
+            self.changed.wait_until(self.exec(), &|| has_room(&self.shared.lock()));
+        }
+        let (rebuilds, hold) = (self.clone(), hold.clone());
+        let request = RebuildRequest { vdev, offset: part.start, asize: length };
+        let job = move || {
+            let owner = rebuilds.clone();
+            rebuilds.zio.rebuild(
+                request,
+                Box::new(move |done| {
+                    drop(hold);
+                    owner.part_done(&request, done);
+                }),
+            );
+        };
+        self.exec().spawn(TaskClass::Background, Box::new(job));
+        true
+    }
+
+    fn part_done(&self, request: &RebuildRequest, done: Rebuilt) {
+        {
+            let mut shared = self.shared.lock();
+            let Some(top) = shared.tops.get_mut(&request.vdev) else { return };
+            top.pass.in_flight.remove(&request.offset);
+            top.pass.in_flight_bytes -= request.asize;
+            if done.needed {
+                top.pass.issued += request.asize;
+                top.phys.vrp_bytes_issued += request.asize;
+            } else {
+                top.pass.skipped += request.asize;
+            }
+            top.phys.vrp_bytes_rebuilt += done.written_bytes;
+            top.phys.vrp_errors += u64::from(done.failed);
+        }
+        self.changed.notify_all();
+    }
+}

@@ -1,0 +1,284 @@
+//! Devices are filled by sequential rebuild, between writes, crashes and imports. What the user loses when these fail: data, when
+//! the next device fails after a rebuild that was not one.
+mod common;
+
+use common::{BLOCKS, check, check_redundancy, create, devices, guids, import, leaf, new_object, redundancy, write};
+use device::MemDevice;
+use ondisk::{Guid, ObjectId};
+use pool::{Pool, PoolError, RebuildState, ScanError, ScanFunction, ScanState};
+use std::sync::Arc;
+use vdev::{DraidConfig, LeafId, LeafState, Pairing, TopKind};
+
+fn draid(parity: usize, data: usize, children: usize) -> TopKind {
+    TopKind::Draid(DraidConfig::new(parity, data, 0, children).expect("a shape"))
+}
+
+fn rebuild_refs(pool: &Pool) -> u64 {
+    pool.features().iter().find(|(name, ..)| name == "device_rebuild").and_then(|(.., count)| *count).expect("enabled")
+}
+
+#[test]
+fn a_replaced_device_is_rebuilt_and_a_scrub_follows() {
+    for (kind, count) in [(TopKind::Leaf, 1), (TopKind::Mirror, 2), (TopKind::Mirror, 3), (draid(1, 2, 4), 4), (draid(2, 3, 7), 7)] {
+        let what = format!("{kind:?} of {count}");
+        let devices = devices(count + 1);
+        let pool = create(&devices[..count], kind);
+        let object = new_object(&pool);
+        write(&pool, object, 0..BLOCKS, 1);
+        pool.sync().expect("synced");
+        let old = guids(&pool)[0];
+        pool.attach_sequential(old, &leaf(&devices[count]), Pairing::Replacing, false).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let [status] = pool.rebuild_status()[..] else { panic!("{what}: one vdev is rebuilt") };
+        assert_eq!((status.state, status.errors, rebuild_refs(&pool)), (RebuildState::Active, 0, 1), "{what}");
+        assert!(pool.is_rebuilding() && pool.scan_status().is_none(), "{what}: no resilver beside it");
+        assert_eq!(pool.scrub_start(), Err(PoolError::Scan(ScanError::Resilvering)), "{what}");
+        let again = pool.attach(old, &leaf(&devices[count]), Pairing::Replacing, true);
+        assert!(matches!(again, Err(PoolError::Rebuilding)), "{what}: {again:?}");
+        // What is written meanwhile reaches the new device by itself.
+        write(&pool, object, 0..4, 2);
+        pool.rebuild_wait().expect("rebuilt");
+        pool.sync().expect("synced");
+        let [status] = pool.rebuild_status()[..] else { panic!("{what}: one vdev was rebuilt") };
+        assert_eq!((status.state, status.errors, rebuild_refs(&pool)), (RebuildState::Complete, 0, 0), "{what}");
+        assert!(
+            status.rebuilt > 0 && status.end_time >= status.start_time && status.scanned <= status.estimated + (32 << 20),
+            "{what}: {status:?}"
+        );
+        assert!(!pool.tree().is_replacing() && pool.tree().leaves.len() == count, "{what}: the old one is gone");
+        for leaf in &pool.tree().leaves {
+            assert_eq!((leaf.missing_txgs.as_slice(), leaf.dtl.0, leaf.rebuild_txg.0), (&[][..], 0, 0), "{what}");
+        }
+        assert_eq!(pool.scan_status().map(|scan| (scan.function, scan.state)), Some((ScanFunction::Scrub, ScanState::Scanning)), "{what}");
+        pool.scrub_wait().expect("scrubbed");
+        let scan = pool.scan_status().expect("a scrub");
+        assert_eq!((scan.state, scan.errors, scan.repaired), (ScanState::Finished, 0, 0), "{what}: the rebuild left nothing to repair");
+        pool.export().expect("exported");
+        let ages: Vec<u64> = (0..BLOCKS).map(|block| if block < 4 { 2 } else { 1 }).collect();
+        let mut rest = devices[1..].to_vec();
+        rest.truncate(count);
+        check_redundancy(&rest, kind, object, &ages, &what);
+    }
+}
+
+#[test]
+fn what_cannot_be_rebuilt_is_refused_by_name() {
+    let devices = devices(6);
+    let pool = create(&devices[..3], TopKind::Raidz(1));
+    let first = guids(&pool)[0];
+    let refused = pool.attach_sequential(first, &leaf(&devices[3]), Pairing::Replacing, false);
+    assert_eq!(refused, Err(PoolError::Target("only mirror and dRAID vdevs support sequential reconstruction")));
+    pool.attach(first, &leaf(&devices[3]), Pairing::Replacing, false).expect("healing");
+    drop(pool);
+    let pool = create(&devices[4..6], TopKind::Mirror);
+    let first = guids(&pool)[0];
+    let object = new_object(&pool);
+    write(&pool, object, 0..BLOCKS, 1);
+    pool.attach(first, &leaf(&devices[0]), Pairing::Mirror, true).expect("attached");
+    let refused = pool.attach_sequential(first, &leaf(&devices[1]), Pairing::Mirror, true);
+    assert_eq!(refused, Err(PoolError::Scan(ScanError::Resilvering)));
+}
+
+/// If this fails, a device that comes while another one is being rebuilt is taken for whole, or stays without anything.
+#[test]
+fn a_second_device_makes_the_rebuild_begin_again() {
+    let devices = devices(4);
+    let pool = create(&devices[..2], TopKind::Mirror);
+    let object = new_object(&pool);
+    write(&pool, object, 0..BLOCKS, 1);
+    pool.sync().expect("synced");
+    let first = guids(&pool)[0];
+    pool.attach_sequential(first, &leaf(&devices[2]), Pairing::Mirror, false).expect("attached");
+    pool.rebuild_parameters().max_segment.store(64 << 10, std::sync::atomic::Ordering::Relaxed);
+    pool.rebuild_drive_part(5).expect("driven");
+    let scanned = pool.rebuild_status()[0].scanned;
+    assert!(scanned > 0 && pool.is_rebuilding());
+    pool.attach_sequential(first, &leaf(&devices[3]), Pairing::Mirror, false).expect("attached");
+    assert_eq!(pool.rebuild_status()[0].scanned, 0, "from the beginning");
+    assert_eq!(rebuild_refs(&pool), 1);
+    pool.rebuild_wait().expect("rebuilt");
+    pool.sync().expect("synced");
+    assert!(pool.tree().leaves.iter().all(|leaf| leaf.missing_txgs.is_empty()));
+    pool.export().expect("exported");
+    check_redundancy(&devices, TopKind::Mirror, object, &[1; BLOCKS as usize], "four ways");
+}
+
+/// If this fails, a rebuild of a device that left goes on for ever, and keeps others from being attached.
+#[test]
+fn a_rebuild_that_nothing_needs_any_more_is_canceled() {
+    let devices = devices(3);
+    let pool = create(&devices[..2], TopKind::Mirror);
+    let object = new_object(&pool);
+    write(&pool, object, 0..BLOCKS, 1);
+    pool.sync().expect("synced");
+    pool.attach_sequential(guids(&pool)[0], &leaf(&devices[2]), Pairing::Replacing, false).expect("attached");
+    pool.rebuild_parameters().max_segment.store(64 << 10, std::sync::atomic::Ordering::Relaxed);
+    pool.rebuild_drive_part(3).expect("driven");
+    let tree = pool.tree();
+    let new = tree.leaves.iter().find(|leaf| leaf.path == "d2").expect("there").guid;
+    pool.detach(new).expect("detached");
+    pool.rebuild_wait().expect("ended");
+    pool.sync().expect("synced");
+    assert_eq!((pool.rebuild_status()[0].state, rebuild_refs(&pool)), (RebuildState::Canceled, 0));
+    pool.attach_sequential(guids(&pool)[0], &leaf(&devices[2]), Pairing::Replacing, true).expect("once more");
+    pool.rebuild_wait().expect("rebuilt");
+    pool.sync().expect("synced");
+    assert_eq!(pool.rebuild_status()[0].state, RebuildState::Complete);
+    check(&pool, object, &[1; BLOCKS as usize], "rebuilt");
+}
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % bound
+    }
+}
+
+const DEVICES: usize = 8;
+
+/// A random life of a pool whose devices are replaced, against what must be read at any time.
+struct Life {
+    what: String,
+    devices: Vec<Arc<MemDevice>>,
+    pool: Option<Pool>,
+    object: ObjectId,
+    ages: Vec<u64>,
+    age: u64,
+}
+
+impl Life {
+    fn new(kind: TopKind, count: usize, seed: u64) -> Life {
+        let devices = devices(DEVICES);
+        let pool = create(&devices[..count], kind);
+        let object = new_object(&pool);
+        pool.sync().expect("synced");
+        Life {
+            what: format!("{kind:?} of {count}, seed {seed}"),
+            devices,
+            pool: Some(pool),
+            object,
+            ages: vec![0; BLOCKS as usize],
+            age: 0,
+        }
+    }
+
+    fn pool(&self) -> &Pool {
+        self.pool.as_ref().expect("open")
+    }
+
+    fn members(&self) -> Vec<usize> {
+        let number = |path: &str| path.trim_end_matches("/old").trim_start_matches('d').parse().expect("a device of ours");
+        self.pool().tree().leaves.iter().map(|leaf| number(&leaf.path)).collect()
+    }
+
+    fn write(&mut self, random: &mut Random) {
+        let first = random.below(BLOCKS);
+        let blocks = first..(first + 1 + random.below(6)).min(BLOCKS);
+        self.age += 1;
+        self.ages[blocks.start as usize..blocks.end as usize].fill(self.age);
+        write(self.pool(), self.object, blocks, self.age);
+    }
+
+    fn step(&mut self, random: &mut Random) {
+        let leaves = guids(self.pool());
+        let index = random.below(leaves.len() as u64) as usize;
+        match random.below(14) {
+            0..=3 => self.write(random),
+            4 => self.pool().sync().expect("synced"),
+            5 => match self.pool().offline(leaves[index], false) {
+                Ok(()) | Err(PoolError::NoReplicas) => {}
+                Err(error) => panic!("{}: {error}", self.what),
+            },
+            6 => self.bring_back(leaves[index], self.members()[index]),
+            7 | 8 => {
+                self.pool().rebuild_parameters().max_segment.store(32 << 10, std::sync::atomic::Ordering::Relaxed);
+                self.pool().rebuild_drive_part(1 + random.below(12) as usize).expect("driven");
+            }
+            9 => self.pool().scrub_drive_part(1 + random.below(8) as usize).expect("driven"),
+            10 => self.reopen(random),
+            11 | 12 if leaves.len() < DEVICES - 1 => self.replace(leaves[index], random),
+            _ => check(self.pool(), self.object, &self.ages, &self.what),
+        }
+    }
+
+    fn bring_back(&self, leaf: Guid, device: usize) {
+        assert_eq!(self.pool().online(leaf, Some(self.devices[device].clone())), Ok(LeafState::Online), "{}", self.what);
+    }
+
+    fn replace(&self, target: Guid, random: &mut Random) {
+        let members = self.members();
+        let unused = (0..DEVICES).find(|index| !members.contains(index)).expect("one is free");
+        let new = leaf(&self.devices[unused]);
+        let sequential = random.below(4) > 0;
+        let done = if sequential {
+            self.pool().attach_sequential(target, &new, Pairing::Replacing, true)
+        } else {
+            self.pool().attach(target, &new, Pairing::Replacing, true)
+        };
+        match done {
+            Ok(()) => assert_eq!(self.pool().is_rebuilding(), sequential, "{}", self.what),
+            Err(PoolError::Target(_) | PoolError::Rebuilding | PoolError::Scan(ScanError::Resilvering)) => {}
+            Err(error) => panic!("{}: {error}", self.what),
+        }
+    }
+
+    fn reopen(&mut self, random: &mut Random) {
+        let crashes = random.below(2) == 0;
+        let mut synced = None;
+        if crashes {
+            self.pool().sync().expect("synced");
+            synced = Some(self.ages.clone());
+            self.write(random);
+        }
+        let (tree, members) = (self.pool().tree(), self.members());
+        let index = random.below(members.len() as u64 * 2) as usize;
+        let absent = members.get(index).filter(|_| !tree.is_required(LeafId(index as u32))).copied();
+        let pool = self.pool.take().expect("open");
+        if crashes {
+            drop(pool)
+        } else {
+            pool.export().expect("exported")
+        }
+        let there: Vec<_> = (0..DEVICES).filter(|index| Some(*index) != absent).map(|index| self.devices[index].clone()).collect();
+        self.pool = Some(import(&there, false).unwrap_or_else(|error| panic!("{}: {error}", self.what)));
+        if let Some(synced) = synced.filter(|_| !common::reads_as(self.pool(), self.object, &self.ages)) {
+            self.ages = synced;
+        }
+        check(self.pool(), self.object, &self.ages, &self.what);
+    }
+
+    fn end(mut self) {
+        for (leaf, device) in guids(self.pool()).into_iter().zip(self.members()) {
+            self.bring_back(leaf, device);
+        }
+        self.pool().rebuild_wait().expect("rebuilt");
+        self.pool().scrub_wait().expect("resilvered");
+        self.pool().sync().unwrap_or_else(|error| panic!("{}: {error}", self.what));
+        assert!(!self.pool().is_rebuilding() && rebuild_refs(self.pool()) == 0, "{}", self.what);
+        let tree = self.pool().tree();
+        assert!(tree.leaves.iter().all(|leaf| leaf.missing_txgs.is_empty() && leaf.rebuild_txg.0 == 0), "{}: {:?}", self.what, tree.leaves);
+        assert!(!tree.is_replacing(), "{}: replaced devices go", self.what);
+        check(self.pool(), self.object, &self.ages, &self.what);
+        let (kind, members) = (tree.tops[0].kind, self.members());
+        self.pool.take().expect("open").export().expect("exported");
+        let devices: Vec<_> = members.iter().map(|&index| self.devices[index].clone()).collect();
+        assert!(redundancy(kind, devices.len()) < devices.len());
+        check_redundancy(&devices, kind, self.object, &self.ages, &self.what);
+    }
+}
+
+/// If this fails, there is an order of events after which a rebuilt device is taken for whole that is not, or data is gone.
+#[test]
+fn no_order_of_events_loses_data_or_redundancy() {
+    for (kind, count) in [(TopKind::Leaf, 1), (TopKind::Mirror, 2), (TopKind::Mirror, 3), (draid(1, 2, 4), 4), (draid(2, 2, 5), 5)] {
+        for seed in 0..5 {
+            let mut random = Random(seed * 7919 + count as u64);
+            let mut life = Life::new(kind, count, seed);
+            for _ in 0..50 {
+                life.step(&mut random);
+            }
+            life.end();
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! Sequential rebuild as a state machine: a part of a mirror's or dRAID's address space, whatever blocks are in it, is read from
+//! leaves that have it and written to those that lack it (OpenZFS: `vdev_rebuild.c`, `vdev_mirror_rebuild_asize`,
+//! `vdev_draid_rebuild_asize`).
+//!
+//! There is no checksum to judge by. So a leaf counts by what its dirty time log says: one that lacks nothing is believed; one that
+//! lacks some txgs is believed when there are not enough others; one that lacks the pool's first txg has nothing, and never is.
+
+use crate::size::LABEL_START_BYTES;
+use crate::{LeafId, LeafIo, Part, RaidzColumn, RaidzMap, Repair, TopKind, TopVdev, VdevTree, math};
+use abd::Abd;
+use ondisk::Txg;
+
+/// Largest block, and so the largest part that is read at once (OpenZFS: `SPA_MAXBLOCKSIZE`).
+const PART_BYTES_MAX: u64 = 16 << 20;
+
+/// How much a leaf can be believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Trust {
+    /// It lacks nothing.
+    Whole,
+    /// It lacks some txgs.
+    Partial,
+    /// It lacks everything that was there when it came.
+    Empty,
+}
+
+/// A leaf that holds a column.
+#[derive(Clone, Copy, Debug)]
+struct Holder {
+    leaf: LeafId,
+    trust: Trust,
+    failed: bool,
+}
+
+#[derive(Debug)]
+struct Column {
+    /// Those that are believed most first.
+    holders: Vec<Holder>,
+    offset: u64,
+    length: usize,
+    bytes: Option<Abd>,
+}
+
+/// What to do next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RebuildStep {
+    /// Issue these reads, then call [`RebuildJob::complete`] with their results in this order.
+    Issue(Vec<LeafIo>),
+    /// Write these.
+    Done(Vec<Repair>),
+    /// It can't be computed from what the leaves have.
+    Lost,
+}
+
+/// The rebuild of one part of a top-level vdev.
+#[derive(Debug)]
+pub struct RebuildJob {
+    map: RaidzMap,
+    columns: Vec<Column>,
+    /// The least trust that a leaf needs to be read from; all others that are usable are written to.
+    least: Trust,
+    pending: Vec<(usize, LeafId)>,
+}
+
+impl TopVdev {
+    /// True when the vdev can be rebuilt by its space maps: where a block lies does not depend on its size.
+    pub fn can_rebuild(&self) -> bool {
+        self.is_concrete() && !matches!(self.kind, TopKind::Raidz(_))
+    }
+
+    /// Allocated bytes of the part to be rebuilt at once that begins at `start` of `size_bytes` allocated ones; `segment_bytes` are
+    /// to be read of a leaf at most.
+    pub fn rebuild_part(&self, start: u64, size_bytes: u64, segment_bytes: u64) -> u64 {
+        let sector = 1u64 << self.ashift;
+        let segment = segment_bytes.clamp(sector, PART_BYTES_MAX).next_multiple_of(sector);
+        let TopKind::Draid(config) = self.kind else { return size_bytes.min(segment) };
+        let data = config.data() as u64;
+        let stripes = ((segment * data).min(PART_BYTES_MAX) / (data << self.ashift)).max(1);
+        let left = self.draid.as_ref().map_or(size_bytes, |draid| draid.left_in_group(start));
+        size_bytes.min(stripes * config.stripe_bytes(self.ashift)).min(left)
+    }
+
+    /// The columns of `asize` allocated bytes at `offset`: of whole stripes of one group on dRAID, of the leaf's space elsewhere.
+    pub(crate) fn part_map(&self, offset: u64, asize: u64) -> RaidzMap {
+        match (&self.kind, &self.draid) {
+            (TopKind::Draid(config), Some(draid)) => {
+                let stripes = asize / config.stripe_bytes(self.ashift);
+                draid.block_map(self.ashift, offset, (stripes as usize * config.data()) << self.ashift)
+            }
+            _ => {
+                let length = asize as usize;
+                let column = RaidzColumn { slot: 0, offset, length, padded: length, data: 0..length };
+                RaidzMap { parity: 0, width: 1, columns: vec![column], asize }
+            }
+        }
+    }
+}
+
+impl RebuildJob {
+    /// Starts rebuilding `asize` bytes at `offset` of `top` (one of `tree`'s): a part that [`TopVdev::rebuild_part`] gave. None when
+    /// no usable leaf lacks anything of it.
+    pub fn start(tree: &VdevTree, top: &TopVdev, offset: u64, asize: u64) -> Option<(RebuildJob, RebuildStep)> {
+        let map = top.part_map(offset, asize);
+        let columns: Vec<Column> = map.columns.iter().map(|column| Column::new(tree, top, column)).collect();
+        let needed = columns.iter().flat_map(|column| &column.holders).any(|holder| holder.trust != Trust::Whole);
+        if !needed || map.rows() != 1 {
+            return None;
+        }
+        let mut job = RebuildJob { map, columns, least: Trust::Whole, pending: Vec::new() };
+        let step = job.advance();
+        Some((job, step))
+    }
+
+    /// Takes the results of the reads issued last (None = the device failed).
+    pub fn complete(&mut self, results: Vec<Option<Abd>>) -> RebuildStep {
+        let pending = std::mem::take(&mut self.pending);
+        let mut results = results.into_iter();
+        for (index, leaf) in pending {
+            let column = &mut self.columns[index];
+            match results.next().flatten().filter(|bytes| bytes.len() == column.length) {
+                Some(bytes) => column.bytes = Some(bytes),
+                None => column.holders.iter_mut().filter(|holder| holder.leaf == leaf).for_each(|holder| holder.failed = true),
+            }
+        }
+        self.advance()
+    }
+
+    /// Reads as many columns as there are data columns, data before parity; then computes.
+    fn advance(&mut self) -> RebuildStep {
+        let wanted = self.map.width - self.map.parity;
+        loop {
+            let data_first = (self.map.parity..self.map.width).chain(0..self.map.parity);
+            let have = self.columns.iter().filter(|column| column.bytes.is_some()).count();
+            let readable = |index: &usize| self.columns[*index].bytes.is_none() && self.columns[*index].source(self.least).is_some();
+            let next: Vec<usize> = data_first.filter(readable).take(wanted.saturating_sub(have)).collect();
+            if have >= wanted {
+                return self.solve();
+            }
+            if have + next.len() >= wanted {
+                return self.issue(&next);
+            }
+            if self.least == Trust::Partial {
+                return RebuildStep::Lost;
+            }
+            self.least = Trust::Partial;
+        }
+    }
+
+    fn issue(&mut self, wanted: &[usize]) -> RebuildStep {
+        let mut ios = Vec::with_capacity(wanted.len());
+        for &index in wanted {
+            let column = &self.columns[index];
+            let Some(leaf) = column.source(self.least) else { continue };
+            self.pending.push((index, leaf));
+            let part = self.map.parity_index(index).map_or_else(|| Part::Data(self.map.columns[index].data.clone()), Part::Parity);
+            ios.push(LeafIo { leaf, offset: column.offset, length: column.length, part, column: index as u32 });
+        }
+        RebuildStep::Issue(ios)
+    }
+
+    /// Computes the columns that were not read, and says who gets which.
+    fn solve(&self) -> RebuildStep {
+        let parity = self.map.parity;
+        let whole = |column: &Column| column.bytes.as_ref().map(Abd::to_contiguous);
+        let known: Vec<Option<Abd>> = self.columns[parity..].iter().map(whole).collect();
+        let lengths: Vec<usize> = self.columns[parity..].iter().map(|column| column.length).collect();
+        let given: Vec<(usize, Abd)> = (0..parity).filter_map(|index| Some((index, whole(&self.columns[index])?))).collect();
+        let data = if known.iter().all(Option::is_some) {
+            Some(known.into_iter().flatten().collect())
+        } else {
+            math::solve(&known, &lengths, &given)
+        };
+        let Some(data) = data else { return RebuildStep::Lost };
+        let targets = |index: usize| self.columns[index].holders.iter().filter(|holder| holder.trust > self.least);
+        let wants_parity = (0..parity).any(|index| self.columns[index].bytes.is_none() && targets(index).next().is_some());
+        let computed = if wants_parity { math::generate(&data, parity, self.map.parity_length(0)) } else { Vec::new() };
+        let mut repairs = Vec::new();
+        for (index, column) in self.columns.iter().enumerate() {
+            let read = column.bytes.as_ref();
+            let bytes = read.or_else(|| if index < parity { computed.get(index) } else { data.get(index - parity) });
+            let Some(bytes) = bytes else { continue };
+            repairs.extend(targets(index).map(|holder| Repair {
+                leaf: holder.leaf,
+                offset: column.offset,
+                data: bytes.clone(),
+                corrupt: false,
+            }));
+        }
+        RebuildStep::Done(repairs)
+    }
+}
+
+impl Column {
+    fn new(tree: &VdevTree, top: &TopVdev, column: &RaidzColumn) -> Column {
+        let mut holders = Vec::with_capacity(2);
+        top.each_holder(tree, column.slot, column.offset, &mut |leaf, chain| {
+            if chain.iter().all(|&link| tree.leaf(link).state.is_usable()) {
+                let trust = chain.iter().map(|&link| trust_of(tree, link)).max().unwrap_or(Trust::Empty);
+                holders.push(Holder { leaf, trust, failed: false });
+            }
+        });
+        holders.sort_by_key(|holder| holder.trust);
+        // Whole leaves of a mirror take turns.
+        let whole = holders.iter().filter(|holder| holder.trust == Trust::Whole).count();
+        if whole > 1 {
+            let turn = (column.offset / PART_BYTES_MAX) as usize % whole;
+            holders[..whole].rotate_left(turn);
+        }
+        Column { holders, offset: column.offset + LABEL_START_BYTES, length: column.padded, bytes: None }
+    }
+
+    /// The leaf to read from next.
+    fn source(&self, least: Trust) -> Option<LeafId> {
+        self.holders.iter().find(|holder| !holder.failed && holder.trust <= least).map(|holder| holder.leaf)
+    }
+}
+
+fn trust_of(tree: &VdevTree, leaf: LeafId) -> Trust {
+    let leaf = tree.leaf(leaf);
+    match leaf.missing_txgs.is_empty() {
+        true => Trust::Whole,
+        false if leaf.lacks(Txg::INITIAL) => Trust::Empty,
+        false => Trust::Partial,
+    }
+}
