@@ -13,6 +13,7 @@ mod mapped;
 mod output;
 mod pools;
 mod recovery;
+mod sweeps;
 mod world;
 
 use std::process::ExitCode;
@@ -46,6 +47,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "recovery: missing device, missing vdev", mounts: true, run: recovery::missing },
     Scenario { name: "recovery: offline, online, resilver", mounts: true, run: recovery::offline },
     Scenario { name: "recovery: attach, replace, detach", mounts: true, run: recovery::replace },
+    Scenario { name: "recovery: sequential rebuild", mounts: true, run: sweeps::rebuild },
     Scenario { name: "recovery: labels of other things", mounts: false, run: recovery::wrong_devices },
     Scenario { name: "faults: zinject", mounts: true, run: faults::inject },
     Scenario { name: "faults: scheduler and its parameters", mounts: true, run: faults::scheduler },

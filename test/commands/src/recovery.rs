@@ -115,7 +115,6 @@ pub fn replace(world: &World) -> Result<(), Failure> {
     world.refused("zpool attach tank nothing {vdevs}/b", 1, "no such device in pool")?;
     world.refused("zpool attach tank {vdevs}/a", 2, "new_device")?;
     world.refused("zpool detach tank {vdevs}/a", 1, "only applicable to mirror and replacing vdevs")?;
-    world.refused("zpool attach -s tank {vdevs}/a {vdevs}/b", 1, "sequential reconstruction")?;
     world.ok("zpool attach -w tank {vdevs}/a {vdevs}/b")?.prints("")?;
     world.ok("zpool status tank")?.shows("mirror-0")?.shows("scan: resilvered ")?.shows("state: ONLINE")?;
     world.ok("zpool replace -w tank {vdevs}/a {vdevs}/c")?.prints("")?;

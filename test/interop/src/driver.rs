@@ -94,6 +94,12 @@ pub fn filesystem(properties: &[(&str, &str)]) -> CreateDataset {
     }
 }
 
+/// A new file that is to be a device.
+pub fn new_leaf(path: &Path, device_bytes: u64) -> Result<LeafSpec, Failure> {
+    std::fs::File::create(path)?.set_len(device_bytes)?;
+    Ok(LeafSpec { path: path.to_string_lossy().into_owned(), kind: LeafKind::File, device: open_device(path, false)? })
+}
+
 /// Makes a pool on new files in `folder`.
 pub fn create(exec: &Exec, folder: &Path, new: NewPool<'_>) -> Result<Pool, Failure> {
     let NewPool { name, layout, ashift, device_bytes, no_features, .. } = new;
@@ -102,9 +108,7 @@ pub fn create(exec: &Exec, folder: &Path, new: NewPool<'_>) -> Result<Pool, Fail
         let mut leaves = Vec::new();
         for leaf in 0..layout.width {
             let path = folder.join(format!("d{:02}", top * layout.width + leaf));
-            std::fs::File::create(&path)?.set_len(device_bytes)?;
-            let device = open_device(&path, false)?;
-            leaves.push(LeafSpec { path: path.to_string_lossy().into_owned(), kind: LeafKind::File, device });
+            leaves.push(new_leaf(&path, device_bytes)?);
         }
         tops.push(TopSpec { kind: layout.kind, leaves });
     }

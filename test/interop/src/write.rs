@@ -7,8 +7,9 @@ use crate::program::{Program, Size};
 use crate::report::{Job, Table};
 use crate::{Failure, Wanted, direct, storm};
 use exec::Exec;
+use pool::{RebuildState, RebuildStatus};
 use std::path::{Path, PathBuf};
-use vdev::{DraidConfig, TopKind};
+use vdev::{DraidConfig, Pairing, TopKind};
 
 const fn layout(name: &'static str, kind: TopKind, tops: usize, width: usize) -> Layout {
     Layout { name, kind, tops, width }
@@ -63,6 +64,13 @@ const STRESS: [(&str, Kind, (&str, u32), bool); 7] = [
     ("full-raidz", Kind::Full, ("raidz2x6", 9), false),
     ("full-stripes", Kind::Full, ("stripe3", 9), false),
 ];
+/// Pools with a rebuilt device, with their layout.
+const REBUILT: [(&str, (&str, u32), bool); 4] = [
+    ("rebuilt-mirror2", ("mirror2", 12), true),
+    ("rebuilt-draid1x5s1", ("draid1x5s1", 12), true),
+    ("rebuilt-draid2x8s2", ("draid2x8s2", 9), false),
+    ("rebuilt-draid3x14s2", ("draid3x14s2", 12), false),
+];
 /// Size of the devices that are filled up.
 const FULL_DEVICE_BYTES: u64 = 96 << 20;
 /// Files that zdb copies out, per pool.
@@ -85,6 +93,8 @@ enum Kind {
     Full,
     /// Direct I/O in every record size.
     Direct,
+    /// As the program, with a device replaced by sequential rebuild.
+    Rebuilt,
 }
 
 struct Case<'a> {
@@ -118,6 +128,7 @@ pub fn run(oracle: &Oracle, wanted: &Wanted, table: &Table) {
         cases.push((name.to_string(), Kind::Program, (name, ashift), name == DRAID_QUICK));
     }
     cases.push((format!("direct-{DRAID_DIRECT}a12"), Kind::Direct, (DRAID_DIRECT, 12), false));
+    cases.extend(REBUILT.map(|(name, place, quick)| (name.to_string(), Kind::Rebuilt, place, quick)));
     cases.extend(STRESS.map(|(name, kind, place, quick)| (name.to_string(), kind, place, quick)));
     let mut jobs: Vec<Job> = Vec::new();
     for (name, kind, (layout, ashift), quick) in cases {
@@ -185,7 +196,7 @@ impl Case<'_> {
             Kind::Storm => storm::storm(&pool, if self.size.every_property { 2000 } else { 0 })?,
             Kind::Full => storm::full(&pool)?,
             Kind::Direct => direct::direct(&pool, self.size.every_property)?,
-            Kind::Program | Kind::Plain => {
+            Kind::Program | Kind::Plain | Kind::Rebuilt => {
                 let mut program = Program::new(&pool, self.size, u64::from(self.ashift));
                 if new.no_features {
                     program.fill_plain()?
@@ -193,6 +204,9 @@ impl Case<'_> {
                     program.fill()?
                 }
                 program.churn(self.size.rounds)?;
+                if self.kind == Kind::Rebuilt {
+                    self.rebuild(&pool)?;
+                }
                 program.expected
             }
         };
@@ -202,6 +216,22 @@ impl Case<'_> {
         manifest::compare("after the export, ours", &before, &lines)?;
         expected.check(&lines)?;
         Ok((lines, expected))
+    }
+
+    /// The first device is replaced by a new one, which gets its content by the space maps alone: no scrub looks at it here.
+    fn rebuild(&self, pool: &pool::Pool) -> Result<(), Failure> {
+        let (old, new) = (self.folder.join("d00"), self.folder.join("r00"));
+        pool.rebuild_parameters().scrub_enabled.store(0, std::sync::atomic::Ordering::Relaxed);
+        pool.sync()?;
+        let first = pool.tree().leaves[0].guid;
+        pool.attach_sequential(first, &driver::new_leaf(&new, DEVICE_BYTES)?, Pairing::Replacing, true)?;
+        pool.rebuild_wait()?;
+        pool.sync()?;
+        let status = pool.rebuild_status();
+        if !matches!(status[..], [RebuildStatus { state: RebuildState::Complete, errors: 0, .. }]) || pool.tree().is_replacing() {
+            return Err(format!("the rebuild ended as {status:?}").into());
+        }
+        Ok(std::fs::remove_file(old)?)
     }
 
     /// zdb finds the bytes of some files of different sizes.

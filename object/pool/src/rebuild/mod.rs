@@ -222,9 +222,10 @@ impl Rebuilds {
         self.changed.notify_all();
     }
 
-    /// True while a vdev is being rebuilt or is about to be.
+    /// True while a vdev is being rebuilt or is about to be, and until the txg of its end is on disk.
     pub fn is_active(&self) -> bool {
-        self.shared.lock().tops.values().any(Top::is_active)
+        let shared = self.shared.lock();
+        shared.running || shared.tops.values().any(Top::is_active)
     }
 
     fn has_work(shared: &Shared) -> bool {
