@@ -293,14 +293,20 @@ impl Start {
             rebuilds,
         };
         if !options.read_only {
-            txgs.start(syncer);
-            pool.sync()?;
-            pool.resilver_stale()?;
-            pool.scan.spawn();
-            pool.rebuilds.spawn();
+            begin(&pool, syncer)?;
         }
         Ok(pool)
     }
+}
+
+/// Starts the txgs, and what an earlier import left to be done.
+fn begin(pool: &Pool, syncer: Arc<Syncer>) -> Result<(), PoolError> {
+    pool.txgs.start(syncer);
+    pool.sync()?;
+    pool.resilver_stale()?;
+    pool.scan.spawn();
+    pool.rebuilds.spawn();
+    Ok(())
 }
 
 /// The error of a pool that cannot be opened: missing devices explain it best.
