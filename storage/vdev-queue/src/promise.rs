@@ -76,6 +76,14 @@ pub struct PromiseState {
     pub late: u64,
 }
 
+/// The rate of promised I/Os is counted over so long.
+const RATE_NS: u64 = 2_000_000_000;
+/// From so many on they are gathered: fewer cost background work little.
+const GATHER_MIN: u64 = 10;
+/// Until so many are expected, in thousandths, and no longer than this.
+const GATHER_IOS_MILLI: u64 = 2400;
+const GATHER_NS: u64 = 150_000_000;
+
 /// How a kind of device is treated.
 #[derive(Clone, Copy, Debug)]
 struct Manner {
@@ -88,16 +96,25 @@ struct Manner {
     hold_every_ns: u64,
     /// Time between eras: the idle value is learned anew.
     era_ns: u64,
+    /// How long promised I/Os may wait for others to be served together.
+    gather_ns: u64,
 }
 
 impl Manner {
     fn of(rotational: bool) -> Manner {
         if rotational {
             let second = 1_000_000_000;
-            Manner { yields: true, starving_ns: second / 2, hold_ns: second / 2, hold_every_ns: 30 * second, era_ns: 600 * second }
+            Manner {
+                yields: true,
+                starving_ns: second / 2,
+                hold_ns: second / 2,
+                hold_every_ns: 30 * second,
+                era_ns: 600 * second,
+                gather_ns: GATHER_NS,
+            }
         } else {
             let ms = 1_000_000;
-            Manner { yields: false, starving_ns: 10 * ms, hold_ns: 20 * ms, hold_every_ns: 500 * ms, era_ns: 30_000 * ms }
+            Manner { yields: false, starving_ns: 10 * ms, hold_ns: 20 * ms, hold_every_ns: 500 * ms, era_ns: 30_000 * ms, gather_ns: 0 }
         }
     }
 }
@@ -111,6 +128,8 @@ pub(crate) struct Promise {
     limit_ns: Option<u64>,
     share: u32,
     last_promised_ns: Option<u64>,
+    /// The current span of time, and the promised I/Os that came in it and in the one before.
+    rate: (u64, u32, u32),
     last_background_ns: u64,
     last_cut_ns: u64,
     since_judged: u32,
@@ -152,6 +171,7 @@ impl Promise {
             limit_ns: None,
             share: ONE,
             last_promised_ns: None,
+            rate: (0, 0, 0),
             last_background_ns: 0,
             last_cut_ns: 0,
             since_judged: 0,
@@ -172,6 +192,24 @@ impl Promise {
     /// A promised I/O arrived.
     pub(crate) fn arrived(&mut self, now_ns: u64) {
         self.last_promised_ns = Some(now_ns);
+        let second = now_ns / RATE_NS;
+        if self.rate.0 != second {
+            let before = if self.rate.0 + 1 == second { self.rate.1 } else { 0 };
+            self.rate = (second, 0, before);
+        }
+        self.rate.1 += 1;
+    }
+
+    /// For how long promised I/Os wait for others to come: as long as a target that somebody set leaves beyond twice the idle value.
+    pub(crate) fn gather_ns(&self, target: LatencyTarget) -> u64 {
+        let came = u64::from(self.rate.2);
+        let LatencyTarget::P99(target_ns) = target else { return 0 };
+        if came < GATHER_MIN || self.alone.samples() < GATHER_MIN as u32 {
+            return 0;
+        }
+        let twice = self.alone.quantile_ns(990).map_or(target_ns, |alone| alone.saturating_mul(2));
+        let few = GATHER_IOS_MILLI * (RATE_NS / 1000) / came;
+        self.manner.gather_ns.min(few).min(target_ns.saturating_sub(twice))
     }
 
     /// A background I/O was issued.

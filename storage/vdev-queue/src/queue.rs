@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// I/Os of an age within 2^29 ns are served by offset.
 const AGE_SHIFT: u32 = 29;
 /// On a rotational device that somebody uses, background work of one class goes on for so many I/Os before another class has its turn.
-const TURN_IOS: u32 = 32;
+const TURN_IOS: u32 = 128;
 
 /// What the policy must know of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +76,8 @@ pub struct VdevQueue {
     credit: u32,
     /// Who has the turn among background classes, and for how many more I/Os.
     turn: (Class, u32),
+    /// Waiting promised I/Os are being served; none is gathered before they are done.
+    serving: bool,
     last_class: usize,
     last_offset: u64,
     next_io: u64,
@@ -101,6 +103,7 @@ impl VdevQueue {
             background_issued: 0,
             credit: 0,
             turn: (Class::Rebuild, 0),
+            serving: false,
             last_class: CLASSES - 1,
             last_offset: 0,
             next_io: 0,
@@ -186,11 +189,34 @@ impl VdevQueue {
 
     /// When `next` is to be asked again although nothing happened: background work waits for a time. None: it waits for an event.
     pub fn wake_at(&self, now_ns: u64) -> Option<u64> {
-        let held = Class::ALL.iter().any(|class| class.is_background() && !self.order[*class as usize].is_empty());
-        if !held || self.tunables.latency_target == LatencyTarget::Off {
+        if !self.background_queued() || self.tunables.latency_target == LatencyTarget::Off {
             return None;
         }
-        self.promise.wake_at(now_ns)
+        let gathered = self
+            .oldest_promised()
+            .map(|at_ns| at_ns + self.promise.gather_ns(self.tunables.latency_target))
+            .filter(|at_ns| *at_ns > now_ns);
+        [self.promise.wake_at(now_ns), gathered].into_iter().flatten().min()
+    }
+
+    /// When the promised I/O that waits longest came.
+    fn oldest_promised(&self) -> Option<u64> {
+        let first = |class: Class| self.order[class as usize].first().and_then(|(_, _, id)| self.waiting.get(id));
+        [Class::SyncRead, Class::SyncWrite].into_iter().filter_map(first).map(|waiting| waiting.arrival.at_ns).min()
+    }
+
+    /// Whether promised I/Os wait for others, so that one excursion of a rotational device's head serves several (docs/adr/0005).
+    fn gathers(&mut self, now_ns: u64) -> bool {
+        let active = self.active(Class::SyncRead) + self.active(Class::SyncWrite);
+        let oldest = self.oldest_promised();
+        self.serving &= oldest.is_some() || active > 0;
+        if !self.device.rotational || !self.background_queued() {
+            return false;
+        }
+        let Some(oldest) = oldest.filter(|_| !self.serving && active == 0) else { return false };
+        let waits = now_ns.saturating_sub(oldest) < self.promise.gather_ns(self.tunables.latency_target);
+        self.serving = !waits;
+        waits
     }
 
     /// Moves a queued I/O to another class (somebody waits for it now). False: it is not queued any more.
@@ -336,11 +362,13 @@ impl VdevQueue {
         if self.active.len() >= self.tunables.max_active as usize {
             return None;
         }
-        let room = self.room(now_ns);
+        let gathers = self.gathers(now_ns);
+        let room = self.room(now_ns, gathers);
         let turn = if room == Room::Unbound { None } else { self.background_turn(room) };
         let below = |class: &Class, limit: fn(ActiveLimits) -> u32| {
             let index = *class as usize;
-            !self.order[index].is_empty() && self.active_of[index] < limit(self.limits_now(*class, (room, turn)))
+            let may = !self.order[index].is_empty() && !(gathers && class.is_promised());
+            may && self.active_of[index] < limit(self.limits_now(*class, (room, turn)))
         };
         let mut round = (1..=CLASSES).map(|step| Class::ALL[(self.last_class + step) % CLASSES]);
         let chosen = round
@@ -358,11 +386,11 @@ impl VdevQueue {
         Class::ALL.iter().any(|class| class.is_background() && !self.order[*class as usize].is_empty())
     }
 
-    fn room(&mut self, now_ns: u64) -> Room {
+    fn room(&mut self, now_ns: u64, gathers: bool) -> Room {
         if !self.background_queued() {
             return Room::Unbound;
         }
-        let queued = self.queued(Class::SyncRead) + self.queued(Class::SyncWrite);
+        let queued = if gathers { 0 } else { self.queued(Class::SyncRead) + self.queued(Class::SyncWrite) };
         let promised = self.active(Class::SyncRead) + self.active(Class::SyncWrite) + u32::try_from(queued).unwrap_or(u32::MAX / 2);
         let crowd = Crowd { promised, background: self.background_active };
         self.promise.room(self.tunables.latency_target, crowd, now_ns)

@@ -141,6 +141,28 @@ fn an_hdd_lets_nobody_wait_for_a_quarter_of_a_second() {
     }
 }
 
+/// Whoever says how long reads may take on a disk gets the scrub done sooner: one excursion of the head serves several of them.
+#[test]
+fn an_hdd_uses_the_time_that_a_target_leaves() {
+    let load = hdd_load(16.0);
+    let go =
+        |target, load: &Load| run(&mut Hdd::default(), &Tunables { latency_target: target, ..tunables(Throttle::Promise, None) }, load);
+    let solo = go(LatencyTarget::Auto, &Load { interactive: 0.0, ..load.clone() }).background_mib_s;
+    let shares = [LatencyTarget::Auto, LatencyTarget::P99(250 * MS)].map(|target| {
+        let both = go(target, &load);
+        let share = both.background_mib_s / solo;
+        println!(
+            "HDD, 16/s, {target:?}: p99 {:.0} ms, max {:.0} ms, {:.1} % of solo",
+            ms(both.quantile(0.99)),
+            ms(both.max()),
+            share * 100.0
+        );
+        assert!(both.max() <= 250 * MS, "{target:?}: {:.0} ms", ms(both.max()));
+        share
+    });
+    assert!(shares[0] >= 0.6 && shares[1] >= 0.7, "{shares:?} of the solo speed");
+}
+
 /// A target that somebody set is kept where the device can; one that it cannot keep even alone does not stop background work for ever.
 #[test]
 fn a_target_is_kept_or_twice_the_idle_value() {
