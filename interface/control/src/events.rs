@@ -3,7 +3,8 @@
 use crate::Control;
 use control_api::{EventReport, PoolEvents, Response};
 use exec::Exec;
-use kstat::{EventLog, FieldValue, LoggedEvent};
+use kstat::{Event, EventLog, EventSink, FieldValue, LoggedEvent};
+use ondisk::Guid;
 
 /// Events kept (OpenZFS: `zfs_zevent_len_max`).
 const EVENTS_MAX: usize = 512;
@@ -15,6 +16,11 @@ pub(crate) fn log(exec: &Exec) -> EventLog {
 }
 
 impl Control {
+    /// Tells that a pool came or went (OpenZFS: `spa_event_notify`).
+    pub(crate) fn tell(&self, class: &'static str, pool: &str, guid: Guid) {
+        self.events.event(Event::new(class).with("pool", pool).with("pool_guid", guid.0));
+    }
+
     pub(crate) fn pool_events(&self, request: &PoolEvents) -> Response {
         if request.clear {
             return Response::EventsCleared { count: self.events.clear() as u64 };

@@ -39,7 +39,7 @@ const META_TYPES: [(&str, Option<ObjectType>); 7] = [
 
 /// A handler; one without a fault is about commands.
 #[derive(Clone, Debug)]
-struct Handler {
+pub(crate) struct Handler {
     report: InjectReport,
     fault: Option<Fault>,
     /// It is over at this time.
@@ -261,15 +261,23 @@ impl Control {
         }
     }
 
-    /// A pool that was opened gets the handlers that are about it.
-    pub(crate) fn inject_again(&self, open: &OpenPool) {
-        let name = open.name();
+    /// Takes the handlers of a pool away for a while.
+    pub(crate) fn set_handlers_aside(&self, pool: &str) -> Vec<Handler> {
         let all = self.injections.0.lock().1.clone();
-        for one in all.into_iter().filter(|one| one.report.pool == name) {
-            if let Some(fault) = one.fault {
-                open.pool().zio().inject(one.report.id, fault, one.report.frequency);
+        let aside: Vec<Handler> = all.into_iter().filter(|one| one.report.pool == pool).collect();
+        self.remove_handlers(|report| report.pool == pool);
+        aside
+    }
+
+    /// Ends that.
+    pub(crate) fn put_handlers_back(&self, handlers: Vec<Handler>) {
+        for one in &handlers {
+            let open = self.pools.read().get(&one.report.pool).cloned();
+            if let (Some(open), Some(fault)) = (open, &one.fault) {
+                open.pool().zio().inject(one.report.id, fault.clone(), one.report.frequency);
             }
         }
+        self.injections.0.lock().1.extend(handlers);
     }
 
     /// True when a pool has handlers, which keep it from being exported.

@@ -206,6 +206,7 @@ impl Control {
             root,
         };
         let pool = Pool::create(&self.exec, spec, &self.runtime()).map_err(|error| pool_failure(what, &error))?;
+        self.tell("sysevent.fs.zfs.pool_create", &pool.name(), pool.guid());
         self.adopt(pool, request.altroot.clone(), true)
     }
 
@@ -213,7 +214,6 @@ impl Control {
     fn adopt(&self, pool: Pool, altroot: Option<String>, mount: bool) -> Result<Response, Failure> {
         self.tune(&pool);
         let open = Arc::new(OpenPool::new(pool, altroot));
-        self.inject_again(&open);
         self.pools.write().insert(open.name(), open.clone());
         self.remember();
         let remarks = if mount { self.mount_all(&open) } else { Vec::new() };
@@ -252,7 +252,12 @@ impl Control {
                 return Err(because(ErrorKind::Busy, what, "another command still works on the pool").advise("wait for it, then try again"));
             }
         };
+        let guid = pool.guid();
         let ended = end(pool).map_err(|error| pool_failure(what, &error));
+        if ended.is_ok() {
+            let class = if verb == "destroy" { "sysevent.fs.zfs.pool_destroy" } else { "sysevent.fs.zfs.pool_export" };
+            self.tell(class, &target.pool, guid);
+        }
         self.remember();
         self.injected_delay(&target.pool, false, began_ns);
         ended.map(|()| done())
@@ -379,6 +384,7 @@ impl Control {
         };
         let pool = Pool::import(&self.exec, opened, &options, &self.runtime()).map_err(|error| pool_failure(wish.what.clone(), &error))?;
         self.injected_delay(&pool.name(), true, began_ns);
+        self.tell("sysevent.fs.zfs.pool_import", &pool.name(), pool.guid());
         let status = pool.status();
         let damaged = status.damaged_labels + status.damaged_uberblocks;
         let mut response = self.adopt(pool, wish.request.altroot.clone(), !wish.request.no_mount)?;
@@ -395,10 +401,13 @@ impl Control {
             open.pool().devices().iter().flatten().map(|device| device.path().to_string_lossy().into_owned()).collect();
         let (guid, altroot, read_only) = (open.pool().guid(), open.altroot().map(str::to_string), open.is_read_only());
         drop(open);
-        self.close(&PoolTarget { pool: name.to_string(), force: true }, "unload", Pool::export)?;
-        let request = PoolImport { pool: Some(name.to_string()), altroot, ..PoolImport::default() };
-        self.import_devices(&paths, guid, &ImportWish { request: &request, read_only, what: format!("cannot load '{name}'") })?;
-        Ok(())
+        let handlers = self.set_handlers_aside(name);
+        let reopened = self.close(&PoolTarget { pool: name.to_string(), force: false }, "unload", Pool::export).and_then(|_| {
+            let request = PoolImport { pool: Some(name.to_string()), altroot, ..PoolImport::default() };
+            self.import_devices(&paths, guid, &ImportWish { request: &request, read_only, what: format!("cannot load '{name}'") })
+        });
+        self.put_handlers_back(handlers);
+        reopened.map(drop)
     }
 
     pub(crate) fn pool_query(&self, query: &PoolQuery) -> Result<Response, Failure> {

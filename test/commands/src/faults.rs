@@ -38,6 +38,11 @@ pub fn inject(world: &World) -> Result<(), Failure> {
     world.ok("zpool clear tank")?;
     world.ok("zpool scrub -w tank")?;
     world.ok("zpool status tank")?.shows("with 0 errors")?;
+    // The pool is closed and opened again; its handlers stay.
+    world.ok("zinject -u -q -t mosdir -f 0.0001 tank")?;
+    world.ok("zinject")?.shows("mosdir")?;
+    same("the file after that", std::fs::read(world.path("mnt/tank/file"))? == data, true)?;
+    world.ok("zinject -c all")?;
     // A device that is declared faulted, and cannot be opened while a handler says so.
     world.ok("zinject -d {vdevs}/b -A degrade tank")?.prints("")?;
     world.ok("zpool status tank")?.shows("DEGRADED")?;
@@ -81,7 +86,7 @@ fn delays(world: &World) -> Result<(), Failure> {
         line.split_whitespace().nth(5).and_then(|count| count.parse::<u64>().ok()).unwrap_or(0)
     };
     same("slow I/Os are counted where they were", (slow("vdevs/a") > 0, slow("vdevs/b")), (true, 0))?;
-    world.ok("zpool events -H tank")?.shows("ereport.fs.zfs.delay")?;
+    world.ok("zpool events -H tank")?.shows("ereport.fs.zfs.delay")?.shows("sysevent.fs.zfs.pool_create")?;
     // The next export takes its time.
     world.ok("zinject -P export -s 1 tank")?;
     let begun = Instant::now();
