@@ -367,8 +367,8 @@ impl VdevQueue {
         let turn = if room == Room::Unbound { None } else { self.background_turn(room) };
         let below = |class: &Class, limit: fn(ActiveLimits) -> u32| {
             let index = *class as usize;
-            let may = !self.order[index].is_empty() && !(gathers && class.is_promised());
-            may && self.active_of[index] < limit(self.limits_now(*class, (room, turn)))
+            let held = gathers && class.is_promised();
+            !held && !self.order[index].is_empty() && self.active_of[index] < limit(self.limits_now(*class, (room, turn)))
         };
         let mut round = (1..=CLASSES).map(|step| Class::ALL[(self.last_class + step) % CLASSES]);
         let chosen = round
