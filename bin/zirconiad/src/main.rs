@@ -53,7 +53,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     let _lock = lock(&state)?;
     let cores = std::thread::available_parallelism().map_or(4, usize::from);
     let exec: Exec = Arc::new(Pool::new(arguments.threads.unwrap_or(cores.max(4))));
-    let control = Arc::new(Control::start(exec, state.clone()));
+    let control = Control::start(exec, state.clone());
     control.mount_tree();
     control.watch();
     let metrics = metrics_address(arguments)?;

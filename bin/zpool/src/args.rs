@@ -69,6 +69,10 @@ pub enum Verb {
         #[arg(required = true, value_name = "pool", long_help = "pool name argument")]
         pools: Vec<String>,
     },
+    /// Add vdevs, logs or spares to a pool.
+    Add(Add),
+    /// Remove spares, caches and logs from a pool.
+    Remove(Remove),
     /// Take devices out of use.
     Offline(Offline),
     /// Bring devices back; what they missed is resilvered.
@@ -85,6 +89,15 @@ pub enum Verb {
         /// Device.
         #[arg(long_help = "<device> specification")]
         device: String,
+    },
+    /// Open the devices of pools again: what was gone may be back, and may have grown.
+    Reopen {
+        /// A resilver that runs is not begun again.
+        #[arg(short = 'n')]
+        keep_resilver: bool,
+        /// Pools; none means all.
+        #[arg(value_name = "pool")]
+        pools: Vec<String>,
     },
     /// Clear error counts; resume a suspended pool.
     Clear {
@@ -157,6 +170,67 @@ pub struct Create {
     pub vdevs: Vec<String>,
 }
 
+/// `zpool add`.
+#[derive(Debug, Args)]
+pub struct Add {
+    /// Use devices even if they seem in use, or replication or sector sizes differ.
+    #[arg(short)]
+    pub force: bool,
+    /// Use devices even if they seem in use.
+    #[arg(long = "allow-in-use")]
+    pub allow_in_use: bool,
+    /// Add vdevs with another redundancy than those of the pool.
+    #[arg(long = "allow-replication-mismatch")]
+    pub allow_replication_mismatch: bool,
+    /// Add vdevs with other sector sizes than those of the pool.
+    #[arg(long = "allow-ashift-mismatch")]
+    pub allow_ashift_mismatch: bool,
+    /// Guids instead of names.
+    #[arg(short = 'g')]
+    pub guids: bool,
+    /// Paths with symbolic links resolved.
+    #[arg(short = 'L')]
+    pub follow_links: bool,
+    /// Only show the layout.
+    #[arg(short = 'n')]
+    pub dry_run: bool,
+    /// Full paths.
+    #[arg(short = 'P')]
+    pub full_paths: bool,
+    /// ashift=value.
+    #[arg(short = 'o', value_name = "property=value")]
+    pub properties: Vec<String>,
+    /// Pool.
+    #[arg(long_help = "pool name argument")]
+    pub pool: String,
+    /// Vdevs as for create; `log` and `spare` begin those.
+    #[arg(required = true, value_name = "vdev", long_help = "vdev specification")]
+    pub vdevs: Vec<String>,
+}
+
+/// `zpool remove`.
+#[derive(Debug, Args)]
+pub struct Remove {
+    /// Only show how much memory the removal would cost.
+    #[arg(short = 'n')]
+    pub dry_run: bool,
+    /// Exact numbers with -n.
+    #[arg(short)]
+    pub parsable: bool,
+    /// Stop the removal that runs.
+    #[arg(short)]
+    pub stop: bool,
+    /// Wait until it is done.
+    #[arg(short)]
+    pub wait: bool,
+    /// Pool.
+    #[arg(long_help = "pool name argument")]
+    pub pool: String,
+    /// Devices.
+    #[arg(value_name = "device", long_help = "device name")]
+    pub devices: Vec<String>,
+}
+
 /// `zpool offline`.
 #[derive(Debug, Args)]
 pub struct Offline {
@@ -177,7 +251,7 @@ pub struct Offline {
 /// `zpool online`.
 #[derive(Debug, Args)]
 pub struct Online {
-    /// Use all the room that the devices have now (not available yet: refused for a device that has grown).
+    /// Use all the room that the devices have now.
     #[arg(short = 'e')]
     pub expand: bool,
     /// Pool.

@@ -76,11 +76,14 @@ fn table(reports: &[PoolReport], columns: &[String], arguments: &args::List) -> 
     for report in reports {
         table.row(cells(report, columns, &arguments.output));
         if arguments.verbose {
-            report.vdevs.children.iter().for_each(|child| vdev_rows(child, 1, names, arguments, &mut table));
-            if !report.spares.is_empty() {
-                let dashes = OF_VDEVS.iter().map(|_| "-".to_string());
-                table.row(std::iter::once("spare".to_string()).chain(dashes).collect());
-                report.spares.iter().for_each(|spare| vdev_rows(spare, 1, names, arguments, &mut table));
+            let (logs, data): (Vec<&VdevReport>, Vec<&VdevReport>) = report.vdevs.children.iter().partition(|top| top.is_log);
+            data.into_iter().for_each(|child| vdev_rows(child, 1, names, arguments, &mut table));
+            for (class, list) in [("logs", logs), ("cache", report.caches.iter().collect()), ("spare", report.spares.iter().collect())] {
+                if !list.is_empty() {
+                    let dashes = OF_VDEVS.iter().map(|_| "-".to_string());
+                    table.row(std::iter::once(class.to_string()).chain(dashes).collect());
+                    list.into_iter().for_each(|vdev| vdev_rows(vdev, 1, names, arguments, &mut table));
+                }
             }
         }
     }
@@ -141,13 +144,16 @@ fn as_json(report: &PoolReport, columns: &[String], arguments: &args::List) -> s
     entry.insert("properties".into(), json::properties(&properties, output));
     if arguments.verbose {
         let names = Names { full_paths: arguments.full_paths, guids: arguments.guids, follow_links: arguments.follow_links };
+        let (logs, data): (Vec<&VdevReport>, Vec<&VdevReport>) = report.vdevs.children.iter().partition(|top| top.is_log);
         let vdevs: Map<String, serde_json::Value> =
-            report.vdevs.children.iter().map(|child| (names.of(child), vdev_json(child, names, output))).collect();
+            data.into_iter().map(|child| (names.of(child), vdev_json(child, names, output))).collect();
         entry.insert("vdevs".into(), json!(vdevs));
-        if !report.spares.is_empty() {
-            let spares: Map<String, serde_json::Value> =
-                report.spares.iter().map(|spare| (names.of(spare), vdev_json(spare, names, output))).collect();
-            entry.insert("spares".into(), json!(spares));
+        for (class, list) in [("logs", logs), ("l2cache", report.caches.iter().collect()), ("spares", report.spares.iter().collect())] {
+            if !list.is_empty() {
+                let below: Map<String, serde_json::Value> =
+                    list.into_iter().map(|vdev| (names.of(vdev), vdev_json(vdev, names, output))).collect();
+                entry.insert(class.into(), json!(below));
+            }
         }
     }
     json!(entry)
@@ -204,7 +210,7 @@ pub fn vdev_head(vdev: &VdevReport, name: &str, int: bool) -> Map<String, serde_
     if let Some(path) = &vdev.path {
         entry.insert("path".into(), json!(path));
     }
-    entry.insert("class".into(), json!("normal"));
+    entry.insert("class".into(), json!(if vdev.is_log { "log" } else { "normal" }));
     entry.insert("state".into(), json!(vdev.state));
     entry
 }
@@ -236,6 +242,7 @@ mod tests {
         let number = |name: &str, value| Property { name: name.into(), value, source: Source::None };
         PoolReport {
             spares: Vec::new(),
+            caches: Vec::new(),
             name: "tank".into(),
             guid: 5,
             txg: 9,

@@ -1,6 +1,7 @@
 //! The `zpool` command: OpenZFS 2.3's verbs, options and output over Zirconia's daemon.
 #![forbid(unsafe_code)]
 
+mod add;
 mod args;
 mod create;
 mod draid;
@@ -11,6 +12,7 @@ mod import;
 mod iostat;
 mod list;
 mod rebuild;
+mod spec;
 mod status;
 mod vdevs;
 mod wait;
@@ -40,6 +42,9 @@ fn run(verb: Verb) -> Result<u8, Stop> {
         Verb::Online(arguments) => vdevs::online(&client, &arguments),
         Verb::Attach(arguments) => vdevs::attach(&client, &arguments),
         Verb::Replace(arguments) => vdevs::replace(&client, &arguments),
+        Verb::Add(arguments) => add::run(&client, &arguments),
+        Verb::Remove(arguments) => vdevs::remove(&client, &arguments),
+        Verb::Reopen { keep_resilver, pools } => vdevs::reopen(&client, keep_resilver, pools),
         Verb::Detach { pool, device } => vdevs::detach(&client, pool, device),
         Verb::Clear { pool, device } => Ok(done(&client, &Request::PoolClear(PoolClear { pool, device }))?),
         Verb::Sync { pools } => Ok(done(&client, &Request::PoolSync(PoolNames { pools }))?),

@@ -140,40 +140,67 @@ fn describe(report: &PoolReport, arguments: &args::Status) -> String {
     }
     report.throttled.iter().for_each(|one| text.push_str(&throttle_line(one)));
     text.push_str("config:\n\n");
-    let mut rows = tree(&report.vdevs, names(arguments));
-    let spares: Vec<(String, &VdevReport)> =
-        report.spares.iter().map(|spare| (format!("  {}", names(arguments).of(spare)), spare)).collect();
-    let width = rows.iter().chain(&spares).map(|(name, _)| name.chars().count()).max().unwrap_or(0).max(NAME_WIDTH_MIN);
-    rows.retain(|(_, vdev)| !arguments.only_unhealthy_vdevs || vdev.kind == "root" || is_unhealthy(vdev, arguments.slow));
+    let (mut rows, mut logs) = class_rows(&report.vdevs, names(arguments));
+    let beside = |list: &'_ [VdevReport]| -> Vec<(String, VdevReport)> {
+        list.iter().map(|vdev| (format!("  {}", names(arguments).of(vdev)), vdev.clone())).collect()
+    };
+    let (spares, caches) = (beside(&report.spares), beside(&report.caches));
+    let all = rows.iter().chain(&logs).map(|(name, _)| name).chain(spares.iter().chain(&caches).map(|(name, _)| name));
+    let width = all.map(|name| name.chars().count()).max().unwrap_or(0).max(NAME_WIDTH_MIN);
+    let shown = |vdev: &VdevReport| !arguments.only_unhealthy_vdevs || vdev.kind == "root" || is_unhealthy(vdev, arguments.slow);
+    rows.retain(|(_, vdev)| shown(vdev));
+    logs.retain(|(_, vdev)| shown(vdev));
     let slow = if arguments.slow { format!(" {:>5}", "SLOW") } else { String::new() };
     let direct = if arguments.direct { format!(" {:>5}", "DIO") } else { String::new() };
     text.push_str(&format!("\t{:width$}  {:8} {:>5} {:>5} {:>5}{slow}{direct}\n", "NAME", "STATE", "READ", "WRITE", "CKSUM"));
-    let number = |count: u64| if arguments.parsable { count.to_string() } else { nice_count(count) };
-    for (name, vdev) in rows {
-        let slow = match (arguments.slow, vdev.children.is_empty()) {
-            (false, _) => String::new(),
-            (true, true) => format!(" {:>5}", number(vdev.slow_ios)),
-            (true, false) => format!(" {:>5}", "-"),
-        };
-        let direct = if arguments.direct { format!(" {:>5}", number(vdev.dio_verify_errors)) } else { String::new() };
-        let note = vdev.note.as_deref().map_or(String::new(), |note| format!("  {note}"));
-        let counts = [vdev.read_errors, vdev.write_errors, vdev.checksum_errors].map(number);
-        text.push_str(&format!(
-            "\t{name:width$}  {:8} {:>5} {:>5} {:>5}{slow}{direct}{note}\n",
-            vdev.state, counts[0], counts[1], counts[2]
-        ));
+    rows.iter().for_each(|row| text.push_str(&vdev_line(row, width, arguments)));
+    if !logs.is_empty() {
+        text.push_str("\tlogs\t\n");
+        logs.iter().for_each(|row| text.push_str(&vdev_line(row, width, arguments)));
+    }
+    if !caches.is_empty() {
+        text.push_str("\tcache\n");
+        caches.iter().for_each(|(name, vdev)| text.push_str(&vdev_line(&(name.clone(), vdev), width, arguments)));
     }
     text.push_str(&spare_lines(&spares, width));
     text.push_str(&error_lines(report, arguments.verbose));
     text
 }
 
+/// A vdev with its name as it stands in the tree.
+type Row<'a> = (String, &'a VdevReport);
+
+/// The rows of the data vdevs with the pool's own, and those of the logs.
+fn class_rows(root: &VdevReport, names: Names) -> (Vec<Row<'_>>, Vec<Row<'_>>) {
+    let mut rows = vec![(names.of(root), root)];
+    let mut logs = Vec::new();
+    for top in &root.children {
+        let below = tree(top, names).into_iter().map(|(name, vdev)| (format!("  {name}"), vdev));
+        if top.is_log { logs.extend(below) } else { rows.extend(below) }
+    }
+    (rows, logs)
+}
+
+/// A vdev with its counters.
+fn vdev_line((name, vdev): &(String, &VdevReport), width: usize, arguments: &args::Status) -> String {
+    let number = |count: u64| if arguments.parsable { count.to_string() } else { nice_count(count) };
+    let slow = match (arguments.slow, vdev.children.is_empty()) {
+        (false, _) => String::new(),
+        (true, true) => format!(" {:>5}", number(vdev.slow_ios)),
+        (true, false) => format!(" {:>5}", "-"),
+    };
+    let direct = if arguments.direct { format!(" {:>5}", number(vdev.dio_verify_errors)) } else { String::new() };
+    let note = vdev.note.as_deref().map_or(String::new(), |note| format!("  {note}"));
+    let counts = [vdev.read_errors, vdev.write_errors, vdev.checksum_errors].map(number);
+    format!("\t{name:width$}  {:8} {:>5} {:>5} {:>5}{slow}{direct}{note}\n", vdev.state, counts[0], counts[1], counts[2])
+}
+
 /// The spares, which have no counters (OpenZFS: `print_spares`).
-fn spare_lines(spares: &[(String, &VdevReport)], width: usize) -> String {
+fn spare_lines(spares: &[(String, VdevReport)], width: usize) -> String {
     if spares.is_empty() {
         return String::new();
     }
-    let line = |(name, spare): &(String, &VdevReport)| {
+    let line = |(name, spare): &(String, VdevReport)| {
         let note = spare.note.as_deref().map_or(String::new(), |note| format!("  {note}"));
         format!("\t{name:width$}  {:8}{note}\n", spare.state)
     };
@@ -284,8 +311,16 @@ fn as_json(report: &PoolReport, arguments: &args::Status) -> Value {
         unhealthy: arguments.only_unhealthy_vdevs,
         direct: arguments.direct,
     };
-    picture.add(&report.vdevs, None, &mut vdevs);
+    let (logs, data): (Vec<VdevReport>, Vec<VdevReport>) = report.vdevs.children.iter().cloned().partition(|top| top.is_log);
+    picture.add(&VdevReport { children: data, ..report.vdevs.clone() }, None, &mut vdevs);
     entry.insert("vdevs".into(), Value::Object(vdevs));
+    for (key, list) in [("logs", &logs), ("l2cache", &report.caches)] {
+        if !list.is_empty() {
+            let mut below = Map::new();
+            list.iter().for_each(|vdev| picture.add(vdev, None, &mut below));
+            entry.insert(key.into(), Value::Object(below));
+        }
+    }
     if !report.spares.is_empty() {
         let mut spares = Map::new();
         report.spares.iter().for_each(|spare| picture.add(spare, None, &mut spares));
@@ -422,6 +457,7 @@ mod tests {
         };
         PoolReport {
             spares: Vec::new(),
+            caches: Vec::new(),
             name: "tank".into(),
             guid: 5,
             txg: 9,

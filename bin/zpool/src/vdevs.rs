@@ -1,8 +1,8 @@
-//! `zpool offline`, `online`, `attach`, `replace` and `detach`: single devices of a pool.
+//! `zpool offline`, `online`, `attach`, `replace`, `detach`, `remove` and `reopen`: single devices of a pool.
 
-use crate::{args, create, wait};
+use crate::{args, list, spec, wait};
 use cli::{Client, Stop, done};
-use control_api::{ErrorKind, Failure, NewDevice, Request, VdevChange, VdevVerb};
+use control_api::{ErrorKind, Failure, NewDevice, PoolNames, PoolReopen, Request, VdevChange, VdevRemove, VdevVerb};
 
 /// Runs `zpool offline`: every device, also when one is refused; the exit code says that one was.
 pub fn offline(client: &Client, arguments: &args::Offline) -> Result<u8, Stop> {
@@ -24,7 +24,7 @@ pub fn online(client: &Client, arguments: &args::Online) -> Result<u8, Stop> {
 pub fn attach(client: &Client, arguments: &args::Attach) -> Result<u8, Stop> {
     check_properties(&arguments.how.properties)?;
     let new = NewDevice {
-        path: Some(create::device_path(&arguments.new_device)),
+        path: Some(spec::device_path(&arguments.new_device)),
         force: arguments.how.force,
         sequential: arguments.how.sequential,
     };
@@ -36,7 +36,7 @@ pub fn attach(client: &Client, arguments: &args::Attach) -> Result<u8, Stop> {
 pub fn replace(client: &Client, arguments: &args::Replace) -> Result<u8, Stop> {
     check_properties(&arguments.how.properties)?;
     let new = NewDevice {
-        path: arguments.new_device.as_deref().map(create::device_path),
+        path: arguments.new_device.as_deref().map(spec::device_path),
         force: arguments.how.force,
         sequential: arguments.how.sequential,
     };
@@ -47,6 +47,54 @@ pub fn replace(client: &Client, arguments: &args::Replace) -> Result<u8, Stop> {
 /// Runs `zpool detach`.
 pub fn detach(client: &Client, pool: String, device: String) -> Result<u8, Stop> {
     Ok(done(client, &Request::VdevChange(VdevChange { pool, device, change: VdevVerb::Detach }))?)
+}
+
+/// Runs `zpool remove`: every device, also when one is refused; the exit code says that one was.
+pub fn remove(client: &Client, arguments: &args::Remove) -> Result<u8, Stop> {
+    let pool = &arguments.pool;
+    list::reports(client, vec![pool.clone()], false)?;
+    if arguments.stop && arguments.dry_run {
+        eprintln!("stop request ignored");
+        return Ok(0);
+    }
+    if arguments.stop {
+        if !arguments.devices.is_empty() {
+            return Err(Stop::usage("too many arguments"));
+        }
+        if arguments.wait {
+            return Err(Stop::usage("invalid option combination: -w cannot be used with -s"));
+        }
+        return Ok(done(client, &Request::VdevRemoveStop(PoolNames { pools: vec![pool.clone()] }))?);
+    }
+    if arguments.devices.is_empty() {
+        return Err(Stop::usage("missing device"));
+    }
+    let mut code = 0;
+    for device in &arguments.devices {
+        let request = VdevRemove { pool: pool.clone(), device: device.clone(), dry_run: arguments.dry_run };
+        match done(client, &Request::VdevRemove(request)) {
+            // What can be removed leaves nothing behind that takes memory.
+            Ok(_) if arguments.dry_run && arguments.parsable => println!("{device} 0"),
+            Ok(_) if arguments.dry_run => println!("Memory that will be used after removing {device}: 0B"),
+            Ok(_) => {}
+            Err(failure) => {
+                eprintln!("{failure}");
+                code = cli::EXIT_FAILURE;
+                if arguments.dry_run {
+                    break;
+                }
+            }
+        }
+    }
+    if arguments.wait && code == 0 {
+        wait::until_idle(client, pool, &["remove".to_string()])?;
+    }
+    Ok(code)
+}
+
+/// Runs `zpool reopen`.
+pub fn reopen(client: &Client, keep_resilver: bool, pools: Vec<String>) -> Result<u8, Stop> {
+    Ok(done(client, &Request::PoolReopen(PoolReopen { pools, keep_resilver }))?)
 }
 
 fn change_and_wait(client: &Client, change: VdevChange, wait: bool, activity: &str) -> Result<u8, Stop> {

@@ -58,6 +58,14 @@ pub enum Request {
     PoolScrub(PoolScrub),
     /// `zpool offline`, `online`, `attach`, `replace`, `detach`.
     VdevChange(VdevChange),
+    /// `zpool add`.
+    PoolAdd(PoolAdd),
+    /// `zpool remove`.
+    VdevRemove(VdevRemove),
+    /// `zpool remove -s`.
+    VdevRemoveStop(PoolNames),
+    /// `zpool reopen`.
+    PoolReopen(PoolReopen),
     /// `zpool clear`.
     PoolClear(PoolClear),
     /// `zpool sync`: waits until everything written so far is on stable storage.

@@ -47,6 +47,12 @@ pub struct PoolCreate {
     pub pool: String,
     /// Top-level vdevs.
     pub vdevs: Vec<VdevSpec>,
+    /// Vdevs for the intent log.
+    #[serde(default)]
+    pub logs: Vec<VdevSpec>,
+    /// Absolute paths of spares.
+    #[serde(default)]
+    pub spares: Vec<String>,
     /// `-o`: pool properties, `feature@…` included.
     pub properties: BTreeMap<String, String>,
     /// `-O`: properties of the root dataset.
@@ -148,7 +154,7 @@ pub struct PoolQuery {
 }
 
 /// State of a pool.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PoolReport {
     /// Name.
@@ -175,9 +181,12 @@ pub struct PoolReport {
     pub rebuilds: Vec<RebuildReport>,
     /// Root of the tree.
     pub vdevs: VdevReport,
-    /// The pool's spares: AVAIL or INUSE.
+    /// The pool's spares: AVAIL, INUSE or UNAVAIL.
     #[serde(default)]
     pub spares: Vec<VdevReport>,
+    /// The pool's cache devices.
+    #[serde(default)]
+    pub caches: Vec<VdevReport>,
     /// Number of damaged blocks or files known.
     pub error_count: u64,
     /// Damaged files, when asked for.
@@ -228,6 +237,12 @@ pub struct VdevReport {
     pub note: Option<String>,
     /// Device path of a leaf.
     pub path: Option<String>,
+    /// A vdev of the intent log.
+    #[serde(default)]
+    pub is_log: bool,
+    /// log2 of the sector size (top-levels).
+    #[serde(default)]
+    pub ashift: u32,
     /// Bytes allocated (top-levels and root).
     pub allocated_bytes: u64,
     /// Size in bytes (top-levels and root).

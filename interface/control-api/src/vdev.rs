@@ -1,5 +1,6 @@
 //! Requests about single vdevs of an open pool.
 
+use crate::VdevSpec;
 use serde::{Deserialize, Serialize};
 
 /// What is to become of a device of a pool.
@@ -52,4 +53,48 @@ pub struct VdevChange {
     pub device: String,
     /// What to do with it.
     pub change: VdevVerb,
+}
+
+/// `zpool add`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct PoolAdd {
+    /// Pool.
+    pub pool: String,
+    /// Data vdevs.
+    pub vdevs: Vec<VdevSpec>,
+    /// Vdevs for the intent log.
+    pub logs: Vec<VdevSpec>,
+    /// Absolute paths of spares.
+    pub spares: Vec<String>,
+    /// `-o ashift`: log2 of the sector size.
+    pub ashift: Option<u32>,
+    /// `-f`, `--allow-in-use`: also devices that belong to another pool.
+    pub allow_in_use: bool,
+    /// `-f`, `--allow-ashift-mismatch`: also vdevs with other sector sizes.
+    pub allow_ashift_mismatch: bool,
+    /// `-n`: check and change nothing.
+    pub dry_run: bool,
+}
+
+/// `zpool remove`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct VdevRemove {
+    /// Pool.
+    pub pool: String,
+    /// The spare, cache or top-level vdev: its path, the last part of it, its name (`mirror-1`) or its guid.
+    pub device: String,
+    /// `-n`: only say what it would cost.
+    pub dry_run: bool,
+}
+
+/// `zpool reopen`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct PoolReopen {
+    /// Names; empty means all.
+    pub pools: Vec<String>,
+    /// `-n`: a resilver that runs is not begun again.
+    pub keep_resilver: bool,
 }

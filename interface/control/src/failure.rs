@@ -26,7 +26,7 @@ fn kind(error: &DslError) -> ErrorKind {
         DslError::ReadOnly | DslError::ReadOnlyProperty => ErrorKind::Permission,
         DslError::Unsupported => ErrorKind::Unsupported,
         DslError::Corrupt { .. } => ErrorKind::Damaged,
-        DslError::Dmu(_) | DslError::Zap(_) | DslError::Sync(_) => ErrorKind::Io,
+        DslError::Dmu(_) | DslError::Zap(_) | DslError::Sync(_) | DslError::Suspended => ErrorKind::Io,
         _ => ErrorKind::Invalid,
     }
 }

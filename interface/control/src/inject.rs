@@ -81,7 +81,7 @@ fn io_of(word: &str) -> Result<Option<IoKind>, Failure> {
 
 impl Control {
     /// `zinject`.
-    pub(crate) fn inject(&self, request: &InjectAdd) -> Result<Response, Failure> {
+    pub(crate) fn inject(self: &Arc<Self>, request: &InjectAdd) -> Result<Response, Failure> {
         let pool = match (&request.pool, &request.fault) {
             (_, Some(InjectFault::File { path, .. })) => Some(self.dataset_of(path)?.0.name()),
             (pool, _) => pool.clone(),

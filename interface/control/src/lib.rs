@@ -13,8 +13,10 @@ mod failure;
 mod hooks;
 mod inject;
 mod iostat;
+mod lifecycle;
 mod mounts;
 mod open_pool;
+mod policy;
 mod pools;
 mod report;
 mod scrub;
@@ -31,6 +33,7 @@ use kstat::EventLog;
 use metrics::Parameters;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Bytes that the cache of each pool may hold, from the environment: `zfs_arc_max` before any pool is opened.
 const ARC_MAX: &str = "ZIRCONIA_ARC_MAX";
@@ -47,6 +50,7 @@ pub struct Control {
     injections: inject::Injections,
     watcher: Arc<watch::Watcher>,
     mounted_tree: statistics::Mounted,
+    stopping: AtomicBool,
 }
 
 /// Who sent a request, for the pool's history.
@@ -66,7 +70,7 @@ impl std::fmt::Debug for Control {
 
 impl Control {
     /// Opens the pools that the state directory remembers; those that cannot be opened are reported on stderr and skipped.
-    pub fn start(exec: Exec, state: StateDir) -> Control {
+    pub fn start(exec: Exec, state: StateDir) -> Arc<Control> {
         let started_ns = exec.now_ns();
         // Buffers of dirty data come and go in bursts; faulting them in anew each time costs more than all checksums.
         abd::set_cache_bytes_max(pool::Runtime::new().txg.dirty_data_max as usize);
@@ -79,21 +83,22 @@ impl Control {
         let direct = direct::tunables_from_environment(&parameters);
         let mounted_tree = statistics::Mounted::default();
         let injections = inject::Injections::default();
-        let (pools, watcher) = (RwLock::default(), Arc::default());
-        let control = Control { exec, state, started_ns, pools, parameters, events, injections, watcher, mounted_tree, direct };
+        let (pools, watcher, stopping) = (RwLock::default(), Arc::default(), AtomicBool::new(false));
+        let control = Control { exec, state, started_ns, pools, parameters, events, injections, watcher, mounted_tree, direct, stopping };
+        let control = Arc::new(control);
         control.reopen();
         control
     }
 
     /// Executes one request; it may take as long as its transaction group.
-    pub fn execute(&self, request: &Request, caller: &Caller) -> Response {
+    pub fn execute(self: &Arc<Self>, request: &Request, caller: &Caller) -> Response {
         let pool = changed_pool(request);
         // A destroyed or exported pool cannot be written to afterwards.
         let before = matches!(request, Request::PoolDestroy(_) | Request::PoolExport(_));
         if before {
             self.log(pool, caller);
         }
-        match self.perform(request) {
+        match self.refuse_suspended(request).and_then(|()| self.perform(request)) {
             Ok(response) => {
                 if !before {
                     self.log(pool, caller);
@@ -111,7 +116,26 @@ impl Control {
         }
     }
 
-    fn perform(&self, request: &Request) -> Result<Response, Failure> {
+    /// Refuses what would wait for a suspended pool (OpenZFS: `POOL_CHECK_SUSPENDED`): questions are answered, and devices can be
+    /// brought back, cleared and let go.
+    fn refuse_suspended(&self, request: &Request) -> Result<(), Failure> {
+        let waits = match request {
+            Request::PoolClear(_) | Request::PoolExport(_) | Request::PoolDestroy(_) | Request::PoolReopen(_) => false,
+            Request::VdevChange(request) => !matches!(request.change, control_api::VdevVerb::Online { .. }),
+            other => other.changes(),
+        };
+        let Some(open) = changed_pool(request).filter(|_| waits).and_then(|name| self.pools.read().get(name).cloned()) else {
+            return Ok(());
+        };
+        if !open.pool().zio().is_suspended() {
+            return Ok(());
+        }
+        let why = "pool I/O is currently suspended";
+        Err(failure::because(control_api::ErrorKind::Io, format!("cannot change '{}'", open.name()), why)
+            .advise("make sure that its devices are connected, then run 'zpool clear'"))
+    }
+
+    fn perform(self: &Arc<Self>, request: &Request) -> Result<Response, Failure> {
         match request {
             Request::Info => Ok(Response::Info(self.info())),
             Request::Stop => Ok(Response::Done { remarks: Vec::new() }),
@@ -124,6 +148,10 @@ impl Control {
             Request::PoolSet(request) => self.pool_set(request),
             Request::PoolScrub(request) => self.pool_scrub(request),
             Request::VdevChange(request) => self.vdev_change(request),
+            Request::PoolAdd(request) => self.pool_add(request),
+            Request::VdevRemove(request) => self.vdev_remove(request),
+            Request::VdevRemoveStop(request) => self.vdev_remove_stop(request),
+            Request::PoolReopen(request) => self.pool_reopen(request),
             Request::PoolClear(request) => self.pool_clear(request),
             Request::PoolSync(names) => self.pool_sync(names),
             Request::PoolHistory(request) => self.pool_history(request),
@@ -156,14 +184,23 @@ impl Control {
         }
     }
 
+    /// True once the daemon is to end.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
     /// Unmounts, syncs and lets go of everything; the pools open again with the next daemon.
     pub fn shutdown(&self) {
         self.watcher.stop();
+        self.stopping.store(true, Ordering::Release);
         self.mounted_tree.end();
         let pools = std::mem::take(&mut *self.pools.write());
         for (name, open) in pools {
             if let Err(failure) = open.mounts.unmount_below(&name, true, mounts::Directory::Keep).1 {
                 eprintln!("{failure}");
+            }
+            if open.pool().zio().is_suspended() {
+                open.pool().zio().abandon();
             }
             if let Err(error) = open.pool().sync() {
                 eprintln!("cannot sync '{name}': {error}");
@@ -181,6 +218,8 @@ fn changed_pool(request: &Request) -> Option<&str> {
         Request::PoolSet(request) => &request.pool,
         Request::PoolScrub(request) => &request.pool,
         Request::VdevChange(request) => &request.pool,
+        Request::PoolAdd(request) if !request.dry_run => &request.pool,
+        Request::VdevRemove(request) if !request.dry_run => &request.pool,
         Request::PoolClear(request) => &request.pool,
         Request::DatasetCreate(request) if !request.dry_run => &request.name,
         Request::DatasetDestroy(request) if !request.dry_run => &request.name,

@@ -9,7 +9,7 @@ use control_api::{
 };
 use device::BlockDevice;
 use ondisk::Guid;
-use pool::{FoundPool, Host, ImportOptions, LeafSpec, Pool, PoolError, PoolSpec, PoolState, ScanError, TopSpec};
+use pool::{AddSpec, FoundPool, Host, ImportOptions, LeafSpec, Pool, PoolError, PoolSpec, PoolState, ScanError, TopSpec};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -17,6 +17,9 @@ use vdev::{DraidConfig, LeafKind, TopKind};
 
 /// Names that no pool may have (OpenZFS: `pool_namecheck`, `zpool_name_valid`).
 const RESERVED: [&str; 7] = ["mirror", "raidz", "draid", "spare", "log", "cache", "special"];
+
+/// A forced export answers within this time.
+const FORCED_NS: u64 = 30_000_000_000;
 
 pub(crate) fn done() -> Response {
     Response::Done { remarks: Vec::new() }
@@ -26,7 +29,10 @@ pub(crate) fn done() -> Response {
 pub(crate) fn pool_failure(what: String, error: &PoolError) -> Failure {
     let kind = match error {
         PoolError::NotFound | PoolError::NoSuchDevice => ErrorKind::NotFound,
-        PoolError::NoReplicas | PoolError::Rebuilding | PoolError::Scan(ScanError::Resilvering) => ErrorKind::Busy,
+        PoolError::NoReplicas | PoolError::SpareInUse | PoolError::Rebuilding => ErrorKind::Busy,
+        PoolError::Scan(ScanError::Resilvering) => ErrorKind::Busy,
+        PoolError::AshiftMismatch => ErrorKind::Invalid,
+        PoolError::Unremovable(_) => ErrorKind::Unsupported,
         PoolError::Ambiguous(_) | PoolError::Invalid(_) | PoolError::BadProperty | PoolError::BadValue => ErrorKind::Invalid,
         PoolError::UnsupportedFeatures { .. } | PoolError::UnsupportedVersion(_) => ErrorKind::Unsupported,
         PoolError::InUse { .. } | PoolError::Destroyed | PoolError::Device { .. } | PoolError::Closed => ErrorKind::Busy,
@@ -76,7 +82,7 @@ fn check_name(name: &str) -> Result<(), &'static str> {
     if is_reserved { Err("name is reserved") } else { Ok(()) }
 }
 
-fn leaf(spec: &VdevSpec, what: &str) -> Result<LeafSpec, Failure> {
+pub(crate) fn leaf(spec: &VdevSpec, what: &str) -> Result<LeafSpec, Failure> {
     let VdevSpec::Leaf { path } = spec else {
         return Err(because(ErrorKind::Invalid, what, "a mirror, raidz or draid cannot hold another one"));
     };
@@ -85,7 +91,7 @@ fn leaf(spec: &VdevSpec, what: &str) -> Result<LeafSpec, Failure> {
     Ok(LeafSpec { path: path.clone(), kind, device })
 }
 
-fn top(spec: &VdevSpec, what: &str) -> Result<TopSpec, Failure> {
+pub(crate) fn top(spec: &VdevSpec, what: &str) -> Result<TopSpec, Failure> {
     let (kind, children) = match spec {
         VdevSpec::Leaf { .. } => (TopKind::Leaf, std::slice::from_ref(spec)),
         VdevSpec::Mirror { children } => (TopKind::Mirror, children.as_slice()),
@@ -105,7 +111,7 @@ fn top(spec: &VdevSpec, what: &str) -> Result<TopSpec, Failure> {
     Ok(TopSpec { kind, leaves: children.iter().map(|child| leaf(child, what)).collect::<Result<_, _>>()? })
 }
 
-fn distinct_paths(vdevs: &[VdevSpec], what: &str) -> Result<(), Failure> {
+pub(crate) fn distinct_paths(vdevs: &[VdevSpec], what: &str) -> Result<(), Failure> {
     let mut seen = BTreeMap::new();
     let mut rest: Vec<&VdevSpec> = vdevs.iter().collect();
     while let Some(spec) = rest.pop() {
@@ -127,6 +133,8 @@ struct CreateProperties {
     ashift: Option<u32>,
     comment: Option<String>,
     features: Option<Vec<String>>,
+    /// Set once the pool is there.
+    stored: Vec<(String, String)>,
 }
 
 fn create_properties(request: &PoolCreate, what: &str) -> Result<CreateProperties, Failure> {
@@ -158,9 +166,10 @@ fn create_properties(request: &PoolCreate, what: &str) -> Result<CreatePropertie
                 wanted.features.get_or_insert_with(default_features).retain(|other| *other != short);
             }
             // What is the default anyway, or concerns only the kernel's cache file.
-            ("failmode", "wait")
-            | ("autotrim" | "autoexpand" | "autoreplace" | "listsnapshots" | "multihost", "off")
-            | ("cachefile", _) => {}
+            ("multihost", "off") | ("cachefile", _) => {}
+            ("failmode", "wait" | "continue" | "panic") | ("autotrim" | "autoexpand" | "autoreplace" | "listsnapshots", "on" | "off") => {
+                wanted.stored.push((name.clone(), value.clone()));
+            }
             (name, value) => {
                 return Err(because(ErrorKind::Unsupported, what, format!("property '{name}' cannot be set to '{value}' in this version")));
             }
@@ -178,13 +187,15 @@ impl Control {
         self.pools.read().get(name).cloned().ok_or_else(|| because(ErrorKind::NotFound, format!("cannot open '{name}'"), "no such pool"))
     }
 
-    pub(crate) fn pool_create(&self, request: &PoolCreate) -> Result<Response, Failure> {
+    pub(crate) fn pool_create(self: &Arc<Self>, request: &PoolCreate) -> Result<Response, Failure> {
         let what = format!("cannot create '{}'", request.pool);
         check_name(&request.pool).map_err(|why| because(ErrorKind::Invalid, &*what, why))?;
         if self.pools.read().contains_key(&request.pool) {
             return Err(because(ErrorKind::Exists, what, "pool already exists"));
         }
-        distinct_paths(&request.vdevs, &what)?;
+        let all: Vec<VdevSpec> = request.vdevs.iter().chain(&request.logs).cloned().collect();
+        distinct_paths(&all, &what)?;
+        self.check_unreserved(&request.vdevs, &request.logs, &what)?;
         let wanted = create_properties(request, &what)?;
         let mut fs_properties = request.fs_properties.clone();
         if let Some(mountpoint) = &request.mountpoint {
@@ -205,17 +216,34 @@ impl Control {
             force: request.force,
             root,
         };
-        let pool = Pool::create(&self.exec, spec, &self.runtime()).map_err(|error| pool_failure(what, &error))?;
+        let beside = AddSpec {
+            logs: request.logs.iter().map(|spec| top(spec, &what)).collect::<Result<Vec<_>, _>>()?,
+            force: request.force,
+            ..self.spare_specs(&request.spares, &what)?
+        };
+        let failed = |error: &PoolError| pool_failure(what.clone(), error);
+        let pool = Pool::create(&self.exec, spec, &self.runtime()).map_err(|error| failed(&error))?;
+        if !beside.logs.is_empty() || !request.spares.is_empty() {
+            // What the user asked for is there as a whole, or not at all.
+            if let Err(error) = pool.add(beside) {
+                let _ = pool.destroy();
+                return Err(failed(&error));
+            }
+        }
+        for (name, value) in &wanted.stored {
+            pool.set_prop(name, value).map_err(|error| failed(&error))?;
+        }
         self.tell("sysevent.fs.zfs.pool_create", &pool.name(), pool.guid());
         self.adopt(pool, request.altroot.clone(), true)
     }
 
     /// Takes a pool into the daemon's care: registers, remembers, mounts.
-    fn adopt(&self, pool: Pool, altroot: Option<String>, mount: bool) -> Result<Response, Failure> {
+    fn adopt(self: &Arc<Self>, pool: Pool, altroot: Option<String>, mount: bool) -> Result<Response, Failure> {
         self.tune(&pool);
         let open = Arc::new(OpenPool::new(pool, altroot));
         self.pools.write().insert(open.name(), open.clone());
         self.remember();
+        self.keep(&open);
         let remarks = if mount { self.mount_all(&open) } else { Vec::new() };
         Ok(Response::Done { remarks })
     }
@@ -237,7 +265,12 @@ impl Control {
         } else if self.is_injected(&target.pool) {
             return Err(because(ErrorKind::Busy, what, "pool is busy").advise("remove its fault handlers first: zinject -c all"));
         }
-        if target.force {
+        let suspended = open.pool().zio().is_suspended();
+        if suspended && !target.force {
+            return Err(because(ErrorKind::Io, what, "pool I/O is currently suspended")
+                .advise("bring its devices back and run 'zpool clear', or use '-f' to give up what was not written yet"));
+        }
+        if suspended {
             open.pool().zio().abandon();
         }
         self.unmount_tree(&open, &open.name(), target.force, Directory::Remove)?;
@@ -253,14 +286,56 @@ impl Control {
             }
         };
         let guid = pool.guid();
-        let ended = end(pool).map_err(|error| pool_failure(what, &error));
+        let ended = if target.force { self.end_by_force(pool, end) } else { end(pool).map(|()| Vec::new()) };
+        let ended = ended.map_err(|error| pool_failure(what, &error));
         if ended.is_ok() {
             let class = if verb == "destroy" { "sysevent.fs.zfs.pool_destroy" } else { "sysevent.fs.zfs.pool_export" };
             self.tell(class, &target.pool, guid);
         }
         self.remember();
         self.injected_delay(&target.pool, false, began_ns);
-        ended.map(|()| done())
+        ended.map(|remarks| Response::Done { remarks })
+    }
+
+    /// Closes a pool within [`FORCED_NS`], whatever its devices do. One that can't be written is let go as after a crash.
+    fn end_by_force(&self, pool: Pool, end: fn(Pool) -> Result<(), PoolError>) -> Result<Vec<String>, PoolError> {
+        let (name, zio) = (pool.name(), pool.zio().clone());
+        let ended = Arc::new(exec::Mutex::new(None));
+        let outcome = ended.clone();
+        let work = move || {
+            let result = end(pool);
+            *outcome.lock() = Some(result);
+        };
+        drop(self.exec.spawn_operation("z-close", Box::new(work)));
+        let until = self.exec.now_ns() + FORCED_NS;
+        loop {
+            match ended.lock().take() {
+                Some(Ok(())) => return Ok(Vec::new()),
+                Some(Err(_)) => return Ok(vec![format!("warning: pool '{name}' could not be written; what was not synced is lost")]),
+                None => {}
+            }
+            if zio.is_suspended() {
+                zio.abandon();
+            }
+            if self.exec.now_ns() >= until {
+                return Ok(vec![format!("warning: a device of pool '{name}' does not answer; the pool is given up")]);
+            }
+            self.exec.sleep_ns(25_000_000);
+        }
+    }
+
+    /// Lets a pool go that can't go on, as `zpool export -f` would.
+    pub(crate) fn give_up(&self, name: &str) {
+        let target = PoolTarget { pool: name.to_string(), force: true };
+        if let Err(failure) = self.close(&target, "export", Pool::export) {
+            eprintln!("{failure}");
+        }
+    }
+
+    /// True for a device without anything that a pool put there.
+    pub(crate) fn is_blank(&self, device: &Arc<dyn BlockDevice>) -> bool {
+        let labels = pool::inspect_labels(&self.exec, device);
+        labels.configs.is_empty() && labels.uberblocks.is_empty()
     }
 
     /// Waits a while for other requests to let go of the pool.
@@ -284,7 +359,7 @@ impl Control {
         Ok(done())
     }
 
-    fn selected(&self, names: &[String]) -> Result<Vec<Arc<OpenPool>>, Failure> {
+    pub(crate) fn selected(&self, names: &[String]) -> Result<Vec<Arc<OpenPool>>, Failure> {
         if names.is_empty() {
             return Ok(self.pools.read().values().cloned().collect());
         }
@@ -302,7 +377,7 @@ impl Control {
         Ok(Response::Importable(self.found(search)?.iter().map(candidate).collect()))
     }
 
-    pub(crate) fn pool_import(&self, request: &PoolImport) -> Result<Response, Failure> {
+    pub(crate) fn pool_import(self: &Arc<Self>, request: &PoolImport) -> Result<Response, Failure> {
         let mut read_only = false;
         for (name, value) in &request.properties {
             match (name.as_str(), value.as_str()) {
@@ -354,7 +429,7 @@ impl Control {
         self.pools.read().iter().any(|(name, open)| name == word || Some(open.pool().guid()) == guid)
     }
 
-    fn import_one(&self, found: &FoundPool, request: &PoolImport, read_only: bool) -> Result<Response, Failure> {
+    fn import_one(self: &Arc<Self>, found: &FoundPool, request: &PoolImport, read_only: bool) -> Result<Response, Failure> {
         let name = request.new_name.clone().unwrap_or_else(|| found.name().to_string());
         let what = format!("cannot import '{}'", found.name());
         check_name(&name).map_err(|why| because(ErrorKind::Invalid, &*what, why))?;
@@ -369,7 +444,7 @@ impl Control {
         self.import_devices(&paths, found.guid(), &ImportWish { request, read_only, what })
     }
 
-    fn import_devices(&self, paths: &[String], guid: Guid, wish: &ImportWish<'_>) -> Result<Response, Failure> {
+    fn import_devices(self: &Arc<Self>, paths: &[String], guid: Guid, wish: &ImportWish<'_>) -> Result<Response, Failure> {
         let began_ns = self.exec.now_ns();
         let opened =
             paths.iter().map(|path| devices::open(path, wish.read_only, &wish.what)).collect::<Result<Vec<Arc<dyn BlockDevice>>, _>>()?;
@@ -395,7 +470,7 @@ impl Control {
     }
 
     /// Closes a pool and opens it again (OpenZFS: `spa_reset`).
-    pub(crate) fn reopen_pool(&self, name: &str) -> Result<(), Failure> {
+    pub(crate) fn reopen_pool(self: &Arc<Self>, name: &str) -> Result<(), Failure> {
         let open = self.open_pool(name)?;
         let paths: Vec<String> =
             open.pool().devices().iter().flatten().map(|device| device.path().to_string_lossy().into_owned()).collect();
@@ -411,7 +486,11 @@ impl Control {
     }
 
     pub(crate) fn pool_query(&self, query: &PoolQuery) -> Result<Response, Failure> {
-        let reports = self.selected(&query.pools)?.iter().map(|open| status::pool_report(open, query.errors)).collect();
+        let reports = self
+            .selected(&query.pools)?
+            .iter()
+            .map(|open| status::pool_report(open, query.errors, &|spare| self.pool_using(spare)))
+            .collect();
         Ok(Response::Pools(reports))
     }
 
@@ -482,7 +561,7 @@ impl Control {
     pub(crate) fn label_clear(&self, request: &LabelClear) -> Result<Response, Failure> {
         let what = format!("failed to clear label for {}", request.device);
         let own = self.pools.read().values().find(|open| open.uses(&request.device)).map(|open| open.name());
-        if let Some(pool) = own {
+        if let Some(pool) = own.or_else(|| self.reserving_pool(&request.device).map(|(open, _)| open.name())) {
             return Err(because(ErrorKind::Busy, what, format!("{} is a member of pool '{pool}', which is imported", request.device))
                 .advise("export or destroy the pool first"));
         }
@@ -504,7 +583,7 @@ impl Control {
     }
 
     /// Opens the pools that were open when the last daemon of this state directory ended.
-    pub(crate) fn reopen(&self) {
+    pub(crate) fn reopen(self: &Arc<Self>) {
         for entry in self.remembered() {
             let request = PoolImport { force: true, altroot: entry.altroot.clone(), ..PoolImport::default() };
             let wish = ImportWish { request: &request, read_only: entry.read_only, what: format!("cannot open '{}' again", entry.name) };

@@ -2,6 +2,7 @@
 
 use control_api::{HistoryRecord, Property, RebuildReport, Source, Value, VdevReport};
 use nvlist::NvList;
+use ondisk::Guid;
 use pool::{LeafStatus, PoolStatus, RebuildState, RebuildStatus, Spare};
 use vdev::{DraidConfig, LeafId, LeafKind, LeafState, Node, NodeKind, TopKind, TopVdev, VdevTree};
 use zio::IoKind;
@@ -80,6 +81,8 @@ fn leaf_report(tree: &VdevTree, leaves: Option<&[LeafStatus]>, id: LeafId) -> Vd
     let counts = leaves.and_then(|leaves| leaves.iter().find(|status| status.leaf == id)).map(|status| &status.counts);
     let note = match leaf.state {
         LeafState::Missing => Some(format!("was {}", leaf.path)),
+        LeafState::Faulted | LeafState::Degraded if leaf.too_many_errors => Some("too many errors".to_string()),
+        LeafState::Faulted => Some("external device fault".to_string()),
         state if state.is_usable() && leaf.resilver_txg.0 + leaf.rebuild_txg.0 != 0 && !leaf.missing_txgs.is_empty() => {
             Some("(resilvering)".to_string())
         }
@@ -139,15 +142,35 @@ pub(crate) fn rebuild(tree: &VdevTree, rebuild: &RebuildStatus) -> Option<Rebuil
     })
 }
 
-/// A spare as `zpool status` lists it.
-pub(crate) fn spare(spare: &Spare) -> VdevReport {
+/// A spare as `zpool status` lists it, given which pool uses it (OpenZFS: `VDEV_AUX_SPARED`).
+pub(crate) fn spare(spare: &Spare, pool: &str, user: Option<String>) -> VdevReport {
+    let is_there = spare.is_distributed() || std::path::Path::new(&spare.path).exists();
+    let (state, note) = match user {
+        Some(user) if user == pool => ("INUSE", Some("currently in use".to_string())),
+        Some(user) => ("INUSE", Some(format!("in use by pool '{user}'"))),
+        None if is_there => ("AVAIL", None),
+        None => ("UNAVAIL", Some("cannot open".to_string())),
+    };
     VdevReport {
         name: spare.path.clone(),
         kind: spare.kind.clone(),
         guid: spare.guid.0,
-        state: if spare.in_use { "INUSE" } else { "AVAIL" }.to_string(),
-        note: spare.in_use.then(|| "currently in use".to_string()),
+        state: state.to_string(),
+        note,
         path: Some(spare.path.clone()),
+        ..VdevReport::default()
+    }
+}
+
+/// A cache device of a pool: it is not used here.
+pub(crate) fn cache(guid: Guid, path: &str) -> VdevReport {
+    VdevReport {
+        name: path.to_string(),
+        kind: "disk".to_string(),
+        guid: guid.0,
+        state: "OFFLINE".to_string(),
+        note: Some("not used by this version".to_string()),
+        path: Some(path.to_string()),
         ..VdevReport::default()
     }
 }
@@ -162,6 +185,7 @@ pub fn tree(name: &str, tree: &VdevTree, status: Option<&PoolStatus>) -> VdevRep
             report.allocated_bytes = space.allocated;
             report.size_bytes = space.capacity;
         }
+        (report.is_log, report.ashift) = (top.is_log, top.ashift);
         report.dio_verify_errors = status.and_then(|status| status.dio_verify_errors.get(index).copied()).unwrap_or(0);
         children.push(report);
     }

@@ -2,9 +2,11 @@
 
 use crate::{OpenPool, report};
 use control_api::{PoolReport, RebuildReport, Throttled, Value};
+use ondisk::Guid;
 
 /// A pool as `zpool status`, `list` and `get` show it. What cannot be read is said to be unavailable, never taken for healthy.
-pub(crate) fn pool_report(open: &OpenPool, errors: bool) -> PoolReport {
+/// `user` says which pool uses a spare.
+pub(crate) fn pool_report(open: &OpenPool, errors: bool, user: &dyn Fn(Guid) -> Option<String>) -> PoolReport {
     let status = open.pool().status();
     let vdevs = report::tree(&status.name, &status.tree, Some(&status));
     let mut state = vdevs.state.clone();
@@ -49,7 +51,8 @@ pub(crate) fn pool_report(open: &OpenPool, errors: bool) -> PoolReport {
         throttled: throttled(open),
         rebuilds,
         vdevs,
-        spares: open.pool().spares().map(|spares| spares.iter().map(report::spare).collect()).unwrap_or_default(),
+        spares: open.pool().spares().iter().map(|spare| report::spare(spare, &status.name, user(spare.guid))).collect(),
+        caches: open.pool().caches().iter().map(|(guid, path)| report::cache(*guid, path)).collect(),
         error_count,
         errors: damaged,
         errors_unavailable,
@@ -195,11 +198,11 @@ mod tests {
     #[test]
     fn an_error_log_that_cannot_be_read_is_not_taken_for_an_empty_one() {
         let open = open_pool();
-        let before = pool_report(&open, true);
+        let before = pool_report(&open, true, &|_| None);
         assert_eq!((before.error_count, before.errors_unavailable), (0, None));
         lose(&open, "errlog_last");
-        assert!(pool_report(&open, true).errors_unavailable.is_some());
-        assert!(pool_report(&open, false).errors_unavailable.is_some());
+        assert!(pool_report(&open, true, &|_| None).errors_unavailable.is_some());
+        assert!(pool_report(&open, false, &|_| None).errors_unavailable.is_some());
     }
 
     /// If this fails, a pool whose properties are lost shows defaults as if somebody had chosen them.
@@ -207,13 +210,13 @@ mod tests {
     fn properties_that_cannot_be_read_are_not_shown_as_defaults() {
         let open = open_pool();
         open.pool().set_prop("autotrim", "on").expect("set");
-        let before = pool_report(&open, false);
+        let before = pool_report(&open, false, &|_| None);
         assert!(
             before.properties.iter().any(|property| property.name == "autotrim" && property.value == control_api::Value::Text("on".into()))
         );
         assert_eq!(before.properties_unavailable, None);
         lose(&open, "pool_props");
-        let after = pool_report(&open, false);
+        let after = pool_report(&open, false, &|_| None);
         assert!(after.properties_unavailable.is_some());
         assert!(!after.properties.iter().any(|property| property.name == "autotrim" || property.name == "failmode"));
         assert!(after.properties.iter().any(|property| property.name == "size"), "what is known is still shown");

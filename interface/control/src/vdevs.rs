@@ -1,11 +1,11 @@
 //! `zpool offline`, `online`, `attach`, `replace`, `detach` and `clear`: single devices of an open pool.
 
 use crate::failure::because;
+use crate::lifecycle::find_aux;
 use crate::pools::{done, pool_failure};
 use crate::{Control, OpenPool, devices};
 use control_api::{ErrorKind, Failure, NewDevice, PoolClear, Response, VdevChange, VdevVerb};
 use device::BlockDevice;
-use ondisk::Guid;
 use pool::{LeafSpec, PoolError};
 use std::sync::Arc;
 use vdev::{Leaf, LeafKind, LeafState, Pairing, VdevTree};
@@ -14,17 +14,17 @@ use vdev::{Leaf, LeafKind, LeafState, Pairing, VdevTree};
 const OPEN_TRIES: u32 = 20;
 const OPEN_STEP_NS: u64 = 25_000_000;
 
-/// True when the leaf's path leads to the same file.
-fn same_file(leaf: &Leaf, path: &str) -> bool {
+/// True when both paths lead to the same file.
+pub(crate) fn same_file(one: &str, other: &str) -> bool {
     let real = |path: &str| std::fs::canonicalize(path).ok();
-    leaf.path == path || real(path).is_some_and(|wanted| real(&leaf.path) == Some(wanted))
+    one == other || real(other).is_some_and(|wanted| real(one) == Some(wanted))
 }
 
 /// The leaf that a command line names: by path, by the end of it, or by guid.
 pub(crate) fn find_leaf<'a>(tree: &'a VdevTree, word: &str) -> Option<&'a Leaf> {
     let exact = |leaf: &&Leaf| leaf.path == word || leaf.guid.0.to_string() == word;
     let ends = |leaf: &&Leaf| leaf.path.strip_suffix(word).is_some_and(|rest| rest.ends_with('/'));
-    let real = |leaf: &&Leaf| same_file(leaf, word);
+    let real = |leaf: &&Leaf| same_file(&leaf.path, word);
     tree.leaves.iter().find(exact).or_else(|| tree.leaves.iter().find(ends)).or_else(|| tree.leaves.iter().find(real))
 }
 
@@ -42,7 +42,11 @@ impl Control {
             VdevVerb::Detach => format!("cannot detach {}", request.device),
         };
         let tree = open.pool().tree();
-        let leaf = find_leaf(&tree, &request.device).ok_or_else(|| because(ErrorKind::NotFound, &*what, "no such device in pool"))?;
+        let leaf = find_leaf(&tree, &request.device).ok_or_else(|| match find_aux(&open, &request.device) {
+            Some(aux) if aux.kind == "cache" => because(ErrorKind::Busy, &*what, "device is in use as a cache"),
+            Some(_) => because(ErrorKind::Busy, &*what, "device is reserved as a hot spare"),
+            None => because(ErrorKind::NotFound, &*what, "no such device in pool"),
+        })?;
         let result = match &request.change {
             VdevVerb::Offline { temporary } => open.pool().offline(leaf.guid, *temporary).map(|()| Vec::new()),
             VdevVerb::Fault { temporary } => open.pool().fault(leaf.guid, *temporary).map(|()| Vec::new()),
@@ -72,8 +76,10 @@ impl Control {
             }
             return Ok(remarks);
         }
-        if expand && self.has_grown(open, leaf.guid) {
-            return Err(PoolError::Invalid("expanding a vdev is not available in this version"));
+        if expand {
+            open.pool().expand(Some(leaf.guid))?;
+        } else {
+            open.pool().autoexpand()?;
         }
         Ok(Vec::new())
     }
@@ -88,16 +94,10 @@ impl Control {
         what: &str,
     ) -> Result<Result<(), PoolError>, Failure> {
         let path = new.path.clone().unwrap_or_else(|| leaf.path.clone());
-        let is_in_use =
-            |pool: &Arc<OpenPool>| pool.pool().tree().leaves.iter().any(|leaf| leaf.state.is_usable() && same_file(leaf, &path));
-        if let Some(user) = self.pools.read().values().find(|pool| is_in_use(pool)) {
-            let why = if user.name() == open.name() {
-                format!("{path} is busy")
-            } else {
-                format!("{path} is part of active pool '{}'", user.name())
-            };
-            return Err(because(ErrorKind::Busy, what, why));
+        if let Some(spare) = open.pool().spares().into_iter().find(|spare| spare.is_distributed() && spare.path == path) {
+            return Ok(open.pool().spare_in(leaf.guid, spare.guid, None, new.sequential));
         }
+        self.check_free(open, &path, what)?;
         let device = devices::open(&path, false, what)?;
         let kind = if device.facts().whole_disk { LeafKind::Disk } else { LeafKind::File };
         let spec = LeafSpec { path, kind, device };
@@ -108,14 +108,19 @@ impl Control {
         })
     }
 
-    /// True when the leaf's device has room for another metaslab that its vdev does not use.
-    fn has_grown(&self, open: &OpenPool, leaf: Guid) -> bool {
-        let tree = open.pool().tree();
-        let Some(id) = tree.leaf_by_guid(leaf) else { return false };
-        let top = &tree.tops[tree.leaf(id).top.0 as usize];
-        let device = open.pool().devices().into_iter().nth(id.0 as usize).flatten();
-        let room = device.and_then(|device| vdev::leaf_asize(device.size_bytes())).unwrap_or(0);
-        top.ms_shift != 0 && room > top.min_leaf_asize() + (1 << top.ms_shift)
+    /// Refuses a device that is in use, or reserved for another pool.
+    fn check_free(&self, open: &OpenPool, path: &str, what: &str) -> Result<(), Failure> {
+        let is_in_use =
+            |pool: &Arc<OpenPool>| pool.pool().tree().leaves.iter().any(|leaf| leaf.state.is_usable() && same_file(&leaf.path, path));
+        let user = self.pools.read().values().find(|pool| is_in_use(pool)).cloned();
+        let is_ours = open.pool().spares().iter().any(|spare| same_file(&spare.path, path));
+        let why = match (user, self.reserving_pool(path)) {
+            (Some(user), _) if user.name() == open.name() || is_ours => format!("{path} is busy"),
+            (Some(user), _) => format!("{path} is part of active pool '{}'", user.name()),
+            (None, Some((owner, _))) if !is_ours => format!("{path} is reserved as a hot spare for pool {}", owner.name()),
+            _ => return Ok(()),
+        };
+        Err(because(ErrorKind::Busy, what, why))
     }
 
     fn reopen_leaf(&self, path: &str) -> Option<Arc<dyn BlockDevice>> {
@@ -146,7 +151,7 @@ impl Control {
         };
         let failure = |error| pool_failure(what.clone(), &error);
         if !open.is_read_only() {
-            let gone = |leaf: &&Leaf| matches!(leaf.state, LeafState::Faulted | LeafState::Missing);
+            let gone = |leaf: &&Leaf| matches!(leaf.state, LeafState::Faulted | LeafState::Missing | LeafState::Removed);
             for leaf in tree.leaves.iter().filter(gone).filter(|leaf| only.is_none_or(|only| only == leaf.guid)) {
                 let is_gone = open.pool().zio().is_injected_gone(leaf.guid);
                 let device = if is_gone { None } else { self.reopen_leaf(&leaf.path) };

@@ -34,6 +34,8 @@ pub enum DslError {
     CrossPool,
     /// The dataset or pool cannot be modified.
     ReadOnly,
+    /// The pool is suspended, and its `failmode` lets nobody wait for that to end.
+    Suspended,
     /// A quota of the dataset or of a parent is exceeded.
     Quota,
     /// The pool has no space left.
@@ -77,6 +79,7 @@ impl fmt::Display for DslError {
             DslError::NotSnapshot => "operation applicable to snapshots only",
             DslError::CrossPool => "datasets are in different pools",
             DslError::ReadOnly => "dataset is read-only",
+            DslError::Suspended => "pool I/O is currently suspended",
             DslError::Quota => "quota exceeded",
             DslError::NoSpace => "out of space",
             DslError::BadProperty => "invalid property",

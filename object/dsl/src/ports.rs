@@ -51,4 +51,8 @@ pub trait PoolServices: Send + Sync {
     fn is_writeable(&self) -> bool {
         true
     }
+    /// True while new writes are to fail at once: the pool is suspended and its `failmode` lets nobody wait.
+    fn refuses_writes(&self) -> bool {
+        false
+    }
 }

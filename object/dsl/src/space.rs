@@ -44,6 +44,9 @@ impl DslPool {
             let one = self.meta().services.worst_dsize(block).max(block);
             bytes.div_ceil(block).saturating_mul(one.saturating_mul(copies)).max(bytes)
         });
+        if self.meta().services.refuses_writes() {
+            return Err(DslError::Suspended);
+        }
         let mut waits = 0;
         loop {
             match self.look(dataset, taken, frees) {

@@ -14,6 +14,10 @@ pub enum PoolState {
     Exported,
     /// Destroyed.
     Destroyed,
+    /// Not a pool: the device is a spare of one or more pools, and not in use.
+    Spare,
+    /// Not a pool: the device is a cache of one.
+    Cache,
 }
 
 impl PoolState {
@@ -23,11 +27,14 @@ impl PoolState {
             PoolState::Active => 0,
             PoolState::Exported => 1,
             PoolState::Destroyed => 2,
+            PoolState::Spare => 3,
+            PoolState::Cache => 4,
         }
     }
     /// The state with this number.
     pub fn from_number(number: u64) -> Option<PoolState> {
-        [PoolState::Active, PoolState::Exported, PoolState::Destroyed].into_iter().find(|state| state.number() == number)
+        use PoolState::{Active, Cache, Destroyed, Exported, Spare};
+        [Active, Exported, Destroyed, Spare, Cache].into_iter().find(|state| state.number() == number)
     }
 }
 

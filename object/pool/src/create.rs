@@ -10,7 +10,7 @@ use crate::mos_objects::{create_deferred_frees, create_packed, create_vdev_zaps}
 use crate::open::Runtime;
 use crate::services::Services;
 use crate::spacemap::SpaceMaps;
-use crate::spares;
+use crate::spares::AuxDevices;
 use crate::sync::{Config, Syncer, VERSION, Work};
 use crate::{DeviceProblem, FEATURES, Pool, PoolError};
 use arc::Cache;
@@ -25,7 +25,7 @@ use zap::{Value, Zap};
 use zio::{FailMode, Zio};
 
 /// Counts dRAID vdevs.
-const DRAID: &str = "org.openzfs:draid";
+pub(crate) const DRAID: &str = "org.openzfs:draid";
 
 /// One device of a new pool.
 #[derive(Clone, Debug)]
@@ -108,7 +108,7 @@ impl Pool {
         let io = Arc::new(PoolIo::new(Cache::new(zio, runtime.arc_max)));
         let tx = Tx::syncing(Txg::INITIAL);
         let mos = Mos::create(io.clone(), ObjsetProps::mos(), &tx)?;
-        let services = create_services(exec, &spec, &mos, &allocator, &tx)?;
+        let services = create_services(exec, &spec, &mos, (&allocator, io.cache().zio(), runtime), &tx)?;
         let txgs = TxgManager::new(exec.clone(), Txg(Txg::INITIAL.0 - 1), runtime.txg);
         let dsl = DslPool::create(mos.clone(), services.clone() as Arc<dyn PoolServices>, txgs.clone(), &tx)?;
         dsl.create_root(spec.root, &tx)?;
@@ -118,7 +118,7 @@ impl Pool {
         for index in 0..tree.tops.len() {
             tree.tops[index].ms_array = maps.create_array(tree.tops[index].id, &tx)?;
         }
-        spares::create(&objset, exec, &tree, &tx)?;
+        let aux = AuxDevices::create(&objset, exec, &tree.tops, &tx)?;
         services.log_internal("create", &format!("pool version {VERSION}; software version zirconia"), &tx);
         let config = Config {
             tree: Arc::new(tree),
@@ -127,6 +127,7 @@ impl Pool {
             dirty: true,
             uberblock: Uberblock::default(),
             fail_mode: FailMode::Wait,
+            aux,
         };
         io.set_view(config.view(&services));
         let syncer = Arc::new(Syncer {
@@ -203,10 +204,17 @@ fn new_guid(exec: &Exec) -> Guid {
     }
 }
 
-/// The tree of the new pool with its devices by leaf number.
-fn build_tree(exec: &Exec, spec: &PoolSpec) -> Result<(VdevTree, Vec<Option<Device>>), PoolError> {
+/// Top-level vdevs that are to be; the numbers of their leaves begin with 0.
+pub(crate) struct NewTops {
+    pub tops: Vec<TopVdev>,
+    pub leaves: Vec<Leaf>,
+    pub devices: Vec<Device>,
+}
+
+/// Lays out top-level vdevs.
+pub(crate) fn build_tops(exec: &Exec, specs: &[TopSpec], ashift: Option<u32>) -> Result<NewTops, PoolError> {
     let (mut tops, mut leaves, mut devices) = (Vec::new(), Vec::new(), Vec::new());
-    for top in &spec.tops {
+    for top in specs {
         let create_txg = Txg::INITIAL;
         let mut children = Vec::new();
         for (id, leaf) in top.leaves.iter().enumerate() {
@@ -214,12 +222,12 @@ fn build_tree(exec: &Exec, spec: &PoolSpec) -> Result<(VdevTree, Vec<Option<Devi
             let number = LeafId(leaves.len() as u32);
             let whole_disk = (leaf.kind == LeafKind::Disk).then_some(false);
             leaves.push(Leaf { kind: leaf.kind, guid, path: leaf.path.clone(), whole_disk, ..Leaf::default() });
-            devices.push(Some(leaf.device.clone()));
+            devices.push(leaf.device.clone());
             children.push(Node { kind: NodeKind::Leaf(number), id: id as u64, guid, create_txg, children: Vec::new() });
         }
         let smallest = top.leaves.iter().filter_map(|leaf| vdev::leaf_asize(leaf.device.size_bytes())).min().unwrap_or(0);
         let widest = top.leaves.iter().map(|leaf| leaf.device.ashift()).max().unwrap_or(vdev::ASHIFT_MIN);
-        let ashift = spec.ashift.unwrap_or_else(|| widest.clamp(vdev::ASHIFT_MIN, vdev::ASHIFT_MAX));
+        let ashift = ashift.unwrap_or_else(|| widest.clamp(vdev::ASHIFT_MIN, vdev::ASHIFT_MAX));
         let interior = |kind, children: Vec<Node>| Node { kind, id: 0, guid: new_guid(exec), create_txg, children };
         let (node, asize) = match top.kind {
             TopKind::Leaf if children.len() == 1 => (children.remove(0), smallest),
@@ -236,9 +244,15 @@ fn build_tree(exec: &Exec, spec: &PoolSpec) -> Result<(VdevTree, Vec<Option<Devi
         let ms_shift = vdev::metaslab_shift(asize);
         tops.push(TopVdev { guid: node.guid, kind: top.kind, ashift, asize, ms_shift, node: Some(node), ..TopVdev::default() });
     }
+    Ok(NewTops { tops, leaves, devices })
+}
+
+/// The tree of the new pool with its devices by leaf number.
+fn build_tree(exec: &Exec, spec: &PoolSpec) -> Result<(VdevTree, Vec<Option<Device>>), PoolError> {
+    let NewTops { tops, leaves, devices } = build_tops(exec, &spec.tops, spec.ashift)?;
     let mut tree = VdevTree::assemble(new_guid(exec), tops, leaves)?;
     tree.create_txg = Txg::INITIAL;
-    Ok((tree, devices))
+    Ok((tree, devices.into_iter().map(Some).collect()))
 }
 
 /// Labels that say "being made": a txg of 0 is never imported.
@@ -256,7 +270,13 @@ fn write_first_labels(exec: &Exec, facts: &PoolFacts, tree: &VdevTree, devices: 
 }
 
 /// The object directory, features and history: what datasets rely on.
-fn create_services(exec: &Exec, spec: &PoolSpec, mos: &Mos, allocator: &Arc<Allocator>, tx: &Tx) -> Result<Arc<Services>, PoolError> {
+fn create_services(
+    exec: &Exec,
+    spec: &PoolSpec,
+    mos: &Mos,
+    (allocator, zio, runtime): (&Arc<Allocator>, &Zio, &Runtime),
+    tx: &Tx,
+) -> Result<Arc<Services>, PoolError> {
     let objset = mos.objset();
     let features = Features::create(objset, tx)?;
     for feature in FEATURES {
@@ -276,6 +296,8 @@ fn create_services(exec: &Exec, spec: &PoolSpec, mos: &Mos, allocator: &Arc<Allo
         history: Arc::new(history),
         allocator: allocator.clone(),
         writeable: true,
+        events: runtime.events.clone(),
+        zio: zio.clone(),
         scan_news: Mutex::default(),
         rebuild_news: Mutex::default(),
         forget_rebuilds: Default::default(),

@@ -57,6 +57,12 @@ pub enum PoolError {
     Target(&'static str),
     /// The device has the only copy of something, or would have.
     NoReplicas,
+    /// The spare stands in for a device.
+    SpareInUse,
+    /// The new vdevs have other sectors than the pool's.
+    AshiftMismatch,
+    /// The vdev can't be removed, and why.
+    Unremovable(&'static str),
     /// The request contradicts itself.
     Invalid(&'static str),
     /// The pool is open read-only.
@@ -94,6 +100,8 @@ pub enum PoolError {
 pub enum DeviceProblem {
     /// It is part of a pool that is not exported.
     InUse,
+    /// It is a spare, or in use as one.
+    Busy,
     /// It has less than 64 MiB.
     TooSmall,
     /// It is smaller than the vdev needs.
@@ -132,6 +140,7 @@ impl fmt::Display for PoolError {
             PoolError::Destroyed => f.write_str("the pool was destroyed"),
             PoolError::Device { path, problem } => match problem {
                 DeviceProblem::InUse => write!(f, "{path} is part of a pool that is not exported"),
+                DeviceProblem::Busy => write!(f, "{path} is busy"),
                 DeviceProblem::TooSmallForVdev => f.write_str("device is too small"),
                 DeviceProblem::SectorsTooLarge => {
                     f.write_str("the new device cannot have a higher alignment requirement than the top-level vdev")
@@ -142,6 +151,9 @@ impl fmt::Display for PoolError {
             PoolError::NoSuchDevice => f.write_str("no such device in pool"),
             PoolError::Target(why) => f.write_str(why),
             PoolError::NoReplicas => f.write_str("no valid replicas"),
+            PoolError::SpareInUse => f.write_str("Pool busy; removal may already be in progress"),
+            PoolError::AshiftMismatch => f.write_str("adding devices with different physical sector sizes is not allowed"),
+            PoolError::Unremovable(why) => f.write_str(why),
             PoolError::Invalid(what) => f.write_str(what),
             PoolError::ReadOnly => f.write_str("the pool is read-only"),
             PoolError::Corrupt(what) => write!(f, "the pool's metadata is damaged: {what}"),

@@ -23,6 +23,8 @@ pub struct FoundPool {
     pub(crate) members: Vec<Member>,
     pub(crate) best: Option<Uberblock>,
     pub(crate) vdev_children: u64,
+    /// Top-level vdevs that were removed: nobody has a label of them.
+    pub(crate) holes: Vec<u64>,
 }
 
 impl FoundPool {
@@ -100,7 +102,8 @@ fn summarize(members: Vec<Member>) -> Option<FoundPool> {
     let newest = configs.max_by_key(|config| config.get_u64("txg").filter(|written| *written <= txg.0))?;
     let facts = PoolFacts::from_config(newest)?;
     let vdev_children = newest.get_u64("vdev_children").unwrap_or(1);
-    Some(FoundPool { facts, vdev_children, best, members })
+    let holes = newest.get_u64_array("hole_array").unwrap_or_default().to_vec();
+    Some(FoundPool { facts, vdev_children, holes, best, members })
 }
 
 fn bootstrap_tree(found: &FoundPool) -> Result<VdevTree, PoolError> {
@@ -123,6 +126,7 @@ fn bootstrap_tree(found: &FoundPool) -> Result<VdevTree, PoolError> {
     for id in 0..found.vdev_children {
         tops.push(match newest.get(&id) {
             Some((_, list)) => TopVdev::from_config(list, &mut leaves)?,
+            None if found.holes.contains(&id) => TopVdev { id: VdevId(id as u32), kind: TopKind::Hole, ..TopVdev::default() },
             None => TopVdev { id: VdevId(id as u32), kind: TopKind::Missing, ..TopVdev::default() },
         });
     }

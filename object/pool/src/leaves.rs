@@ -1,5 +1,5 @@
 //! Leaves that go out of use and come back while the pool is open (OpenZFS: `vdev_offline`, `vdev_fault`, `vdev_online`,
-//! `vdev_clear`).
+//! `vdev_clear`), by command or judged by their errors.
 //!
 //! A change of a leaf's state replaces the tree at once and is written with the next txg. I/O under way goes on with the tree that
 //! it began with; so whatever a leaf that leaves may not have flushed counts as missed.
@@ -7,9 +7,46 @@
 use crate::labels::{Device, read_labels};
 use crate::sync::Config;
 use crate::{Pool, PoolError};
+use kstat::Event;
 use ondisk::{Guid, Txg};
 use std::sync::Arc;
 use vdev::{Leaf, LeafId, LeafState, VdevTree};
+
+/// How a leaf leaves.
+struct Out {
+    state: LeafState,
+    /// Until the next import only.
+    temporary: bool,
+    /// Because of its errors.
+    by_errors: bool,
+    /// What it becomes when the pool cannot do without it; None to refuse.
+    instead: Option<LeafState>,
+}
+
+/// A state as a number (OpenZFS: `vdev_state_t`).
+fn number_of(state: LeafState) -> u64 {
+    match state {
+        LeafState::Offline => 2,
+        LeafState::Removed => 3,
+        LeafState::Missing => 4,
+        LeafState::Faulted => 5,
+        LeafState::Degraded => 6,
+        LeafState::Online => 7,
+    }
+}
+
+/// `resource.fs.zfs.statechange` (OpenZFS: `zfs_post_state_change`).
+fn state_change(config: &Config, leaf: &Leaf, before: LeafState) -> Event {
+    Event::new("resource.fs.zfs.statechange")
+        .with("pool", config.facts.name.as_str())
+        .with("pool_guid", config.facts.guid.0)
+        .with("pool_state", config.facts.state.number())
+        .with("pool_context", 0i64)
+        .with("vdev_guid", leaf.guid.0)
+        .with("vdev_state", number_of(leaf.state))
+        .with("vdev_path", leaf.path.as_str())
+        .with("vdev_laststate", number_of(before))
+}
 
 impl Pool {
     /// Takes a leaf offline; with `temporary` until the next import only. Waits until that is written, unless the pool is
@@ -17,12 +54,15 @@ impl Pool {
     ///
     /// Errors: [`PoolError::NoSuchDevice`], [`PoolError::NoReplicas`] when something could not be read without it.
     pub fn offline(&self, leaf: Guid, temporary: bool) -> Result<(), PoolError> {
-        self.take_out(leaf, temporary, LeafState::Offline, None)
+        self.take_out(leaf, &Out { state: LeafState::Offline, temporary, by_errors: false, instead: None })?;
+        self.sync_unless_suspended()
     }
 
     /// Declares a leaf faulted, as [`Pool::offline`]; one that the pool cannot do without becomes degraded instead.
     pub fn fault(&self, leaf: Guid, temporary: bool) -> Result<(), PoolError> {
-        self.take_out(leaf, temporary, LeafState::Faulted, Some(LeafState::Degraded))
+        let instead = Some(LeafState::Degraded);
+        self.take_out(leaf, &Out { state: LeafState::Faulted, temporary, by_errors: false, instead })?;
+        self.sync_unless_suspended()
     }
 
     /// Declares a leaf degraded: it is used as before, and shown as suspicious (OpenZFS: `vdev_degrade`).
@@ -36,36 +76,52 @@ impl Pool {
             if !config.tree.leaf(id).state.is_usable() {
                 return Ok(());
             }
-            self.change(&mut config, id, |leaf| (leaf.state, leaf.is_state_temporary) = (LeafState::Degraded, false));
+            self.change(&mut config, id, |leaf| {
+                (leaf.state, leaf.is_state_temporary, leaf.too_many_errors) = (LeafState::Degraded, false, false)
+            });
         }
         self.sync_unless_suspended()
     }
 
-    fn take_out(&self, guid: Guid, temporary: bool, state: LeafState, instead: Option<LeafState>) -> Result<(), PoolError> {
+    /// Judges a leaf by its errors, or by its absence: it becomes faulted, removed, missing or degraded until it is cleared,
+    /// brought back or imported again (OpenZFS: `zpool_vdev_fault` and `zpool_vdev_degrade` as `zed` calls them,
+    /// `vdev_remove_wanted`). One that the pool cannot do without becomes degraded at most. Does not wait for the sync: it must
+    /// answer also when nothing can be written any more. The answer is the state that it has now.
+    ///
+    /// Errors: [`PoolError::NoSuchDevice`].
+    pub fn judge(&self, leaf: Guid, state: LeafState) -> Result<LeafState, PoolError> {
+        let instead = Some(LeafState::Degraded);
+        let by_errors = matches!(state, LeafState::Faulted | LeafState::Degraded);
+        let state = self.take_out(leaf, &Out { state, temporary: true, by_errors, instead })?;
+        self.txgs.kick();
+        Ok(state)
+    }
+
+    /// Gives the state that the leaf has now.
+    fn take_out(&self, guid: Guid, out: &Out) -> Result<LeafState, PoolError> {
         self.check_writeable()?;
-        {
-            let mut config = self.syncer.config.lock();
-            let id = config.tree.leaf_by_guid(guid).ok_or(PoolError::NoSuchDevice)?;
-            let leaf = config.tree.leaf(id);
-            let was_usable = leaf.state.is_usable();
-            let is_log = config.tree.tops[leaf.top.0 as usize].is_log;
-            let required = was_usable && !is_log && (config.tree.is_required(id) || self.zio().is_injected_needed(guid));
-            let state = if required { instead.ok_or(PoolError::NoReplicas)? } else { state };
-            self.change(&mut config, id, |leaf| {
-                (leaf.state, leaf.is_state_temporary) = (state, temporary);
-                if !state.is_usable() {
-                    (leaf.resilver_txg, leaf.rebuild_txg) = (Txg(0), Txg(0));
-                }
-            });
+        let mut config = self.syncer.config.lock();
+        let id = config.tree.leaf_by_guid(guid).ok_or(PoolError::NoSuchDevice)?;
+        let leaf = config.tree.leaf(id);
+        let was_usable = leaf.state.is_usable();
+        let is_log = config.tree.tops[leaf.top.0 as usize].is_log;
+        let needed = config.tree.is_required(id) || self.zio().is_injected_needed(guid);
+        let required = was_usable && !out.state.is_usable() && !is_log && needed;
+        let state = if required { out.instead.ok_or(PoolError::NoReplicas)? } else { out.state };
+        self.change(&mut config, id, |leaf| {
+            (leaf.state, leaf.is_state_temporary, leaf.too_many_errors) = (state, out.temporary, out.by_errors);
             if !state.is_usable() {
-                config.devices[id.0 as usize] = None;
-                self.syncer.io.set_view(config.view(&self.syncer.services));
-                if was_usable {
-                    self.note_unflushed(guid);
-                }
+                (leaf.resilver_txg, leaf.rebuild_txg) = (Txg(0), Txg(0));
+            }
+        });
+        if !state.is_usable() {
+            config.devices[id.0 as usize] = None;
+            self.syncer.io.set_view(config.view(&self.syncer.services));
+            if was_usable {
+                self.note_unflushed(guid);
             }
         }
-        self.sync_unless_suspended()
+        Ok(state)
     }
 
     /// What the leaf may not have on stable storage: everything that is not synced, and what is begun meanwhile.
@@ -95,7 +151,7 @@ impl Pool {
             let state = if there.is_some() { LeafState::Online } else { LeafState::Missing };
             let path = there.map(|device| device.path().to_string_lossy().into_owned());
             self.change(&mut config, id, |leaf| {
-                (leaf.state, leaf.is_state_temporary) = (state, false);
+                (leaf.state, leaf.is_state_temporary, leaf.too_many_errors) = (state, false, false);
                 leaf.path = path.unwrap_or_else(|| leaf.path.clone());
             });
             state
@@ -105,6 +161,7 @@ impl Pool {
         self.sync_unless_suspended()?;
         if !self.zio().is_suspended() {
             self.resilver_stale()?;
+            self.end_spares()?;
         }
         Ok(state)
     }
@@ -121,26 +178,38 @@ impl Pool {
             self.sync_unless_suspended()?;
             if !self.zio().is_suspended() {
                 self.resilver_stale()?;
+                self.end_spares()?;
             }
         }
         Ok(())
     }
 
-    /// Leaves that were declared degraded are as good as any again.
+    /// Leaves that were declared degraded are as good as any again, and spares no longer stand in for what was cleared (OpenZFS:
+    /// `vdev_clear`).
     fn restore_degraded(&self, only: Option<Guid>) {
         let mut config = self.syncer.config.lock();
         let tree = config.tree.clone();
-        for (index, leaf) in tree.leaves.iter().enumerate().filter(|(_, leaf)| leaf.state == LeafState::Degraded) {
-            if only.is_none_or(|only| only == leaf.guid) {
-                self.change(&mut config, LeafId(index as u32), |leaf| leaf.state = LeafState::Online);
+        let wanted = |leaf: &Leaf| leaf.state.is_usable() && only.is_none_or(|only| only == leaf.guid);
+        for (index, leaf) in tree.leaves.iter().enumerate().filter(|(_, leaf)| wanted(leaf)) {
+            let id = LeafId(index as u32);
+            let has_spare = tree.successor(id).is_some();
+            if leaf.state == LeafState::Degraded || (has_spare && !leaf.unspare) {
+                self.change(&mut config, id, |leaf| {
+                    (leaf.state, leaf.too_many_errors, leaf.unspare) = (LeafState::Online, false, has_spare);
+                });
             }
         }
     }
 
-    /// Replaces the tree by one in which a leaf is changed.
+    /// Replaces the tree by one in which a leaf is changed, and says so when its state is another one.
     fn change(&self, config: &mut Config, id: LeafId, change: impl FnOnce(&mut Leaf)) {
         let mut tree = VdevTree::clone(&config.tree);
-        change(&mut tree.leaves[id.0 as usize]);
+        let leaf = &mut tree.leaves[id.0 as usize];
+        let before = leaf.state;
+        change(leaf);
+        if leaf.state != before {
+            self.syncer.services.events.event(state_change(config, leaf, before));
+        }
         config.tree = Arc::new(tree);
         config.dirty = true;
         self.syncer.io.set_view(config.view(&self.syncer.services));

@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 mod adapter;
+mod add;
 mod attach;
 mod config;
 mod create;
@@ -42,6 +43,7 @@ mod spares;
 mod sync;
 mod verify;
 
+pub use add::AddSpec;
 pub use config::{Host, PoolState};
 pub use create::{LeafSpec, PoolSpec, TopSpec};
 pub use error::{DeviceProblem, PoolError};
@@ -53,6 +55,6 @@ pub use pool::{LeafStatus, Pool, PoolStatus};
 pub use props::{PoolProp, is_stored_prop, is_user_prop};
 pub use rebuild::{RebuildParameters, RebuildState, RebuildStatus};
 pub use scan::{Damaged, ScanError, ScanFunction, ScanState, ScanStatus};
-pub use spares::Spare;
+pub use spares::{Spare, label_guid};
 pub use sync::SyncHook;
 pub use verify::SpaceReport;

@@ -10,6 +10,7 @@ use crate::log_spacemap::{self, LoggedChanges};
 use crate::mos_objects::read_packed;
 use crate::services::Services;
 use crate::spacemap::SpaceMaps;
+use crate::spares::AuxDevices;
 use crate::sync::{Config, Syncer, VERSION, Work};
 use crate::{Pool, PoolError, Support, dtl, feature_by_guid, props};
 use arc::Cache;
@@ -165,12 +166,7 @@ impl Start {
             tree: Arc::new(tree.clone()),
             devices: devices.clone(),
             allocator: Arc::new(Allocator::new(&tree, 1)),
-            facts: zio::Facts {
-                guid: found.guid(),
-                name: found.name().to_string(),
-                fail_mode: FailMode::Continue,
-                ..zio::Facts::default()
-            },
+            facts: zio::Facts { guid: found.guid(), name: found.name().to_string(), fail_mode: FailMode::Never, ..zio::Facts::default() },
         };
         let zio = Zio::new(exec.clone(), view, runtime.events.clone());
         let io = Arc::new(PoolIo::new(Cache::new(zio, runtime.arc_max)));
@@ -242,13 +238,14 @@ impl Start {
             features: opened.features.clone(),
             allocator,
             writeable: !options.read_only,
+            events: runtime.events.clone(),
+            zio: self.io.cache().zio().clone(),
             scan_news: Mutex::default(),
             rebuild_news: Mutex::default(),
             forget_rebuilds: Default::default(),
         });
         let txgs = TxgManager::new(self.exec.clone(), opened.ub.txg(), runtime.txg);
-        let usable = services.allocator.class_space().deflated_capacity;
-        txgs.set_direct_max(usable / DIRECT_SHARE);
+        txgs.set_direct_max(services.allocator.class_space().deflated_capacity / DIRECT_SHARE);
         let dsl = DslPool::open(self.mos.clone(), services.clone() as Arc<dyn PoolServices>, txgs.clone())?;
         if found.state() == PoolState::Active && !options.read_only {
             let pending = intent_logs(&dsl, &self.facts.name)?;
@@ -264,6 +261,7 @@ impl Start {
             dirty: true,
             uberblock: opened.ub,
             fail_mode: props::fail_mode(&objset)?,
+            aux: AuxDevices::load(&objset)?,
         };
         self.io.set_view(config.view(&services));
         let target = props::latency_target(&objset)?;

@@ -154,6 +154,16 @@ impl Pool {
         Ok(props)
     }
 
+    /// True when a stored property that can be on or off is on.
+    pub fn has_switch(&self, name: &'static str) -> Result<bool, PoolError> {
+        let stored = match props_zap(self.mos())? {
+            Some(zap) => zap.try_lookup_u64(name)?,
+            None => None,
+        };
+        let default = NUMERIC.iter().find(|numeric| numeric.name == name).map_or(0, |numeric| numeric.default);
+        Ok(stored.unwrap_or(default) == 1)
+    }
+
     /// Sets a stored property and waits until it is on disk.
     ///
     /// # Errors

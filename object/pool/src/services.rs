@@ -7,12 +7,14 @@ use crate::rebuild::RebuildNews;
 use dmu::{ObjsetProps, Tx};
 use dsl::{DslError, HistoryEvent, PoolServices, PoolSpace};
 use exec::{Exec, Mutex, RwLock};
+use kstat::EventSink;
 use metaslab::Allocator;
 use nvlist::NvList;
 use ondisk::{Compression, Txg};
 use scan::ScanOutcome;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use zio::Zio;
 
 /// Share of the pool that is kept back, as a shift (OpenZFS: `spa_slop_shift`).
 const SLOP_SHIFT: u32 = 5;
@@ -29,6 +31,10 @@ pub(crate) struct Services {
     pub history: Arc<History>,
     pub allocator: Arc<Allocator>,
     pub writeable: bool,
+    /// Who hears of what happens to vdevs.
+    pub events: Arc<dyn EventSink>,
+    /// The pipeline, to ask whether it is suspended.
+    pub zio: Zio,
     /// What a scan said that the dirty time logs don't know yet.
     pub scan_news: Mutex<ScanNews>,
     /// The same of sequential rebuilds.
@@ -105,6 +111,9 @@ impl PoolServices for Services {
             metadata_compression: if lz4 && self.features.exist() { Compression::LZ4 } else { Compression::LZJB },
             ..ObjsetProps::default()
         }
+    }
+    fn refuses_writes(&self) -> bool {
+        self.zio.refuses_writes()
     }
     fn is_writeable(&self) -> bool {
         self.writeable

@@ -52,12 +52,34 @@ pub(crate) struct SpaceMaps {
 impl SpaceMaps {
     /// The maps of new vdevs: none is on disk yet.
     pub fn new(mos: &Arc<Objset>, tops: &[TopVdev]) -> SpaceMaps {
-        let maps = |top: &TopVdev| VdevMaps {
-            top: top.clone(),
-            array: None,
-            maps: (0..if top.is_concrete() { top.metaslab_count() } else { 0 }).map(|_| None).collect(),
-        };
-        SpaceMaps { mos: mos.clone(), vdevs: tops.iter().map(maps).collect() }
+        SpaceMaps { mos: mos.clone(), vdevs: tops.iter().map(VdevMaps::new).collect() }
+    }
+
+    /// Takes over what the tree says now: vdevs that are new or larger have metaslabs without maps.
+    pub fn follow(&mut self, tops: &[TopVdev]) {
+        for (vdev, top) in self.vdevs.iter_mut().zip(tops) {
+            let array = vdev.top.ms_array;
+            vdev.top = TopVdev { ms_array: array, ..top.clone() };
+            let count = metaslabs(top) as usize;
+            vdev.maps.resize_with(count.max(vdev.maps.len()), || None);
+        }
+        self.vdevs.extend(tops.iter().skip(self.vdevs.len()).map(VdevMaps::new));
+    }
+
+    /// Frees the maps of a vdev that leaves, and their array.
+    pub fn destroy(&mut self, vdev: VdevId, features: &Features, tx: &Tx) -> Result<(), PoolError> {
+        let maps = &mut self.vdevs[vdev.0 as usize];
+        for map in std::mem::take(&mut maps.maps).into_iter().flatten() {
+            if map.histogram {
+                features.add(HISTOGRAM, -1, tx)?;
+            }
+            self.mos.free_object(map.object.object(), tx)?;
+        }
+        if let Some(array) = maps.array.take() {
+            self.mos.free_object(array.object(), tx)?;
+        }
+        maps.top.ms_array = ObjectId(0);
+        Ok(())
     }
 
     /// Opens the maps of a pool.
@@ -141,7 +163,15 @@ pub(crate) struct AppendContext<'a> {
     pub tx: &'a Tx,
 }
 
+/// Number of metaslabs that have maps.
+fn metaslabs(top: &TopVdev) -> u64 {
+    if top.is_concrete() { top.metaslab_count() } else { 0 }
+}
+
 impl VdevMaps {
+    fn new(top: &TopVdev) -> VdevMaps {
+        VdevMaps { top: top.clone(), array: None, maps: (0..metaslabs(top)).map(|_| None).collect() }
+    }
     fn range(&self, metaslab: u32) -> Range<u64> {
         self.top.metaslab_range(metaslab)
     }

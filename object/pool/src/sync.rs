@@ -14,6 +14,7 @@ use crate::log_spacemap::{self, LoggedChanges};
 use crate::mos_objects::{process_deferred_frees, write_packed};
 use crate::services::{ScanNews, Services};
 use crate::spacemap::{AppendContext, SpaceMaps};
+use crate::spares::AuxDevices;
 use device::DeviceError;
 use dmu::{Objset, SyncError, Tx, TxgSync};
 use dsl::DslPool;
@@ -48,6 +49,8 @@ pub(crate) struct Config {
     pub dirty: bool,
     pub uberblock: Uberblock,
     pub fail_mode: FailMode,
+    /// Spares and caches.
+    pub aux: AuxDevices,
 }
 
 /// What only the sync touches.
@@ -134,7 +137,7 @@ impl Syncer {
         let mut work = self.work.lock();
         let tx = Tx::syncing(txg);
         self.io.set_pass(1);
-        self.apply_changes(&tx)?;
+        self.apply_changes(&mut work, &tx)?;
         self.dsl.sync_datasets(txg)?;
         self.dsl.run_sync_tasks(txg)?;
         self.dsl.sync_datasets(txg)?;
@@ -171,7 +174,7 @@ impl Syncer {
 
     /// Writes down which leaves missed writes of which txgs, and what a scrub made good (OpenZFS: `vdev_dtl_sync`,
     /// `vdev_dtl_reassess`).
-    fn sync_dtls(&self, tx: &Tx) -> Result<(), PoolError> {
+    fn sync_dtls(&self, work: &mut Work, tx: &Tx) -> Result<(), PoolError> {
         let missed = self.zio().take_missing();
         let news = std::mem::take(&mut *self.services.scan_news.lock());
         let rebuilds = std::mem::take(&mut *self.services.rebuild_news.lock());
@@ -202,7 +205,7 @@ impl Syncer {
         config.take_dtls(&tree);
         self.io.set_view(config.view(&self.services));
         drop(config);
-        if news.outcome.is_some() || !rebuilds.is_empty() { self.end_replacements(tx) } else { Ok(()) }
+        if news.outcome.is_some() || !rebuilds.is_empty() { self.end_replacements(work, tx) } else { Ok(()) }
     }
 
     /// Writes the config object when the configuration changed; true when it did.
@@ -230,7 +233,7 @@ impl Syncer {
         for pass in 1..=PASSES_MAX {
             self.io.set_pass(pass);
             // What a leaf missed in the last pass must be on disk with this txg.
-            self.sync_dtls(tx)?;
+            self.sync_dtls(work, tx)?;
             config_dirty |= self.sync_config(work, tx)?;
             self.dsl.sync_mos_usage(txg)?;
             self.zio().wait_frees();
@@ -264,7 +267,10 @@ impl Syncer {
             ub.ub_rootbp = root;
         }
         let exec = &self.services.exec;
-        self.zio().flush_wait().map_err(|_| PoolError::Io(DeviceError::Io))?;
+        let flushed = self.zio().flush_wait();
+        // What they may lack is in their logs with the next txg.
+        self.zio().take_unflushed().into_iter().for_each(|leaf| self.zio().note_missing(leaf, txg));
+        flushed.map_err(|_| PoolError::Io(DeviceError::Io))?;
         let leaves = usable_leaves(&tree, &devices);
         let write_configs = |first| -> Result<(), PoolError> {
             let mut writes: Vec<LabelWrite> = Vec::new();

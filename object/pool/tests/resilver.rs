@@ -1,116 +1,16 @@
 //! Leaves go offline and come back at any time, between writes, crashes and imports, and whatever they missed is brought to them.
 //! What the user loses when these fail: everything, when the next device fails after a resilver that was not one.
-use device::{BlockDevice, MemDevice};
-use dmu::NewObject;
-use dsl::{CreateDataset, TxSpace};
-use exec::{Exec, Inline};
-use ondisk::{Guid, ObjectId, ObjectType, ObjsetType};
-use pool::{DeviceProblem, Host, ImportOptions, LeafSpec, Pool, PoolError, PoolSpec, Runtime, ScanError, ScanFunction, ScanState, TopSpec};
+mod common;
+
+use common::{
+    BLOCK_BYTES, BLOCKS, check, check_redundancy, checksum_errors, create, devices, guids, import, leaf, new_object, pattern, redundancy,
+    write,
+};
+use device::MemDevice;
+use ondisk::{Guid, ObjectId};
+use pool::{DeviceProblem, Pool, PoolError, ScanError, ScanFunction, ScanState};
 use std::sync::Arc;
-use vdev::{LeafId, LeafKind, LeafState, Pairing, TopKind};
-
-const DEVICE_BYTES: usize = 80 << 20;
-const BLOCK_BYTES: usize = 32 << 10;
-const BLOCKS: u64 = 24;
-
-fn devices(count: usize) -> Vec<Arc<MemDevice>> {
-    (0..count).map(|index| Arc::new(MemDevice::new(&format!("d{index}"), DEVICE_BYTES))).collect()
-}
-
-fn exec(seed: u64) -> Exec {
-    Arc::new(Inline::new(seed))
-}
-
-fn host() -> Host {
-    Host { id: 1, name: "testhost".to_string() }
-}
-
-fn dataset() -> CreateDataset {
-    let properties = vec![("compression".to_string(), "off".to_string())];
-    CreateDataset { kind: ObjsetType::OTHER, properties, init: Box::new(|_, _| Ok(())) }
-}
-
-fn leaf(device: &Arc<MemDevice>) -> LeafSpec {
-    LeafSpec { path: device.path().display().to_string(), kind: LeafKind::File, device: device.clone() }
-}
-
-fn create(devices: &[Arc<MemDevice>], kind: TopKind) -> Pool {
-    let tops = vec![TopSpec { kind, leaves: devices.iter().map(leaf).collect() }];
-    let spec = PoolSpec { host: host(), ..PoolSpec::new("tank", tops, dataset()) };
-    Pool::create(&exec(7), spec, &Runtime::new()).expect("created")
-}
-
-fn import(devices: &[Arc<MemDevice>], read_only: bool) -> Result<Pool, PoolError> {
-    let options = ImportOptions { host: host(), read_only, ..ImportOptions::default() };
-    let opened = devices.iter().map(|device| device.clone() as Arc<dyn BlockDevice>).collect();
-    Pool::import(&exec(8), opened, &options, &Runtime::new())
-}
-
-/// Bytes that tell block and age.
-fn pattern(seed: u64, block: u64) -> Vec<u8> {
-    let mut state = seed << 32 | block;
-    (0..BLOCK_BYTES / 8)
-        .flat_map(|_| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            state.to_le_bytes()
-        })
-        .collect()
-}
-
-fn write(pool: &Pool, object: ObjectId, blocks: std::ops::Range<u64>, seed: u64) {
-    let handle = pool.dsl().hold("tank").expect("held");
-    let tx = handle.assign(TxSpace::Writes(4 << 20)).expect("assigned");
-    let dnode = handle.objset().expect("objset").hold(object).expect("object");
-    for block in blocks {
-        dnode.write(block * BLOCK_BYTES as u64, &pattern(seed, block), &tx).expect("written");
-    }
-}
-
-fn new_object(pool: &Pool) -> ObjectId {
-    let handle = pool.dsl().hold("tank").expect("held");
-    let tx = handle.assign(TxSpace::Writes(4 << 20)).expect("assigned");
-    let new = NewObject { block_size: BLOCK_BYTES, ..NewObject::new(ObjectType::UINT64_OTHER) };
-    handle.objset().expect("objset").allocate_object(new, &tx).expect("allocated").object()
-}
-
-/// Every block is what was written last.
-fn check(pool: &Pool, object: ObjectId, ages: &[u64], what: &str) {
-    pool.cache().clear();
-    let dnode = pool.dsl().hold("tank").expect("held").objset().expect("objset").hold(object).expect("object");
-    let mut block = vec![0; BLOCK_BYTES];
-    for (index, age) in ages.iter().enumerate().filter(|(_, age)| **age != 0) {
-        let read = dnode.read(index as u64 * BLOCK_BYTES as u64, &mut block);
-        assert!(read.is_ok() && block == pattern(*age, index as u64), "{what}: block {index}: {read:?}");
-    }
-}
-
-fn guids(pool: &Pool) -> Vec<Guid> {
-    pool.tree().leaves.iter().map(|leaf| leaf.guid).collect()
-}
-
-fn checksum_errors(pool: &Pool) -> u64 {
-    pool.status().leaves.iter().map(|leaf| leaf.counts.checksum_errors).sum()
-}
-
-fn redundancy(kind: TopKind, count: usize) -> usize {
-    match kind {
-        TopKind::Raidz(parity) => usize::from(parity),
-        _ => count - 1,
-    }
-}
-
-/// After everything was resilvered, any `parity` devices can go.
-fn check_redundancy(devices: &[Arc<MemDevice>], kind: TopKind, object: ObjectId, ages: &[u64], what: &str) {
-    let count = devices.len();
-    let lose = redundancy(kind, count);
-    for set in (0u32..1 << count).filter(|set| set.count_ones() as usize == lose) {
-        let rest: Vec<_> = (0..count).filter(|index| set >> index & 1 == 0).map(|index| devices[index].clone()).collect();
-        let pool = import(&rest, true).unwrap_or_else(|error| panic!("{what}, without {set:b}: {error}"));
-        check(&pool, object, ages, &format!("{what}, without {set:b}"));
-        assert!(pool.verify_space().expect("readable").is_clean(), "{what}, without {set:b}");
-        assert_eq!(checksum_errors(&pool), 0, "{what}, without {set:b}: a device still lacks blocks");
-    }
-}
+use vdev::{LeafId, LeafState, Pairing, TopKind};
 
 #[test]
 fn a_device_that_was_offline_is_resilvered_when_it_comes_back() {

@@ -1,9 +1,10 @@
-//! The allocator of a pool: shards over the metaslabs of all top-level vdevs.
+//! The allocator of a pool: shards over the metaslabs of all top-level vdevs. Vdevs are added and grow while it is in use;
+//! each shard goes over to the new ones by itself, so that allocating shares no lock with others.
 
 use crate::metaslab::Metaslab;
-use crate::shard::{Dirtied, Shard, Space};
+use crate::shard::{Dirtied, Shard, Space, Spaces};
 use crate::{AllocRequest, ClassSpace, Copies, Delta, LoadError, NoSpace, TXG_DEFER, TXG_SLOTS, VdevSpace};
-use exec::Mutex;
+use exec::{Mutex, RwLock};
 use ondisk::{Dva, Txg, VdevId};
 use range_tree::RangeTree;
 use std::ops::Range;
@@ -56,7 +57,7 @@ impl Drop for Loan {
 /// The allocator.
 #[derive(Debug)]
 pub struct Allocator {
-    spaces: Arc<Vec<Space>>,
+    spaces: RwLock<Spaces>,
     shards: Vec<Mutex<Shard>>,
     /// Metaslabs with something to take, by txg.
     dirty: [Mutex<Vec<Dirtied>>; TXG_SLOTS],
@@ -69,13 +70,43 @@ pub struct Allocator {
 impl Allocator {
     /// An allocator over the vdevs of `tree` with `shards` parallel allocators; no metaslab is loaded yet.
     pub fn new(tree: &VdevTree, shards: usize) -> Allocator {
-        let spaces: Arc<Vec<Space>> = Arc::new(tree.tops.iter().map(Space::new).collect());
+        let spaces: Spaces = Arc::new(tree.tops.iter().map(|top| Arc::new(Space::new(top))).collect());
         let shards = (0..shards.max(1)).map(|number| Mutex::new(Shard::new(spaces.clone(), number))).collect();
-        Allocator { spaces, shards, dirty: Default::default(), resting: Default::default(), taken: Mutex::default() }
+        Allocator { spaces: RwLock::new(spaces), shards, dirty: Default::default(), resting: Default::default(), taken: Mutex::default() }
     }
 
-    fn space(&self, vdev: VdevId) -> Option<&Space> {
-        self.spaces.get(vdev.0 as usize)
+    /// Follows a change of the tree: vdevs that were added or grew get metaslabs, all free; one that left loses its own. Whoever
+    /// writes must know the tree by then.
+    pub fn follow(&self, tree: &VdevTree) {
+        let mut current = self.spaces.write();
+        let mut next: Vec<Arc<Space>> = Vec::with_capacity(tree.tops.len());
+        for (index, top) in tree.tops.iter().enumerate() {
+            let known = current.get(index);
+            next.push(match known {
+                Some(space) if !space.differs(top) => space.clone(),
+                _ => {
+                    let space = known.map_or_else(|| Space::new(top), |space| space.changed(top));
+                    let had = known.map_or(0, |space| space.metaslabs.len());
+                    // A metaslab that is new has nothing that could contradict itself.
+                    for metaslab in space.metaslabs.iter().skip(had) {
+                        let _ = metaslab.load(&[]);
+                    }
+                    Arc::new(space)
+                }
+            });
+        }
+        *current = Arc::new(next);
+        let spaces = current.clone();
+        drop(current);
+        self.shards.iter().for_each(|shard| shard.lock().take_spaces(&spaces));
+    }
+
+    fn spaces(&self) -> Spaces {
+        self.spaces.read().clone()
+    }
+
+    fn space(&self, vdev: VdevId) -> Option<Arc<Space>> {
+        self.spaces.read().get(vdev.0 as usize).cloned()
     }
 
     /// Number of metaslabs of `vdev`.
@@ -150,9 +181,10 @@ impl Allocator {
         let mut dirty = std::mem::take(&mut *self.dirty[txg.0 as usize % TXG_SLOTS].lock());
         dirty.sort_unstable();
         dirty.dedup();
-        let mut deltas = Vec::with_capacity(dirty.len());
+        let (spaces, mut deltas) = (self.spaces(), Vec::with_capacity(dirty.len()));
         for &(vdev, metaslab) in &dirty {
-            let (allocs, frees) = self.spaces[vdev.0 as usize].metaslabs[metaslab as usize].take(txg);
+            let Some(place) = spaces.get(vdev.0 as usize).and_then(|space| space.metaslabs.get(metaslab as usize)) else { continue };
+            let (allocs, frees) = place.take(txg);
             if !allocs.is_empty() || !frees.is_empty() {
                 deltas.push(Delta { vdev, metaslab, allocs, frees });
             }
@@ -169,10 +201,11 @@ impl Allocator {
         visit.append(&mut self.taken.lock());
         visit.sort_unstable();
         visit.dedup();
-        let mut resting = Vec::new();
+        let (spaces, mut resting) = (self.spaces(), Vec::new());
         for (vdev, metaslab) in visit {
-            let space = &self.spaces[vdev.0 as usize];
-            let rest = space.metaslabs[metaslab as usize].sync_done(txg);
+            let Some(space) = spaces.get(vdev.0 as usize) else { continue };
+            let Some(place) = space.metaslabs.get(metaslab as usize) else { continue };
+            let rest = place.sync_done(txg);
             space.allocated.fetch_sub(rest.released, Ordering::Relaxed);
             space.deferred.fetch_sub(rest.released, Ordering::Relaxed);
             space.deferred.fetch_add(rest.deferred, Ordering::Relaxed);
@@ -191,20 +224,21 @@ impl Allocator {
     /// The allocated segments that a space map rewritten from scratch must hold, once everything taken so far is in it
     /// (OpenZFS: `metaslab_condense`).
     pub fn synced_allocated(&self, vdev: VdevId, metaslab: u32) -> Vec<Range<u64>> {
-        let found = self.space(vdev).and_then(|space| space.metaslabs.get(metaslab as usize));
+        let found = self.space(vdev).and_then(|space| space.metaslabs.get(metaslab as usize).cloned());
         found.map_or_else(Vec::new, |metaslab| metaslab.synced_allocated())
     }
 
     /// Number of segments of a metaslab that are free on disk, by log2 of their length in bytes: what the histogram of its
     /// space map holds, once everything taken so far is in it.
     pub fn synced_histogram(&self, vdev: VdevId, metaslab: u32) -> [u64; 64] {
-        let found = self.space(vdev).and_then(|space| space.metaslabs.get(metaslab as usize));
+        let found = self.space(vdev).and_then(|space| space.metaslabs.get(metaslab as usize).cloned());
         found.map_or([0; 64], |metaslab| metaslab.synced_histogram())
     }
 
-    fn metaslab(&self, vdev: VdevId, metaslab: u32) -> Option<(&Space, &Metaslab)> {
+    pub(crate) fn metaslab(&self, vdev: VdevId, metaslab: u32) -> Option<(Arc<Space>, Arc<Metaslab>)> {
         let space = self.space(vdev)?;
-        Some((space, space.metaslabs.get(metaslab as usize)?))
+        let metaslab = space.metaslabs.get(metaslab as usize)?.clone();
+        Some((space, metaslab))
     }
 
     /// Tells what is allocated on disk in a metaslab, and keeps it from being written to until the hold ends: what is freed
@@ -224,7 +258,7 @@ impl Allocator {
 
     /// Has every metaslab of `vdev` note what becomes free, or forget it.
     pub fn note_released(&self, vdev: VdevId, wanted: bool) {
-        self.space(vdev).map_or(&[][..], |space| &space.metaslabs).iter().for_each(|metaslab| metaslab.note_released(wanted));
+        self.space(vdev).iter().flat_map(|space| &space.metaslabs).for_each(|metaslab| metaslab.note_released(wanted));
     }
 
     /// What became free in a metaslab since the last call, as far as it was noted.
@@ -239,17 +273,13 @@ impl Allocator {
 
     /// Space of one top-level vdev.
     pub fn vdev_space(&self, vdev: VdevId) -> VdevSpace {
-        self.space(vdev).map_or_else(VdevSpace::default, |space| VdevSpace {
-            allocated: space.allocated.load(Ordering::Relaxed),
-            capacity: space.capacity,
-            deferred: space.deferred.load(Ordering::Relaxed),
-        })
+        self.space(vdev).map_or_else(VdevSpace::default, |space| space.usage())
     }
 
     /// Free segments of a vdev by log2 of their length.
     pub fn free_histogram(&self, vdev: VdevId) -> [u64; 64] {
         let mut sum = [0; 64];
-        for metaslab in self.space(vdev).map_or(&[][..], |space| &space.metaslabs) {
+        for metaslab in self.space(vdev).iter().flat_map(|space| &space.metaslabs) {
             for (total, count) in sum.iter_mut().zip(metaslab.histogram()) {
                 *total += count;
             }
@@ -260,20 +290,21 @@ impl Allocator {
     /// Deflated bytes that a block of so many bytes takes at most, whichever vdev it goes to: parity of small blocks is more than
     /// the ratio of large ones tells.
     pub fn worst_dsize(&self, psize: u64) -> u64 {
-        let tops = self.spaces.iter().map(|space| &space.top).filter(|top| top.is_concrete() && !top.is_log);
+        let spaces = self.spaces();
+        let tops = spaces.iter().map(|space| &space.top).filter(|top| top.is_concrete() && !top.is_log);
         tops.map(|top| top.dsize(top.asize_for_psize(psize))).max().unwrap_or(psize)
     }
 
     /// Bytes of memory that the segments of all loaded metaslabs take, about.
     pub fn memory_bytes(&self) -> u64 {
-        self.spaces.iter().flat_map(|space| &space.metaslabs).map(|metaslab| metaslab.memory_bytes()).sum()
+        self.spaces().iter().flat_map(|space| &space.metaslabs).map(|metaslab| metaslab.memory_bytes()).sum()
     }
 
     /// Space of the class of data vdevs.
     pub fn class_space(&self) -> ClassSpace {
         let mut class = ClassSpace::default();
-        for space in self.spaces.iter().filter(|space| space.top.is_concrete() && !space.top.is_log) {
-            let vdev = self.vdev_space(space.top.id);
+        for space in self.spaces().iter().filter(|space| space.top.is_concrete() && !space.top.is_log) {
+            let vdev = space.usage();
             class.allocated += vdev.allocated;
             class.capacity += vdev.capacity;
             class.deferred += vdev.deferred;

@@ -1,36 +1,58 @@
 //! One allocator shard: which vdev and which metaslabs it uses now (OpenZFS: `metaslab_class_allocator_t`).
 
 use crate::metaslab::Metaslab;
-use crate::{AllocRequest, Copies};
+use crate::{AllocRequest, Copies, VdevSpace};
 use ondisk::{Dva, Txg, VdevId};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use vdev::TopVdev;
 
 /// Bytes that a shard allocates from one leaf's worth of a vdev before it moves on (OpenZFS: `metaslab_aliquot`).
 const ALIQUOT_BYTES: u64 = 1 << 20;
 const COPIES_MAX: usize = 3;
 
-/// A top-level vdev with its metaslabs.
+/// A top-level vdev with its metaslabs. One that grew shares the metaslabs that it had, and the counters.
 #[derive(Debug)]
 pub(crate) struct Space {
     pub(crate) top: TopVdev,
-    pub(crate) metaslabs: Vec<Metaslab>,
+    pub(crate) metaslabs: Vec<Arc<Metaslab>>,
     /// New blocks may lie here: a data vdev that is not being emptied.
     pub(crate) allocatable: bool,
     /// Bytes of the metaslabs.
     pub(crate) capacity: u64,
-    pub(crate) allocated: std::sync::atomic::AtomicU64,
-    pub(crate) deferred: std::sync::atomic::AtomicU64,
+    pub(crate) allocated: Arc<AtomicU64>,
+    pub(crate) deferred: Arc<AtomicU64>,
 }
+
+/// All top-level vdevs, by number.
+pub(crate) type Spaces = Arc<Vec<Arc<Space>>>;
 
 impl Space {
     pub(crate) fn new(top: &TopVdev) -> Space {
-        let count = u32::try_from(top.metaslab_count()).unwrap_or(u32::MAX);
-        let metaslabs: Vec<Metaslab> = (0..count).map(|index| Metaslab::new(top.metaslab_range(index))).collect();
+        Space::with(top, Vec::new(), Arc::default(), Arc::default())
+    }
+    /// The same vdev as `top` has it now: with more metaslabs, or with none when it left.
+    pub(crate) fn changed(&self, top: &TopVdev) -> Space {
+        let kept = if top.is_concrete() { self.metaslabs.clone() } else { Vec::new() };
+        let counter = |counter: &Arc<AtomicU64>| if top.is_concrete() { counter.clone() } else { Arc::default() };
+        Space::with(top, kept, counter(&self.allocated), counter(&self.deferred))
+    }
+    fn with(top: &TopVdev, mut metaslabs: Vec<Arc<Metaslab>>, allocated: Arc<AtomicU64>, deferred: Arc<AtomicU64>) -> Space {
+        let count = if top.is_concrete() { u32::try_from(top.metaslab_count()).unwrap_or(u32::MAX) } else { 0 };
+        metaslabs.extend((metaslabs.len() as u32..count).map(|index| Arc::new(Metaslab::new(top.metaslab_range(index)))));
         let capacity = metaslabs.iter().map(|metaslab| metaslab.range.end - metaslab.range.start).sum();
         let allocatable = top.is_concrete() && !top.is_log && !top.nonallocating;
-        Space { top: top.clone(), metaslabs, allocatable, capacity, allocated: 0.into(), deferred: 0.into() }
+        Space { top: top.clone(), metaslabs, allocatable, capacity, allocated, deferred }
+    }
+    /// What it holds now.
+    pub(crate) fn usage(&self) -> VdevSpace {
+        let (allocated, deferred) = (self.allocated.load(Ordering::Relaxed), self.deferred.load(Ordering::Relaxed));
+        VdevSpace { allocated, capacity: self.capacity, deferred }
+    }
+    /// True when `top` says something else of where blocks may lie.
+    pub(crate) fn differs(&self, top: &TopVdev) -> bool {
+        let told = |top: &TopVdev| (top.is_concrete(), top.asize, top.nonallocating, top.is_log);
+        told(&self.top) != told(top)
     }
     /// The metaslab that holds `offset`.
     pub(crate) fn metaslab_at(&self, offset: u64) -> Option<(u32, &Metaslab)> {
@@ -45,7 +67,7 @@ pub(crate) type Dirtied = (VdevId, u32);
 /// One shard.
 #[derive(Debug)]
 pub(crate) struct Shard {
-    pub(crate) spaces: Arc<Vec<Space>>,
+    pub(crate) spaces: Spaces,
     /// The vdev that gets first copies now.
     rotor: usize,
     /// Bytes allocated there since the rotor moved.
@@ -68,9 +90,22 @@ enum Distance {
 }
 
 impl Shard {
-    pub(crate) fn new(spaces: Arc<Vec<Space>>, number: usize) -> Shard {
+    pub(crate) fn new(spaces: Spaces, number: usize) -> Shard {
         let count = spaces.len();
         Shard { spaces, rotor: number % count.max(1), used: 0, active: vec![[None; COPIES_MAX]; count] }
+    }
+
+    /// Goes on with these vdevs.
+    pub(crate) fn take_spaces(&mut self, spaces: &Spaces) {
+        for (old, (new, active)) in self.spaces.iter().zip(spaces.iter().zip(&mut self.active)) {
+            for used in active.iter_mut().filter(|used| used.is_some_and(|index| index as usize >= new.metaslabs.len())) {
+                if let Some(metaslab) = used.take().and_then(|index| old.metaslabs.get(index as usize)) {
+                    metaslab.owners.fetch_sub(1, Ordering::Relaxed);
+                }
+            }
+        }
+        self.active.resize(spaces.len(), [None; COPIES_MAX]);
+        self.spaces = spaces.clone();
     }
 
     /// Allocates every copy or none. `dirtied` gets the metaslabs that must go on the txg's dirty list.
@@ -92,7 +127,7 @@ impl Shard {
     }
 
     /// Moves the rotor on after enough bytes.
-    fn turn(&mut self, spaces: &[Space], first: &Dva) {
+    fn turn(&mut self, spaces: &[Arc<Space>], first: &Dva) {
         let vdev = first.vdev.0 as usize;
         if vdev != self.rotor {
             (self.rotor, self.used) = (vdev, 0);
@@ -103,7 +138,7 @@ impl Shard {
         }
     }
 
-    fn alloc_copy(&mut self, spaces: &[Space], request: &AllocRequest, earlier: &[Dva], dirtied: &mut Vec<Dirtied>) -> Option<Dva> {
+    fn alloc_copy(&mut self, spaces: &[Arc<Space>], request: &AllocRequest, earlier: &[Dva], dirtied: &mut Vec<Dirtied>) -> Option<Dva> {
         let first = earlier.last().map_or(self.rotor, |dva| dva.vdev.0 as usize + 1);
         let rounds: &[Distance] = match earlier.len() {
             0 => &[Distance::Any],
@@ -168,7 +203,7 @@ impl Shard {
     }
 }
 
-fn undo(spaces: &[Space], txg: Txg, dva: &Dva) {
+fn undo(spaces: &[Arc<Space>], txg: Txg, dva: &Dva) {
     let Some(space) = spaces.get(dva.vdev.0 as usize) else { return };
     if let Some((_, metaslab)) = space.metaslab_at(dva.offset)
         && metaslab.unalloc(dva.offset, dva.asize, txg)

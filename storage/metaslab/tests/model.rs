@@ -116,6 +116,57 @@ fn random_work_never_hands_out_a_sector_twice_and_loses_none() {
     }
 }
 
+/// If this fails, the room of a vdev that was added or grew is handed out twice, or what it had before is lost.
+#[test]
+fn vdevs_that_are_added_and_grow_join_the_work() {
+    let (tree, allocator) = allocator(&[(TopKind::Leaf, 1)], 4, 300 << 20);
+    let (mut random, mut model, mut live) = (Random(11), Model::default(), Vec::new());
+    let mut work = |txg: Txg, live: &mut Vec<Dva>| {
+        for _ in 0..400 {
+            let psize = 512 << random.below(11);
+            if let Ok(found) = allocator.alloc(&AllocRequest { psize, copies: 1, txg, hint: random.below(7) }) {
+                model.take(&found[0]);
+                live.push(found[0]);
+            }
+        }
+        allocator.take_deltas(txg);
+        allocator.sync_done(txg);
+    };
+    work(Txg(5), &mut live);
+    let before = allocator.class_space();
+    // The same vdev is larger, and there are two more.
+    let layout = [(TopKind::Leaf, 1), (TopKind::Raidz(1), 3), (TopKind::Mirror, 2)];
+    let mut grown = VdevTree::simple(&layout, 12, 300 << 20).expect("valid");
+    let shift = tree.tops[0].ms_shift;
+    (grown.tops[0].ms_shift, grown.tops[0].asize) = (shift, tree.tops[0].asize + (3 << shift));
+    allocator.follow(&grown);
+    assert_eq!(allocator.class_space().allocated, before.allocated, "what is allocated stays so");
+    assert_eq!(allocator.metaslab_count(VdevId(0)), tree.tops[0].metaslab_count() as u32 + 3);
+    for txg in 6..40 {
+        work(Txg(txg), &mut live);
+    }
+    for vdev in 0..3 {
+        assert!(live.iter().any(|dva| dva.vdev == VdevId(vdev)), "vdev {vdev} is used");
+    }
+    assert!(live.iter().any(|dva| dva.vdev == VdevId(0) && dva.offset >= tree.tops[0].metaslab_count() << shift), "the new end too");
+    for dva in &live {
+        assert!(allocator.free(Txg(50), dva), "{dva:?}");
+    }
+    for txg in 50..53 {
+        allocator.take_deltas(Txg(txg));
+        allocator.sync_done(Txg(txg));
+    }
+    assert_eq!(allocator.class_space().allocated, 0);
+    // One that left has nothing to give.
+    let mut left = grown.clone();
+    (left.tops[2].kind, left.tops[2].node) = (TopKind::Hole, None);
+    allocator.follow(&left);
+    for hint in 0..200 {
+        let found = allocator.alloc(&AllocRequest { psize: 1 << 20, copies: 1, txg: Txg(60), hint }).expect("room");
+        assert_ne!(found[0].vdev, VdevId(2));
+    }
+}
+
 #[test]
 fn copies_lie_apart() {
     let (_, allocator) = allocator(&[(TopKind::Leaf, 1), (TopKind::Leaf, 1), (TopKind::Leaf, 1)], 2, 1 << 30);

@@ -109,7 +109,7 @@ impl VdevTree {
             }
         }
         match leaf {
-            Some(leaf) => add_leaf_state(&mut list, leaf),
+            Some(leaf) => add_leaf_state(&mut list, leaf, scope),
             None => {
                 let children: Vec<NvList> = node.children.iter().map(|child| self.node_config(child, None, scope)).collect();
                 list.add("children", children);
@@ -140,7 +140,7 @@ fn add_redundancy(list: &mut NvList, kind: NodeKind) {
     }
 }
 
-fn add_leaf_state(list: &mut NvList, leaf: &Leaf) {
+fn add_leaf_state(list: &mut NvList, leaf: &Leaf, scope: ConfigScope) {
     let kept = !leaf.is_state_temporary;
     if leaf.state == LeafState::Offline && kept {
         list.add("offline", 1u64);
@@ -151,11 +151,17 @@ fn add_leaf_state(list: &mut NvList, leaf: &Leaf) {
     if leaf.rebuild_txg.0 != 0 {
         list.add("rebuild_txg", leaf.rebuild_txg.0);
     }
+    if leaf.unspare {
+        list.add("unspare", 1u64);
+    }
+    if leaf.resilver_deferred && scope == ConfigScope::Mos {
+        list.add_boolean("com.datto:resilver_defer");
+    }
     match leaf.state {
         // A fault that an administrator declared; any other is found again by whoever imports the pool.
         LeafState::Faulted if kept => list.add("faulted", 1u64).add("aux_state", "external"),
-        LeafState::Degraded => list.add("degraded", 1u64),
-        LeafState::Removed => list.add("removed", 1u64),
+        LeafState::Degraded if kept => list.add("degraded", 1u64),
+        LeafState::Removed if kept => list.add("removed", 1u64),
         _ => list,
     };
 }
@@ -243,6 +249,15 @@ fn draid_from_config(list: &NvList) -> Result<DraidConfig, TreeError> {
     DraidConfig::with_groups([number("nparity")?, number("draid_ndata")?, number("draid_nspares")?, children, number("draid_ngroups")?])
 }
 
+impl Leaf {
+    /// A device that hangs on no vdev yet, from its entry in a list of spares or caches.
+    pub fn from_config(list: &NvList) -> Result<Leaf, TreeError> {
+        let mut leaves = Vec::new();
+        node_from_config(list, &mut leaves, 1)?;
+        leaves.pop().ok_or(TreeError::Entry("type"))
+    }
+}
+
 fn leaf_from_config(list: &NvList, kind: LeafKind, leaves: &mut Vec<Leaf>) -> Result<NodeKind, TreeError> {
     let number = |name: &'static str| list.get_u64(name).unwrap_or(0);
     let state = if number("offline") != 0 {
@@ -274,6 +289,8 @@ fn leaf_from_config(list: &NvList, kind: LeafKind, leaves: &mut Vec<Leaf>) -> Re
         resilver_txg: Txg(number("resilver_txg")),
         rebuild_txg: Txg(number("rebuild_txg")),
         is_spare: number("is_spare") != 0,
+        unspare: number("unspare") != 0,
+        resilver_deferred: list.contains("com.datto:resilver_defer"),
         draid_spare: (kind == LeafKind::DraidSpare).then(|| DraidSpare { top: Guid(number("top_guid")), id: number("spareid") }),
         ..Leaf::default()
     });

@@ -1,10 +1,10 @@
-//! New trees from old ones: a leaf is attached beside another, or detached (OpenZFS: `spa_vdev_attach`, `spa_vdev_detach`,
-//! `vdev_add_parent`, `vdev_remove_parent`).
+//! New trees from old ones: a leaf is attached beside another, or detached; top-level vdevs are added, grow and leave (OpenZFS:
+//! `spa_vdev_attach`, `spa_vdev_detach`, `vdev_add_parent`, `vdev_remove_parent`, `spa_vdev_add`, `vdev_expand`).
 //!
 //! Leaves are numbered anew; guids say which is which. Whether a change is wise (sizes, redundancy) is for the caller to know.
 
-use crate::{Leaf, LeafId, Node, NodeKind, TopVdev, TreeError, VdevTree};
-use ondisk::{Guid, Txg};
+use crate::{Leaf, LeafId, LeafState, Node, NodeKind, TopKind, TopVdev, TreeError, VdevTree};
+use ondisk::{Guid, Txg, VdevId};
 
 /// The kind of vdev that holds a leaf and what is attached to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +13,18 @@ pub enum Pairing {
     Mirror,
     /// The new one takes the place of the old one.
     Replacing,
+    /// The new one is a spare, which stands in for the old one.
+    Spare,
+}
+
+impl Pairing {
+    fn node_kind(self) -> NodeKind {
+        match self {
+            Pairing::Mirror => NodeKind::Mirror,
+            Pairing::Replacing => NodeKind::Replacing,
+            Pairing::Spare => NodeKind::Spare,
+        }
+    }
 }
 
 /// Where a leaf hangs.
@@ -59,7 +71,7 @@ impl VdevTree {
     /// The tree with `new` beside `target`. A vdev that has to be made for the two gets the guid `parent`; everything new was
     /// made in `txg`.
     pub fn attach(&self, target: LeafId, new: Leaf, pairing: Pairing, parent: Guid, txg: Txg) -> Result<VdevTree, TreeError> {
-        let kind = if pairing == Pairing::Mirror { NodeKind::Mirror } else { NodeKind::Replacing };
+        let kind = pairing.node_kind();
         let (mut tops, mut leaves) = (self.tops.clone(), self.leaves.clone());
         let number = LeafId(u32::try_from(leaves.len()).map_err(|_| TreeError::Geometry("number of leaves"))?);
         let child = Node { kind: NodeKind::Leaf(number), id: 0, guid: new.guid, create_txg: txg, children: Vec::new() };
@@ -124,20 +136,134 @@ impl VdevTree {
         Ok(VdevTree { create_txg: self.create_txg, root_zap: self.root_zap, ..tree })
     }
 
-    /// A leaf whose replacement has everything, so that it can go (OpenZFS: `spa_vdev_resilver_done_hunt`).
-    pub fn replaced_leaf(&self) -> Option<LeafId> {
-        fn hunt(tree: &VdevTree, node: &Node) -> Option<LeafId> {
-            let first = node.children.first()?;
-            if let (NodeKind::Replacing, NodeKind::Leaf(old), Some(NodeKind::Leaf(new))) =
-                (node.kind, first.kind, node.children.last().map(|last| last.kind))
-            {
-                let new = tree.leaf(new);
-                let is_whole = new.state.is_usable() && new.missing_txgs.is_empty();
-                return (is_whole && !tree.is_required(old)).then_some(old);
+    /// The tree with more top-level vdevs behind those that it has. The numbers of their leaves index `leaves`; everything was
+    /// made in `txg`.
+    pub fn add(&self, tops: &[TopVdev], leaves: &[Leaf], txg: Txg) -> Result<VdevTree, TreeError> {
+        fn take_over(node: &mut Node, first: u32, txg: Txg) {
+            node.create_txg = txg;
+            if let NodeKind::Leaf(id) = &mut node.kind {
+                id.0 += first;
             }
-            node.children.iter().find_map(|child| hunt(tree, child))
+            node.children.iter_mut().for_each(|child| take_over(child, first, txg));
         }
-        self.tops.iter().filter_map(|top| top.node.as_ref()).find_map(|node| hunt(self, node))
+        let first = u32::try_from(self.leaves.len()).map_err(|_| TreeError::Geometry("number of leaves"))?;
+        let (mut all, mut together) = (self.tops.clone(), self.leaves.clone());
+        together.extend(leaves.iter().cloned());
+        for top in tops {
+            let mut top = top.clone();
+            top.node.iter_mut().for_each(|node| take_over(node, first, txg));
+            all.push(top);
+        }
+        self.renumbered(all, &together)
+    }
+
+    /// The tree with a hole where a top-level vdev was (OpenZFS: `vdev_remove_make_hole_and_free`).
+    pub fn without_top(&self, id: VdevId) -> Result<VdevTree, TreeError> {
+        let mut tops = self.tops.clone();
+        let place = tops.get_mut(id.0 as usize).ok_or(TreeError::Geometry("number of a top-level vdev"))?;
+        *place = TopVdev { id, kind: TopKind::Hole, ..TopVdev::default() };
+        self.renumbered(tops, &self.leaves)
+    }
+
+    /// The tree whose healthy top-level vdevs use what their devices have now, by the allocatable bytes of each leaf; None when
+    /// none has room for another metaslab (OpenZFS: `vdev_open` while `vdev_expanding`, `vdev_expand`). With `only` that vdev.
+    pub fn expanded(&self, only: Option<VdevId>, leaf_bytes: &dyn Fn(LeafId) -> Option<u64>) -> Option<VdevTree> {
+        let (mut tree, mut grew) = (self.clone(), false);
+        for top in tree.tops.iter_mut().filter(|top| top.is_concrete() && top.ms_shift != 0 && only.is_none_or(|only| only == top.id)) {
+            let is_healthy = |&id: &LeafId| matches!(self.leaf(id).state, LeafState::Online | LeafState::Degraded);
+            if !top.slots.iter().flatten().all(is_healthy) {
+                continue;
+            }
+            let least = top.slots.iter().flatten().map(|&id| leaf_bytes(id)).collect::<Option<Vec<u64>>>();
+            let Some(least) = least.and_then(|all| all.into_iter().min()) else { continue };
+            let asize = match top.kind {
+                TopKind::Raidz(_) => least * top.columns() as u64,
+                TopKind::Draid(config) => config.asize(least),
+                _ => least,
+            };
+            if asize > top.asize && asize >> top.ms_shift > top.metaslab_count() {
+                (top.asize, grew) = (asize, true);
+            }
+        }
+        grew.then_some(tree)
+    }
+
+    /// A leaf that can go because what was put beside it has everything: one that was replaced, the spare of a device that was
+    /// replaced or repaired, a spare too many (OpenZFS: `spa_vdev_resilver_done_hunt`, `spa_vdev_resilver_done`).
+    pub fn dispensable_leaf(&self) -> Option<LeafId> {
+        self.tops.iter().filter_map(|top| top.node.as_ref()).find_map(|node| self.hunt(node))
+    }
+
+    fn hunt(&self, node: &Node) -> Option<LeafId> {
+        if let Some(found) = node.children.iter().find_map(|child| self.hunt(child)) {
+            return Some(found);
+        }
+        let leaf_of = |node: &Node| if let NodeKind::Leaf(id) = node.kind { Some(id) } else { None };
+        let ends_for = |old: &Node, new: &Node| {
+            let old = leaf_of(old)?;
+            (self.is_whole(new) && !self.is_required(old)).then_some(old)
+        };
+        let (first, last) = (node.children.first()?, node.children.last()?);
+        match node.kind {
+            NodeKind::Replacing => ends_for(first, last),
+            NodeKind::Spare => {
+                let unspared = |node: &Node| leaf_of(node).is_some_and(|id| self.leaf(id).unspare);
+                let is_spare = |node: &Node| leaf_of(node).is_some_and(|id| self.leaf(id).is_spare);
+                if unspared(last) {
+                    ends_for(first, last)
+                } else if unspared(first) {
+                    ends_for(last, first)
+                } else if node.children.len() > 2 && is_spare(&node.children[1]) && is_spare(last) {
+                    ends_for(&node.children[1], last)
+                } else {
+                    None
+                }
+            }
+            _ => None,
+        }
+    }
+
+    /// True when everything can be read from below `node`.
+    fn is_whole(&self, node: &Node) -> bool {
+        match node.kind {
+            NodeKind::Leaf(id) => self.leaf(id).state.is_usable() && self.leaf(id).missing_txgs.is_empty(),
+            _ => node.children.iter().any(|child| self.is_whole(child)),
+        }
+    }
+
+    /// The leaves beside `id` under the same vdev, in order, `id` included; empty for a top-level vdev.
+    pub fn siblings(&self, id: LeafId) -> Vec<LeafId> {
+        let node = self.tops.get(self.leaf(id).top.0 as usize).and_then(|top| top.node.as_ref());
+        let parent = node.and_then(|node| parent_of(node, id));
+        let leaf = |node: &Node| if let NodeKind::Leaf(id) = node.kind { Some(id) } else { None };
+        parent.map_or_else(Vec::new, |parent| parent.children.iter().filter_map(leaf).collect())
+    }
+
+    /// The last leaf beside `id`, when `id` is the device that spares stand in for: who takes its place when it goes.
+    pub fn successor(&self, id: LeafId) -> Option<LeafId> {
+        let node = self.tops.get(self.leaf(id).top.0 as usize)?.node.as_ref()?;
+        let parent = parent_of(node, id).filter(|parent| parent.kind == NodeKind::Spare)?;
+        let is_original = parent.children.first().is_some_and(|first| first.kind == NodeKind::Leaf(id));
+        match parent.children.last()?.kind {
+            NodeKind::Leaf(last) if is_original => Some(last),
+            _ => None,
+        }
+    }
+
+    /// The spare that stands beside a replacement which `old` ends when it goes: it is needed no longer then.
+    pub fn spare_of_replacement(&self, old: LeafId) -> Option<LeafId> {
+        fn find(node: &Node, old: LeafId) -> Option<LeafId> {
+            if let (NodeKind::Spare, [first, second]) = (node.kind, node.children.as_slice())
+                && first.kind == NodeKind::Replacing
+                && first.children.len() == 2
+                && first.children.iter().any(|child| child.kind == NodeKind::Leaf(old))
+                && let NodeKind::Leaf(spare) = second.kind
+            {
+                return Some(spare);
+            }
+            node.children.iter().find_map(|child| find(child, old))
+        }
+        find(self.tops.get(self.leaf(old).top.0 as usize)?.node.as_ref()?, old)
     }
 
     /// True when a vdev of the tree has this guid.
@@ -148,19 +274,24 @@ impl VdevTree {
         self.guid == guid || self.tops.iter().any(|top| top.guid == guid || top.node.as_ref().is_some_and(|node| any(node, guid)))
     }
 
-    /// True while a device is being replaced.
+    /// True while a device is being replaced, or a spare that stands in for one lacks something (OpenZFS:
+    /// `vdev_replace_in_progress`).
     pub fn is_replacing(&self) -> bool {
-        fn any(node: &Node) -> bool {
-            node.kind == NodeKind::Replacing || node.children.iter().any(any)
+        fn any(tree: &VdevTree, node: &Node) -> bool {
+            let here = match node.kind {
+                NodeKind::Replacing => true,
+                NodeKind::Spare => node.children.len() != 2 || !node.children.last().is_some_and(|last| tree.is_whole(last)),
+                _ => false,
+            };
+            here || node.children.iter().any(|child| any(tree, child))
         }
-        self.tops.iter().filter_map(|top| top.node.as_ref()).any(any)
+        self.tops.iter().filter_map(|top| top.node.as_ref()).any(|node| any(self, node))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::TopKind;
 
     fn leaf(guid: u64) -> Leaf {
         Leaf { guid: Guid(guid), path: format!("new{guid}"), ..Leaf::default() }
@@ -196,7 +327,7 @@ mod tests {
                 assert_eq!(back, expected, "{target} {pairing:?}");
                 // And the other way round: the new one stays.
                 let old = pair.leaf_by_guid(tree.leaves[target].guid).expect("there");
-                assert_eq!(pair.replaced_leaf(), (pairing == Pairing::Replacing).then_some(old));
+                assert_eq!(pair.dispensable_leaf(), (pairing == Pairing::Replacing).then_some(old));
                 let replaced = pair.detach(old).expect("detached");
                 assert_eq!((replaced.leaves.len(), replaced.is_replacing()), (tree.leaves.len(), false));
                 assert!(replaced.leaves.iter().any(|leaf| leaf.path == "new7"));
@@ -212,7 +343,79 @@ mod tests {
         let mut pair = tree.attach(LeafId(1), leaf(7), Pairing::Replacing, Guid(8), Txg(9)).expect("attached");
         let new = pair.leaf_by_guid(Guid(7)).expect("there");
         pair.leaves[new.0 as usize].missing_txgs = vec![(Txg(4), Txg(9))];
-        assert_eq!((pair.replaced_leaf(), pair.is_replacing()), (None, true));
+        assert_eq!((pair.dispensable_leaf(), pair.is_replacing()), (None, true));
         assert_eq!(pair.resilver_range(), Some((Txg(3), Txg(9))));
+    }
+
+    /// If this fails, a spare that is needed goes, or one that is not stays away from the other devices for ever.
+    #[test]
+    fn spares_go_when_they_are_needed_no_longer() {
+        let tree = VdevTree::simple(&[(TopKind::Raidz(1), 3)], 12, 1 << 30).expect("valid");
+        let original = tree.leaves[1].guid;
+        let spare = |guid| Leaf { is_spare: true, ..leaf(guid) };
+        let mut pair = tree.attach(LeafId(1), spare(7), Pairing::Spare, Guid(8), Txg(9)).expect("attached");
+        assert_eq!(pair.dispensable_leaf(), None, "spare and device stay as they are");
+        let id = |tree: &VdevTree, guid| tree.leaf_by_guid(Guid(guid)).expect("there");
+        // Two spares, of which the second has everything: the first is free for others.
+        let mut three = pair.attach(id(&pair, 7), spare(9), Pairing::Spare, Guid(0), Txg(10)).expect("attached");
+        three.leaves[1].state = LeafState::Faulted;
+        assert_eq!(three.dispensable_leaf(), Some(id(&three, 7)));
+        let last = id(&three, 9);
+        three.leaves[last.0 as usize].missing_txgs = vec![(Txg(4), Txg(9))];
+        assert_eq!(three.dispensable_leaf(), None, "the second one lacks something");
+        // The device was repaired; the spare was made a device for good.
+        pair.leaves[1].unspare = true;
+        assert_eq!(pair.dispensable_leaf(), Some(id(&pair, 7)));
+        pair.leaves[1].missing_txgs = vec![(Txg(4), Txg(9))];
+        assert_eq!(pair.dispensable_leaf(), None);
+        // The device is replaced beside its spare: both it and the spare go.
+        pair.leaves[1].unspare = false;
+        pair.leaves[1].state = LeafState::Faulted;
+        let old = pair.leaf_by_guid(original).expect("there");
+        let replacing = pair.attach(old, leaf(11), Pairing::Replacing, Guid(12), Txg(11)).expect("attached");
+        assert_eq!(replacing.siblings(id(&replacing, 7)), [id(&replacing, 7)]);
+        let old = replacing.dispensable_leaf().expect("the new one has everything");
+        assert_eq!(replacing.leaf(old).guid, original);
+        let goes_too = replacing.spare_of_replacement(old).expect("needed no longer");
+        assert_eq!(replacing.leaf(goes_too).guid, Guid(7));
+        let list = replacing.to_config(crate::ConfigScope::Mos);
+        assert_eq!(guids(&VdevTree::from_config(&list).expect("valid")), guids(&replacing), "spares nest in configurations too");
+    }
+
+    /// If this fails, a vdev that is added shifts the numbers of others, whose blocks are then looked for at wrong places.
+    #[test]
+    fn vdevs_are_added_behind_the_others_and_leave_holes() {
+        let tree = VdevTree::simple(&[(TopKind::Mirror, 2)], 12, 1 << 30).expect("valid");
+        let mut more = VdevTree::simple(&[(TopKind::Leaf, 1), (TopKind::Raidz(1), 3)], 12, 2 << 30).expect("valid");
+        for (index, leaf) in more.leaves.iter_mut().enumerate() {
+            leaf.guid = Guid(0x2000 + index as u64);
+        }
+        let added = tree.add(&more.tops, &more.leaves, Txg(77)).expect("added");
+        assert_eq!((added.tops.len(), added.leaves.len()), (3, 6));
+        assert_eq!(added.tops[0], tree.tops[0]);
+        assert_eq!(added.tops[2].slots, [[LeafId(3)], [LeafId(4)], [LeafId(5)]]);
+        assert_eq!(added.tops[1].node.as_ref().map(|node| node.create_txg), Some(Txg(77)));
+        let left = added.without_top(VdevId(1)).expect("removed");
+        assert_eq!(
+            (left.tops[1].kind, left.tops[2].slots.clone()),
+            (TopKind::Hole, vec![vec![LeafId(2)], vec![LeafId(3)], vec![LeafId(4)]])
+        );
+        let again = VdevTree::from_config(&left.to_config(crate::ConfigScope::Mos)).expect("valid");
+        assert_eq!(again, left, "holes are written down");
+    }
+
+    /// If this fails, larger disks give no room, or a vdev grows over the end of its smallest device.
+    #[test]
+    fn vdevs_grow_to_their_smallest_device() {
+        let tree = VdevTree::simple(&[(TopKind::Raidz(1), 3), (TopKind::Mirror, 2)], 12, 1 << 30).expect("valid");
+        let sizes = |small: u64| move |id: LeafId| Some(if id.0 == 1 { small } else { 3 << 30 });
+        assert_eq!(tree.expanded(Some(VdevId(0)), &sizes(1 << 30)), None, "one of three is as small as before");
+        let grown = tree.expanded(Some(VdevId(0)), &sizes(2 << 30)).expect("all are larger");
+        assert_eq!((grown.tops[0].asize, grown.tops[1].asize), (6 << 30, 1 << 30));
+        assert_eq!(grown.tops[0].ms_shift, tree.tops[0].ms_shift, "metaslabs keep their size");
+        assert_eq!(tree.expanded(None, &sizes(1 << 30)).map(|tree| tree.tops[1].asize), Some(3 << 30));
+        let mut sick = tree.clone();
+        sick.leaves[0].state = LeafState::Missing;
+        assert_eq!(sick.expanded(Some(VdevId(0)), &sizes(2 << 30)), None, "what is not there may be small");
     }
 }

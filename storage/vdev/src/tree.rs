@@ -93,6 +93,13 @@ pub struct Leaf {
     pub top: VdevId,
     /// It is a spare, in use or not.
     pub is_spare: bool,
+    /// Whatever stands in for it, or it for another one, is for good: what is beside it goes once it has everything (OpenZFS:
+    /// `vdev_unspare`).
+    pub unspare: bool,
+    /// It is out of use because it had too many errors, not because somebody said so (OpenZFS: `VDEV_AUX_ERR_EXCEEDED`).
+    pub too_many_errors: bool,
+    /// The resilver that it needs begins when the one that is under way has ended (OpenZFS: `vdev_resilver_deferred`).
+    pub resilver_deferred: bool,
     /// Which distributed spare it is.
     pub draid_spare: Option<DraidSpare>,
 }

@@ -75,6 +75,7 @@ pub(crate) struct Core {
     cell: ViewCell<Snapshot>,
     leaf_stats: Mutex<LeafStatsByGuid>,
     missing: Mutex<BTreeSet<(Guid, Txg)>>,
+    unflushed: Mutex<BTreeSet<Guid>>,
 }
 
 impl Core {
@@ -162,6 +163,7 @@ impl Zio {
             cell: ViewCell::new(&snapshot),
             leaf_stats: Mutex::new(known),
             missing: Mutex::default(),
+            unflushed: Mutex::default(),
         };
         Zio { core: Arc::new(core) }
     }
@@ -299,17 +301,23 @@ impl Zio {
             .collect();
         let ops = leaves.iter().map(|&leaf| LeafOp { leaf, offset: 0, op: DeviceOp::Flush }).collect();
         let options = BatchOptions { class: TaskClass::Interrupt, priority: Priority::SyncWrite, speculative: false };
-        let view = snapshot.clone();
+        let (owner, view) = (self.core.clone(), snapshot.clone());
         batch::issue(&self.core, &snapshot, options, ops, move |results| {
             let failed = |result: &LeafResult| matches!(result, Err(error) if *error != DeviceError::Unsupported);
             let bad: BTreeSet<LeafId> =
                 leaves.into_iter().zip(results).filter(|(_, result)| failed(result)).map(|(leaf, _)| leaf).collect();
+            owner.unflushed.lock().extend(bad.iter().map(|&leaf| view.guid(leaf)));
             let lost = view.view.tree.tops.iter().any(|top| {
                 let dead = top.slots.iter().filter(|slot| !slot.is_empty() && slot.iter().all(|leaf| bad.contains(leaf))).count();
                 dead > top.parity()
             });
             then(if lost { Err(ZioError::new(ErrorKind::Io, Bookmark::default())) } else { Ok(()) });
         });
+    }
+
+    /// Leaves that failed to flush since the last call: what was written to them meanwhile may be lost.
+    pub fn take_unflushed(&self) -> Vec<Guid> {
+        std::mem::take(&mut *self.core.unflushed.lock()).into_iter().collect()
     }
 
     /// Makes everything written so far durable, and waits.

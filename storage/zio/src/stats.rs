@@ -20,6 +20,7 @@ pub struct LeafStats {
     checksum_errors: AtomicU64,
     slow_ios: AtomicU64,
     repaired_bytes: AtomicU64,
+    gone: AtomicU64,
 }
 
 impl Default for LeafStats {
@@ -30,6 +31,7 @@ impl Default for LeafStats {
             checksum_errors: AtomicU64::new(0),
             slow_ios: AtomicU64::new(0),
             repaired_bytes: AtomicU64::new(0),
+            gone: AtomicU64::new(0),
         }
     }
 }
@@ -49,6 +51,8 @@ pub struct LeafCounts {
     pub slow_ios: u64,
     /// Bytes rewritten because they were wrong or missing.
     pub repaired_bytes: u64,
+    /// I/Os that failed because the device is not there any more.
+    pub gone: u64,
 }
 
 impl LeafStats {
@@ -103,7 +107,9 @@ impl LeafStats {
     }
     /// One I/O failed. A device that is gone is a state, not an error of the I/O.
     pub(crate) fn failed(&self, kind: IoKind, error: DeviceError) {
-        if error != DeviceError::Gone {
+        if error == DeviceError::Gone {
+            self.gone.fetch_add(1, Ordering::Relaxed);
+        } else {
             self.errors[kind as usize].fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -125,6 +131,7 @@ impl LeafStats {
             checksum_errors: load(&self.checksum_errors),
             slow_ios: load(&self.slow_ios),
             repaired_bytes: load(&self.repaired_bytes),
+            gone: load(&self.gone),
         }
     }
     /// Histograms and queue depths, in the order of [`EXTENDED`].
@@ -133,7 +140,7 @@ impl LeafStats {
     }
     /// Forgets errors (`zpool clear`).
     pub fn clear_errors(&self) {
-        for cell in self.errors.iter().chain([&self.checksum_errors, &self.slow_ios]) {
+        for cell in self.errors.iter().chain([&self.checksum_errors, &self.slow_ios, &self.gone]) {
             cell.store(0, Ordering::Relaxed);
         }
     }

@@ -5,6 +5,7 @@ use crate::view::FailMode;
 use crate::{ErrorKind, ReadRequest, ReadThen, WriteRequest, WriteThen, Zio, ZioError, events};
 use exec::Mutex;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// An I/O that waits for the pool to be resumed.
 pub(crate) enum Held {
@@ -23,42 +24,56 @@ impl Held {
 }
 
 #[derive(Default)]
-pub(crate) struct Suspension(Mutex<Vec<Held>>);
+pub(crate) struct Suspension {
+    held: Mutex<Vec<Held>>,
+    /// Something is held: to be looked at without the lock.
+    suspended: AtomicBool,
+    /// Nothing is held any more: the pool is given up.
+    abandoned: AtomicBool,
+}
 
 impl Core {
-    /// Keeps the I/O when the pool's `failmode` says so, else gives it back.
+    /// Keeps the I/O when the pool's `failmode` says so, else gives it back. A write is kept in any mode: were it given up, what
+    /// it belongs to would be lost (OpenZFS: `zio_done`).
     pub(crate) fn hold(&self, snapshot: &Snapshot, held: Held) -> Option<Held> {
-        match snapshot.view.facts.fail_mode {
-            FailMode::Wait => {
-                let first = {
-                    let mut waiting = self.suspension.0.lock();
-                    waiting.push(held);
-                    waiting.len() == 1
-                };
-                if first {
-                    self.events.event(events::suspended(snapshot));
-                }
-                None
-            }
-            FailMode::Continue => Some(held),
-            FailMode::Panic => {
-                self.events.event(events::suspended(snapshot));
-                Some(held)
-            }
+        let keeps = match snapshot.view.facts.fail_mode {
+            FailMode::Wait => true,
+            FailMode::Continue | FailMode::Panic => matches!(held, Held::Write(..)),
+            FailMode::Never => false,
+        };
+        if !keeps {
+            return Some(held);
         }
+        let first = {
+            let mut waiting = self.suspension.held.lock();
+            if self.suspension.abandoned.load(Ordering::Acquire) {
+                return Some(held);
+            }
+            waiting.push(held);
+            self.suspension.suspended.store(true, Ordering::Release);
+            waiting.len() == 1
+        };
+        if first {
+            self.events.event(events::suspended(snapshot));
+        }
+        None
     }
 }
 
 impl Zio {
     /// True while I/Os wait for [`Zio::resume`].
     pub fn is_suspended(&self) -> bool {
-        !self.core.suspension.0.lock().is_empty()
+        self.core.suspension.suspended.load(Ordering::Acquire)
+    }
+
+    /// True while the pool's `failmode` wants new writes refused: it is suspended, and nobody is to wait for it.
+    pub fn refuses_writes(&self) -> bool {
+        self.is_suspended() && matches!(self.core.snapshot().view.facts.fail_mode, FailMode::Continue | FailMode::Panic)
     }
 
     /// Tries the held I/Os again (`zpool clear`).
     pub fn resume(&self) {
-        let held = std::mem::take(&mut *self.core.suspension.0.lock());
-        for io in held {
+        for io in self.take_held() {
             match io {
                 Held::Read(request, then) => self.read(request, then),
                 Held::Write(request, then) => self.write(*request, then),
@@ -66,10 +81,17 @@ impl Zio {
         }
     }
 
-    /// Fails the held I/Os with [`ErrorKind::Suspended`], so that a forced export can end.
+    fn take_held(&self) -> Vec<Held> {
+        let mut held = self.core.suspension.held.lock();
+        self.core.suspension.suspended.store(false, Ordering::Release);
+        std::mem::take(&mut *held)
+    }
+
+    /// Fails the held I/Os with [`ErrorKind::Suspended`] and holds none from now on, so that a forced export can end. There is
+    /// no way back.
     pub fn abandon(&self) {
-        let held = std::mem::take(&mut *self.core.suspension.0.lock());
-        held.into_iter().for_each(|io| io.fail(ErrorKind::Suspended));
+        self.core.suspension.abandoned.store(true, Ordering::Release);
+        self.take_held().into_iter().for_each(|io| io.fail(ErrorKind::Suspended));
     }
 }
 

@@ -14,10 +14,12 @@ pub enum FailMode {
     /// Hold the I/O until [`crate::Zio::resume`].
     #[default]
     Wait,
-    /// Return the error.
+    /// Return the error of a read; hold writes, of which nothing may be lost, and let the owner of the pool refuse new ones.
     Continue,
-    /// Return the error and post the event on which the owner of the pool gives up.
+    /// As [`FailMode::Continue`]; the owner of the pool gives it up on the event.
     Panic,
+    /// Hold nothing: nobody could resume it, as while a pool is being opened.
+    Never,
 }
 
 /// Facts about the pool that decide how blocks are written (the pipeline has no back pointer to the pool).

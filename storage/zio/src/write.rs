@@ -151,6 +151,11 @@ impl Job {
     /// Writes what `placement` lists and delivers the pointer.
     pub(crate) fn store(mut self, placement: Placement) {
         let Placement { dvas, mut stores, allocated } = placement;
+        let unknown = |dva: &Dva| self.snapshot.view.tree.tops.len() <= dva.vdev.0 as usize;
+        if allocated.iter().any(unknown) {
+            // The vdev was added meanwhile; the tree that has it was there before it was allocated from.
+            self.snapshot = self.core.snapshot();
+        }
         if self.data.is_unstable() && self.needs_stable(&dvas) {
             self.make_stable();
             stores.iter_mut().for_each(|store| store.data = self.data.clone());

@@ -114,7 +114,7 @@ fn allocated(rig: &Rig) -> u64 {
 
 /// Free space in pieces of `piece` bytes, `count` of them, and nothing else.
 fn fragmented(layout: &[(TopKind, usize)], ashift: u32, piece: u64, count: u64) -> Rig {
-    Rig::with(inline(), layout, ashift, FailMode::Continue, &|tree: &VdevTree, allocator: &Allocator| {
+    Rig::with(inline(), layout, ashift, FailMode::Never, &|tree: &VdevTree, allocator: &Allocator| {
         for top in &tree.tops {
             let size = 1u64 << top.ms_shift;
             let mut left = count;

@@ -9,6 +9,7 @@ mod coherency;
 mod datasets;
 mod faults;
 mod files;
+mod lifecycle;
 mod mapped;
 mod output;
 mod pools;
@@ -48,6 +49,9 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "recovery: offline, online, resilver", mounts: true, run: recovery::offline },
     Scenario { name: "recovery: attach, replace, detach", mounts: true, run: recovery::replace },
     Scenario { name: "recovery: sequential rebuild", mounts: true, run: sweeps::rebuild },
+    Scenario { name: "life: add, remove", mounts: true, run: lifecycle::add_and_remove },
+    Scenario { name: "life: spares", mounts: true, run: lifecycle::spares },
+    Scenario { name: "life: devices grow and come back", mounts: true, run: lifecycle::grow },
     Scenario { name: "recovery: labels of other things", mounts: false, run: recovery::wrong_devices },
     Scenario { name: "faults: zinject", mounts: true, run: faults::inject },
     Scenario { name: "faults: scheduler and its parameters", mounts: true, run: faults::scheduler },

@@ -80,7 +80,8 @@ pub fn vdev_files(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
     Ok(files)
 }
 
-fn open_device(path: &Path, read_only: bool) -> Result<Arc<dyn BlockDevice>, Failure> {
+/// Opens a file as a device.
+pub fn open_device(path: &Path, read_only: bool) -> Result<Arc<dyn BlockDevice>, Failure> {
     Ok(device::open(path, &OpenOptions { read_only, ..OpenOptions::default() })?)
 }
 

@@ -15,6 +15,7 @@ mod damage;
 mod direct;
 mod driver;
 mod kernel;
+mod life;
 mod manifest;
 pub mod oracle;
 mod program;

@@ -5,7 +5,7 @@ use crate::manifest::{self, Lines};
 use crate::oracle::Oracle;
 use crate::program::{Program, Size};
 use crate::report::{Job, Table};
-use crate::{Failure, Wanted, direct, storm};
+use crate::{Failure, Wanted, direct, life, storm};
 use exec::Exec;
 use pool::{RebuildState, RebuildStatus};
 use std::path::{Path, PathBuf};
@@ -71,6 +71,9 @@ const REBUILT: [(&str, (&str, u32), bool); 4] = [
     ("rebuilt-draid2x8s2", ("draid2x8s2", 9), false),
     ("rebuilt-draid3x14s2", ("draid3x14s2", 12), false),
 ];
+/// Pools whose vdevs change, with the layout that they begin with.
+const LIVES: [(&str, (&str, u32), bool); 3] =
+    [("life-mirror", ("mirror2", 12), true), ("life-raidz", ("raidz1x3", 9), false), ("life-raidz2", ("raidz2x6", 12), false)];
 /// Size of the devices that are filled up.
 const FULL_DEVICE_BYTES: u64 = 96 << 20;
 /// Files that zdb copies out, per pool.
@@ -95,6 +98,8 @@ enum Kind {
     Direct,
     /// As the program, with a device replaced by sequential rebuild.
     Rebuilt,
+    /// Vdevs, logs and spares join and leave meanwhile.
+    Life,
 }
 
 struct Case<'a> {
@@ -129,6 +134,7 @@ pub fn run(oracle: &Oracle, wanted: &Wanted, table: &Table) {
     }
     cases.push((format!("direct-{DRAID_DIRECT}a12"), Kind::Direct, (DRAID_DIRECT, 12), false));
     cases.extend(REBUILT.map(|(name, place, quick)| (name.to_string(), Kind::Rebuilt, place, quick)));
+    cases.extend(LIVES.map(|(name, place, quick)| (name.to_string(), Kind::Life, place, quick)));
     cases.extend(STRESS.map(|(name, kind, place, quick)| (name.to_string(), kind, place, quick)));
     let mut jobs: Vec<Job> = Vec::new();
     for (name, kind, (layout, ashift), quick) in cases {
@@ -196,6 +202,13 @@ impl Case<'_> {
             Kind::Storm => storm::storm(&pool, if self.size.every_property { 2000 } else { 0 })?,
             Kind::Full => storm::full(&pool)?,
             Kind::Direct => direct::direct(&pool, self.size.every_property)?,
+            Kind::Life => {
+                let mut program = Program::new(&pool, self.size, u64::from(self.ashift));
+                program.fill()?;
+                let shape = (self.layout.kind, self.layout.width, device_bytes);
+                life::lead(&pool, &self.folder, shape, || program.churn(self.size.rounds / 4 + 1))?;
+                program.expected
+            }
             Kind::Program | Kind::Plain | Kind::Rebuilt => {
                 let mut program = Program::new(&pool, self.size, u64::from(self.ashift));
                 if new.no_features {

@@ -37,8 +37,7 @@ pub fn leaf(device: &Arc<MemDevice>) -> LeafSpec {
 
 pub fn create(devices: &[Arc<MemDevice>], kind: TopKind) -> Pool {
     let tops = vec![TopSpec { kind, leaves: devices.iter().map(leaf).collect() }];
-    let spec =
-        PoolSpec { name: "tank".into(), tops, ashift: None, features: None, comment: None, host: host(), force: false, root: dataset() };
+    let spec = PoolSpec { host: host(), ..PoolSpec::new("tank", tops, dataset()) };
     Pool::create(&exec(7), spec, &Runtime::new()).expect("created")
 }
 

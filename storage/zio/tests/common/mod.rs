@@ -98,7 +98,7 @@ pub fn layouts() -> Vec<(&'static str, Vec<(TopKind, usize)>)> {
 
 impl Rig {
     pub fn new(exec: Exec, layout: &[(TopKind, usize)], ashift: u32) -> Rig {
-        Rig::with(exec, layout, ashift, FailMode::Continue, &|tree, allocator| {
+        Rig::with(exec, layout, ashift, FailMode::Never, &|tree, allocator| {
             for top in &tree.tops {
                 for metaslab in 0..allocator.metaslab_count(top.id) {
                     allocator.load(top.id, metaslab, &[]).expect("an empty metaslab loads");

@@ -1,0 +1,129 @@
+//! `zpool add`: the new vdevs beside those of the pool, and the dry run.
+
+use crate::status::Names;
+use crate::{args, list, spec};
+use cli::{Client, Stop, done};
+use control_api::{PoolAdd, PoolReport, Request, VdevReport};
+
+/// Runs the verb.
+pub fn run(client: &Client, arguments: &args::Add) -> Result<u8, Stop> {
+    let allowed = [arguments.allow_in_use, arguments.allow_replication_mismatch, arguments.allow_ashift_mismatch];
+    if arguments.force && allowed.contains(&true) {
+        return Err(Stop::usage(
+            "'-f' option is not allowed with '--allow-replication-mismatch', '--allow-ashift-mismatch', or '--allow-in-use'",
+        ));
+    }
+    let [allow_in_use, allow_replication_mismatch, allow_ashift_mismatch] = allowed.map(|allowed| allowed || arguments.force);
+    let ashift = ashift(&arguments.properties)?;
+    let Some(report) = list::reports(client, vec![arguments.pool.clone()], false)?.pop() else {
+        return Ok(cli::EXIT_FAILURE);
+    };
+    let wanted = match spec::parse(&arguments.vdevs) {
+        Ok(wanted) => wanted,
+        Err(wrong) => return wrong.end(),
+    };
+    let forceable = || {
+        let together = spec::mismatch(&wanted.vdevs).or_else(|| spec::unequal(&wanted.vdevs));
+        together.or_else(|| spec::differs_from_pool(&report.vdevs, &wanted.vdevs))
+    };
+    if let (false, Some(why)) = (allow_replication_mismatch, forceable()) {
+        return Ok(spec::say_forceable(&why));
+    }
+    let request = PoolAdd {
+        pool: arguments.pool.clone(),
+        vdevs: wanted.vdevs.clone(),
+        logs: wanted.logs.clone(),
+        spares: wanted.spares.clone(),
+        ashift,
+        allow_in_use,
+        allow_ashift_mismatch,
+        dry_run: arguments.dry_run,
+    };
+    let code = done(client, &Request::PoolAdd(request))?;
+    if arguments.dry_run {
+        let names = Names { full_paths: arguments.full_paths, guids: arguments.guids, follow_links: arguments.follow_links };
+        print!("{}", picture(&report, &wanted, names));
+    }
+    Ok(code)
+}
+
+/// `-o ashift=N`: the only property that can be given.
+fn ashift(properties: &[String]) -> Result<Option<u32>, Stop> {
+    let mut ashift = None;
+    for property in properties {
+        match property.split_once('=') {
+            None => return Err(Stop::usage("missing '=' for -o option")),
+            Some(("ashift", value)) => match value.parse::<u32>() {
+                Ok(0) => ashift = None,
+                Ok(shift @ 9..=16) => ashift = Some(shift),
+                _ => {
+                    let why = format!("property 'ashift' number {value} is invalid: only values between 9 and 16 are allowed");
+                    return Err(Stop::usage(why));
+                }
+            },
+            Some((name, _)) => return Err(Stop::usage(format!("property '{name}' is not valid here"))),
+        }
+    }
+    Ok(ashift)
+}
+
+/// The pool with what would be added.
+fn picture(report: &PoolReport, wanted: &spec::Spec, names: Names) -> String {
+    fn lines(vdev: &VdevReport, depth: usize, names: Names, text: &mut String) {
+        text.push_str(&format!("\t{}{}\n", "  ".repeat(depth), names.of(vdev)));
+        vdev.children.iter().for_each(|child| lines(child, depth + 1, names, text));
+    }
+    let path_name = |path: &str| {
+        let kind = if std::path::Path::new(path).is_file() { "file" } else { "disk" };
+        names.of(&VdevReport { kind: kind.into(), path: Some(path.into()), ..VdevReport::default() })
+    };
+    let pool = &report.name;
+    let mut text = format!("would update '{pool}' to the following configuration:\n\n\t{pool}\n");
+    let tops = &report.vdevs.children;
+    tops.iter().filter(|top| !top.is_log).for_each(|top| lines(top, 1, names, &mut text));
+    text.push_str(&spec::vdev_lines(&wanted.vdevs, &path_name));
+    if !wanted.logs.is_empty() || tops.iter().any(|top| top.is_log) {
+        text.push_str("\tlogs\n");
+        tops.iter().filter(|top| top.is_log).for_each(|top| lines(top, 1, names, &mut text));
+        text.push_str(&spec::vdev_lines(&wanted.logs, &path_name));
+    }
+    if !report.caches.is_empty() {
+        text.push_str("\tcache\n");
+        report.caches.iter().for_each(|cache| text.push_str(&format!("\t  {}\n", names.of(cache))));
+    }
+    if !wanted.spares.is_empty() || !report.spares.is_empty() {
+        text.push_str("\tspares\n");
+        report.spares.iter().for_each(|spare| text.push_str(&format!("\t  {}\n", names.of(spare))));
+        wanted.spares.iter().for_each(|path| text.push_str(&format!("\t  {}\n", path_name(path))));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn leaf(path: &str, is_log: bool) -> VdevReport {
+        VdevReport { kind: "file".into(), name: path.into(), path: Some(path.into()), is_log, ..VdevReport::default() }
+    }
+
+    /// Users look there whether they are about to make a stripe of their mirror.
+    #[test]
+    fn a_dry_run_shows_the_pool_as_it_would_be() {
+        let mirror = VdevReport {
+            kind: "mirror".into(),
+            name: "mirror-0".into(),
+            children: vec![leaf("/a", false), leaf("/b", false)],
+            ..VdevReport::default()
+        };
+        let vdevs = VdevReport { name: "tank".into(), children: vec![mirror, leaf("/log", true)], ..VdevReport::default() };
+        let report = PoolReport { name: "tank".into(), vdevs, spares: vec![leaf("/s", false)], ..PoolReport::default() };
+        let words: Vec<String> = "mirror /nowhere/c /nowhere/d spare /nowhere/t".split(' ').map(String::from).collect();
+        let wanted = spec::parse(&words).expect("parses");
+        assert_eq!(
+            picture(&report, &wanted, Names { full_paths: true, ..Names::default() }),
+            "would update 'tank' to the following configuration:\n\n\ttank\n\t  mirror-0\n\t    /a\n\t    /b\n\t  mirror\n\t    \
+             /nowhere/c\n\t    /nowhere/d\n\tlogs\n\t  /log\n\tspares\n\t  /s\n\t  /nowhere/t\n"
+        );
+    }
+}

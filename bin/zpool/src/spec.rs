@@ -1,0 +1,371 @@
+//! The vdev grammar of `zpool create` and `zpool add`, and the checks on replication (OpenZFS: `zpool_vdev.c`).
+
+use crate::draid;
+use cli::Stop;
+use control_api::{ErrorKind, Failure, VdevReport, VdevSpec};
+use std::io::{Seek, SeekFrom};
+
+/// Devices of one group may differ by so many bytes (OpenZFS: `ZPOOL_FUZZ`).
+const SIZE_FUZZ: u64 = 16 << 20;
+
+/// What a command line asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Spec {
+    /// Data vdevs.
+    pub vdevs: Vec<VdevSpec>,
+    /// Vdevs for the intent log.
+    pub logs: Vec<VdevSpec>,
+    /// Paths of spares.
+    pub spares: Vec<String>,
+}
+
+/// Where the devices that follow belong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Class {
+    Data,
+    Log,
+}
+
+fn group(word: &str) -> Option<(&str, u8)> {
+    match word {
+        "mirror" => Some(("mirror", 0)),
+        "raidz" | "raidz1" => Some(("raidz", 1)),
+        "raidz2" => Some(("raidz", 2)),
+        "raidz3" => Some(("raidz", 3)),
+        _ => Some(("draid", draid::parity(word)?)),
+    }
+}
+
+/// The path that a word of the command line means: below /dev, unless it has a slash.
+pub fn device_path(word: &str) -> String {
+    if word.contains('/') {
+        std::path::absolute(word).map_or_else(|_| word.to_string(), |path| path.to_string_lossy().into_owned())
+    } else {
+        format!("/dev/{word}")
+    }
+}
+
+fn leaf(word: &str) -> VdevSpec {
+    VdevSpec::Leaf { path: device_path(word) }
+}
+
+/// Why a command line names no vdevs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wrong {
+    /// Said after "invalid vdev specification".
+    Spec(String),
+    /// About a dRAID word: said as it is.
+    Draid(String),
+}
+
+impl Wrong {
+    fn spec<T>(why: impl Into<String>) -> Result<T, Wrong> {
+        Err(Wrong::Spec(why.into()))
+    }
+
+    /// Ends the command with what is wrong.
+    pub fn end(self) -> Result<u8, Stop> {
+        match self {
+            Wrong::Spec(why) => Err(Failure::new(ErrorKind::Invalid, "invalid vdev specification", why).into()),
+            Wrong::Draid(why) => {
+                eprintln!("{why}");
+                Ok(cli::EXIT_FAILURE)
+            }
+        }
+    }
+}
+
+/// Words that begin something else than a device.
+fn begins_group(word: &str) -> bool {
+    group(word).is_some() || matches!(word, "log" | "cache" | "spare" | "special" | "dedup")
+}
+
+/// The vdevs that the words of a command line name.
+pub fn parse(words: &[String]) -> Result<Spec, Wrong> {
+    let (mut spec, mut class, mut rest) = (Spec::default(), Class::Data, words);
+    let (mut seen_log, mut seen_spare) = (false, false);
+    while let Some((word, after)) = rest.split_first() {
+        let count = after.iter().take_while(|word| !begins_group(word)).count();
+        match word.as_str() {
+            "cache" | "special" | "dedup" => return Wrong::spec(format!("'{word}' vdevs are not available in this version")),
+            "log" if seen_log => return Wrong::spec("'log' can be specified only once"),
+            "log" => {
+                (class, seen_log, rest) = (Class::Log, true, after);
+                continue;
+            }
+            "spare" if seen_spare => return Wrong::spec("'spare' can be specified only once"),
+            "spare" => {
+                (class, seen_spare, rest) = (Class::Data, true, &after[count..]);
+                if count == 0 {
+                    return Wrong::spec("spare requires at least 1 devices");
+                }
+                spec.spares.extend(after[..count].iter().map(|word| device_path(word)));
+                continue;
+            }
+            _ => {}
+        }
+        let vdev = match group(word) {
+            None => {
+                rest = after;
+                leaf(word)
+            }
+            Some((kind, _)) if class == Class::Log && kind != "mirror" => {
+                return Wrong::spec(format!("unsupported 'log' device: {kind}"));
+            }
+            Some((kind, parity)) => {
+                rest = &after[count..];
+                grouped((word, kind, parity), after[..count].iter().map(|word| leaf(word)).collect())?
+            }
+        };
+        if class == Class::Log { spec.logs.push(vdev) } else { spec.vdevs.push(vdev) }
+    }
+    if seen_log && spec.logs.is_empty() {
+        return Wrong::spec("log requires at least 1 device");
+    }
+    Ok(spec)
+}
+
+fn grouped((word, kind, parity): (&str, &str, u8), children: Vec<VdevSpec>) -> Result<VdevSpec, Wrong> {
+    let least = if kind == "mirror" { 2 } else { usize::from(parity) + 1 };
+    if children.len() < least {
+        return Wrong::spec(format!("{word} requires at least {least} devices"));
+    }
+    if kind != "mirror" && children.len() > 255 {
+        return Wrong::spec(format!("{word} supports no more than 255 devices"));
+    }
+    Ok(match kind {
+        "mirror" => VdevSpec::Mirror { children },
+        "raidz" => VdevSpec::Raidz { parity, children },
+        _ => {
+            let shape = draid::shape(word, children.len()).map_err(Wrong::Draid)?;
+            VdevSpec::Draid { parity, data: shape.data, spares: shape.spares, children }
+        }
+    })
+}
+
+/// Why the new top-levels do not go together, as OpenZFS refuses them without `-f` (`check_replication`).
+pub fn mismatch(vdevs: &[VdevSpec]) -> Option<String> {
+    let kind = |vdev: &VdevSpec| replication(vdev);
+    let (first, parity, width) = kind(vdevs.first()?);
+    let is_leaf = |kind: &str| matches!(kind, "file" | "disk");
+    vdevs.iter().skip(1).map(kind).find_map(|(other, other_parity, count)| {
+        let is_grouped = |kind: &str| matches!(kind, "raidz" | "draid");
+        if (other == "draid" || first == "draid") && is_grouped(other) && is_grouped(first) {
+            // They go together when they survive as many failures.
+            let differ = format!("{first} and {other} vdevs with different redundancy, {parity} vs. {other_parity} are present");
+            return (parity != other_parity).then(|| format!("mismatched replication level: {differ}"));
+        }
+        if other != first && !(is_leaf(other) && is_leaf(first)) {
+            Some(format!("mismatched replication level: both {first} and {other} vdevs are present"))
+        } else if other_parity != parity {
+            Some(format!("mismatched replication level: both {parity} and {other_parity} device parity {first} vdevs are present"))
+        } else if count != width {
+            Some(format!("mismatched replication level: both {width}-way and {count}-way {first} vdevs are present"))
+        } else {
+            None
+        }
+    })
+}
+
+/// Type, parity and width of a vdev.
+fn replication(vdev: &VdevSpec) -> (&'static str, u8, usize) {
+    match vdev {
+        VdevSpec::Leaf { path } if std::path::Path::new(path).is_file() => ("file", 0, 1),
+        VdevSpec::Leaf { .. } => ("disk", 0, 1),
+        VdevSpec::Mirror { children } => ("mirror", 0, children.len()),
+        VdevSpec::Raidz { parity, children } => ("raidz", *parity, children.len()),
+        VdevSpec::Draid { parity, children, .. } => ("draid", *parity, children.len()),
+    }
+}
+
+/// The same of a vdev of a pool, by its name (`raidz2-0`, `draid1:4d:6c:0s-0`).
+fn replication_of(vdev: &VdevReport) -> (&str, u8, usize) {
+    let digit = |rest: &str| rest.chars().next().and_then(|first| first.to_digit(10)).unwrap_or(1) as u8;
+    match vdev.kind.as_str() {
+        kind @ ("raidz" | "draid") => (kind, vdev.name.strip_prefix(kind).map_or(1, digit), vdev.children.len()),
+        kind => (kind, 0, vdev.children.len().max(1)),
+    }
+}
+
+/// Why new top-levels, which go together, do not go with those of a pool (OpenZFS: `check_replication`). A pool whose own
+/// top-levels differ takes anything.
+pub fn differs_from_pool(pool: &VdevReport, vdevs: &[VdevSpec]) -> Option<String> {
+    let mut present = pool.children.iter().filter(|top| !top.is_log && top.kind != "hole").map(replication_of);
+    let current = present.next()?;
+    if present.any(|other| other != current) {
+        return None;
+    }
+    let new = replication(vdevs.first()?);
+    let spread = |kind: &str| matches!(kind, "raidz" | "draid");
+    let pair = match (current, new) {
+        (raidz, mirror) | (mirror, raidz) if spread(raidz.0) && mirror.0 == "mirror" => Some((raidz, mirror)),
+        _ => None,
+    };
+    let why = match pair {
+        Some((raidz, mirror)) if usize::from(raidz.1) == mirror.2 - 1 => return None,
+        Some((raidz, mirror)) => format!(
+            "pool and new vdev with different redundancy, {} and {} vdevs, {} vs. {} ({}-way)",
+            raidz.0,
+            mirror.0,
+            raidz.1,
+            mirror.2 - 1,
+            mirror.2
+        ),
+        None if current.0 != new.0 => format!("pool uses {} and new vdev is {}", current.0, new.0),
+        None if current.1 != new.1 => format!("pool uses {} device parity and new vdev uses {}", current.1, new.1),
+        None if current.2 != new.2 => {
+            format!("pool uses {}-way {} and new vdev uses {}-way {}", current.2, current.0, new.2, new.0)
+        }
+        None => return None,
+    };
+    Some(format!("mismatched replication level: {why}"))
+}
+
+/// Why the devices of one of the vdevs do not go together.
+pub fn unequal(vdevs: &[VdevSpec]) -> Option<String> {
+    vdevs.iter().find_map(|vdev| different_sizes(vdev, &size_of))
+}
+
+/// Says what keeps a command from going on that `-f` would let pass.
+pub fn say_forceable(why: &str) -> u8 {
+    eprintln!("invalid vdev specification\nuse '-f' to override the following errors:\n{why}");
+    cli::EXIT_FAILURE
+}
+
+/// The lines of a dry run for some vdevs, as deep as the children of a pool (OpenZFS: `print_vdev_tree`).
+pub fn vdev_lines(vdevs: &[VdevSpec], name: &dyn Fn(&str) -> String) -> String {
+    let mut text = String::new();
+    for vdev in vdevs {
+        let (group, children) = match vdev {
+            VdevSpec::Leaf { path } => (name(path), [].as_slice()),
+            VdevSpec::Mirror { children } => ("mirror".to_string(), children.as_slice()),
+            VdevSpec::Raidz { parity, children } => (format!("raidz{parity}"), children.as_slice()),
+            VdevSpec::Draid { parity, data, spares, children } => {
+                (format!("draid{parity}:{data}d:{}c:{spares}s", children.len()), children.as_slice())
+            }
+        };
+        text.push_str(&format!("\t  {group}\n"));
+        for child in children {
+            if let VdevSpec::Leaf { path } = child {
+                text.push_str(&format!("\t    {}\n", name(path)));
+            }
+        }
+    }
+    text
+}
+
+fn size_of(path: &str) -> Option<u64> {
+    std::fs::File::open(path).ok()?.seek(SeekFrom::End(0)).ok()
+}
+
+/// A group whose devices differ much in size wastes the larger ones.
+fn different_sizes(vdev: &VdevSpec, size_of: &dyn Fn(&str) -> Option<u64>) -> Option<String> {
+    let (name, children) = match vdev {
+        VdevSpec::Leaf { .. } => return None,
+        VdevSpec::Mirror { children } => ("mirror", children),
+        VdevSpec::Raidz { children, .. } => ("raidz", children),
+        VdevSpec::Draid { children, .. } => ("draid", children),
+    };
+    let sizes = children.iter().filter_map(|child| match child {
+        VdevSpec::Leaf { path } => size_of(path),
+        _ => None,
+    });
+    let (least, most) = sizes.fold((u64::MAX, 0), |(least, most), size| (least.min(size), most.max(size)));
+    (most.saturating_sub(least) > SIZE_FUZZ && least != u64::MAX).then(|| format!("{name} contains devices of different sizes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(words: &[String]) -> Result<Vec<VdevSpec>, Wrong> {
+        parse(words).map(|spec| spec.vdevs)
+    }
+
+    fn words(text: &str) -> Vec<String> {
+        text.split(' ').map(String::from).collect()
+    }
+
+    #[test]
+    fn the_grammar_makes_the_groups_a_user_wrote() {
+        let vdevs = parsed(&words("mirror /a /b mirror /c /d")).expect("two mirrors");
+        assert_eq!(vdevs.len(), 2);
+        assert_eq!(parsed(&words("raidz2 /a /b")), Err(Wrong::Spec("raidz2 requires at least 3 devices".into())));
+        assert!(matches!(parsed(&words("sda")).expect("a disk").as_slice(), [VdevSpec::Leaf { path }] if path == "/dev/sda"));
+    }
+
+    #[test]
+    fn a_stripe_beside_a_mirror_is_refused_without_force() {
+        let mixed = parsed(&words("/x mirror /a /b")).expect("parses");
+        assert!(mismatch(&mixed).is_some());
+        let widths = parsed(&words("raidz1 /a /b raidz1 /c /d /e")).expect("parses");
+        assert!(mismatch(&widths).is_some());
+        let same = parsed(&words("raidz1 /a /b raidz1 /c /d")).expect("parses");
+        assert!(mismatch(&same).is_none());
+        let parity = parsed(&words("raidz1 /a /b /c raidz2 /d /e /f")).expect("parses");
+        assert_eq!(mismatch(&parity).as_deref(), Some("mismatched replication level: both 1 and 2 device parity raidz vdevs are present"));
+    }
+
+    #[test]
+    fn draid_words_make_the_group_and_go_with_raidz_of_the_same_parity() {
+        let vdevs = parsed(&words("draid2:3d:1s /a /b /c /d /e /f raidz2 /g /h /i /j")).expect("parses");
+        assert!(matches!(&vdevs[0], VdevSpec::Draid { parity: 2, data: 3, spares: 1, children } if children.len() == 6));
+        assert_eq!(mismatch(&vdevs), None);
+        assert!(vdev_lines(&vdevs, &str::to_string).contains("\t  draid2:3d:6c:1s\n"));
+        let differ = parsed(&words("draid /a /b /c raidz2 /g /h /i")).expect("parses");
+        let said = "mismatched replication level: draid and raidz vdevs with different redundancy, 1 vs. 2 are present";
+        assert_eq!(mismatch(&differ).as_deref(), Some(said));
+        assert_eq!(parsed(&words("draid2 /a /b")), Err(Wrong::Spec("draid2 requires at least 3 devices".into())));
+        assert!(matches!(parsed(&words("draid:9c /a /b")), Err(Wrong::Draid(_))));
+    }
+
+    #[test]
+    fn a_mirror_of_a_small_and_a_large_device_is_refused_without_force() {
+        let mirror = parsed(&words("mirror /a /b")).expect("parses").remove(0);
+        let sizes = |large: u64| move |path: &str| Some(if path == "/a" { 64 << 20 } else { large });
+        assert_eq!(different_sizes(&mirror, &sizes(128 << 20)).as_deref(), Some("mirror contains devices of different sizes"));
+        assert_eq!(different_sizes(&mirror, &sizes(70 << 20)), None, "a few MiB are nothing");
+    }
+
+    #[test]
+    fn logs_and_spares_stand_behind_their_words() {
+        let spec = parse(&words("mirror /a /b spare /s /t log mirror /l /m")).expect("parses");
+        assert_eq!((spec.vdevs.len(), spec.logs.len(), spec.spares), (1, 1, vec!["/s".to_string(), "/t".to_string()]));
+        let said = |text: &str| match parse(&words(text)) {
+            Err(Wrong::Spec(why)) => why,
+            other => panic!("{text}: {other:?}"),
+        };
+        assert_eq!(said("log raidz /a /b"), "unsupported 'log' device: raidz");
+        assert_eq!(said("/a log"), "log requires at least 1 device");
+        assert_eq!(said("spare /a spare /b"), "'spare' can be specified only once");
+        assert!(said("/a cache /b").contains("'cache' vdevs are not available"));
+    }
+
+    /// If this fails, a disk becomes a stripe of a redundant pool by a slip, for good.
+    #[test]
+    fn a_vdev_that_does_not_go_with_the_pool_is_refused_without_force() {
+        let top = |kind: &str, name: &str, width: usize| VdevReport {
+            kind: kind.into(),
+            name: name.into(),
+            children: vec![VdevReport::default(); width],
+            ..VdevReport::default()
+        };
+        let pool = |tops: Vec<VdevReport>| VdevReport { children: tops, ..VdevReport::default() };
+        let against = |tops: Vec<VdevReport>, text: &str| differs_from_pool(&pool(tops), &parsed(&words(text)).expect("parses"));
+        let mirror = || top("mirror", "mirror-0", 2);
+        let said = against(vec![mirror()], "/x").expect("a stripe");
+        assert_eq!(said, "mismatched replication level: pool uses mirror and new vdev is disk");
+        assert_eq!(against(vec![mirror()], "mirror /x /y"), None);
+        assert_eq!(against(vec![mirror()], "raidz1 /x /y /z"), None, "as many may be lost");
+        let said = against(vec![top("raidz", "raidz2-0", 4)], "mirror /x /y").expect("less redundancy");
+        assert_eq!(
+            said,
+            "mismatched replication level: pool and new vdev with different redundancy, raidz and mirror vdevs, 2 vs. 1 (2-way)"
+        );
+        let said = against(vec![top("raidz", "raidz1-0", 3)], "raidz2 /x /y /z").expect("another parity");
+        assert_eq!(said, "mismatched replication level: pool uses 1 device parity and new vdev uses 2");
+        let said = against(vec![mirror()], "mirror /x /y /z").expect("another width");
+        assert_eq!(said, "mismatched replication level: pool uses 2-way mirror and new vdev uses 3-way mirror");
+        assert_eq!(against(vec![mirror(), top("file", "/a", 0)], "/x"), None, "a pool that is mixed already");
+    }
+}

@@ -1,0 +1,171 @@
+//! `zpool add`, `remove` and `reopen`: vdevs and spares that join and leave a pool, and devices that are looked at again.
+
+use crate::failure::because;
+use crate::pools::{done, pool_failure};
+use crate::vdevs::{find_leaf, same_file};
+use crate::{Control, OpenPool, devices};
+use control_api::{ErrorKind, Failure, PoolAdd, PoolNames, PoolReopen, Response, VdevRemove, VdevSpec};
+use ondisk::Guid;
+use pool::{AddSpec, PoolError, Spare};
+use std::sync::Arc;
+use vdev::{LeafKind, LeafState, TopVdev, VdevTree};
+
+impl Control {
+    pub(crate) fn pool_add(&self, request: &PoolAdd) -> Result<Response, Failure> {
+        let open = self.open_pool(&request.pool)?;
+        let what = format!("cannot add to '{}'", request.pool);
+        self.check_unreserved(&request.vdevs, &request.logs, &what)?;
+        let spec = self.add_spec(request, &what)?;
+        if !request.dry_run {
+            open.pool().add(spec).map_err(|error| pool_failure(what, &error))?;
+            self.remember();
+        }
+        Ok(done())
+    }
+
+    fn add_spec(&self, request: &PoolAdd, what: &str) -> Result<AddSpec, Failure> {
+        let all: Vec<VdevSpec> = request.vdevs.iter().chain(&request.logs).cloned().collect();
+        crate::pools::distinct_paths(&all, what)?;
+        let tops = |specs: &[VdevSpec]| specs.iter().map(|spec| crate::pools::top(spec, what)).collect::<Result<Vec<_>, _>>();
+        Ok(AddSpec {
+            tops: tops(&request.vdevs)?,
+            logs: tops(&request.logs)?,
+            ashift: request.ashift,
+            force: request.allow_in_use,
+            allow_ashift_mismatch: request.allow_ashift_mismatch,
+            ..self.spare_specs(&request.spares, what)?
+        })
+    }
+
+    /// The devices that are to be spares, opened; those that another pool lists are shared as they are.
+    pub(crate) fn spare_specs(&self, paths: &[String], what: &str) -> Result<AddSpec, Failure> {
+        let mut spec = AddSpec::default();
+        for path in paths {
+            match self.reserving_pool(path) {
+                Some((_, spare)) => spec.shared.push(spare),
+                None => spec.spares.push(crate::pools::leaf(&VdevSpec::Leaf { path: path.clone() }, what)?),
+            }
+        }
+        Ok(spec)
+    }
+
+    /// Refuses devices that open pools use or keep as spares: not even force takes them.
+    pub(crate) fn check_unreserved(&self, vdevs: &[VdevSpec], logs: &[VdevSpec], what: &str) -> Result<(), Failure> {
+        let mut rest: Vec<&VdevSpec> = vdevs.iter().chain(logs).collect();
+        while let Some(spec) = rest.pop() {
+            let path = match spec {
+                VdevSpec::Leaf { path } => path,
+                VdevSpec::Mirror { children } | VdevSpec::Raidz { children, .. } | VdevSpec::Draid { children, .. } => {
+                    rest.extend(children);
+                    continue;
+                }
+            };
+            let is_in_use =
+                |open: &&Arc<OpenPool>| open.pool().tree().leaves.iter().any(|leaf| leaf.state.is_usable() && same_file(&leaf.path, path));
+            let user = self.pools.read().values().find(is_in_use).map(|open| open.name());
+            let why = match (user, self.reserving_pool(path)) {
+                (Some(user), _) => format!("{path} is part of active pool '{user}'"),
+                (None, Some((open, _))) => format!("{path} is reserved as a hot spare for pool {}", open.name()),
+                (None, None) => continue,
+            };
+            return Err(because(ErrorKind::Busy, what, why));
+        }
+        Ok(())
+    }
+
+    /// The open pool of which the device is a spare.
+    pub(crate) fn reserving_pool(&self, path: &str) -> Option<(Arc<OpenPool>, Spare)> {
+        let pools: Vec<Arc<OpenPool>> = self.pools.read().values().cloned().collect();
+        pools.into_iter().find_map(|open| {
+            let spare = open.pool().spares().into_iter().find(|spare| !spare.is_distributed() && same_file(&spare.path, path))?;
+            Some((open, spare))
+        })
+    }
+
+    /// The name of the open pool in which a spare stands in for a device.
+    pub(crate) fn pool_using(&self, spare: Guid) -> Option<String> {
+        self.pools.read().values().find(|open| open.pool().tree().leaf_by_guid(spare).is_some()).map(|open| open.name())
+    }
+
+    pub(crate) fn vdev_remove(&self, request: &VdevRemove) -> Result<Response, Failure> {
+        let open = self.open_pool(&request.pool)?;
+        let what = format!("cannot remove {}", request.device);
+        let refuse = |kind, why: &str| Err(because(kind, &*what, why));
+        let word = request.device.as_str();
+        let tree = open.pool().tree();
+        let removed = match find_aux(&open, word) {
+            Some(aux) if aux.is_distributed() => return refuse(ErrorKind::Unsupported, "dRAID spares cannot be removed"),
+            Some(_) if request.dry_run => return refuse(ErrorKind::Invalid, UNREMOVABLE),
+            Some(aux) => open.pool().remove_aux(aux.guid, self.free_device(&aux)),
+            None => match find_top(&tree, word) {
+                Some(top) if !top.is_log => return refuse(ErrorKind::Unsupported, UNREMOVABLE),
+                Some(_) if request.dry_run => Ok(()),
+                Some(top) => open.pool().remove_top(top.guid),
+                None if find_leaf(&tree, word).is_some() => return refuse(ErrorKind::Unsupported, UNREMOVABLE),
+                None => return refuse(ErrorKind::NotFound, "no such device in pool"),
+            },
+        };
+        removed.map_err(|error| pool_failure(what, &error))?;
+        if !request.dry_run {
+            self.remember();
+        }
+        Ok(done())
+    }
+
+    /// The device of a spare that nobody uses, to write on it that it is free. One that another pool lists stays a spare.
+    fn free_device(&self, aux: &Spare) -> Option<Arc<dyn device::BlockDevice>> {
+        let lists = self.pools.read().values().filter(|open| open.pool().spares().iter().any(|spare| spare.guid == aux.guid)).count();
+        if lists > 1 { None } else { devices::open(&aux.path, false, "").ok() }
+    }
+
+    /// There is no removal that takes longer than its command.
+    pub(crate) fn vdev_remove_stop(&self, request: &PoolNames) -> Result<Response, Failure> {
+        self.selected(&request.pools)?;
+        Err(because(ErrorKind::Invalid, "cannot cancel removal", "there is no active removal"))
+    }
+
+    /// Opens every device of the pools again that is not in use, and looks whether the others grew.
+    pub(crate) fn pool_reopen(&self, request: &PoolReopen) -> Result<Response, Failure> {
+        for open in self.selected(&request.pools)? {
+            let what = format!("cannot reopen '{}'", open.name());
+            if open.is_read_only() {
+                continue;
+            }
+            self.bring_back(&open, |leaf| matches!(leaf.state, LeafState::Missing | LeafState::Removed))
+                .and_then(|()| open.pool().autoexpand())
+                .map_err(|error| pool_failure(what, &error))?;
+        }
+        Ok(done())
+    }
+
+    /// Brings back the leaves that `wanted` chooses and whose devices are there again.
+    pub(crate) fn bring_back(&self, open: &OpenPool, wanted: impl Fn(&vdev::Leaf) -> bool) -> Result<(), PoolError> {
+        for leaf in open.pool().tree().leaves.iter().filter(|leaf| leaf.kind != LeafKind::DraidSpare && wanted(leaf)) {
+            if let Ok(device) = devices::open(&leaf.path, false, "") {
+                open.pool().online(leaf.guid, Some(device))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+const UNREMOVABLE: &str = "operation not supported on this type of pool";
+
+/// The spare or cache that a command line names.
+pub(crate) fn find_aux(open: &OpenPool, word: &str) -> Option<Spare> {
+    let caches = open.pool().caches().into_iter().map(|(guid, path)| Spare { guid, path, kind: "cache".into(), in_use: false, ashift: 0 });
+    let all: Vec<Spare> = open.pool().spares().into_iter().chain(caches).collect();
+    let exact = |aux: &&Spare| aux.path == word || aux.guid.0.to_string() == word;
+    let ends = |aux: &&Spare| aux.path.strip_suffix(word).is_some_and(|rest| rest.ends_with('/'));
+    let found = all.iter().find(exact).or_else(|| all.iter().find(ends));
+    found.or_else(|| all.iter().find(|aux| !aux.is_distributed() && same_file(&aux.path, word))).cloned()
+}
+
+/// The top-level vdev that a command line names: by its name (`mirror-1`), its guid, or the device that it is.
+fn find_top<'a>(tree: &'a VdevTree, word: &str) -> Option<&'a TopVdev> {
+    let leaf = find_leaf(tree, word).map(|leaf| leaf.guid);
+    tree.tops.iter().filter(|top| top.is_concrete()).find(|top| {
+        let name = top.node.as_ref().map(|node| crate::report::node_kind(node).1);
+        name.as_deref() == Some(word) || top.guid.0.to_string() == word || Some(top.guid) == leaf
+    })
+}

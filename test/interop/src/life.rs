@@ -1,0 +1,58 @@
+//! Everything that happens to the vdevs of a pool in its life: vdevs, logs and spares join and leave, a spare stands in for a device
+//! and takes its place, devices are replaced and grow.
+
+use crate::{Failure, driver};
+use pool::{AddSpec, LeafSpec, Pool, TopSpec};
+use std::path::Path;
+use vdev::{LeafKind, Pairing, TopKind};
+
+/// Leads the pool through it; `work` changes files between the steps. Devices are files of the folder.
+pub fn lead(
+    pool: &Pool,
+    folder: &Path,
+    (kind, width, bytes): (TopKind, usize, u64),
+    mut work: impl FnMut() -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let device = |name: &str| -> Result<LeafSpec, Failure> {
+        let path = folder.join(name);
+        std::fs::File::create(&path)?.set_len(bytes)?;
+        Ok(LeafSpec { path: path.to_string_lossy().into_owned(), kind: LeafKind::File, device: driver::open_device(&path, false)? })
+    };
+    let leaf = |index: usize| pool.tree().leaves[index].guid;
+    let done = || -> Result<(), Failure> {
+        pool.scrub_wait()?;
+        Ok(pool.sync()?)
+    };
+    let leaves = (0..width).map(|index| device(&format!("e{index:02}"))).collect::<Result<_, _>>()?;
+    let log = TopSpec { kind: TopKind::Leaf, leaves: vec![device("log")?] };
+    pool.add(AddSpec { logs: vec![log], ..AddSpec::default() })?;
+    pool.add(AddSpec { tops: vec![TopSpec { kind, leaves }], ..AddSpec::default() })?;
+    work()?;
+    // A spare stands in, is let go, stands in again and stays.
+    let (spare, next) = (device("spare0")?, device("spare1")?);
+    pool.add(AddSpec { spares: vec![spare.clone(), next], ..AddSpec::default() })?;
+    pool.attach(leaf(0), &spare, Pairing::Replacing, false)?;
+    work()?;
+    done()?;
+    pool.detach(leaf(1))?;
+    work()?;
+    pool.fault(leaf(0), false)?;
+    work()?;
+    pool.attach(leaf(0), &spare, Pairing::Replacing, false)?;
+    done()?;
+    pool.detach(leaf(0))?;
+    work()?;
+    // A device of the vdev that was added is replaced, the log goes, and everything grows.
+    let first = pool.tree().tops[2].leaves().next().ok_or("a vdev without leaves")?;
+    pool.attach(leaf(first.0 as usize), &device("f00")?, Pairing::Replacing, false)?;
+    work()?;
+    done()?;
+    pool.remove_top(pool.tree().tops[1].guid)?;
+    for file in driver::vdev_files(folder)? {
+        std::fs::OpenOptions::new().write(true).open(file)?.set_len(bytes * 3 / 2)?;
+    }
+    if !pool.expand(None)? {
+        return Err("the vdevs did not grow with their devices".into());
+    }
+    work()
+}
