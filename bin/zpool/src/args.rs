@@ -55,16 +55,9 @@ pub enum Verb {
         pool: String,
     },
     /// Verify every block, and repair what redundancy allows.
-    Scrub {
-        /// Pause.
-        #[arg(short)]
-        pause: bool,
-        /// Stop.
-        #[arg(short)]
-        stop: bool,
-        /// Wait until the scrub ends.
-        #[arg(short)]
-        wait: bool,
+    Scrub(Scrub),
+    /// Begin the resilver that runs again, with everything that devices lack.
+    Resilver {
         /// Pools.
         #[arg(required = true, value_name = "pool", long_help = "pool name argument")]
         pools: Vec<String>,
@@ -563,4 +556,27 @@ mod tests {
         let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../man/man8/zpool.8");
         assert_eq!(cli::manual::check(&Arguments::command(), page.as_ref()), Ok(()));
     }
+}
+
+/// `zpool scrub`.
+#[derive(Args, Clone, Debug)]
+pub struct Scrub {
+    /// Read again only what the error log has.
+    #[arg(short)]
+    pub errors: bool,
+    /// Pause.
+    #[arg(short)]
+    pub pause: bool,
+    /// Stop.
+    #[arg(short)]
+    pub stop: bool,
+    /// Only what was written since the last complete scrub.
+    #[arg(short = 'C')]
+    pub since_last: bool,
+    /// Wait until the scrub ends.
+    #[arg(short)]
+    pub wait: bool,
+    /// Pools.
+    #[arg(required = true, value_name = "pool", long_help = "pool name argument")]
+    pub pools: Vec<String>,
 }

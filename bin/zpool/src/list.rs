@@ -253,6 +253,7 @@ mod tests {
             scan: None,
             throttled: Vec::new(),
             rebuilds: Vec::new(),
+            error_scrub: None,
             vdevs: VdevReport { name: "tank".into(), kind: "root".into(), children: vec![leaf], ..VdevReport::default() },
             error_count: 0,
             errors: Vec::new(),

@@ -37,7 +37,10 @@ fn run(verb: Verb) -> Result<u8, Stop> {
         Verb::Status(arguments) => status::run(&client, &arguments),
         Verb::Get(arguments) => get::run(&client, &arguments),
         Verb::Set { assignment, pool } => set(&client, &assignment, pool),
-        Verb::Scrub { pause, stop, wait, pools } => scrub(&client, pause, stop, wait, pools),
+        Verb::Scrub(arguments) => scrub(&client, &arguments),
+        Verb::Resilver { pools } => {
+            each(pools, |pool| done(&client, &Request::PoolScrub(PoolScrub { pool, action: ScrubAction::Resilver })))
+        }
         Verb::Offline(arguments) => vdevs::offline(&client, &arguments),
         Verb::Online(arguments) => vdevs::online(&client, &arguments),
         Verb::Attach(arguments) => vdevs::attach(&client, &arguments),
@@ -86,19 +89,26 @@ fn set(client: &Client, assignment: &str, pool: String) -> Result<u8, Stop> {
     Ok(done(client, &Request::PoolSet(PoolSet { pool, property: property.to_string(), value: value.to_string() }))?)
 }
 
-fn scrub(client: &Client, pause: bool, stop: bool, wait: bool, pools: Vec<String>) -> Result<u8, Stop> {
-    let action = match (pause, stop) {
-        (true, true) => return Err(Stop::usage("invalid option combination: -s and -p are mutually exclusive")),
-        (true, false) => ScrubAction::Pause,
-        (false, true) => ScrubAction::Stop,
-        (false, false) => ScrubAction::Start,
+fn scrub(client: &Client, arguments: &args::Scrub) -> Result<u8, Stop> {
+    let &args::Scrub { errors, pause, stop, since_last, wait, ref pools } = arguments;
+    let exclude = |one: &str, other: &str| Stop::usage(format!("invalid option combination: -{one} and -{other} are mutually exclusive"));
+    let action = match (pause, stop, since_last, errors) {
+        (true, true, ..) => return Err(exclude("s", "p")),
+        (true, _, true, _) => return Err(exclude("p", "C")),
+        (_, true, true, _) => return Err(exclude("s", "C")),
+        (_, _, true, true) => return Err(exclude("e", "C")),
+        (true, ..) => ScrubAction::Pause,
+        (_, true, ..) => ScrubAction::Stop,
+        (_, _, true, _) => ScrubAction::StartFromLast,
+        (.., true) => ScrubAction::StartErrors,
+        _ => ScrubAction::Start,
     };
-    if wait && action != ScrubAction::Start {
+    if wait && (pause || stop) {
         return Err(Stop::usage("invalid option combination: -w cannot be used with -p or -s"));
     }
     let code = each(pools.clone(), |pool| done(client, &Request::PoolScrub(PoolScrub { pool, action })))?;
     if wait && code == 0 {
-        for pool in &pools {
+        for pool in pools {
             wait::until_idle(client, pool, &["scrub".to_string()])?;
         }
     }

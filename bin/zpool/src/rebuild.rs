@@ -162,6 +162,7 @@ mod tests {
             repaired_bytes: 0,
             errors: 0,
             rate_bytes_per_second: 0,
+            ..ScanReport::default()
         };
         let told = |scan: Option<ScanReport>, rebuilds: &[RebuildReport]| {
             let shown = shown(scan.as_ref(), rebuilds);

@@ -5,7 +5,7 @@ use cli::number::{duration, nice_bytes, nice_count, nice_time_ns};
 use cli::options::Output;
 use cli::repeat::{Repeat, timestamp};
 use cli::{Client, Stop, json, time};
-use control_api::{PoolReport, ScanReport, Throttled, VdevReport};
+use control_api::{ErrorScrubReport, PoolReport, ScanReport, Throttled, VdevReport};
 use serde_json::{Map, Value, json};
 
 /// Narrowest column of names (OpenZFS: `status_callback`).
@@ -132,8 +132,14 @@ fn describe(report: &PoolReport, arguments: &args::Status) -> String {
         text.push_str(&format!("   see: https://openzfs.github.io/openzfs-docs/msg/{id}\n"));
     }
     let shown = rebuild::shown(report.scan.as_ref(), &report.rebuilds);
-    if let Some(scan) = report.scan.as_ref().filter(|_| shown.scan) {
-        text.push_str(&scan_lines(scan));
+    // An error scrub is told of in the place of the scrub before it, never in that of a resilver.
+    let scan = report.scan.as_ref().filter(|_| shown.scan);
+    match &report.error_scrub {
+        Some(error_scrub) => {
+            text.push_str(&error_scrub_lines(error_scrub));
+            scan.filter(|scan| scan.function == "resilver").into_iter().for_each(|scan| text.push_str(&scan_lines(scan)));
+        }
+        None => scan.into_iter().for_each(|scan| text.push_str(&scan_lines(scan))),
     }
     if shown.rebuilds {
         text.extend(report.rebuilds.iter().map(rebuild::lines));
@@ -264,22 +270,58 @@ fn running_lines(scan: &ScanReport, verb: &str) -> String {
     let (seen, total) = (scan.to_examine_bytes, scan.to_examine_bytes.saturating_sub(scan.skipped_bytes));
     let percent = if total == 0 { 0.0 } else { (scan.issued_bytes.min(total) as f64) * 100.0 / total as f64 };
     let rate = if scan.pause_time == 0 { scan.rate_bytes_per_second } else { 0 };
+    let begun = if scan.function == "scrub" { scan.issued_bytes } else { scan.repaired_bytes };
     let left = match rate {
         _ if scan.pause_time != 0 => String::new(),
-        ESTIMATE_RATE_MIN.. if (if scan.function == "scrub" { scan.issued_bytes } else { scan.repaired_bytes }) > 0 => {
-            format!(", {} to go", duration(total.saturating_sub(scan.issued_bytes) / rate))
+        ESTIMATE_RATE_MIN.. if begun > 0 => {
+            let seconds = scan.seconds_left.unwrap_or(total.saturating_sub(scan.issued_bytes) / rate);
+            format!(", {} to go", duration(seconds))
         }
         _ => ", no estimated completion time".to_string(),
     };
-    let rate = if rate > 0 { format!(" at {}/s", nice_bytes(rate)) } else { String::new() };
+    let at = |rate: u64| match (rate, scan.pause_time) {
+        (0, _) => String::new(),
+        (rate, 0) => format!(" at {}/s", nice_bytes(rate)),
+        _ => String::new(),
+    };
     format!(
-        "{head}\t{} / {} scanned, {} / {} issued{rate}\n\t{} {verb}, {percent:.2}% done{left}\n",
+        "{head}\t{} / {} scanned{}, {} / {} issued{}\n\t{} {verb}, {percent:.2}% done{left}\n",
         nice_bytes(scan.examined_bytes.min(seen)),
         nice_bytes(seen),
+        at(scan.examined_bytes_per_second),
         nice_bytes(scan.issued_bytes.min(total)),
         nice_bytes(total),
+        at(scan.rate_bytes_per_second),
         nice_bytes(scan.repaired_bytes)
     )
+}
+
+/// The `scrub:` line of an error scrub (OpenZFS: `print_err_scrub_status`).
+fn error_scrub_lines(scrub: &ErrorScrubReport) -> String {
+    let seconds = (scrub.end_time - scrub.start_time).max(0);
+    let (days, clock) = (seconds / 86_400, seconds % 86_400);
+    let head = match scrub.state.as_str() {
+        "finished" => {
+            return format!(
+                " scrub: scrubbed {} error blocks in {days} days {:02}:{:02}:{:02} on {}\n",
+                scrub.examined,
+                clock / 3600,
+                clock / 60 % 60,
+                clock % 60,
+                time::long(scrub.end_time)
+            );
+        }
+        "canceled" => return format!(" scrub: error scrub canceled on {}\n", time::long(scrub.end_time)),
+        "paused" => format!(
+            " scrub: error scrub paused since {}\n\terror scrub started on {}\n",
+            time::long(scrub.pause_time),
+            time::long(scrub.start_time)
+        ),
+        _ => format!(" scrub: error scrub in progress since {}\n", time::long(scrub.start_time)),
+    };
+    let all = scrub.examined + scrub.to_examine;
+    let percent = if all == 0 { 100.0 } else { scrub.examined as f64 * 100.0 / all as f64 };
+    format!("{head}\t{percent:.2}% done, issued I/O for {} error blocks\n", scrub.examined)
 }
 
 fn as_json(report: &PoolReport, arguments: &args::Status) -> Value {
@@ -293,7 +335,7 @@ fn as_json(report: &PoolReport, arguments: &args::Status) -> Value {
     if let Some(id) = &report.message_id {
         entry.insert("moreinfo".into(), json!(format!("https://openzfs.github.io/openzfs-docs/msg/{id}")));
     }
-    let mut scan = report.scan.as_ref().map_or(json!({}), |scan| scan_json(scan, &output));
+    let mut scan = report.scan.as_ref().map_or(json!({}), |scan| scan_json(scan, report.error_scrub.as_ref(), &output));
     if !report.rebuilds.is_empty() {
         scan["rebuild_stats"] = rebuild::as_json(&report.rebuilds, &output);
     }
@@ -337,16 +379,18 @@ fn as_json(report: &PoolReport, arguments: &args::Status) -> Value {
 }
 
 /// `scan_stats`, in the order of OpenZFS's `scan_status_nvlist`.
-fn scan_json(scan: &ScanReport, output: &Output) -> Value {
+fn scan_json(scan: &ScanReport, error_scrub: Option<&ErrorScrubReport>, output: &Output) -> Value {
     let size = |bytes: u64| json::size(bytes, output);
     let date = |seconds: i64| match (output.is_exact(), seconds) {
         (true, seconds) => json::number(seconds.max(0) as u64, output.json.json_int),
         (false, 0) => json!("-"),
         (false, seconds) => json!(time::long(seconds)),
     };
-    json!({
+    let exact = |number: u64| json::number(number, output.json.json_int);
+    let state = |state: &str| if state == "paused" { "SCANNING".to_string() } else { state.to_uppercase() };
+    let mut stats = json!({
         "function": scan.function.to_uppercase(),
-        "state": if scan.state == "paused" { "SCANNING".to_string() } else { scan.state.to_uppercase() },
+        "state": state(&scan.state),
         "start_time": date(scan.start_time),
         "end_time": date(scan.end_time),
         "to_examine": size(scan.to_examine_bytes),
@@ -354,9 +398,24 @@ fn scan_json(scan: &ScanReport, output: &Output) -> Value {
         "skipped": size(scan.skipped_bytes),
         "processed": size(scan.repaired_bytes),
         "errors": json::count(scan.errors, output),
+        "bytes_per_scan": size(scan.pass_examined_bytes),
+        "pass_start": exact(scan.pass_start.max(0) as u64),
         "scrub_pause": date(scan.pause_time),
+        "scrub_spent_paused": exact(scan.pass_paused_seconds),
+        "issued_bytes_per_scan": size(scan.pass_issued_bytes),
         "issued": size(scan.issued_bytes)
-    })
+    });
+    if let (Some(scrub), Some(stats)) = (error_scrub, stats.as_object_mut()) {
+        let running = matches!(scrub.state.as_str(), "scanning" | "paused");
+        stats.insert("err_scrub_func".into(), json!("ERRORSCRUB"));
+        stats.insert("err_scrub_state".into(), if running { json!("ERRORSCRUBBING") } else { json!(state(&scrub.state)) });
+        stats.insert("err_scrub_start_time".into(), date(scrub.start_time));
+        stats.insert("err_scrub_end_time".into(), date(scrub.end_time));
+        stats.insert("err_scrub_examined".into(), json::count(scrub.examined, output));
+        stats.insert("err_scrub_to_examine".into(), json::count(scrub.to_examine, output));
+        stats.insert("err_scrub_pause".into(), exact(scrub.pause_time.max(0) as u64));
+    }
+    stats
 }
 
 /// How vdevs are pictured in JSON.
@@ -436,6 +495,12 @@ mod tests {
             repaired_bytes: 0,
             errors: 0,
             rate_bytes_per_second: 0,
+            examined_bytes_per_second: 0,
+            seconds_left: None,
+            pass_start: 0,
+            pass_examined_bytes: 0,
+            pass_issued_bytes: 0,
+            pass_paused_seconds: 0,
         }
     }
 
@@ -468,6 +533,7 @@ mod tests {
             scan,
             throttled: Vec::new(),
             rebuilds: Vec::new(),
+            error_scrub: None,
             vdevs: root,
             error_count: 0,
             errors: Vec::new(),
@@ -518,6 +584,21 @@ mod tests {
         assert!(slow.ends_with("\t0B repaired, 50.00% done, no estimated completion time\n"), "{slow}");
         let fast = running_lines(&ScanReport { rate_bytes_per_second: 64 << 20, ..scan("scanning") }, "repaired");
         assert!(fast.ends_with("50.00% done, 00:00:16 to go\n"), "{fast}");
+        let both = ScanReport { rate_bytes_per_second: 64 << 20, examined_bytes_per_second: 1 << 30, ..scan("scanning") };
+        assert!(running_lines(&both, "repaired").contains("\t1G / 2G scanned at 1G/s, 1G / 2G issued at 64M/s\n"));
+        let paused = running_lines(&ScanReport { pause_time: 5, state: "paused".into(), ..both }, "repaired");
+        assert!(paused.ends_with("\t1G / 2G scanned, 1G / 2G issued\n\t0B repaired, 50.00% done\n"), "{paused}");
+    }
+
+    #[test]
+    fn an_error_scrub_reads_as_openzfs_prints_it() {
+        let scrub = ErrorScrubReport { state: "scanning".into(), start_time: 0, end_time: 0, pause_time: 0, to_examine: 3, examined: 1 };
+        let running = error_scrub_lines(&scrub);
+        assert!(running.starts_with(" scrub: error scrub in progress since "), "{running}");
+        assert!(running.ends_with("\t25.00% done, issued I/O for 1 error blocks\n"), "{running}");
+        let finished =
+            error_scrub_lines(&ErrorScrubReport { state: "finished".into(), end_time: 90_061, examined: 4, to_examine: 0, ..scrub });
+        assert!(finished.starts_with(" scrub: scrubbed 4 error blocks in 1 days 01:01:01 on "), "{finished}");
     }
 
     #[test]

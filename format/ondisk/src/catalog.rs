@@ -58,6 +58,7 @@ catalog! {
     crate::dsl::DdtBookmark, "DdtBookmark";
     crate::dsl::BookmarkPhys, "BookmarkPhys";
     crate::dsl::DslScanPhys, "DslScanPhys";
+    crate::dsl::ErrorScrubPhys, "ErrorScrubPhys";
     crate::dsl::DslBookmarkPhys, "DslBookmarkPhys";
     crate::label::ZioEck, "ZioEck";
     crate::label::GangHeader, "GangHeader";

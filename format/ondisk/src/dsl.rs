@@ -108,6 +108,20 @@ record! {
         152 => scn_bookmark: BookmarkPhys,
         184 => scn_flags: u64,
     }
+    /// State of an error scrub: the value of `error_scrub` in the pool's directory, an array of u64 (OpenZFS: `dsl_errorscrub_phys_t`).
+    ErrorScrubPhys = "dsl_errorscrub_phys_t", 72 {
+        /// See [`scan_func`].
+        0 => dep_func: u64,
+        /// See [`scan_state`].
+        8 => dep_state: u64,
+        16 => dep_cursor: u64,
+        24 => dep_start_time: u64,
+        32 => dep_end_time: u64,
+        40 => dep_to_examine: u64,
+        48 => dep_examined: u64,
+        56 => dep_errors: u64,
+        64 => dep_paused_flags: u64,
+    }
     /// A snapshot's bookmark: the value in the bookmarks ZAP (OpenZFS: `zfs_bookmark_phys_t`). Old ones end after `zbm_creation_time`.
     DslBookmarkPhys = "zfs_bookmark_phys_t", 96 {
         0 => zbm_guid: u64,
@@ -215,6 +229,20 @@ impl DslScanPhys {
     }
     /// The ZAP value.
     pub fn to_words(&self) -> [u64; 24] {
+        Field::get(&self.encode(), ByteOrder::Little)
+    }
+}
+impl ErrorScrubPhys {
+    /// From the ZAP value.
+    pub fn from_words(words: &[u64]) -> ErrorScrubPhys {
+        let mut raw = [0; ErrorScrubPhys::SIZE];
+        for (bytes, word) in raw.chunks_exact_mut(8).zip(words) {
+            bytes.copy_from_slice(&word.to_le_bytes());
+        }
+        Field::get(&raw, ByteOrder::Little)
+    }
+    /// The ZAP value.
+    pub fn to_words(&self) -> [u64; 9] {
         Field::get(&self.encode(), ByteOrder::Little)
     }
 }

@@ -179,6 +179,9 @@ pub struct PoolReport {
     /// Sequential rebuilds of top-level vdevs, the last or current of each.
     #[serde(default)]
     pub rebuilds: Vec<RebuildReport>,
+    /// Error scrub, when no scrub or resilver came after it.
+    #[serde(default)]
+    pub error_scrub: Option<ErrorScrubReport>,
     /// Root of the tree.
     pub vdevs: VdevReport,
     /// The pool's spares: AVAIL, INUSE or UNAVAIL.
@@ -265,7 +268,7 @@ pub struct VdevReport {
 }
 
 /// Progress of a scan.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ScanReport {
     /// `scrub` or `resilver`.
@@ -291,8 +294,44 @@ pub struct ScanReport {
     pub repaired_bytes: u64,
     /// Errors that could not be repaired.
     pub errors: u64,
-    /// Bytes per second, recently.
+    /// Bytes read per second, recently.
     pub rate_bytes_per_second: u64,
+    /// Bytes examined per second, recently.
+    #[serde(default)]
+    pub examined_bytes_per_second: u64,
+    /// Seconds until the end at the recent rate.
+    #[serde(default)]
+    pub seconds_left: Option<u64>,
+    /// Seconds since the epoch when it began, or went on after an import.
+    #[serde(default)]
+    pub pass_start: i64,
+    /// Bytes examined since then.
+    #[serde(default)]
+    pub pass_examined_bytes: u64,
+    /// Bytes read since then.
+    #[serde(default)]
+    pub pass_issued_bytes: u64,
+    /// Seconds that it was paused since then.
+    #[serde(default)]
+    pub pass_paused_seconds: u64,
+}
+
+/// Progress of an error scrub.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct ErrorScrubReport {
+    /// `scanning`, `finished`, `canceled`, `paused`.
+    pub state: String,
+    /// Seconds since the epoch.
+    pub start_time: i64,
+    /// Seconds since the epoch; 0 while it runs.
+    pub end_time: i64,
+    /// Seconds since the epoch of the pause; 0 when not paused.
+    pub pause_time: i64,
+    /// Blocks still to be read.
+    pub to_examine: u64,
+    /// Blocks read.
+    pub examined: u64,
 }
 
 /// Progress of a sequential rebuild.
@@ -350,6 +389,12 @@ pub struct PoolSet {
 pub enum ScrubAction {
     /// Start or resume.
     Start,
+    /// `-C`: what was written since the last scrub.
+    StartFromLast,
+    /// `-e`: start or resume reading again what the error log has.
+    StartErrors,
+    /// `zpool resilver`: the resilver that runs begins again.
+    Resilver,
     /// `-p`.
     Pause,
     /// `-s`.

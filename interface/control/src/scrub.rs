@@ -3,9 +3,9 @@
 use crate::failure::because;
 use crate::pools::pool_failure;
 use crate::{Control, OpenPool};
-use control_api::{ErrorKind, Failure, PoolScrub, Response, ScanReport, ScrubAction};
+use control_api::{ErrorKind, ErrorScrubReport, Failure, PoolScrub, Response, ScanReport, ScrubAction};
 use dmu::Objset;
-use pool::{Damaged, PoolError, ScanFunction, ScanState};
+use pool::{Damaged, PoolError, ScanError, ScanFunction, ScanState};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use zpl::{Settings, Zfs};
@@ -13,16 +13,20 @@ use zpl::{Settings, Zfs};
 /// Levels of directories that a path may have before it is given up.
 const PATH_DEPTH_MAX: usize = 256;
 
+fn state_name(state: ScanState, paused_since: Option<u64>) -> &'static str {
+    match (state, paused_since) {
+        (ScanState::Scanning, Some(_)) => "paused",
+        (ScanState::Scanning, None) => "scanning",
+        (ScanState::Finished, _) => "finished",
+        (ScanState::Canceled, _) => "canceled",
+    }
+}
+
 impl OpenPool {
     /// The running or last scan.
     pub fn scan_report(&self) -> Option<ScanReport> {
         let status = self.pool().scan_status()?;
-        let state = match (status.state, status.paused_since) {
-            (ScanState::Scanning, Some(_)) => "paused",
-            (ScanState::Scanning, None) => "scanning",
-            (ScanState::Finished, _) => "finished",
-            (ScanState::Canceled, _) => "canceled",
-        };
+        let state = state_name(status.state, status.paused_since);
         Some(ScanReport {
             function: if status.function == ScanFunction::Scrub { "scrub" } else { "resilver" }.to_string(),
             state: state.to_string(),
@@ -36,6 +40,25 @@ impl OpenPool {
             repaired_bytes: status.repaired,
             errors: status.errors,
             rate_bytes_per_second: status.rate,
+            examined_bytes_per_second: status.examined_rate,
+            seconds_left: status.seconds_left,
+            pass_start: status.pass_start as i64,
+            pass_examined_bytes: status.pass_examined,
+            pass_issued_bytes: status.pass_issued,
+            pass_paused_seconds: status.pass_spent_paused,
+        })
+    }
+
+    /// The running or last error scrub.
+    pub fn error_scrub_report(&self) -> Option<ErrorScrubReport> {
+        let status = self.pool().error_scrub_status()?;
+        Some(ErrorScrubReport {
+            state: state_name(status.state, status.paused_since).to_string(),
+            start_time: status.start_time as i64,
+            end_time: status.end_time as i64,
+            pause_time: status.paused_since.unwrap_or(0) as i64,
+            to_examine: status.to_examine,
+            examined: status.examined,
         })
     }
 
@@ -51,6 +74,9 @@ impl OpenPool {
         if self.pool().is_rebuilding() && !busy.iter().any(|activity| activity == "resilver") {
             busy.push("resilver".to_string());
         }
+        if self.error_scrub_report().is_some_and(|report| report.state == "scanning") {
+            busy.push("scrub".to_string());
+        }
         if self.pool().tree().is_replacing() && busy.iter().any(|activity| activity == "resilver") {
             busy.push("replace".to_string());
         }
@@ -60,15 +86,15 @@ impl OpenPool {
         busy
     }
 
-    /// Number of damaged objects known, and their names when wanted.
+    /// Number of damaged blocks known, and the names of the files that have them when wanted: in every snapshot and clone.
     ///
     /// # Errors
     /// What keeps the error log from being read: then nobody knows how many there are.
     pub fn errors(&self, names: bool) -> Result<(u64, Vec<String>), PoolError> {
-        let damaged = self.pool().damaged()?;
+        let (count, damaged) = self.pool().damaged_counted()?;
         let objects: BTreeSet<(u64, u64)> = damaged.iter().map(|block: &Damaged| (block.objset.0, block.object.0)).collect();
         let list = if names { objects.iter().map(|(objset, object)| self.name_object(*objset, *object)).collect() } else { Vec::new() };
-        Ok((objects.len() as u64, list))
+        Ok((count, list))
     }
 
     /// `pool/fs:/path`, or the numbers where there is no path.
@@ -115,37 +141,42 @@ fn path_of(objset: &Arc<Objset>, object: u64) -> Option<String> {
     Some(format!("/{}", names.join("/")))
 }
 
+/// What kind of refusal it is; None for what is none.
+fn kind_of(error: &ScanError) -> Option<ErrorKind> {
+    match error {
+        ScanError::NotRunning => Some(ErrorKind::Invalid),
+        ScanError::NoHeadErrlog => Some(ErrorKind::Unsupported),
+        ScanError::Running
+        | ScanError::Resilvering
+        | ScanError::Paused
+        | ScanError::PausedToCancel
+        | ScanError::ErrorScrubbing
+        | ScanError::ErrorScrubPaused => Some(ErrorKind::Busy),
+        ScanError::Sync(_) | ScanError::Dmu(_) | ScanError::Zap(_) | ScanError::Corrupt => None,
+    }
+}
+
 impl Control {
     pub(crate) fn pool_scrub(&self, request: &PoolScrub) -> Result<Response, Failure> {
         let open = self.open_pool(&request.pool)?;
-        let what = match request.action {
-            ScrubAction::Start => format!("cannot scrub {}", request.pool),
-            ScrubAction::Pause => format!("cannot pause scrubbing {}", request.pool),
-            ScrubAction::Stop => format!("cannot cancel scrubbing {}", request.pool),
+        let pool = open.pool();
+        let (what, done) = match request.action {
+            ScrubAction::Start => (format!("cannot scrub {}", request.pool), pool.scrub_start()),
+            ScrubAction::StartFromLast => (format!("cannot scrub {}", request.pool), pool.scrub_start_from_last()),
+            ScrubAction::StartErrors => (format!("cannot scrub {}", request.pool), pool.scrub_errors()),
+            ScrubAction::Resilver => (format!("cannot restart resilver on {}", request.pool), pool.resilver_restart()),
+            ScrubAction::Pause => (format!("cannot pause scrubbing {}", request.pool), pool.scrub_pause()),
+            ScrubAction::Stop => (format!("cannot cancel scrubbing {}", request.pool), pool.scrub_stop()),
         };
-        if open.pool().is_rebuilding() && request.action != ScrubAction::Pause {
-            return Err(because(ErrorKind::Busy, what, "currently resilvering"));
+        match done {
+            Ok(()) => {}
+            // Nothing to pause is no error (OpenZFS: `zpool_scan`).
+            Err(PoolError::Scan(ScanError::NotRunning)) if request.action == ScrubAction::Pause => {}
+            Err(PoolError::Scan(error)) if kind_of(&error).is_some() => {
+                return Err(because(kind_of(&error).unwrap_or(ErrorKind::Busy), what, error.to_string()));
+            }
+            Err(error) => return Err(pool_failure(what, &error)),
         }
-        let scanning = open.pool().scan_status().filter(|status| status.state == ScanState::Scanning);
-        match (request.action, scanning) {
-            (ScrubAction::Start | ScrubAction::Stop, Some(status)) if status.function == ScanFunction::Resilver => {
-                return Err(because(ErrorKind::Busy, what, "currently resilvering"));
-            }
-            (ScrubAction::Pause, Some(status)) if status.function == ScanFunction::Resilver => {
-                return Err(because(ErrorKind::Invalid, what, "there is no active scrub"));
-            }
-            (ScrubAction::Start, Some(status)) if status.paused_since.is_none() => {
-                return Err(because(ErrorKind::Busy, what, "currently scrubbing; use 'zpool scrub -s' to cancel scrub"));
-            }
-            (ScrubAction::Pause | ScrubAction::Stop, None) => return Err(because(ErrorKind::Invalid, what, "there is no active scrub")),
-            _ => {}
-        }
-        let done = match request.action {
-            ScrubAction::Start => open.pool().scrub_start(),
-            ScrubAction::Pause => open.pool().scrub_pause(),
-            ScrubAction::Stop => open.pool().scrub_stop(),
-        };
-        done.map_err(|error| pool_failure(what, &error))?;
         Ok(Response::Done { remarks: Vec::new() })
     }
 }

@@ -157,6 +157,11 @@ impl Control {
         });
         pool.txgs().set_config(runtime.txg);
         pool.cache().set_meta_balance(get("zfs_arc_meta_balance"));
+        pool.tune_scans(pool::ScanTunables {
+            memory_max: get("zirconia_scan_memory_max"),
+            checkpoint_seconds: get("zfs_scan_checkpoint_intval"),
+            suspended: get("zfs_scan_suspend_progress") != 0,
+        });
         let direct = pool.zio().direct_parameters();
         let rebuild = pool.rebuild_parameters();
         rebuild.max_segment.store(get("zfs_rebuild_max_segment"), Ordering::Relaxed);

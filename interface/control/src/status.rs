@@ -50,6 +50,7 @@ pub(crate) fn pool_report(open: &OpenPool, errors: bool, user: &dyn Fn(Guid) -> 
         scan,
         throttled: throttled(open),
         rebuilds,
+        error_scrub: open.error_scrub_report(),
         vdevs,
         spares: open.pool().spares().iter().map(|spare| report::spare(spare, &status.name, user(spare.guid))).collect(),
         caches: open.pool().caches().iter().map(|(guid, path)| report::cache(*guid, path)).collect(),

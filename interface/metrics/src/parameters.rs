@@ -42,7 +42,7 @@ const U32: (u64, u64) = (0, u32::MAX as u64);
 const ACTIVE: (u64, u64) = (1, u32::MAX as u64);
 
 /// Every parameter, sorted by name.
-pub const PARAMETERS: [Parameter; 63] = [
+pub const PARAMETERS: [Parameter; 66] = [
     new("spa_slop_shift", 5, ANY, When::Fixed, "share of a pool that is kept back, as a shift"),
     new("zfetch_array_rd_sz", 1 << 20, ANY, When::Fixed, "reads longer than this are not prefetched, bytes"),
     new("zfetch_hole_shift", 2, U32, When::Now, "part of a stream that may be gaps, as a shift; 16 allows none"),
@@ -81,6 +81,8 @@ pub const PARAMETERS: [Parameter; 63] = [
     new("zfs_rebuild_max_segment", 1 << 20, (4 << 10, 16 << 20), When::Now, "bytes that a sequential rebuild reads of a device at once"),
     new("zfs_rebuild_scrub_enabled", 1, BIT, When::Now, "a scrub follows a sequential rebuild"),
     new("zfs_rebuild_vdev_limit", 64 << 20, ANY, When::Now, "bytes of a sequential rebuild in flight per child of a vdev"),
+    new("zfs_scan_checkpoint_intval", 7200, (0, u32::MAX as u64), When::Now, "seconds after which a scan makes a place to go on from"),
+    new("zfs_scan_suspend_progress", 0, BIT, When::Now, "1 lets no scan make progress"),
     new("zfs_slow_io_events_per_second", 20, U32, When::Now, "delay events per pool and second"),
     new("zfs_sync_pass_deferred_free", 2, ANY, When::Fixed, "from this pass of a sync on frees are deferred"),
     new("zfs_sync_pass_dont_compress", 8, ANY, When::Fixed, "from this pass of a sync on blocks are not compressed"),
@@ -128,6 +130,13 @@ pub const PARAMETERS: [Parameter; 63] = [
     new("zfs_vdev_write_gap_limit", 4 << 10, ANY, When::Now, "bytes of padding between two writes that may become one"),
     new("zfs_zevent_len_max", 512, ANY, When::Fixed, "events kept"),
     new("zio_slow_io_ms", 30000, U32, When::Now, "an I/O that takes longer counts as slow, milliseconds; 0 counts none"),
+    new(
+        "zirconia_scan_memory_max",
+        0,
+        ANY,
+        When::Now,
+        "bytes for blocks that a scan found and did not read yet; 0 is the larger of 64 MiB and zfs_arc_max / 4",
+    ),
     new("zirconia_uring_fixed_buffers", 1, BIT, When::Now, "register memory with io_uring"),
     new(
         "zirconia_vdev_scheduler",

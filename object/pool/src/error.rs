@@ -65,6 +65,8 @@ pub enum PoolError {
     Unremovable(&'static str),
     /// The request contradicts itself.
     Invalid(&'static str),
+    /// The pool lacks this feature.
+    NeedsFeature(&'static str),
     /// The pool is open read-only.
     ReadOnly,
     /// Metadata of the pool is damaged.
@@ -115,6 +117,7 @@ pub enum DeviceProblem {
 impl fmt::Display for PoolError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            PoolError::NeedsFeature(feature) => write!(f, "this action requires the {feature} feature"),
             PoolError::NotFound => f.write_str("no such pool available"),
             PoolError::Ambiguous(guids) => write!(f, "{} pools have this name: import one by its guid", guids.len()),
             PoolError::NoUberblock => f.write_str("no device holds a valid uberblock of the pool"),

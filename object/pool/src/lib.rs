@@ -54,7 +54,7 @@ pub use open::{ImportOptions, Runtime};
 pub use pool::{LeafStatus, Pool, PoolStatus};
 pub use props::{PoolProp, is_stored_prop, is_user_prop};
 pub use rebuild::{RebuildParameters, RebuildState, RebuildStatus};
-pub use scan::{Damaged, ScanError, ScanFunction, ScanState, ScanStatus};
+pub use scan::{Damaged, ErrorScrubStatus, ScanError, ScanFunction, ScanState, ScanStatus, ScanTunables};
 pub use spares::{Spare, label_guid};
 pub use sync::SyncHook;
 pub use verify::SpaceReport;

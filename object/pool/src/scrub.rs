@@ -6,10 +6,11 @@ use crate::sync::{SyncHook, Syncer};
 use crate::{Pool, PoolError};
 use dmu::{SyncError, Tx, TxgManager};
 use ondisk::Txg;
-use scan::{Damaged, Scan, ScanError, ScanHost, ScanOutcome, ScanParts, ScanStatus};
+use scan::{Damaged, ErrorScrubStatus, Scan, ScanError, ScanHost, ScanOutcome, ScanParts, ScanStatus, ScanTunables};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+const RESILVER_DEFER: &str = "com.datto:resilver_defer";
 const HEAD_ERRLOG: &str = "com.delphix:head_errlog";
 
 /// The scan's place in the sync.
@@ -73,13 +74,38 @@ impl Pool {
     /// Begins a scrub, or goes on with a paused one. Errors: [`scan::ScanError::Running`], [`scan::ScanError::Resilvering`].
     pub fn scrub_start(&self) -> Result<(), PoolError> {
         self.check_writeable()?;
-        if self.rebuilds.is_active() {
-            return Err(ScanError::Resilvering.into());
-        }
-        Ok(self.scan.start()?)
+        self.check_not_rebuilding()?;
+        Ok(self.scan.start(Txg::ZERO)?)
     }
-    /// Pauses the scrub that runs; its place is kept, across imports too. Errors: [`scan::ScanError::NotRunning`],
-    /// [`scan::ScanError::Paused`].
+    fn check_not_rebuilding(&self) -> Result<(), PoolError> {
+        if self.rebuilds.is_active() { Err(ScanError::Resilvering.into()) } else { Ok(()) }
+    }
+    /// As [`Pool::scrub_start`], of what was born since the last complete scrub only (`zpool scrub -C`).
+    pub fn scrub_start_from_last(&self) -> Result<(), PoolError> {
+        self.check_writeable()?;
+        self.check_not_rebuilding()?;
+        Ok(self.scan.start(self.scan.last_scrubbed()?)?)
+    }
+    /// Begins to read again what the error log has, or goes on with it (`zpool scrub -e`). Errors: those of [`scan::Scan::start_errors`].
+    pub fn scrub_errors(&self) -> Result<(), PoolError> {
+        self.check_writeable()?;
+        self.check_not_rebuilding()?;
+        Ok(self.scan.start_errors()?)
+    }
+    /// Begins the resilver that runs again, with all that leaves in use lack; nothing happens when they lack nothing (`zpool resilver`).
+    /// Errors: [`PoolError::NeedsFeature`] without the feature `resilver_defer`.
+    pub fn resilver_restart(&self) -> Result<(), PoolError> {
+        self.check_writeable()?;
+        if !self.syncer.services.features.is_enabled(RESILVER_DEFER) {
+            return Err(PoolError::NeedsFeature("resilver_defer"));
+        }
+        if self.tree().resilver_range().is_none() {
+            return Ok(());
+        }
+        Ok(self.scan.resilver()?)
+    }
+    /// Pauses the scrub or error scrub that runs; its place is kept, across imports too. Errors: [`scan::ScanError::NotRunning`],
+    /// [`scan::ScanError::Paused`], [`scan::ScanError::ErrorScrubPaused`].
     pub fn scrub_pause(&self) -> Result<(), PoolError> {
         self.check_writeable()?;
         Ok(self.scan.pause()?)
@@ -87,15 +113,28 @@ impl Pool {
     /// Ends the scrub that runs or is paused. Errors: [`scan::ScanError::NotRunning`].
     pub fn scrub_stop(&self) -> Result<(), PoolError> {
         self.check_writeable()?;
+        self.check_not_rebuilding()?;
         Ok(self.scan.stop()?)
     }
     /// The last or current scan; None when the pool never had one.
     pub fn scan_status(&self) -> Option<ScanStatus> {
         self.scan.status()
     }
-    /// The blocks that are known to be damaged for good.
+    /// The last or current error scrub; None when a scrub or resilver came after it.
+    pub fn error_scrub_status(&self) -> Option<ErrorScrubStatus> {
+        self.scan.error_scrub_status()
+    }
+    /// The blocks that are known to be damaged for good, each as often as data sets have it.
     pub fn damaged(&self) -> Result<Vec<Damaged>, PoolError> {
+        Ok(self.scan.damaged_blocks()?.1)
+    }
+    /// How many different blocks are known to be damaged for good, and where they are.
+    pub fn damaged_counted(&self) -> Result<(u64, Vec<Damaged>), PoolError> {
         Ok(self.scan.damaged_blocks()?)
+    }
+    /// Changes how scans behave.
+    pub fn tune_scans(&self, tunables: ScanTunables) {
+        self.scan.set_tunables(tunables);
     }
     /// Waits until no scrub makes progress any more: it ended or was paused. Does the work where there is no thread for it.
     pub fn scrub_wait(&self) -> Result<(), PoolError> {
@@ -107,6 +146,16 @@ impl Pool {
     pub fn scrub_drive(&self) -> Result<(), PoolError> {
         self.check_writeable()?;
         self.scan.run();
+        Ok(())
+    }
+    /// Bounds the blocks that a scan finds before it reads them; 0 means by memory.
+    pub fn scrub_queue_max(&self, blocks: usize) {
+        self.scan.set_queue_max(blocks);
+    }
+    /// Does a part of it: ends after `blocks` blocks of data were read, with others found and not read.
+    pub fn scrub_drive_reads(&self, blocks: usize) -> Result<(), PoolError> {
+        self.check_writeable()?;
+        self.scan.run_reads(blocks);
         Ok(())
     }
     /// Does a part of it: reads about `blocks` blocks of data.

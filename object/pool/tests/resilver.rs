@@ -346,3 +346,42 @@ fn a_disk_becomes_a_mirror_and_is_replaced() {
     assert!(pool.verify_space().expect("readable").is_clean());
     pool.attach(guids(&pool)[0], &leaf(&devices[0]), Pairing::Mirror, false).expect("a detached device is free");
 }
+
+/// If this fails, what users read while a device is resilvered is computed again and again, or what was fed is wrong, or read a
+/// second time by the resilver.
+#[test]
+fn a_degraded_read_feeds_the_resilver() {
+    for (kind, count) in [(TopKind::Mirror, 2), (TopKind::Raidz(1), 3), (TopKind::Raidz(2), 5)] {
+        let what = format!("{kind:?} of {count}");
+        let devices = devices(count + 1);
+        let pool = create(&devices[..count], kind);
+        let object = new_object(&pool);
+        write(&pool, object, 0..BLOCKS, 1);
+        pool.sync().expect("synced");
+        let fed = |pool: &Pool| pool.zio().stats().fed_bytes.get();
+        check(&pool, object, &[1; BLOCKS as usize], &what);
+        assert_eq!(fed(&pool), 0, "{what}: nothing is lacking");
+        // The old device is gone for good, the new one has nothing.
+        let old = guids(&pool)[0];
+        pool.offline(old, false).expect("offline");
+        pool.attach(old, &leaf(&devices[count]), Pairing::Replacing, false).expect("replaced");
+        assert_eq!(pool.scan_status().map(|scan| (scan.function, scan.state)), Some((ScanFunction::Resilver, ScanState::Scanning)));
+        check(&pool, object, &[1; BLOCKS as usize], &what);
+        let written = fed(&pool);
+        assert!(written >= BLOCKS * BLOCK_BYTES as u64 / count as u64 / 2, "{what}: {written} bytes were fed");
+        check(&pool, object, &[1; BLOCKS as usize], &what);
+        // Of the last device, which stays.
+        let reads = |pool: &Pool| pool.status().leaves.last().map_or(0, |leaf| leaf.counts.bytes[0]);
+        let before = reads(&pool);
+        pool.scrub_drive().expect("resilvered");
+        let status = pool.scan_status().expect("a scan");
+        assert_eq!((status.state, status.errors), (ScanState::Finished, 0), "{what}");
+        if kind == TopKind::Mirror {
+            assert!(reads(&pool) - before < BLOCKS * BLOCK_BYTES as u64, "{what}: what was fed is not read again");
+        }
+        pool.sync().expect("synced");
+        assert!(!pool.tree().is_replacing(), "{what}");
+        pool.export().expect("exported");
+        check_redundancy(&devices[1..], kind, object, &[1; BLOCKS as usize], &what);
+    }
+}

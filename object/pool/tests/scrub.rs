@@ -1,125 +1,14 @@
 //! Scrubs on memory devices: what they read, what they repair, what they report, and that they survive crashes. What the user
 //! loses when these fail: the damage that a scrub should have found, or data that it should have left alone.
-use device::{BlockDevice, MemDevice};
-use dmu::{NewObject, Objset};
-use dsl::{CreateDataset, TxSpace};
+#[allow(dead_code, reason = "each test uses some of it")]
+mod scan_pools;
+
 use exec::{Exec, Inline};
-use ondisk::{BlockId, Level, ObjectId, ObjectType, ObjsetId, ObjsetType};
-use pool::{Damaged, Host, ImportOptions, LeafSpec, Pool, PoolError, PoolSpec, Runtime, ScanError, ScanState, ScanStatus, TopSpec};
+use ondisk::{BlockId, Level, ObjectId, ObjsetId};
+use pool::{Damaged, Pool, PoolError, ScanError, ScanState, ScanStatus};
+use scan_pools::*;
 use std::sync::Arc;
-use vdev::{LeafKind, TopKind};
-
-const DEVICE_BYTES: usize = 96 << 20;
-const BLOCK_BYTES: usize = 64 << 10;
-const BLOCKS: u64 = 40;
-
-fn devices(count: usize) -> Vec<Arc<MemDevice>> {
-    (0..count).map(|index| Arc::new(MemDevice::new(&format!("d{index}"), DEVICE_BYTES))).collect()
-}
-
-fn opened(devices: &[Arc<MemDevice>]) -> Vec<Arc<dyn BlockDevice>> {
-    devices.iter().map(|device| device.clone() as Arc<dyn BlockDevice>).collect()
-}
-
-fn host() -> Host {
-    Host { id: 1, name: "testhost".to_string() }
-}
-
-fn dataset() -> CreateDataset {
-    let properties = vec![("compression".to_string(), "off".to_string())];
-    CreateDataset { kind: ObjsetType::OTHER, properties, init: Box::new(|_, _| Ok(())) }
-}
-
-fn create(exec: &Exec, devices: &[Arc<MemDevice>], kind: TopKind) -> Pool {
-    let leaf =
-        |device: &Arc<MemDevice>| LeafSpec { path: device.path().display().to_string(), kind: LeafKind::File, device: device.clone() };
-    let tops = vec![TopSpec { kind, leaves: devices.iter().map(leaf).collect() }];
-    let (name, root) = ("tank".to_string(), dataset());
-    let spec = PoolSpec { host: host(), ..PoolSpec::new(&name, tops, root) };
-    Pool::create(exec, spec, &Runtime::new()).expect("created")
-}
-
-fn import(devices: &[Arc<MemDevice>]) -> Pool {
-    let exec: Exec = Arc::new(Inline::new(8));
-    let options = ImportOptions { host: host(), ..ImportOptions::default() };
-    Pool::import(&exec, opened(devices), &options, &Runtime::new()).expect("imported")
-}
-
-/// Bytes that tell object set, object, block and age.
-fn pattern(seed: u64, block: u64) -> Vec<u8> {
-    let mut state = seed << 32 | block;
-    (0..BLOCK_BYTES / 8)
-        .flat_map(|_| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            state.to_le_bytes()
-        })
-        .collect()
-}
-
-fn write(pool: &Pool, name: &str, object: Option<ObjectId>, blocks: std::ops::Range<u64>, seed: u64) -> ObjectId {
-    let handle = pool.dsl().hold(name).expect("held");
-    let objset: Arc<Objset> = handle.objset().expect("objset");
-    let tx = handle.assign(TxSpace::Writes(4 << 20)).expect("assigned");
-    let dnode = match object {
-        Some(object) => objset.hold(object).expect("object"),
-        None => {
-            let new = NewObject { block_size: BLOCK_BYTES, ..NewObject::new(ObjectType::UINT64_OTHER) };
-            objset.allocate_object(new, &tx).expect("allocated")
-        }
-    };
-    for block in blocks {
-        dnode.write(block * BLOCK_BYTES as u64, &pattern(seed, block), &tx).expect("written");
-    }
-    dnode.object()
-}
-
-/// A pool with file systems, snapshots and a clone that share blocks.
-fn filled(exec: &Exec, devices: &[Arc<MemDevice>], kind: TopKind) -> (Pool, ObjectId) {
-    let pool = create(exec, devices, kind);
-    pool.dsl().create_dataset("tank/fs", dataset()).expect("created");
-    let object = write(&pool, "tank/fs", None, 0..BLOCKS, 1);
-    pool.sync().expect("synced");
-    for age in 0..3u64 {
-        pool.dsl().snapshot(&[format!("tank/fs@{age}")], Vec::new()).expect("snapshot");
-        write(&pool, "tank/fs", Some(object), age..age + 2, 10 + age);
-        pool.sync().expect("synced");
-    }
-    pool.dsl().clone_snapshot("tank/clone", "tank/fs@1", Vec::new()).expect("cloned");
-    write(&pool, "tank/clone", Some(object), 30..33, 20);
-    pool.sync().expect("synced");
-    (pool, object)
-}
-
-fn scrub(pool: &Pool) -> ScanStatus {
-    pool.scrub_start().expect("started");
-    pool.scrub_drive().expect("driven");
-    let status = pool.scan_status().expect("a scan");
-    assert_eq!(status.state, ScanState::Finished);
-    status
-}
-
-fn leaf_bytes_read(pool: &Pool) -> u64 {
-    pool.status().leaves.iter().map(|leaf| leaf.counts.bytes[0]).sum()
-}
-
-fn checksum_errors(pool: &Pool) -> u64 {
-    pool.status().leaves.iter().map(|leaf| leaf.counts.checksum_errors).sum()
-}
-
-/// Overwrites what looks like `needle` on the devices; gives how often it was found.
-fn damage(devices: &[Arc<MemDevice>], needle: &[u8]) -> usize {
-    let mut found = 0;
-    for device in devices {
-        device.tamper(|bytes| {
-            let at: Vec<usize> = (0..bytes.len() - needle.len()).step_by(512).filter(|&at| bytes[at..].starts_with(needle)).collect();
-            for at in at {
-                bytes[at..at + 64].fill(0xA5);
-                found += 1;
-            }
-        });
-    }
-    found
-}
+use vdev::TopKind;
 
 #[test]
 fn a_healthy_pool_is_read_once_per_copy_and_nothing_is_wrong() {
@@ -139,10 +28,12 @@ fn a_healthy_pool_is_read_once_per_copy_and_nothing_is_wrong() {
         let read = leaf_bytes_read(&pool) - before;
         // Blocks of the MOS that the scrub's own txg gave up are left out; besides, the sync itself reads a little.
         let expected = status.examined * copies;
-        assert!(read + (64 << 10) >= expected && read <= expected + (64 << 10), "{read} of {status:?}");
+        // Small gaps between blocks are read along.
+        assert!(read + (64 << 10) >= expected && read <= expected + expected / 4, "{read} of {status:?}");
         assert_eq!(pool.damaged().expect("log"), Vec::new());
         pool.export().expect("exported");
-        assert_eq!(import(&devices).scan_status().map(|again| ScanStatus { rate: 0, ..again }), Some(ScanStatus { rate: 0, ..status }));
+        let kept = |status: ScanStatus| ScanStatus { pass_start: 0, pass_examined: 0, pass_issued: 0, ..status };
+        assert_eq!(import(&devices).scan_status().map(kept), Some(kept(status)));
     }
 }
 
@@ -179,6 +70,16 @@ fn damage_within_the_redundancy_is_repaired_and_stays_repaired() {
     }
 }
 
+/// A block of the file system that its snapshots and clone share.
+fn everywhere(pool: &Pool, object: ObjectId, block: u64) -> Vec<Damaged> {
+    let objset = |name| ObjsetId(pool.dsl().hold(name).expect("held").object());
+    let names = ["tank/fs", "tank/fs@0", "tank/fs@1", "tank/fs@2", "tank/clone"];
+    let mut found: Vec<_> =
+        names.map(|name| Damaged { objset: objset(name), object, level: Level(0), block: BlockId(block) }).into_iter().collect();
+    found.sort_unstable();
+    found
+}
+
 #[test]
 fn what_cannot_be_repaired_is_reported_by_name_until_a_scrub_no_longer_finds_it() {
     for features in [true, false] {
@@ -194,29 +95,22 @@ fn what_cannot_be_repaired_is_reported_by_name_until_a_scrub_no_longer_finds_it(
         pool.cache().clear();
         let status = scrub(&pool);
         assert_eq!((status.errors, status.repaired), (1, BLOCK_BYTES as u64));
-        let fs = ObjsetId(pool.dsl().hold("tank/fs").expect("held").object());
         let damaged = pool.damaged().expect("log");
-        assert_eq!(damaged.len(), 1);
-        let Damaged { objset, object: found, level, block } = damaged[0];
-        assert_eq!((found, level, block), (object, Level(0), BlockId(17)));
-        let snapshot = ObjsetId(pool.dsl().hold("tank/fs@0").expect("held").object());
-        assert!(objset == snapshot || objset == fs, "the oldest snapshot, or its head");
+        assert_eq!(damaged, everywhere(&pool, object, 17));
+        assert_eq!(pool.damaged_counted().expect("log").0, 1, "one block, however many have it");
         pool.export().expect("exported");
 
         let pool = import(&devices);
         assert_eq!(pool.damaged().expect("log"), damaged);
         pool.dsl().destroy_dataset("tank/clone").expect("destroyed");
         pool.dsl().destroy_snapshots(&["tank/fs@0".into(), "tank/fs@1".into(), "tank/fs@2".into()], false).expect("destroyed");
+        assert_eq!(pool.damaged().expect("log").len(), 1, "the file system has it still");
         write(&pool, "tank/fs", Some(object), 17..18, 99);
         pool.sync().expect("synced");
+        assert_eq!(pool.damaged().expect("log"), Vec::new(), "rewritten: nobody has it any more");
         assert_eq!(scrub(&pool).errors, 0);
         assert_eq!(pool.damaged().expect("log"), Vec::new());
     }
-}
-
-fn read_block(pool: &Pool, name: &str, object: ObjectId, block: u64) -> bool {
-    let objset = pool.dsl().hold(name).expect("held").objset().expect("objset");
-    objset.hold(object).expect("object").read(block * BLOCK_BYTES as u64, &mut vec![0; BLOCK_BYTES]).is_ok()
 }
 
 #[test]
@@ -233,8 +127,7 @@ fn what_an_ordinary_read_could_not_have_is_reported_until_it_is_gone_and_scrubbe
         pool.cache().clear();
         assert!(!read_block(&pool, "tank/fs", object, 17));
         assert!(read_block(&pool, "tank/fs", object, 18), "healed: nothing to report");
-        let fs = ObjsetId(pool.dsl().hold("tank/fs").expect("held").object());
-        let expected = vec![Damaged { objset: fs, object, level: Level(0), block: BlockId(17) }];
+        let expected = everywhere(&pool, object, 17);
         assert_eq!(pool.damaged().expect("log"), expected, "known at once");
         pool.sync().expect("synced");
         assert_eq!(pool.damaged().expect("log"), expected);

@@ -29,6 +29,11 @@ pub(crate) struct Root {
     pub(crate) after: Txg,
 }
 
+/// The record of a dataset; None when the object is none.
+pub(crate) fn phys(mos: &Arc<Objset>, object: u64) -> Result<Option<DslDatasetPhys>, ScanError> {
+    record(mos, object)
+}
+
 fn record(mos: &Arc<Objset>, object: u64) -> Result<Option<DslDatasetPhys>, ScanError> {
     let dnode = match mos.hold(ObjectId(object)) {
         Ok(dnode) => dnode,

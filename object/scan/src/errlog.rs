@@ -3,8 +3,8 @@
 //! There are two logs, named in the pool's directory: of the scrub that runs, and of the last one. Without the feature
 //! `head_errlog` a log is a ZAP with a name per block; with it, it maps head datasets to such ZAPs.
 
+use crate::ScanError;
 use crate::record::DIRECTORY;
-use crate::{Damaged, ScanError};
 use dmu::{Objset, Tx};
 use ondisk::{Bookmark, DslDatasetPhys, DslDirPhys, ErrorBlock, ObjectId, ObjectType, ObjsetId, Txg, bookmark_from_name, bookmark_name};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ const SCRUB: &str = "errlog_scrub";
 const LAST: &str = "errlog_last";
 
 /// One of the logs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Which {
     /// Of the scrub that runs; ordinary reads add to it, too.
     Scrub,
@@ -31,6 +31,39 @@ impl Which {
             Which::Last => LAST,
         }
     }
+}
+
+/// A block in a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum LoggedBlock {
+    /// Without `head_errlog`: nobody knows its birth.
+    At(Bookmark),
+    /// With it: a block of a head dataset, and of whoever shares it.
+    OfHead(ObjsetId, ErrorBlock),
+}
+
+impl LoggedBlock {
+    /// Its place in the object sets that have it.
+    pub(crate) fn place(&self) -> Bookmark {
+        match self {
+            LoggedBlock::At(at) => *at,
+            LoggedBlock::OfHead(head, block) => Bookmark { objset: *head, object: block.object, level: block.level, block: block.block },
+        }
+    }
+}
+
+/// An entry of a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct LogEntry {
+    pub(crate) which: Which,
+    pub(crate) block: LoggedBlock,
+}
+
+fn remove_name(log: &Zap, name: &str, tx: &Tx) -> Result<(), ScanError> {
+    if log.try_lookup(name)?.is_some() {
+        log.remove(name, tx)?;
+    }
+    Ok(())
 }
 
 /// Both logs of a pool.
@@ -122,26 +155,65 @@ impl<'a> ErrorLog<'a> {
         Ok(heads)
     }
 
-    /// All blocks of both logs.
-    pub(crate) fn list(&self) -> Result<Vec<Damaged>, ScanError> {
+    /// All entries of both logs.
+    pub(crate) fn entries(&self) -> Result<Vec<LogEntry>, ScanError> {
         let mut found = Vec::new();
-        for name in [SCRUB, LAST] {
-            let Some(log) = self.log(name)? else { continue };
+        for which in [Which::Scrub, Which::Last] {
+            let Some(log) = self.log(which.name())? else { continue };
             let heads = self.heads(log)?;
             self.each_name(log, &mut |name| {
-                if let Ok(Bookmark { objset, object, level, block }) = bookmark_from_name(name) {
-                    found.push(Damaged { objset, object, level, block });
+                if let Ok(at) = bookmark_from_name(name) {
+                    found.push(LogEntry { which, block: LoggedBlock::At(at) });
                 }
             })?;
-            for (objset, blocks) in heads {
+            for (head, blocks) in heads {
                 self.each_name(blocks, &mut |name| {
-                    if let Ok(ErrorBlock { object, level, block, .. }) = ErrorBlock::from_name(name) {
-                        found.push(Damaged { objset, object, level, block });
+                    if let Ok(block) = ErrorBlock::from_name(name) {
+                        found.push(LogEntry { which, block: LoggedBlock::OfHead(head, block) });
                     }
                 })?;
             }
         }
         Ok(found)
+    }
+
+    /// How many entries the log of the last scrub has.
+    pub(crate) fn last_count(&self) -> Result<u64, ScanError> {
+        Ok(self.entries()?.iter().filter(|entry| entry.which == Which::Last).count() as u64)
+    }
+
+    /// Takes entries out of their logs: the blocks are right again, or gone.
+    pub(crate) fn remove(&self, entries: &[LogEntry], tx: &Tx) -> Result<(), ScanError> {
+        for entry in entries {
+            let Some(object) = self.log(entry.which.name())? else { continue };
+            let log = Zap::hold(self.mos, object)?;
+            match entry.block {
+                LoggedBlock::At(at) => remove_name(&log, &bookmark_name(&at), tx)?,
+                LoggedBlock::OfHead(head, block) => {
+                    let head = format!("{:x}", head.0);
+                    let Some(blocks) = log.try_lookup_u64(&head)? else { continue };
+                    let names = Zap::hold(self.mos, ObjectId(blocks))?;
+                    remove_name(&names, &block.name(), tx)?;
+                    if names.count() == 0 {
+                        log.remove(&head, tx)?;
+                        zap::destroy(self.mos, ObjectId(blocks), tx)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The entry that a block of an object set has, or would have.
+    pub(crate) fn entry_of(&self, which: Which, (at, birth): &(Bookmark, Txg), by_head: bool) -> LogEntry {
+        let block = match by_head {
+            false => LoggedBlock::At(*at),
+            true => {
+                let block = ErrorBlock { object: at.object, level: at.level, block: at.block, birth: *birth };
+                LoggedBlock::OfHead(self.head_of(at.objset), block)
+            }
+        };
+        LogEntry { which, block }
     }
 
     fn each_name(&self, log: ObjectId, each: &mut dyn FnMut(&str)) -> Result<(), ScanError> {

@@ -15,6 +15,14 @@ pub enum ScanError {
     NotRunning,
     /// The scrub is paused already.
     Paused,
+    /// A scrub is paused: it must go on or be ended first.
+    PausedToCancel,
+    /// An error scrub runs.
+    ErrorScrubbing,
+    /// An error scrub is paused.
+    ErrorScrubPaused,
+    /// An error scrub needs the feature `head_errlog`.
+    NoHeadErrlog,
     /// The request's txg could not be synced.
     Sync(SyncError),
     /// An object of the MOS failed.
@@ -28,10 +36,14 @@ pub enum ScanError {
 impl fmt::Display for ScanError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ScanError::Running => f.write_str("a scan is in progress"),
+            ScanError::Running => f.write_str("currently scrubbing; use 'zpool scrub -s' to cancel scrub"),
             ScanError::Resilvering => f.write_str("currently resilvering"),
             ScanError::NotRunning => f.write_str("there is no active scrub"),
-            ScanError::Paused => f.write_str("the scrub is paused already"),
+            ScanError::Paused => f.write_str("scrub is paused; use 'zpool scrub' to resume scrub"),
+            ScanError::PausedToCancel => f.write_str("scrub is paused; use 'zpool scrub' to resume or 'zpool scrub -s' to cancel scrub"),
+            ScanError::ErrorScrubbing => f.write_str("currently error scrubbing; use 'zpool scrub -s' to cancel error scrub"),
+            ScanError::ErrorScrubPaused => f.write_str("error scrub is paused; use 'zpool scrub -e' to resume error scrub"),
+            ScanError::NoHeadErrlog => f.write_str("operation not supported on this type of pool"),
             ScanError::Sync(error) => fmt::Display::fmt(error, f),
             ScanError::Dmu(error) => fmt::Display::fmt(error, f),
             ScanError::Zap(error) => fmt::Display::fmt(error, f),

@@ -1,6 +1,6 @@
 //! Which blocks were freed of late: a scan leaves out what it had queued and is no longer there (OpenZFS: `dsl_scan_freed`).
 //!
-//! Frees are kept by txg for as long as blocks found before that txg may be queued. Costs one load when no scan runs.
+//! Frees are kept by txg until the sync after it took them out of the queue. Costs one load when no scan runs.
 
 use exec::Mutex;
 use ondisk::{BlockPtr, Txg, VdevId};
@@ -42,6 +42,14 @@ impl FreeLog {
         let mut freed = self.freed.lock();
         freed.retain(|when, _| *when >= txg);
         self.any.store(!freed.is_empty(), Ordering::Release);
+    }
+
+    /// The places of everything remembered.
+    pub(crate) fn places(&self) -> Vec<(VdevId, u64)> {
+        if !self.any.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        self.freed.lock().values().flatten().copied().collect()
     }
 
     /// True when the block is among the freed.

@@ -4,6 +4,7 @@
 //! given away again before the read ended: a txg's sync passes the closed gate, and freed space rests for longer than that.
 
 use exec::{Exec, Mutex, WaitQueue};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 #[derive(Debug, Default)]
 struct State {
@@ -29,12 +30,21 @@ pub(crate) enum Entry {
 pub(crate) struct Gate {
     state: Mutex<State>,
     changed: WaitQueue,
-    bytes_max: u64,
+    bytes_max: AtomicU64,
 }
 
 impl Gate {
     pub(crate) fn new(bytes_max: u64) -> Gate {
-        Gate { state: Mutex::default(), changed: WaitQueue::new(), bytes_max }
+        Gate { state: Mutex::default(), changed: WaitQueue::new(), bytes_max: AtomicU64::new(bytes_max) }
+    }
+
+    /// Bounds what begins from now on.
+    pub(crate) fn set_max(&self, bytes_max: u64) {
+        self.bytes_max.store(bytes_max, Ordering::Relaxed);
+    }
+
+    fn has_room(&self, state: &State, bytes: u64) -> bool {
+        state.reads == 0 || state.bytes + bytes <= self.bytes_max.load(Ordering::Relaxed)
     }
 
     /// Asks for a read of `bytes`, from a job.
@@ -43,12 +53,24 @@ impl Gate {
         if state.closed {
             return Entry::Closed;
         }
-        if state.reads > 0 && state.bytes + bytes > self.bytes_max {
+        if !self.has_room(&state, bytes) {
             return Entry::Full;
         }
         state.reads += 1;
         state.bytes += bytes;
         Entry::Granted
+    }
+
+    /// A read that was granted needs fewer bytes: these go back.
+    pub(crate) fn give_back(&self, bytes: u64) {
+        let wake = {
+            let mut state = self.state.lock();
+            state.bytes -= bytes;
+            state.waiting > 0
+        };
+        if wake {
+            self.changed.notify_all();
+        }
     }
 
     /// Waits until a read of `bytes` may begin.
@@ -57,7 +79,7 @@ impl Gate {
             self.state.lock().waiting += 1;
             self.changed.wait_until(exec, &|| {
                 let state = self.state.lock();
-                !state.closed && (state.reads == 0 || state.bytes + bytes <= self.bytes_max)
+                !state.closed && self.has_room(&state, bytes)
             });
             self.state.lock().waiting -= 1;
         }

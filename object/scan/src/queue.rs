@@ -1,28 +1,31 @@
-//! Reading the collected blocks in the order of their addresses, several at a time.
+//! Reading what was found, in the order of addresses, with enough in flight to keep every device busy.
 //!
-//! A *lane* is a chain of reads: when one ends, the lane takes the next block. Lanes are jobs of the background class; with a
-//! device that completes at once a lane is a loop on one worker, so there are enough of them for all workers. A lane ends when
-//! the gate has no room or is closed; those that go on start others again.
+//! A *lane* is a chain of groups of reads: when one group ended, a job takes the next. A group holds neighbours of one top-level vdev,
+//! as many as make one large request on each of its devices. A lane takes from the vdev that has the least in flight, so that none is
+//! idle while others work. It ends when the gate has no room or is closed; those that find work start others again.
 
 use crate::gate::Entry as Pass;
 use crate::scan::Scan;
+use crate::sort::Entry;
 use exec::{Mutex, TaskClass, WaitQueue};
-use ondisk::{BlockPtr, Bookmark};
+use ondisk::{BlockPtr, Bookmark, VdevId};
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use zio::{Priority, ReadFlags, ReadRequest};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use zio::{Priority, ReadFlags, ReadRequest, ReadThen};
 
-/// Reads in flight at most; how many bytes is up to the gate.
-const LANES_MAX: usize = 32;
-/// Blocks that complete at once before a lane lets other work pass.
-const RUN_MAX: usize = 16;
-
-/// A block to be read.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry {
-    pub(crate) bp: BlockPtr,
-    pub(crate) at: Bookmark,
-}
+/// Groups in flight at most; how many bytes is up to the gate.
+const LANES_MAX: usize = 64;
+/// Chains that are begun at once; each that finds work begins another.
+const LANES_AT_START: usize = 4;
+/// Blocks of a group at most.
+const GROUP_BLOCKS_MAX: usize = 256;
+/// Bytes of a group per device: what a request should have.
+const GROUP_LEAF_BYTES: u64 = 512 << 10;
+/// Bytes in flight per device (OpenZFS: `zfs_scan_vdev_limit`, 16 MiB; half of ours are enough for a device of 6 GB/s).
+const FLIGHT_LEAF_BYTES: u64 = 4 << 20;
+/// Bytes in flight at least and at most.
+const FLIGHT_BYTES: (u64, u64) = (16 << 20, 256 << 20);
 
 /// How a read of the scan is asked for. A scrub reads every copy and all parity and repairs what is wrong; a resilver reads what
 /// it needs to write what leaves lack.
@@ -33,75 +36,118 @@ pub(crate) fn scan_read(bp: BlockPtr, at: Bookmark, resilver: bool) -> ReadReque
 
 #[derive(Debug, Default)]
 struct State {
-    next: usize,
     lanes: usize,
+    in_flight: BTreeMap<VdevId, u64>,
 }
 
-/// A sorted batch that is being read.
-pub(crate) struct Batch {
+/// What is being read.
+struct Reading {
     scan: Arc<Scan>,
     resilver: bool,
-    entries: Vec<Entry>,
+    /// Devices of each top-level vdev.
+    leaves: BTreeMap<VdevId, u64>,
     state: Mutex<State>,
     ended: WaitQueue,
 }
 
-/// Reads all of `queue`, which is empty afterwards; false when the scan was told to stop before the end: then the rest is in it.
-pub(crate) fn read_all(scan: &Arc<Scan>, queue: &mut Vec<Entry>) -> bool {
-    let mut entries = std::mem::take(queue);
-    entries.sort_unstable_by_key(|entry| {
-        let dva = entry.bp.dva(0);
-        (dva.vdev, dva.offset)
-    });
-    let batch =
-        Arc::new(Batch { scan: scan.clone(), resilver: scan.is_resilver(), entries, state: Mutex::default(), ended: WaitQueue::new() });
+/// Reads from the queue until no more than `keep` blocks are in it; false when the scan was told to stop before. Nothing is in flight
+/// afterwards.
+pub(crate) fn read_down_to(scan: &Arc<Scan>, keep: usize) -> bool {
+    scan.queue.lock().choose(keep);
+    let tree = scan.zio().view().tree;
+    let leaves: BTreeMap<VdevId, u64> = tree.tops.iter().map(|top| (top.id, top.slots.len().max(1) as u64)).collect();
+    let in_use = leaves.values().sum::<u64>();
+    scan.gate.set_max((in_use * FLIGHT_LEAF_BYTES).clamp(FLIGHT_BYTES.0, FLIGHT_BYTES.1));
+    let resilver = scan.is_resilver();
+    let reading = Arc::new(Reading { scan: scan.clone(), resilver, leaves, state: Mutex::default(), ended: WaitQueue::new() });
     loop {
-        batch.add_lanes();
-        batch.ended.wait_until(scan.exec(), &|| batch.state.lock().lanes == 0);
+        (0..LANES_AT_START).for_each(|_| reading.add_lane());
+        reading.ended.wait_until(scan.exec(), &|| reading.state.lock().lanes == 0);
         if scan.is_stopping() {
-            queue.extend_from_slice(&batch.entries[batch.state.lock().next..]);
-            return queue.is_empty();
+            return false;
         }
-        if batch.state.lock().next >= batch.entries.len() {
+        if scan.queue.lock().busy_tops().next().is_none() {
             return true;
         }
+        scan.wait_while_suspended();
         scan.gate.wait_open(scan.exec());
     }
 }
 
-impl Batch {
-    /// Starts the lanes that are missing.
-    fn add_lanes(self: &Arc<Self>) {
-        let missing = {
+impl Reading {
+    /// Starts one more lane, unless there are enough.
+    fn add_lane(self: &Arc<Self>) {
+        {
             let mut state = self.state.lock();
-            let left = self.entries.len() - state.next;
-            let missing = LANES_MAX.min(left).saturating_sub(state.lanes);
-            state.lanes += missing;
-            missing
-        };
-        for _ in 0..missing {
-            let lane = Arc::new(Lane { batch: self.clone(), met: AtomicBool::new(false) });
-            self.scan.exec().spawn(TaskClass::Background, Box::new(move || lane.run()));
+            if state.lanes >= LANES_MAX {
+                return;
+            }
+            state.lanes += 1;
         }
+        self.spawn_lane();
     }
 
-    /// The next block, once the gate granted it; None when the lane is to end.
-    fn take(&self) -> Option<Entry> {
+    fn spawn_lane(self: &Arc<Self>) {
+        let reading = self.clone();
+        self.scan.exec().spawn(TaskClass::Background, Box::new(move || reading.run_lane()));
+    }
+
+    fn group_bytes(&self, top: VdevId) -> u64 {
+        self.leaves.get(&top).copied().unwrap_or(1) * GROUP_LEAF_BYTES
+    }
+
+    /// The next group, once the gate granted it; None when the lane is to end.
+    fn take(&self) -> Option<(VdevId, u64, Vec<Entry>)> {
+        if self.scan.is_suspended() {
+            return None;
+        }
         let mut state = self.state.lock();
         while !self.scan.is_stopping() {
-            let entry = *self.entries.get(state.next)?;
-            if self.scan.gate.try_enter(entry.bp.asize()) != Pass::Granted {
+            let mut queue = self.scan.queue.lock();
+            let load = |top: &VdevId| state.in_flight.get(top).copied().unwrap_or(0);
+            let top = queue.busy_tops().min_by_key(load)?;
+            let reserved = self.group_bytes(top);
+            if self.scan.gate.try_enter(reserved) != Pass::Granted {
                 return None;
             }
-            state.next += 1;
-            // Looked up behind the gate: what is freed later cannot be given away before this read ended.
-            if !self.scan.frees.contains(&entry.bp) {
-                return Some(entry);
+            let mut group = queue.take(top, (self.scan.reads_allowed().min(GROUP_BLOCKS_MAX), reserved));
+            self.scan.reads_taken(group.len(), queue.len());
+            drop(queue);
+            // Looked up behind the gate: what is freed later cannot be given away before these reads ended.
+            group.retain(|entry| {
+                let done = self.scan.frees.contains(&entry.bp) || self.scan.fed.contains(&entry.bp);
+                if done {
+                    self.scan.progress.issued(entry.bp.asize());
+                }
+                !done
+            });
+            if group.is_empty() {
+                self.scan.gate.leave(reserved);
+                continue;
             }
-            self.scan.gate.leave(entry.bp.asize());
-            self.scan.progress.issued(entry.bp.asize());
+            // A single block may be larger than a group is to be.
+            let bytes = group.iter().map(|entry| entry.bp.asize()).sum::<u64>().min(reserved);
+            self.scan.gate.give_back(reserved - bytes);
+            *state.in_flight.entry(top).or_default() += bytes;
+            return Some((top, bytes, group));
         }
         None
+    }
+
+    fn run_lane(self: Arc<Self>) {
+        let Some((top, bytes, entries)) = self.take() else { return self.lane_ended() };
+        // Where there was room for this group there may be for another one.
+        self.add_lane();
+        let group = Arc::new(Group { reading: self.clone(), top, bytes, left: AtomicUsize::new(entries.len()) });
+        let read = |entry: Entry| -> (ReadRequest, ReadThen) {
+            let group = group.clone();
+            let then: ReadThen = Box::new(move |result| {
+                group.reading.scan.block_read(&entry.bp, &entry.at, result);
+                group.block_done();
+            });
+            (scan_read(entry.bp, entry.at, self.resilver), then)
+        };
+        self.scan.zio().read_together(entries.into_iter().map(read).collect());
     }
 
     fn lane_ended(&self) {
@@ -116,32 +162,25 @@ impl Batch {
     }
 }
 
-/// A chain of reads.
-struct Lane {
-    batch: Arc<Batch>,
-    /// Set by the first of the two that meet after a read: who issued it, and its completion. The second goes on.
-    met: AtomicBool,
+/// Reads that went out together.
+struct Group {
+    reading: Arc<Reading>,
+    top: VdevId,
+    bytes: u64,
+    left: AtomicUsize,
 }
 
-impl Lane {
-    fn run(self: Arc<Self>) {
-        for _ in 0..RUN_MAX {
-            let Some(entry) = self.batch.take() else { return self.batch.lane_ended() };
-            self.met.store(false, Ordering::Release);
-            let lane = self.clone();
-            let done = move |result| {
-                lane.batch.scan.block_read(&entry.bp, &entry.at, result);
-                if lane.met.swap(true, Ordering::AcqRel) {
-                    lane.run();
-                }
-            };
-            self.batch.scan.zio().read(scan_read(entry.bp, entry.at, self.batch.resilver), Box::new(done));
-            if !self.met.swap(true, Ordering::AcqRel) {
-                return;
-            }
+impl Group {
+    fn block_done(&self) {
+        if self.left.fetch_sub(1, Ordering::AcqRel) != 1 {
+            return;
         }
-        self.batch.add_lanes();
-        let exec = self.batch.scan.exec().clone();
-        exec.spawn(TaskClass::Background, Box::new(move || self.run()));
+        let scan = &self.reading.scan;
+        scan.progress.sample(scan.exec().now_ns());
+        scan.gate.leave(self.bytes);
+        if let Some(in_flight) = self.reading.state.lock().in_flight.get_mut(&self.top) {
+            *in_flight -= self.bytes;
+        }
+        self.reading.spawn_lane();
     }
 }

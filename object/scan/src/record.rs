@@ -5,6 +5,7 @@
 
 use crate::ScanError;
 use crate::datasets::{self, Item};
+use crate::progress::Counters;
 use crate::scan::Cursor;
 use crate::walk::Position;
 use dmu::{Objset, Tx};
@@ -15,6 +16,11 @@ use zap::{Value, Zap};
 /// The pool's directory (OpenZFS: `DMU_POOL_DIRECTORY_OBJECT`).
 pub(crate) const DIRECTORY: ObjectId = ObjectId(1);
 const SCAN: &str = "scan";
+/// The txg up to which everything was scrubbed (OpenZFS: `DMU_POOL_LAST_SCRUBBED_TXG`).
+pub(crate) const LAST_SCRUBBED: &str = "last_scrubbed_txg";
+/// What was shown of a scan beyond what its state says (ours; OpenZFS leaves alone what it does not know): start time, examined,
+/// issued, skipped, errors, repaired.
+const SHOWN: &str = "org.zirconia:scan_shown";
 /// Larger than any object's number (OpenZFS: `DN_MAX_OBJECT`).
 const OBJECT_END: u64 = 1 << 48;
 
@@ -30,6 +36,38 @@ pub(crate) fn load(mos: &Arc<Objset>) -> Result<DslScanPhys, ScanError> {
 /// Writes the state.
 pub(crate) fn store(mos: &Arc<Objset>, phys: &DslScanPhys, tx: &Tx) -> Result<(), ScanError> {
     Ok(Zap::hold(mos, DIRECTORY)?.update(SCAN, &Value::U64(phys.to_words().to_vec()), tx)?)
+}
+
+/// What was shown of the scan of this state, with the bytes repaired: at least what the state says.
+pub(crate) fn load_shown(mos: &Arc<Objset>, phys: &DslScanPhys) -> (Counters, u64) {
+    let stored = Zap::hold(mos, DIRECTORY).and_then(|directory| directory.try_lookup(SHOWN));
+    // Of another scan, when somebody else ran one in between.
+    match stored {
+        Ok(Some(Value::U64(words))) if words.len() == 6 && words[0] == phys.scn_start_time => {
+            (Counters { examined: words[1], issued: words[2], skipped: words[3], errors: words[4] }, words[5])
+        }
+        _ => (Counters::default(), 0),
+    }
+}
+
+/// Writes what is shown of the scan, as far as the state does not say it.
+pub(crate) fn store_shown(mos: &Arc<Objset>, phys: &DslScanPhys, shown: (Counters, u64), tx: &Tx) -> Result<(), ScanError> {
+    let (Counters { examined, issued, skipped, errors }, repaired) = shown;
+    let known = (phys.scn_examined, phys.scn_examined.saturating_sub(phys.scn_skipped), phys.scn_skipped, phys.scn_errors);
+    if (examined, issued, skipped, errors) == known && repaired == phys.scn_processed {
+        return forget_shown(mos, tx);
+    }
+    let words = vec![phys.scn_start_time, examined, issued, skipped, errors, repaired];
+    Ok(Zap::hold(mos, DIRECTORY)?.update(SHOWN, &Value::U64(words), tx)?)
+}
+
+/// Removes what was shown: the scan ended, or its state says it all.
+pub(crate) fn forget_shown(mos: &Arc<Objset>, tx: &Tx) -> Result<(), ScanError> {
+    let directory = Zap::hold(mos, DIRECTORY)?;
+    if directory.try_lookup(SHOWN)?.is_some() {
+        directory.remove(SHOWN, tx)?;
+    }
+    Ok(())
 }
 
 /// What a state leaves to be visited, with the place in it. The list is empty while the MOS is visited: it is made after that.

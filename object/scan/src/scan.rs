@@ -10,18 +10,20 @@
 //!
 //! Nothing here holds a lock across a wait.
 
+use crate::ScanError;
 use crate::datasets::{self, Item, Root};
-use crate::errlog::ErrorLog;
+use crate::errlog::LogEntry;
+use crate::errorscrub::{ErrorScrub, ErrorScrubRequest};
+use crate::feed::{Fed, Feeder};
 use crate::frees::FreeLog;
 use crate::gate::Gate;
 use crate::lost::LostBlocks;
 use crate::ports::ScanHost;
-use crate::progress::Progress;
-use crate::queue::{self, Entry};
+use crate::progress::{Counters, Pass, Progress};
+use crate::queue;
 use crate::record::{self, Queued};
+use crate::sort::{ENTRY_BYTES, Entry, SortQueue};
 use crate::walk::{Position, Scope, Walk};
-use crate::{Damaged, ScanError, ScanState, ScanStatus};
-use abd::Abd;
 use arc::Cache;
 use dmu::{Objset, TxgManager};
 use exec::{Exec, Mutex, OperationHandle, WaitQueue};
@@ -29,20 +31,45 @@ use ondisk::{BlockPtr, Bookmark, DslScanPhys, ObjsetId, Txg, scan_flags, scan_fu
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use zio::{ErrorKind, Zio, ZioError};
+use zio::Zio;
 
-/// Bytes in flight at most.
-const FLIGHT_BYTES_MAX: u64 = 32 << 20;
-/// Blocks collected and sorted before they are read (160 bytes each).
-const QUEUE_MAX: usize = 100_000;
+/// Bytes in flight until something is read that the tree has a say in.
+const FLIGHT_BYTES: u64 = 32 << 20;
+/// Memory for blocks that were found and not read yet: this part of what the cache may hold …
+const MEMORY_PART: u64 = 4;
+/// … but at least this (OpenZFS: `zfs_scan_mem_lim_min` is 16 MiB).
+const MEMORY_MIN: u64 = 64 << 20;
+/// When memory is short this part of the queue is read to make room (OpenZFS: `zfs_scan_mem_lim_soft_fact`, which is smaller).
+const ROOM_PART: usize = 4;
+/// How long a scan that must not go on waits before it looks again.
+const SUSPENDED_STEP_NS: u64 = 50_000_000;
+
+/// How scans are to behave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScanTunables {
+    /// Bytes of memory for blocks that were found and not read yet; 0 is the larger of 64 MiB and a quarter of what the cache may hold.
+    pub memory_max: u64,
+    /// After so many seconds everything found is read, so that a restart can go on from there (OpenZFS: `zfs_scan_checkpoint_intval`).
+    pub checkpoint_seconds: u64,
+    /// Scans make no progress (OpenZFS: `zfs_scan_suspend_progress`).
+    pub suspended: bool,
+}
+
+impl Default for ScanTunables {
+    fn default() -> ScanTunables {
+        ScanTunables { memory_max: 0, checkpoint_seconds: 7200, suspended: false }
+    }
+}
 
 /// What a user asked for; the next sync does it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
-    Start,
+    /// A scrub of what was born later.
+    Start(Txg),
     Pause,
     Resume,
     Stop,
+    ErrorScrub(ErrorScrubRequest),
 }
 
 /// How far the walk is.
@@ -53,10 +80,18 @@ pub(crate) struct Cursor {
     pub(crate) position: Position,
 }
 
+/// A place to go on from, with what was done up to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Checkpoint {
+    pub(crate) cursor: Cursor,
+    pub(crate) counters: Counters,
+    /// Bytes that a resilver brought.
+    pub(crate) repaired: u64,
+}
+
 /// The roots to walk from, as of a txg; valid until the sync of the next one.
 #[derive(Debug)]
 pub(crate) struct View {
-    pub(crate) txg: Txg,
     pub(crate) generation: u64,
     pub(crate) mos_root: BlockPtr,
     /// By dataset object; None for those that are gone. Only what comes next is in it.
@@ -75,24 +110,28 @@ pub(crate) struct Shared {
     /// Everything was read: the next sync finishes the scan.
     pub(crate) complete: bool,
     pub(crate) paused_since: Option<u64>,
+    pub(crate) pass: Pass,
     pub(crate) view: Option<Arc<View>>,
     /// The datasets to visit; made when the MOS was visited.
     pub(crate) list: Arc<Vec<Item>>,
     /// The part of it that is on disk.
     pub(crate) queued: Queued,
     pub(crate) cursor: Cursor,
-    /// The last cursor at which nothing was queued, and the bytes examined and skipped there: what a restart goes on from.
-    pub(crate) checkpoint: (Cursor, (u64, u64)),
+    /// The last place at which nothing was queued: what a restart goes on from.
+    pub(crate) checkpoint: Checkpoint,
     /// Leaves are to be resilvered: the sync begins it as soon as no other scan is in its way.
     pub(crate) resilver_wanted: bool,
+    pub(crate) errorscrub: ErrorScrub,
+    /// Entries of the error log that were found to be gone.
+    pub(crate) gone: Vec<LogEntry>,
     /// Births of what the scan could not read; None when it began in another life of the pool and had errors.
     pub(crate) failed: Option<BTreeSet<Txg>>,
     /// Damaged blocks that are not in the log yet.
     pub(crate) damaged: Vec<(Bookmark, Txg)>,
     /// What the leaves had repaired when the scan began, less what it had repaired before.
     pub(crate) repaired_base: i128,
-    /// What was collected and not read when the scrub was paused.
-    pub(crate) queue: Vec<Entry>,
+    /// What was shown to be repaired before the scan went on.
+    pub(crate) repaired_shown: u64,
 }
 
 impl Shared {
@@ -105,9 +144,28 @@ impl Shared {
     pub(crate) fn is_paused(&self) -> bool {
         self.phys.scn_flags & scan_flags::SCRUB_PAUSED != 0
     }
-    /// There is work for [`Scan::run`].
+    /// There is a scan for [`Scan::run`] to work on.
     fn is_active(&self) -> bool {
         self.is_scanning() && !self.is_paused() && !self.halted && !self.complete
+    }
+    /// There is work for [`Scan::run`], or for the syncs that it has follow each other.
+    pub(crate) fn has_work(&self) -> bool {
+        self.is_active() || (self.errorscrub.is_active() && !self.halted)
+    }
+    pub(crate) fn is_errorscrubbing(&self) -> bool {
+        self.errorscrub.is_scrubbing()
+    }
+    /// Why no scrub of any kind can begin; None when one can.
+    pub(crate) fn in_the_way(&self) -> Option<ScanError> {
+        let paused = self.is_paused();
+        match () {
+            () if self.is_resilvering() || self.resilver_wanted => Some(ScanError::Resilvering),
+            () if self.phys.scn_state == scan_state::SCANNING && paused => Some(ScanError::PausedToCancel),
+            () if self.phys.scn_state == scan_state::SCANNING => Some(ScanError::Running),
+            () if self.is_errorscrubbing() && self.errorscrub.is_paused() => Some(ScanError::ErrorScrubPaused),
+            () if self.is_errorscrubbing() => Some(ScanError::ErrorScrubbing),
+            () => None,
+        }
     }
 }
 
@@ -118,19 +176,29 @@ pub struct Scan {
     pub(crate) frees: Arc<FreeLog>,
     pub(crate) lost: Arc<LostBlocks>,
     pub(crate) gate: Gate,
+    pub(crate) fed: Arc<Fed>,
     pub(crate) progress: Progress,
-    /// Blocks collected before they are read.
+    /// What was found and not read yet.
+    pub(crate) queue: Mutex<SortQueue>,
+    /// How many blocks that are.
+    queued: AtomicUsize,
+    /// How many there may be; 0 means what memory allows.
     pub(crate) queue_max: AtomicUsize,
-    /// The loop ends after it read one batch.
-    one_batch: AtomicBool,
+    tunables: Mutex<ScanTunables>,
+    /// The loop ends after it read all that fits into the queue once.
+    pub(crate) one_batch: AtomicBool,
+    /// Blocks that may be read before the loop ends.
+    pub(crate) reads_left: AtomicUsize,
+    /// When the last checkpoint was made.
+    pub(crate) checkpoint_ns: AtomicU64,
     pub(crate) shared: Mutex<Shared>,
     pub(crate) generation: AtomicU64,
     /// The loop is to end soon.
     pub(crate) stopping: AtomicBool,
     pub(crate) changed: WaitQueue,
     cache: Cache,
-    txgs: Arc<TxgManager>,
-    thread: Mutex<Option<OperationHandle>>,
+    pub(crate) txgs: Arc<TxgManager>,
+    pub(crate) thread: Mutex<Option<OperationHandle>>,
 }
 
 impl std::fmt::Debug for Scan {
@@ -161,29 +229,46 @@ impl Scan {
         let ScanParts { mos, cache, txgs, frees, lost, host } = parts;
         let phys = record::load(&mos)?;
         let exec = cache.exec().clone();
-        let mut shared = Shared { phys, ..Shared::default() };
+        let errorscrub = ErrorScrub::load(&mos, exec.wall_clock().0 as u64)?;
+        let mut shared = Shared { phys, errorscrub, ..Shared::default() };
         if shared.is_scanning() {
             frees.set_active(true);
             // Without a list the scrub begins again: it must not keep the pool from being opened.
             if let Ok((list, cursor)) = record::restore(&mos, &shared.phys) {
                 (shared.list, shared.cursor) = (Arc::new(list), cursor);
             }
-            shared.checkpoint = (shared.cursor, (shared.phys.scn_examined, shared.phys.scn_skipped));
             shared.failed = (shared.phys.scn_errors == 0).then(BTreeSet::new);
             shared.paused_since = shared.is_paused().then(|| exec.wall_clock().0 as u64);
         }
         let progress = Progress::default();
-        progress.set((shared.phys.scn_examined, shared.phys.scn_skipped), shared.phys.scn_errors, exec.now_ns());
-        shared.repaired_base = -i128::from(shared.phys.scn_processed);
-        Ok(Arc::new(Scan {
+        let counters = Counters {
+            examined: shared.phys.scn_examined,
+            issued: shared.phys.scn_examined.saturating_sub(shared.phys.scn_skipped),
+            skipped: shared.phys.scn_skipped,
+            errors: shared.phys.scn_errors,
+        };
+        let repaired = shared.phys.scn_processed;
+        shared.checkpoint = Checkpoint { cursor: shared.cursor, counters, repaired };
+        shared.pass = Pass { start: exec.wall_clock().0 as u64, before: counters, spent_paused: 0 };
+        let (shown, shown_repaired) = record::load_shown(&mos, &shared.phys);
+        progress.set(counters, shown, exec.now_ns());
+        (shared.repaired_base, shared.repaired_shown) = (-i128::from(repaired), shown_repaired);
+        let resilvers = shared.is_resilvering();
+        let scan = Arc::new(Scan {
             mos,
             host,
             frees,
             lost,
-            gate: Gate::new(FLIGHT_BYTES_MAX),
+            gate: Gate::new(FLIGHT_BYTES),
+            fed: Arc::default(),
             progress,
-            queue_max: AtomicUsize::new(QUEUE_MAX),
+            queue: Mutex::default(),
+            queued: AtomicUsize::new(0),
+            queue_max: AtomicUsize::new(0),
+            tunables: Mutex::default(),
             one_batch: AtomicBool::new(false),
+            reads_left: AtomicUsize::new(usize::MAX),
+            checkpoint_ns: AtomicU64::new(exec.now_ns()),
             shared: Mutex::new(shared),
             generation: AtomicU64::new(0),
             stopping: AtomicBool::new(false),
@@ -191,7 +276,10 @@ impl Scan {
             cache,
             txgs,
             thread: Mutex::new(None),
-        }))
+        });
+        scan.fed.set_active(resilvers);
+        scan.zio().set_feed(Arc::new(Feeder { fed: scan.fed.clone(), scan: Arc::downgrade(&scan) }));
+        Ok(scan)
     }
 
     pub(crate) fn exec(&self) -> &Exec {
@@ -207,8 +295,84 @@ impl Scan {
     pub(crate) fn is_resilver(&self) -> bool {
         self.shared.lock().is_resilvering()
     }
+    /// Blocks that the queue may hold.
     pub(crate) fn queue_room(&self) -> usize {
-        self.queue_max.load(Ordering::Relaxed)
+        match self.queue_max.load(Ordering::Relaxed) {
+            0 => (self.memory_max() / ENTRY_BYTES).max(1) as usize,
+            blocks => blocks,
+        }
+    }
+    fn memory_max(&self) -> u64 {
+        match self.tunables.lock().memory_max {
+            0 => (self.cache.max() / MEMORY_PART).max(MEMORY_MIN),
+            bytes => bytes,
+        }
+    }
+    /// Changes how scans behave, the one that runs too.
+    pub fn set_tunables(&self, tunables: ScanTunables) {
+        *self.tunables.lock() = tunables;
+    }
+    pub(crate) fn is_suspended(&self) -> bool {
+        self.tunables.lock().suspended
+    }
+    /// Waits while no scan is to make progress.
+    pub(crate) fn wait_while_suspended(&self) {
+        while self.is_suspended() && !self.is_stopping() {
+            self.exec().sleep_ns(SUSPENDED_STEP_NS);
+        }
+    }
+    /// It is time to read everything that was found.
+    fn is_checkpoint_due(&self) -> bool {
+        let interval_ns = self.tunables.lock().checkpoint_seconds.saturating_mul(1_000_000_000);
+        self.exec().now_ns().saturating_sub(self.checkpoint_ns.load(Ordering::Relaxed)) >= interval_ns
+    }
+    pub(crate) fn is_full(&self) -> bool {
+        self.queued.load(Ordering::Relaxed) >= self.queue_room()
+    }
+    /// Queues a block that the walk of a view found; false when the view is out of date: the block may be gone.
+    pub(crate) fn enqueue(&self, generation: u64, entry: Entry) -> bool {
+        let mut queue = self.queue.lock();
+        if !self.is_current(generation) {
+            return false;
+        }
+        if queue.insert(entry) {
+            self.queued.store(queue.len(), Ordering::Relaxed);
+        } else {
+            // It is shared, and will be read for the other one who has it.
+            self.progress.issued(entry.bp.asize());
+        }
+        true
+    }
+    /// Takes out of the queue what was freed. Called by the sync when no walk can find it any more.
+    pub(crate) fn drop_freed(&self) {
+        let freed = self.frees.places();
+        let mut queue = self.queue.lock();
+        for place in freed {
+            if let Some(entry) = queue.remove(place) {
+                self.progress.issued(entry.bp.asize());
+            }
+        }
+        self.queued.store(queue.len(), Ordering::Relaxed);
+    }
+    /// Forgets what was found.
+    pub(crate) fn clear_queue(&self) {
+        self.queue.lock().clear();
+        self.queued.store(0, Ordering::Relaxed);
+    }
+    /// How many blocks may still be read.
+    pub(crate) fn reads_allowed(&self) -> usize {
+        self.reads_left.load(Ordering::Relaxed)
+    }
+    /// So many are being read; `left` are in the queue.
+    pub(crate) fn reads_taken(&self, count: usize, left: usize) {
+        self.queued.store(left, Ordering::Relaxed);
+        if self.reads_allowed() == usize::MAX {
+            return;
+        }
+        let before = self.reads_left.fetch_sub(count.min(self.reads_allowed()), Ordering::Relaxed);
+        if before <= count {
+            self.stopping.store(true, Ordering::Release);
+        }
     }
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
@@ -218,215 +382,28 @@ impl Scan {
         self.generation.load(Ordering::Acquire) == generation
     }
 
-    // ---- requests ----
-
-    /// Begins a resilver of everything that leaves in use lack, in place of the scan that runs; waits until it began. Nothing
-    /// happens when nothing is lacking.
-    pub fn resilver(self: &Arc<Self>) -> Result<(), ScanError> {
-        self.shared.lock().resilver_wanted = true;
-        // A loop that reads for another scan ends first: the sync after that begins.
-        while self.shared.lock().resilver_wanted {
-            self.txgs.wait_synced(self.txgs.open_txg())?;
-        }
-        self.spawn();
-        Ok(())
-    }
-
-    /// True when a resilver that began with what the leaves lack now goes on: none has to be begun for them.
-    pub fn is_resilvering(&self, range: (Txg, Txg)) -> bool {
-        let shared = self.shared.lock();
-        shared.is_resilvering() && shared.phys.scn_min_txg <= range.0.0 && range.1.0 <= shared.phys.scn_max_txg
-    }
-
-    /// Begins a scrub, or goes on with a paused one; waits for the txg. Errors: [`ScanError::Running`], [`ScanError::Resilvering`].
-    pub fn start(self: &Arc<Self>) -> Result<(), ScanError> {
-        self.ask(|shared| match (shared.phys.scn_state == scan_state::SCANNING, shared.is_paused()) {
-            _ if shared.is_resilvering() || shared.resilver_wanted => Err(ScanError::Resilvering),
-            (true, true) => Ok(Request::Resume),
-            (true, false) => Err(ScanError::Running),
-            (false, _) => Ok(Request::Start),
-        })?;
-        self.spawn();
-        Ok(())
-    }
-
-    /// Pauses the scrub that runs; waits for the txg. Errors: [`ScanError::NotRunning`], [`ScanError::Paused`].
-    pub fn pause(&self) -> Result<(), ScanError> {
-        self.ask(|shared| match (shared.is_scanning() && !shared.is_resilvering(), shared.is_paused()) {
-            (true, false) => Ok(Request::Pause),
-            (true, true) => Err(ScanError::Paused),
-            (false, _) => Err(ScanError::NotRunning),
-        })
-    }
-
-    /// Ends the scrub that runs or is paused; waits for the txg. Errors: [`ScanError::NotRunning`], [`ScanError::Resilvering`].
-    pub fn stop(&self) -> Result<(), ScanError> {
-        self.ask(|shared| match (shared.is_scanning(), shared.is_resilvering()) {
-            (_, true) => Err(ScanError::Resilvering),
-            (true, false) => Ok(Request::Stop),
-            (false, _) => Err(ScanError::NotRunning),
-        })
-    }
-
-    fn ask(&self, choose: impl Fn(&Shared) -> Result<Request, ScanError>) -> Result<(), ScanError> {
-        choose(&self.shared.lock())?;
-        // A loop that was told to stop still knows what the next one begins with.
-        self.changed.wait_until(self.exec(), &|| !self.shared.lock().running || !self.is_stopping());
-        {
-            let mut shared = self.shared.lock();
-            let request = choose(&shared)?;
-            shared.request = Some(request);
-        }
-        Ok(self.txgs.wait_synced(self.txgs.open_txg())?)
-    }
-
-    /// Has the loop run on a thread of its own when there is work for it; under an inline executor [`Scan::run`] must be called.
-    pub fn spawn(self: &Arc<Self>) {
-        if self.exec().is_inline() {
-            return;
-        }
-        let mut thread = self.thread.lock();
-        {
-            let mut shared = self.shared.lock();
-            if shared.running || !shared.is_active() {
-                return;
-            }
-            shared.running = true;
-            self.stopping.store(false, Ordering::Release);
-        }
-        if let Some(ended) = thread.take() {
-            ended.join();
-        }
-        let scan = self.clone();
-        *thread = Some(self.exec().spawn_operation("z-scan", Box::new(move || scan.work())));
-    }
-
-    /// Ends the loop, which can go on after the next import. Nothing is started any more.
-    pub fn halt(&self) {
-        self.shared.lock().halted = true;
-        self.stopping.store(true, Ordering::Release);
-        self.changed.notify_all();
-        let thread = self.thread.lock().take();
-        if let Some(thread) = thread {
-            thread.join();
-        }
-    }
-
-    /// Waits until no scrub makes progress any more: it ended, was paused, or the pool is being closed.
-    pub fn wait(&self) {
-        self.changed.wait_until(self.exec(), &|| {
-            let shared = self.shared.lock();
-            !shared.is_scanning() || shared.is_paused() || shared.halted
-        });
-    }
-
-    /// Does the work of the scan on this thread until there is none.
-    pub fn run(self: &Arc<Self>) {
-        {
-            let mut shared = self.shared.lock();
-            if shared.running || !shared.is_active() {
-                return;
-            }
-            shared.running = true;
-            self.stopping.store(false, Ordering::Release);
-        }
-        self.work();
-    }
-
-    /// Does a part of the scan's work on this thread: collects and reads about `blocks` blocks of data.
-    pub fn run_part(self: &Arc<Self>, blocks: usize) {
-        self.queue_max.store(blocks.max(1), Ordering::Relaxed);
-        self.one_batch.store(true, Ordering::Relaxed);
-        self.run();
-        self.one_batch.store(false, Ordering::Relaxed);
-        self.queue_max.store(QUEUE_MAX, Ordering::Relaxed);
-    }
-
-    // ---- what is known ----
-
-    /// The scan as of now; None when the pool never had one.
-    pub fn status(&self) -> Option<ScanStatus> {
-        let (phys, paused_since, base) = {
-            let shared = self.shared.lock();
-            (shared.phys.clone(), shared.paused_since, shared.repaired_base)
-        };
-        let status = ScanStatus::from_phys(&phys)?;
-        if status.state != ScanState::Scanning {
-            return Some(status);
-        }
-        let (examined, issued, errors) = self.progress.get();
-        let repaired = self.repaired_since(base);
-        let rate = if paused_since.is_some() { 0 } else { self.progress.rate(self.exec().now_ns()) };
-        let skipped = self.progress.get_skipped();
-        Some(ScanStatus { examined, issued, skipped, errors, repaired, rate, paused_since, ..status })
-    }
-
-    /// Bytes that the leaves have repaired so far.
-    pub(crate) fn repaired_total(&self) -> u64 {
-        self.zio().repaired_bytes()
-    }
-    pub(crate) fn repaired_since(&self, base: i128) -> u64 {
-        u64::try_from(i128::from(self.repaired_total()) - base).unwrap_or(0)
-    }
-
-    /// The blocks known to be damaged for good: of the scan that runs and of the last one (OpenZFS: `spa_get_errlog`).
-    pub fn damaged_blocks(&self) -> Result<Vec<Damaged>, ScanError> {
-        let mut blocks = ErrorLog::new(&self.mos).list()?;
-        let mut waiting = self.shared.lock().damaged.clone();
-        waiting.extend(self.lost.list());
-        blocks.extend(waiting.into_iter().map(|(at, _)| Damaged {
-            objset: at.objset,
-            object: at.object,
-            level: at.level,
-            block: at.block,
-        }));
-        blocks.sort_unstable();
-        blocks.dedup();
-        Ok(blocks)
-    }
-
-    /// A block is damaged for good.
-    pub(crate) fn damaged(&self, bp: &BlockPtr, at: &Bookmark) {
-        self.progress.error();
-        let mut shared = self.shared.lock();
-        shared.damaged.push((*at, bp.birth()));
-        if let Some(failed) = &mut shared.failed {
-            failed.insert(bp.physical_birth());
-        }
-    }
-
-    /// The outcome of reading a queued block.
-    pub(crate) fn block_read(&self, bp: &BlockPtr, at: &Bookmark, result: Result<Abd, ZioError>) {
-        let bytes = bp.asize();
-        match result {
-            Err(error) if error.kind != ErrorKind::Unsupported && !self.frees.contains(bp) => self.damaged(bp, at),
-            _ => {}
-        }
-        self.progress.issued(bytes);
-        self.gate.leave(bytes);
-    }
-
     // ---- the loop ----
 
-    fn work(self: &Arc<Self>) {
-        let mut queue = std::mem::take(&mut self.shared.lock().queue);
-        while let Some(view) = self.next_view(&mut queue) {
-            if queue.is_empty() {
-                self.frees.forget_before(view.txg);
-            }
-            let walked = self.walk(&view, &mut queue);
-            // A view that went out of date ended the walk early: collect more from the next one before reading.
-            let stale = walked == Walked::Part && !self.is_current(view.generation);
-            if self.is_stopping() || (stale && queue.len() < self.queue_room()) || !queue::read_all(self, &mut queue) {
+    pub(crate) fn work(self: &Arc<Self>) {
+        while let Some(view) = self.next_view() {
+            self.wait_while_suspended();
+            let walked = self.walk(&view);
+            let full = self.is_full();
+            let due = self.is_checkpoint_due();
+            if walked == Walked::NoRoot && !full && !due {
+                self.next_txg();
                 continue;
             }
-            let wanted = {
-                let mut shared = self.shared.lock();
-                shared.checkpoint = (shared.cursor, (self.progress.get().0, self.progress.get_skipped()));
-                shared.complete = walked == Walked::All;
-                shared.complete || walked == Walked::NoRoot
-            };
-            if wanted {
+            // A view that went out of date ended the walk early: find more by the next one before reading.
+            if self.is_stopping() || (walked == Walked::Part && !full && !due) {
+                continue;
+            }
+            let all = walked == Walked::All || due || self.one_batch.load(Ordering::Relaxed);
+            let keep = if all { 0 } else { self.queue_room() - self.queue_room().div_ceil(ROOM_PART) };
+            if queue::read_down_to(self, keep) && self.queue.lock().len() == 0 {
+                self.checkpoint(walked == Walked::All);
+            }
+            if walked == Walked::All && !self.is_stopping() {
                 self.next_txg();
             }
             if self.one_batch.load(Ordering::Relaxed) {
@@ -434,6 +411,15 @@ impl Scan {
             }
         }
         self.changed.notify_all();
+    }
+
+    /// Everything found was read: a restart can go on from here.
+    fn checkpoint(&self, complete: bool) {
+        self.checkpoint_ns.store(self.exec().now_ns(), Ordering::Relaxed);
+        let mut shared = self.shared.lock();
+        let repaired = self.repaired_since(shared.repaired_base);
+        shared.checkpoint = Checkpoint { cursor: shared.cursor, counters: self.progress.counters(), repaired };
+        shared.complete = complete;
     }
 
     /// Waits for the next sync.
@@ -446,18 +432,15 @@ impl Scan {
     }
 
     /// The view to walk by; None when there is nothing to do any more.
-    fn next_view(&self, queue: &mut Vec<Entry>) -> Option<Arc<View>> {
+    fn next_view(&self) -> Option<Arc<View>> {
         loop {
             {
                 let mut shared = self.shared.lock();
-                if self.is_stopping() || !shared.is_active() {
+                if self.is_stopping() || !shared.has_work() {
                     shared.running = false;
-                    if shared.is_scanning() {
-                        shared.queue = std::mem::take(queue);
-                    }
                     return None;
                 }
-                if let Some(view) = &shared.view {
+                if let Some(view) = shared.view.as_ref().filter(|_| shared.is_active()) {
                     return Some(view.clone());
                 }
             }
@@ -466,7 +449,7 @@ impl Scan {
     }
 
     /// Walks on from the cursor.
-    fn walk(self: &Arc<Self>, view: &View, queue: &mut Vec<Entry>) -> Walked {
+    fn walk(self: &Arc<Self>, view: &View) -> Walked {
         loop {
             let (mut cursor, item, (above, until)) = {
                 let shared = self.shared.lock();
@@ -485,7 +468,7 @@ impl Scan {
                     Some(Some(root)) => Scope { objset: ObjsetId(item.object), root: root.bp, after: root.after.max(above), until },
                 },
             };
-            let done = Walk::run(self, view.generation, scope, &mut cursor.position, queue).is_ok();
+            let done = Walk::run(self, view.generation, scope, &mut cursor.position).is_ok();
             let list = if done && item.is_none() { Some(self.list_datasets(until)) } else { None };
             let mut shared = self.shared.lock();
             if let Some(list) = list {

@@ -2,6 +2,7 @@
 //!
 //! Plain values: nothing here changes after it was handed out.
 
+use crate::errorscrub::ErrorScrub;
 use ondisk::{BlockId, DslScanPhys, Level, ObjectId, ObjsetId, scan_func, scan_state};
 
 /// What a scan does (OpenZFS: `pool_scan_func_t`).
@@ -49,8 +50,20 @@ pub struct ScanStatus {
     pub repaired: u64,
     /// Blocks that could not be repaired.
     pub errors: u64,
+    /// Allocated bytes whose pointers were seen per second, of late.
+    pub examined_rate: u64,
     /// Allocated bytes read per second, of late.
     pub rate: u64,
+    /// Seconds since the epoch when it began, or went on after an import.
+    pub pass_start: u64,
+    /// Allocated bytes whose pointers were seen since then.
+    pub pass_examined: u64,
+    /// Allocated bytes read since then.
+    pub pass_issued: u64,
+    /// Seconds that it was paused since then.
+    pub pass_spent_paused: u64,
+    /// Seconds until the end at this rate; None when nothing is read at the moment.
+    pub seconds_left: Option<u64>,
 }
 
 impl ScanStatus {
@@ -79,7 +92,63 @@ impl ScanStatus {
             skipped: phys.scn_skipped,
             repaired: phys.scn_processed,
             errors: phys.scn_errors,
+            examined_rate: 0,
             rate: 0,
+            pass_start: 0,
+            pass_examined: 0,
+            pass_issued: 0,
+            pass_spent_paused: 0,
+            seconds_left: None,
+        })
+    }
+
+    /// Allocated bytes that are to be read, as far as is known.
+    pub fn to_issue(&self) -> u64 {
+        self.to_examine.saturating_sub(self.skipped)
+    }
+
+    /// How much of it was read, 0–100; never falls while the scan runs, across imports too.
+    pub fn percent(&self) -> f64 {
+        match self.to_issue() {
+            0 => 0.0,
+            total => self.issued.min(total) as f64 * 100.0 / total as f64,
+        }
+    }
+}
+
+/// The pool's last or current error scrub (OpenZFS: the `pss_error_scrub` fields of `pool_scan_stat_t`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ErrorScrubStatus {
+    /// How far it is.
+    pub state: ScanState,
+    /// Seconds since the epoch when it was paused; None when it isn't.
+    pub paused_since: Option<u64>,
+    /// Seconds since the epoch when it began.
+    pub start_time: u64,
+    /// Seconds since the epoch when it ended; 0 while it runs.
+    pub end_time: u64,
+    /// Blocks of the log that are still to be read.
+    pub to_examine: u64,
+    /// Blocks that were read.
+    pub examined: u64,
+}
+
+impl ErrorScrubStatus {
+    pub(crate) fn of(scrub: &ErrorScrub) -> Option<ErrorScrubStatus> {
+        let phys = &scrub.phys;
+        let state = match (phys.dep_func, phys.dep_state) {
+            (scan_func::ERRORSCRUB, scan_state::ERRORSCRUBBING) => ScanState::Scanning,
+            (scan_func::ERRORSCRUB, scan_state::FINISHED) => ScanState::Finished,
+            (scan_func::ERRORSCRUB, scan_state::CANCELED) => ScanState::Canceled,
+            _ => return None,
+        };
+        Some(ErrorScrubStatus {
+            state,
+            paused_since: scrub.paused_since,
+            start_time: phys.dep_start_time,
+            end_time: phys.dep_end_time,
+            to_examine: phys.dep_to_examine,
+            examined: phys.dep_examined,
         })
     }
 }

@@ -6,8 +6,9 @@
 
 use crate::datasets;
 use crate::errlog::{ErrorLog, Which};
-use crate::record::{self, DIRECTORY};
-use crate::scan::{Cursor, Request, Scan, Shared, View};
+use crate::progress::{Counters, Pass};
+use crate::record::{self, DIRECTORY, LAST_SCRUBBED};
+use crate::scan::{Checkpoint, Cursor, Request, Scan, View};
 use crate::walk::Position;
 use crate::{ScanError, ScanFunction, ScanOutcome, record::Queued, record::set_cursor};
 use dmu::{SyncError, Tx};
@@ -26,7 +27,8 @@ impl Scan {
         {
             let shared = self.shared.lock();
             let asked = shared.request.is_some() || shared.resilver_wanted;
-            if !asked && !shared.is_scanning() && shared.damaged.is_empty() && self.lost.is_empty() {
+            let busy = shared.is_scanning() || shared.errorscrub.is_active() || !shared.gone.is_empty();
+            if !asked && !busy && shared.damaged.is_empty() && self.lost.is_empty() {
                 return Ok(());
             }
         }
@@ -38,14 +40,19 @@ impl Scan {
     }
 
     fn sync_alone(&self, tx: &Tx) -> Result<(), ScanError> {
-        let request = self.shared.lock().request.take();
+        let (request, gone) = {
+            let mut shared = self.shared.lock();
+            (shared.request.take(), std::mem::take(&mut shared.gone))
+        };
         self.sync_damaged(tx)?;
+        ErrorLog::new(&self.mos).remove(&gone, tx)?;
         match request {
-            Some(Request::Start) => self.begin(scan_func::SCRUB, (Txg::ZERO, tx.txg()), tx)?,
+            Some(Request::Start(after)) => self.begin(scan_func::SCRUB, (after, tx.txg()), tx)?,
             Some(Request::Pause) => self.pause_now(),
             Some(Request::Resume) => self.resume_now(),
             Some(Request::Stop) => self.end(scan_state::CANCELED, tx)?,
-            None => {}
+            Some(Request::ErrorScrub(request)) => self.errorscrub_asked(request, tx)?,
+            None => self.errorscrub_some(tx)?,
         }
         self.resilver_if_wanted(tx)?;
         let (scanning, complete) = {
@@ -104,6 +111,8 @@ impl Scan {
         if self.shared.lock().phys.scn_state == scan_state::SCANNING {
             return Ok(());
         }
+        self.errorscrub_end(scan_state::CANCELED, tx)?;
+        self.errorscrub_forget(tx)?;
         let phys = DslScanPhys {
             scn_func: function,
             scn_state: scan_state::SCANNING,
@@ -117,20 +126,24 @@ impl Scan {
             ..DslScanPhys::default()
         };
         self.frees.set_active(true);
-        self.progress.set((0, 0), 0, self.exec().now_ns());
+        self.fed.set_active(function == scan_func::RESILVER);
+        self.progress.set(Counters::default(), Counters::default(), self.exec().now_ns());
         let text = format!("func={} mintxg={} maxtxg={}", phys.scn_func, phys.scn_min_txg, phys.scn_max_txg);
         self.host.log("scan setup", &text, tx);
         if function == scan_func::RESILVER {
             self.host.resilver_begins(range.1);
         }
         let mut shared = self.shared.lock();
-        shared.repaired_base = i128::from(self.repaired_total());
-        (shared.cursor, shared.checkpoint) = (Cursor::default(), (Cursor::default(), (0, 0)));
+        (shared.repaired_base, shared.repaired_shown) = (i128::from(self.repaired_total()), 0);
+        (shared.cursor, shared.checkpoint) = (Cursor::default(), Checkpoint::default());
         shared.failed = Some(BTreeSet::new());
         (shared.complete, shared.paused_since, shared.phys) = (false, None, phys);
         shared.list = Arc::default();
-        shared.queue.clear();
+        shared.pass = Pass { start: shared.phys.scn_start_time, ..Pass::default() };
         shared.queued = Queued::default();
+        drop(shared);
+        self.clear_queue();
+        self.checkpoint_ns.store(self.exec().now_ns(), Ordering::Relaxed);
         Ok(())
     }
 
@@ -146,7 +159,9 @@ impl Scan {
     fn resume_now(&self) {
         let mut shared = self.shared.lock();
         shared.phys.scn_flags &= !scan_flags::SCRUB_PAUSED;
-        shared.paused_since = None;
+        let paused_since = shared.paused_since.take();
+        shared.pass.spent_paused += paused_since.map_or(0, |since| self.now().saturating_sub(since));
+        self.progress.forget_rates(self.exec().now_ns());
     }
 
     /// Ends the scrub (OpenZFS: `dsl_scan_done`).
@@ -162,21 +177,24 @@ impl Scan {
         if phys.scn_queue_obj != 0 {
             zap::destroy(&self.mos, ondisk::ObjectId(phys.scn_queue_obj), tx)?;
         }
-        let (examined, _, errors) = self.progress.get();
+        let Counters { examined, skipped, errors, .. } = self.progress.counters();
         phys.scn_state = state;
         phys.scn_queue_obj = 0;
         phys.scn_flags &= !scan_flags::SCRUB_PAUSED;
         phys.scn_end_time = self.now();
         (phys.scn_examined, phys.scn_errors, phys.scn_processed) = (examined, errors, self.repaired_since(base));
         set_cursor(&mut phys, &Cursor { dataset: Some(0), position: Position::default() }, &[]);
-        phys.scn_skipped = self.progress.get_skipped();
+        phys.scn_skipped = skipped;
+        record::forget_shown(&self.mos, tx)?;
         if state == scan_state::FINISHED {
             let through = Txg(phys.scn_max_txg);
             let function = if phys.scn_func == scan_func::SCRUB { ScanFunction::Scrub } else { ScanFunction::Resilver };
             if function == ScanFunction::Scrub {
-                Zap::hold(&self.mos, DIRECTORY)?.update_u64("last_scrubbed_txg", through.0, tx)?;
+                Zap::hold(&self.mos, DIRECTORY)?.update_u64(LAST_SCRUBBED, through.0, tx)?;
             }
-            if let Some(except) = failed {
+            // A scrub of what was born lately says nothing of the rest.
+            let saw_all = function == ScanFunction::Resilver || phys.scn_min_txg == 0;
+            if let Some(except) = failed.filter(|_| saw_all) {
                 self.host.scanned(&ScanOutcome { function, through, except });
             }
         }
@@ -185,9 +203,11 @@ impl Scan {
         self.host.log(name, &format!("errors={errors}"), tx);
         record::store(&self.mos, &phys, tx)?;
         self.frees.set_active(false);
+        self.fed.set_active(false);
         let mut shared = self.shared.lock();
         (shared.phys, shared.view, shared.complete, shared.paused_since) = (phys, None, false, None);
-        shared.queue.clear();
+        drop(shared);
+        self.clear_queue();
         Ok(())
     }
 
@@ -195,10 +215,7 @@ impl Scan {
     fn renew_view(&self, tx: &Tx) -> Result<(), ScanError> {
         self.add_newer_snapshots()?;
         let items = {
-            let mut shared = self.shared.lock();
-            if shared.is_paused() {
-                self.drop_freed(&mut shared, tx.txg());
-            }
+            let shared = self.shared.lock();
             let first = shared.cursor.dataset.unwrap_or(usize::MAX).min(shared.list.len());
             shared.list[first..].iter().take(ROOTS_MAX).copied().collect::<Vec<_>>()
         };
@@ -208,7 +225,12 @@ impl Scan {
         }
         let mut shared = self.shared.lock();
         let generation = self.generation.fetch_add(1, Ordering::AcqRel) + 1;
-        shared.view = Some(Arc::new(View { txg: tx.txg(), generation, mos_root: self.mos.root_bp(), roots }));
+        shared.view = Some(Arc::new(View { generation, mos_root: self.mos.root_bp(), roots }));
+        drop(shared);
+        // Nothing is in flight, and nothing is queued any more by an older view. What this txg's sync still frees was found by none or
+        // is looked up before it is read, until the next sync comes by here.
+        self.drop_freed();
+        self.frees.forget_before(tx.txg());
         Ok(())
     }
 
@@ -233,24 +255,21 @@ impl Scan {
         Ok(())
     }
 
-    /// Leaves out of a paused scrub's queue what was freed, so that frees need not be remembered for long.
-    fn drop_freed(&self, shared: &mut Shared, txg: Txg) {
-        shared.queue.retain(|entry| !self.frees.contains(&entry.bp));
-        if !shared.running {
-            self.frees.forget_before(txg);
-        }
-    }
-
     /// Writes down where a restart goes on from.
     fn store(&self, tx: &Tx) -> Result<(), ScanError> {
-        let (mut phys, cursor, list, mut queued) = {
+        let shown = self.progress.shown();
+        let (mut phys, cursor, list, mut queued, repaired) = {
             let mut shared = self.shared.lock();
-            let (cursor, (examined, skipped)) = shared.checkpoint;
-            (shared.phys.scn_examined, shared.phys.scn_skipped) = (examined, skipped);
-            shared.phys.scn_errors = self.progress.get().2;
-            shared.phys.scn_processed = self.repaired_since(shared.repaired_base);
-            (shared.phys.clone(), cursor, shared.list.clone(), std::mem::take(&mut shared.queued))
+            let Checkpoint { cursor, counters, repaired } = shared.checkpoint;
+            let repaired_now = self.repaired_since(shared.repaired_base);
+            (shared.phys.scn_examined, shared.phys.scn_skipped) = (counters.examined, counters.skipped);
+            shared.phys.scn_errors = counters.errors;
+            // What a scrub repaired stays repaired; a resilver brings again what it brought after the checkpoint.
+            shared.phys.scn_processed = if shared.is_resilvering() { repaired } else { repaired_now };
+            let repaired_shown = repaired_now.max(shared.repaired_shown);
+            (shared.phys.clone(), cursor, shared.list.clone(), std::mem::take(&mut shared.queued), repaired_shown)
         };
+        record::store_shown(&self.mos, &phys, (shown, repaired), tx)?;
         record::set_place(&self.mos, &mut phys, &cursor, &list, &mut queued, tx)?;
         record::store(&self.mos, &phys, tx)?;
         let mut shared = self.shared.lock();

@@ -4,8 +4,9 @@
 //! from its [`Position`] with another root: the path down to it is read again but not counted again. Metadata is read once,
 //! with all its copies, by the scrub's own reads, a few blocks ahead; data goes to the queue.
 
-use crate::queue::{Entry, scan_read};
+use crate::queue::scan_read;
 use crate::scan::Scan;
+use crate::sort::Entry;
 use abd::Abd;
 use exec::{Completion, completion};
 use ondisk::{BlockId, BlockPtr, Bookmark, DNODE_SLOT_BYTES, DnodePhys, Level, ObjectId, ObjsetId, ObjsetPhys, Txg};
@@ -105,22 +106,15 @@ pub(crate) struct Walk<'a> {
     scope: Scope,
     from: Position,
     position: Position,
-    queue: &'a mut Vec<Entry>,
     /// The vdevs, when only what they lack is wanted: the walk is a resilver's.
     lacking: Option<Arc<VdevTree>>,
 }
 
 impl<'a> Walk<'a> {
-    /// Visits what lies at `position` and after; moves `position` along. Data is added to `queue`.
-    pub(crate) fn run(
-        scan: &'a Arc<Scan>,
-        generation: u64,
-        scope: Scope,
-        position: &mut Position,
-        queue: &'a mut Vec<Entry>,
-    ) -> Result<(), Suspended> {
+    /// Visits what lies at `position` and after; moves `position` along. Data is queued.
+    pub(crate) fn run(scan: &'a Arc<Scan>, generation: u64, scope: Scope, position: &mut Position) -> Result<(), Suspended> {
         let lacking = scan.is_resilver().then(|| scan.zio().view().tree);
-        let mut walk = Walk { scan, generation, scope, from: *position, position: *position, queue, lacking };
+        let mut walk = Walk { scan, generation, scope, from: *position, position: *position, lacking };
         let result = walk.root();
         *position = walk.position;
         result
@@ -158,7 +152,7 @@ impl<'a> Walk<'a> {
 
     /// Stops the walk when it has to.
     fn check(&self) -> Result<(), Suspended> {
-        let go_on = self.scan.is_current(self.generation) && !self.scan.is_stopping() && self.queue.len() < self.scan.queue_room();
+        let go_on = self.scan.is_current(self.generation) && !self.scan.is_stopping() && !self.scan.is_full();
         if go_on { Ok(()) } else { Err(Suspended) }
     }
 
@@ -215,10 +209,12 @@ impl<'a> Walk<'a> {
         }
         self.check()?;
         if kid.bp.birth() <= self.scope.until {
+            let wanted = self.is_wanted(&kid.bp);
+            if wanted && !self.scan.enqueue(self.generation, Entry { bp: kid.bp, at: kid.at }) {
+                return Err(Suspended);
+            }
             self.scan.progress.examined(kid.bp.asize());
-            if self.is_wanted(&kid.bp) {
-                self.queue.push(Entry { bp: kid.bp, at: kid.at });
-            } else {
+            if !wanted {
                 self.scan.progress.skipped(kid.bp.asize());
             }
         }
@@ -315,6 +311,7 @@ impl<'a> Walk<'a> {
         };
         let result = begun.wait(self.scan.exec());
         let asize = kid.bp.asize();
+        self.scan.progress.sample(self.scan.exec().now_ns());
         self.scan.progress.examined(asize);
         if self.is_wanted(&kid.bp) {
             self.scan.progress.issued(asize)

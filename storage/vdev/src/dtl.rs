@@ -3,7 +3,7 @@
 //!
 //! Pure functions of a snapshot: whoever asks holds the tree that he means.
 
-use crate::{LeafId, Node, NodeKind, RaidzMap, TopVdev, VdevTree};
+use crate::{LeafId, Node, NodeKind, RaidzColumn, RaidzMap, TopVdev, VdevTree};
 use ondisk::{BlockPtr, Dva, Guid, Txg};
 
 /// Every txg.
@@ -103,10 +103,16 @@ impl VdevTree {
         if bp.is_gang() {
             return self.leaves.iter().any(|leaf| leaf.state.is_usable() && leaf.lacks(birth));
         }
-        bp.dvas().any(|dva| self.lacks_part_at(&dva, bp.psize(), birth))
+        bp.dvas().any(|dva| self.lacks_columns_at(&dva, bp.psize(), birth, &|_| true))
     }
 
-    fn lacks_part_at(&self, dva: &Dva, psize: usize, birth: Txg) -> bool {
+    /// True when a usable leaf lacks data of the `psize` bytes at an address, not only parity: a read has to compute it, or has another
+    /// leaf's at hand.
+    pub fn lacks_data_at(&self, dva: &Dva, psize: usize, birth: Txg) -> bool {
+        self.lacks_columns_at(dva, psize, birth, &|column| !column.data.is_empty())
+    }
+
+    fn lacks_columns_at(&self, dva: &Dva, psize: usize, birth: Txg, counts: &dyn Fn(&RaidzColumn) -> bool) -> bool {
         let Some(top) = self.top(dva.vdev) else { return false };
         if !self.is_stale(top, birth) {
             return false;
@@ -115,7 +121,7 @@ impl VdevTree {
             return true;
         }
         let map = RaidzMap::new(top, dva.offset, top.padded_psize(psize));
-        map.columns.iter().any(|column| {
+        map.columns.iter().filter(|column| counts(column)).any(|column| {
             let mut lacks = false;
             top.each_holder(self, column.slot, column.offset, &mut |_, chain| {
                 let usable = chain.iter().all(|&link| self.leaf(link).state.is_usable());

@@ -4,6 +4,7 @@ use crate::batch::{self, BatchOptions, LeafOp, LeafResult};
 use crate::direct::{DirectParameters, VerifyErrors};
 use crate::events::{self, RateLimit};
 use crate::extended::LeafTiming;
+use crate::feed::ResilverFeed;
 use crate::inject::{self, Injection};
 use crate::queue::{LeafQueue, LeafQueues};
 use crate::stats::{LeafStats, LeafStatsByGuid, ZioStats};
@@ -17,8 +18,8 @@ use exec::{Exec, Mutex, TaskClass, WaitQueue, completion};
 use kstat::{EventSink, IoStats};
 use ondisk::{BlockPtr, Bookmark, Guid, Txg};
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use vdev::LeafId;
 use vdev_queue::IoKind;
 
@@ -72,6 +73,8 @@ pub(crate) struct Core {
     pub(crate) deadmen: RateLimit,
     /// Those of the current view.
     pub(crate) queues: Mutex<LeafQueues>,
+    /// Who is fed by degraded reads, once there is somebody.
+    pub(crate) feed: OnceLock<Arc<dyn ResilverFeed>>,
     cell: ViewCell<Snapshot>,
     leaf_stats: Mutex<LeafStatsByGuid>,
     missing: Mutex<BTreeSet<(Guid, Txg)>>,
@@ -160,6 +163,7 @@ impl Zio {
             delays: RateLimit::default(),
             deadmen: RateLimit::default(),
             queues: Mutex::new(queues),
+            feed: OnceLock::new(),
             cell: ViewCell::new(&snapshot),
             leaf_stats: Mutex::new(known),
             missing: Mutex::default(),
@@ -171,6 +175,11 @@ impl Zio {
     /// The executor that the pipeline runs on.
     pub fn exec(&self) -> &Exec {
         &self.core.exec
+    }
+
+    /// Has degraded reads feed a resilver, for good; false when they feed one already.
+    pub fn set_feed(&self, feed: Arc<dyn ResilverFeed>) -> bool {
+        self.core.feed.set(feed).is_ok()
     }
 
     /// The view that new I/Os use.
@@ -227,6 +236,12 @@ impl Zio {
     /// With [`crate::FailMode::Wait`] a read that failed because devices are gone is held until [`Zio::resume`].
     pub fn read(&self, request: ReadRequest, then: ReadThen) {
         read::read(&self.core, request, then);
+    }
+
+    /// Reads blocks that are neighbours on their devices: their I/Os go out in one go, and then what their verification found to be
+    /// repaired. Each `then` runs when its block was verified and repaired. Nobody may wait in between.
+    pub fn read_together(&self, reads: Vec<(ReadRequest, ReadThen)>) {
+        read::read_together(&self.core, reads);
     }
 
     /// Reads one block and waits.

@@ -12,8 +12,11 @@ use crate::batch::{self, BatchOptions, LeafOp, LeafResult};
 use crate::direct::{self, Check};
 use crate::engine::{Core, Snapshot};
 use crate::inject::FaultError;
+use crate::together::{self, Place};
 use crate::verify::{GANG_HEADER_BYTES, block_is_right, check_pointer, decompress, header_order};
-use crate::{ErrorKind, Landed, LandedThen, Priority, ReadFlags, ReadRequest, ReadThen, ZioError, events, gang, suspend, verify};
+use crate::{
+    ErrorKind, Landed, LandedThen, Priority, ReadFlags, ReadRequest, ReadThen, ZioError, events, feed, gang, plug, suspend, verify,
+};
 use abd::{Abd, AbdPart};
 use device::{DeviceError, DeviceOp};
 use exec::TaskClass;
@@ -51,6 +54,10 @@ impl CopySpec {
         let plain = !self.header && bp.checksum_kind() == Checksum::FLETCHER_4 && bp.is_little_endian() && !bp.uses_crypt();
         plain.then(|| bp.checksum())
     }
+    /// What is done beside: nobody waits for it.
+    pub(crate) fn background(&self) -> BatchOptions {
+        BatchOptions { class: TaskClass::Background, priority: Priority::Scrub, speculative: false }
+    }
     fn options(&self) -> BatchOptions {
         let class = if self.priority.is_background() { TaskClass::Background } else { TaskClass::Interrupt };
         BatchOptions { class, priority: self.priority, speculative: self.flags.speculative }
@@ -62,8 +69,22 @@ pub(crate) fn read(core: &Arc<Core>, request: ReadRequest, then: ReadThen) {
     read_into(core, request, Vec::new(), Box::new(move |result| then(result.map(Landed::into_abd))));
 }
 
+/// Logical reads whose leaf I/Os, and then whose repairs, go out in one go.
+pub(crate) fn read_together(core: &Arc<Core>, reads: Vec<(ReadRequest, ReadThen)>) {
+    let places = together::places(reads.len());
+    plug::plugged(|| {
+        for ((request, then), place) in reads.into_iter().zip(places) {
+            read_as(core, request, Vec::new(), Some(place), Box::new(move |result| then(result.map(Landed::into_abd))));
+        }
+    });
+}
+
 /// A logical read into `target` where that is possible; nowhere in particular when it is empty.
 pub(crate) fn read_into(core: &Arc<Core>, request: ReadRequest, target: Vec<AbdPart>, then: LandedThen) {
+    read_as(core, request, target, None, then);
+}
+
+fn read_as(core: &Arc<Core>, request: ReadRequest, target: Vec<AbdPart>, place: Option<Place>, then: LandedThen) {
     let bp = &request.bp;
     let fail = |kind| Err(ZioError::new(kind, request.bookmark));
     if let Err(kind) = check_pointer(bp) {
@@ -107,7 +128,7 @@ pub(crate) fn read_into(core: &Arc<Core>, request: ReadRequest, target: Vec<AbdP
         let deliver = move |result: Result<Abd, ZioError>| deliver(result.map(Landed::Elsewhere));
         gang::read(core, &snapshot, spec, Box::new(deliver));
     } else {
-        read_copies_into(core, &snapshot, spec, target, deliver);
+        read_copies_with(core, &snapshot, spec, Extras { target, group: place, feeds: true }, deliver);
     }
 }
 
@@ -132,12 +153,23 @@ fn decompress_embedded(bp: &BlockPtr, payload: &Abd) -> Result<Abd, ErrorKind> {
 /// Reads the physical bytes of one block (or gang header) from the first copy that verifies; a scrub looks at all of them.
 pub(crate) fn read_copies(core: &Arc<Core>, snapshot: &Arc<Snapshot>, spec: CopySpec, then: ReadThen) {
     let then: LandedThen = Box::new(move |result| then(result.map(Landed::into_abd)));
-    read_copies_into(core, snapshot, spec, Vec::new(), then);
+    read_copies_with(core, snapshot, spec, Extras::default(), then);
 }
 
-/// As [`read_copies`], into `target` when the first I/Os bring the whole block and it is right.
-fn read_copies_into(core: &Arc<Core>, snapshot: &Arc<Snapshot>, spec: CopySpec, target: Vec<AbdPart>, then: LandedThen) {
-    let reader = CopyReader {
+/// What only the read of a whole block has.
+#[derive(Default)]
+struct Extras {
+    /// The caller's memory, used when the first I/Os bring the whole block and it is right.
+    target: Vec<AbdPart>,
+    /// Repairs go out with those of this group.
+    group: Option<Place>,
+    /// What leaves lack of it may be written to them.
+    feeds: bool,
+}
+
+fn read_copies_with(core: &Arc<Core>, snapshot: &Arc<Snapshot>, spec: CopySpec, extras: Extras, then: LandedThen) {
+    let Extras { target, group, feeds } = extras;
+    let mut reader = CopyReader {
         core: core.clone(),
         snapshot: snapshot.clone(),
         spec,
@@ -150,9 +182,15 @@ fn read_copies_into(core: &Arc<Core>, snapshot: &Arc<Snapshot>, spec: CopySpec, 
         worst: None,
         repairs: Vec::new(),
         target,
-        place: Place::Nowhere,
+        group,
+        fate: Fate::Nowhere,
         is_scattered: false,
+        mark: None,
+        lacked: Vec::new(),
     };
+    if feeds && !reader.thorough() && !spec.flags.speculative && snapshot.view.facts.writeable {
+        reader.mark = core.feed.get().and_then(|feed| feed.mark());
+    }
     Box::new(reader).next_copy();
 }
 
@@ -173,14 +211,20 @@ struct CopyReader {
     repairs: Vec<LeafOp>,
     /// The caller's memory until something is read into it.
     target: Vec<AbdPart>,
-    place: Place,
+    /// The reads that this one belongs to.
+    group: Option<Place>,
+    fate: Fate,
     /// Parts of the block were read into the caller's memory, and not all were right.
     is_scattered: bool,
+    /// When the read began, if a resilver can be fed by it.
+    mark: Option<u64>,
+    /// What leaves lack of it.
+    lacked: Vec<LeafOp>,
 }
 
 /// What became of the caller's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum Fate {
     /// Not used.
     Nowhere,
     /// The I/Os that are out fill it with the whole block.
@@ -217,6 +261,7 @@ impl CopyReader {
                 // What every leaf has is not looked at once there is something to repair the others from.
                 ReadFlags { resilver: true, .. } if self.good.is_some() && !tree.is_stale(top, birth) => continue,
                 ReadFlags { resilver: true, .. } => ReadMode::Resilver,
+                _ if self.mark.is_some() && tree.lacks_data_at(&dva, length, birth) => ReadMode::Resilver,
                 _ => ReadMode::Normal,
             };
             let (mut job, step) = ReadJob::start(tree, top, (dva.offset, length), birth, mode, &|_| 0);
@@ -239,10 +284,10 @@ impl CopyReader {
     fn issue(mut self: Box<Self>, ios: &[LeafIo]) {
         let target = std::mem::take(&mut self.target);
         let is_whole = !target.is_empty() && covers(ios, target.iter().map(AbdPart::len).sum());
-        self.place = match is_whole {
-            false => Place::Nowhere,
-            true if target.iter().any(AbdPart::is_unstable) => Place::Unstable,
-            true => Place::Stable,
+        self.fate = match is_whole {
+            false => Fate::Nowhere,
+            true if target.iter().any(AbdPart::is_unstable) => Fate::Unstable,
+            true => Fate::Stable,
         };
         let ops = if is_whole { target_ops(ios, target) } else { read_ops(ios) };
         let (core, snapshot, options) = (self.core.clone(), self.snapshot.clone(), self.spec.options());
@@ -285,17 +330,17 @@ impl CopyReader {
         };
         let step = job.complete(results.into_iter().map(Result::ok).collect(), &mut is_right);
         let is_done = matches!(step, ReadStep::Done(_));
-        if self.place == Place::Unstable && !is_done {
+        if self.fate == Fate::Unstable && !is_done {
             // The device or the user: nobody knows, and nothing may be computed or healed from it. Again, where no user comes.
             if wrong {
                 direct::note_changed(&self.core, &self.snapshot, &spec.bp, &spec.bookmark, Check::Read);
             }
             let CopyReader { core, snapshot, then, .. } = *self;
-            return read_copies_into(&core, &snapshot, spec, Vec::new(), then);
+            return read_copies_with(&core, &snapshot, spec, Extras::default(), then);
         }
-        match self.place {
-            Place::Nowhere | Place::Landed => {}
-            _ if is_done => self.place = Place::Landed,
+        match self.fate {
+            Fate::Nowhere | Fate::Landed => {}
+            _ if is_done => self.fate = Fate::Landed,
             _ => self.is_scattered = true,
         }
         self.job = Some(job);
@@ -307,7 +352,9 @@ impl CopyReader {
             if repair.corrupt {
                 self.count_corrupt(repair.leaf);
             }
-            self.repairs.push(LeafOp { leaf: repair.leaf, offset: repair.offset, op: DeviceOp::Write(repair.data) });
+            let lacked = self.mark.is_some() && !repair.corrupt && self.lacks(repair.leaf);
+            let op = LeafOp { leaf: repair.leaf, offset: repair.offset, op: DeviceOp::Write(repair.data) };
+            if lacked { self.lacked.push(op) } else { self.repairs.push(op) }
         }
         self.good.get_or_insert(outcome.data);
         if self.thorough() { self.next_copy() } else { self.finish() }
@@ -327,6 +374,10 @@ impl CopyReader {
             self.lose(dva, kind);
         }
         self.next_copy();
+    }
+
+    fn lacks(&self, leaf: LeafId) -> bool {
+        self.snapshot.view.tree.leaf(leaf).lacks(self.spec.bp.physical_birth())
     }
 
     fn count_corrupt(&self, leaf: LeafId) {
@@ -359,8 +410,14 @@ impl CopyReader {
         self.plan_lost_copies(&data);
         let length = self.spec.length();
         let data = if data.len() == length { data } else { data.slice(0..length) };
-        let data = match self.place {
-            Place::Landed => Landed::InPlace(data),
+        // Memory that others write to may hold something else by now.
+        if let Some(mark) = self.mark.filter(|_| !data.is_unstable()) {
+            let lacked = std::mem::take(&mut self.lacked);
+            let is_lent = self.is_scattered || self.fate == Fate::Landed;
+            feed::feed(&self.core, &self.snapshot, self.spec, mark, (lacked, is_lent));
+        }
+        let data = match self.fate {
+            Fate::Landed => Landed::InPlace(data),
             // Columns that were right are still in the caller's memory, which he gets back.
             _ if self.is_scattered => Landed::Elsewhere(copy_of(&data)),
             _ => Landed::Elsewhere(data),
@@ -368,12 +425,12 @@ impl CopyReader {
         if self.repairs.is_empty() || !self.snapshot.view.facts.writeable {
             return (self.then)(Ok(data));
         }
-        let CopyReader { core, snapshot, spec, then, repairs, .. } = *self;
+        let CopyReader { core, snapshot, spec, then, repairs, group, .. } = *self;
         let view = snapshot.clone();
         let healed: Vec<_> = repairs.iter().map(|repair| (repair.leaf, repair.op.length_bytes())).collect();
         let thorough = spec.flags.scrub || spec.flags.resilver;
         let owner = core.clone();
-        batch::issue(&core, &snapshot, spec.options(), repairs, move |results| {
+        let written = move |results: Vec<LeafResult>| {
             for ((leaf, bytes), result) in healed.into_iter().zip(results) {
                 if result.is_ok() {
                     view.stats(leaf).repaired(bytes);
@@ -383,7 +440,11 @@ impl CopyReader {
                 }
             }
             then(Ok(data));
-        });
+        };
+        match group {
+            Some(group) => group.hold(Box::new(move || batch::issue(&core, &snapshot, spec.options(), repairs, written))),
+            None => batch::issue(&core, &snapshot, spec.options(), repairs, written),
+        }
     }
 
     /// Rewrites whole copies that could not be read, from the one that could.

@@ -157,6 +157,8 @@ pub struct ZioStats {
     pub hole_writes: Counter,
     /// Blocks rewritten in place.
     pub rewrites: Counter,
+    /// Bytes that degraded reads brought to leaves that are being resilvered.
+    pub fed_bytes: Counter,
     /// Logical reads that failed.
     pub read_failures: Counter,
     /// Logical writes that failed.
@@ -171,11 +173,12 @@ type Total = (&'static str, fn(&ZioStats) -> &Counter);
 /// A count of a leaf by name.
 type LeafCount = (&'static str, fn(&LeafCounts) -> u64);
 
-const TOTALS: [Total; 6] = [
+const TOTALS: [Total; 7] = [
     ("gang_writes", |stats| &stats.gang_writes),
     ("embedded_writes", |stats| &stats.embedded_writes),
     ("hole_writes", |stats| &stats.hole_writes),
     ("rewrites", |stats| &stats.rewrites),
+    ("fed_bytes", |stats| &stats.fed_bytes),
     ("read_failures", |stats| &stats.read_failures),
     ("write_failures", |stats| &stats.write_failures),
 ];

@@ -66,7 +66,7 @@ impl Rebuilds {
         if self.zio.view().tree.resilver_range().is_some() {
             let _ = self.scan.resilver();
         } else if completed && load(&self.parameters.scrub_enabled) != 0 {
-            let _ = self.scan.start();
+            let _ = self.scan.start(Txg::ZERO);
         }
     }
 

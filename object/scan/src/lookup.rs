@@ -1,0 +1,152 @@
+//! Finding one block of an object set by its place, and everybody who has a damaged one.
+//!
+//! An entry of the error log names a block of a head dataset by its place and birth. The dataset has it as long as its block there was
+//! born then; so have its snapshots, and the clones of those (OpenZFS: `find_birth_txg`, `check_filesystem`).
+
+use crate::datasets;
+use crate::scan::Scan;
+use abd::Abd;
+use ondisk::{BlockId, BlockPtr, Bookmark, DNODE_SLOT_BYTES, DnodePhys, ErrorBlock, Level, ObjectId, ObjsetId, ObjsetPhys, Txg};
+use std::collections::HashSet;
+use zap::Zap;
+use zio::{Priority, ReadFlags, ReadRequest};
+
+/// Datasets looked at for one block; more are not named.
+const DATASETS_MAX: usize = 1024;
+
+/// What is known of a block at a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// This is it.
+    Block(BlockPtr),
+    /// There is none any more.
+    Nothing,
+    /// What leads to it can't be read.
+    Unknown,
+}
+
+/// A block that leads to others is damaged.
+struct Unreadable;
+
+impl Scan {
+    fn metadata(&self, bp: &BlockPtr, at: &Bookmark) -> Result<Vec<u8>, Unreadable> {
+        // Not a user's read, and the tree may change meanwhile: it is not held until devices are back, and says nothing of them.
+        match self.cache().cached(bp) {
+            Some(block) => Ok(block.to_vec()),
+            None => {
+                let flags = ReadFlags { raw: true, speculative: true, ..ReadFlags::default() };
+                let request = ReadRequest { bp: *bp, bookmark: *at, priority: Priority::AsyncRead, flags };
+                let physical = self.zio().read_wait(request).map_err(|_| Unreadable)?;
+                let mut block: Abd = zio::decompress(bp, &physical).map_err(|_| Unreadable)?;
+                if !bp.is_little_endian() {
+                    ondisk::byteswap_block(bp.object_type(), bp.level(), block.make_mut());
+                }
+                Ok(block.to_vec())
+            }
+        }
+    }
+
+    /// The block at a place of the object set with this root.
+    pub(crate) fn find(&self, root: &BlockPtr, at: &Bookmark) -> Found {
+        match self.descend_to(root, at) {
+            Ok(Some(bp)) => Found::Block(bp),
+            Ok(None) => Found::Nothing,
+            Err(Unreadable) => Found::Unknown,
+        }
+    }
+
+    fn descend_to(&self, root: &BlockPtr, at: &Bookmark) -> Result<Option<BlockPtr>, Unreadable> {
+        if root.is_hole() {
+            return Ok(None);
+        }
+        let top = Bookmark { objset: at.objset, ..Bookmark::default() };
+        let objset = ObjsetPhys::decode(&self.metadata(root, &top)?).map_err(|_| Unreadable)?;
+        let special = [
+            (ondisk::USERUSED_OBJECT, objset.userused_dnode),
+            (ondisk::GROUPUSED_OBJECT, objset.groupused_dnode),
+            (ondisk::PROJECTUSED_OBJECT, objset.projectused_dnode),
+        ];
+        if at.object.0 == 0 {
+            return self.pointer(&objset.meta_dnode, at);
+        }
+        if let Some((_, dnode)) = special.into_iter().find(|(object, _)| *object == at.object) {
+            return dnode.map_or(Ok(None), |dnode| self.pointer(&dnode, at));
+        }
+        let slots = (objset.meta_dnode.data_block_bytes() / DNODE_SLOT_BYTES).max(1) as u64;
+        let block = Bookmark { object: ObjectId(0), level: Level(0), block: BlockId(at.object.0 / slots), ..*at };
+        let Some(bp) = self.pointer(&objset.meta_dnode, &block)? else { return Ok(None) };
+        let dnodes = self.metadata(&bp, &block)?;
+        let start = (at.object.0 % slots) as usize * DNODE_SLOT_BYTES;
+        match DnodePhys::decode(dnodes.get(start..).unwrap_or_default()) {
+            Ok(Some(dnode)) => self.pointer(&dnode, at),
+            Ok(None) => Ok(None),
+            Err(_) => Err(Unreadable),
+        }
+    }
+
+    /// The pointer to a block of an object.
+    fn pointer(&self, dnode: &DnodePhys, at: &Bookmark) -> Result<Option<BlockPtr>, Unreadable> {
+        let there = |bp: BlockPtr| Some(bp).filter(|bp| !bp.is_hole());
+        if at.block.0 == u64::MAX {
+            return Ok(dnode.spill.and_then(there));
+        }
+        if at.level.0 >= dnode.levels {
+            return Ok(None);
+        }
+        let shift = u32::from(dnode.indirect_shift).saturating_sub(7);
+        let number = |level: u8| at.block.0.checked_shr(shift * u32::from(level - at.level.0)).unwrap_or(0);
+        let mut level = dnode.levels - 1;
+        let Some(mut bp) = usize::try_from(number(level)).ok().and_then(|index| dnode.ptrs().get(index).copied()) else { return Ok(None) };
+        while level > at.level.0 && !bp.is_hole() {
+            let block = self.metadata(&bp, &Bookmark { level: Level(level), block: BlockId(number(level)), ..*at })?;
+            level -= 1;
+            let (pointers, _) = block.as_chunks::<{ BlockPtr::BYTES }>();
+            let index = number(level) % (pointers.len().max(1) as u64);
+            let Some(raw) = pointers.get(index as usize) else { return Err(Unreadable) };
+            bp = BlockPtr::decode(raw, true);
+        }
+        Ok(there(bp))
+    }
+
+    /// Everybody who has a damaged block of a head dataset: object sets with the pointer, where that can be told. Nobody when the block
+    /// was freed or rewritten everywhere.
+    pub(crate) fn holders(&self, head: ObjsetId, block: &ErrorBlock) -> Vec<(ObjsetId, Option<BlockPtr>)> {
+        let mut holders = Vec::new();
+        let mut check = |objset: u64, root: &BlockPtr| {
+            let at = Bookmark { objset: ObjsetId(objset), object: block.object, level: block.level, block: block.block };
+            match self.find(root, &at) {
+                // A birth of 0 stands for one that could not be told.
+                Found::Block(bp) if block.birth == Txg(0) || bp.birth() == block.birth => holders.push((at.objset, Some(bp))),
+                Found::Unknown => holders.push((at.objset, None)),
+                _ => return false,
+            }
+            true
+        };
+        if head.0 == 0 {
+            check(0, &self.mos.root_bp());
+            return holders;
+        }
+        let (mut todo, mut seen) = (vec![head.0], HashSet::new());
+        while let Some(object) = todo.pop() {
+            let Ok(Some(phys)) = datasets::phys(&self.mos, object) else { continue };
+            if !seen.insert(object) || seen.len() > DATASETS_MAX {
+                continue;
+            }
+            let has_it = check(object, &phys.ds_bp);
+            if has_it && phys.ds_next_clones_obj != 0 {
+                // A list of clones that can't be read hides them: the next scrub finds what they have.
+                if let Ok(clones) = Zap::hold(&self.mos, ObjectId(phys.ds_next_clones_obj)) {
+                    let listed = clones.for_each(|clone| {
+                        todo.push(clone.first_integer);
+                        Ok(())
+                    });
+                    listed.unwrap_or_default();
+                }
+            }
+            if phys.ds_prev_snap_obj != 0 && phys.ds_prev_snap_txg >= block.birth.0 {
+                todo.push(phys.ds_prev_snap_obj);
+            }
+        }
+        holders
+    }
+}
