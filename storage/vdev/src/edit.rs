@@ -386,10 +386,7 @@ mod tests {
     #[test]
     fn vdevs_are_added_behind_the_others_and_leave_holes() {
         let tree = VdevTree::simple(&[(TopKind::Mirror, 2)], 12, 1 << 30).expect("valid");
-        let mut more = VdevTree::simple(&[(TopKind::Leaf, 1), (TopKind::Raidz(1), 3)], 12, 2 << 30).expect("valid");
-        for (index, leaf) in more.leaves.iter_mut().enumerate() {
-            leaf.guid = Guid(0x2000 + index as u64);
-        }
+        let more = VdevTree::simple(&[(TopKind::Leaf, 1), (TopKind::Raidz(1), 3)], 12, 2 << 30).expect("valid");
         let added = tree.add(&more.tops, &more.leaves, Txg(77)).expect("added");
         assert_eq!((added.tops.len(), added.leaves.len()), (3, 6));
         assert_eq!(added.tops[0], tree.tops[0]);
