@@ -8,7 +8,7 @@ use crate::{Control, OpenPool, devices};
 use exec::Exec;
 use ondisk::Guid;
 use pool::{Pool, PoolError, Spare};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::sync::{Arc, Weak};
 use vdev::{Leaf, LeafKind, LeafState, VdevTree};
@@ -18,6 +18,8 @@ use zio::{FailMode, IoKind, LeafCounts};
 const STEP_NS: u64 = 250_000_000;
 /// Between two looks whether devices are back, or grew.
 const LOOKS: u64 = 8;
+/// How often a spare is tried for one device.
+const TRIES: u32 = 5;
 /// More than so many errors … (OpenZFS: the vdev properties `io_n` and `checksum_n`, as `zed` has them by default)
 const ERRORS_MAX: usize = 10;
 /// … within this time are too many (`io_t`, `checksum_t`).
@@ -91,8 +93,8 @@ struct Keeper {
     control: Weak<Control>,
     open: Weak<OpenPool>,
     judge: Judge,
-    /// Leaves that were looked at for a spare since they went bad.
-    served: BTreeSet<Guid>,
+    /// How often a spare was tried for a leaf since it went bad.
+    served: BTreeMap<Guid, u32>,
 }
 
 impl Control {
@@ -102,7 +104,7 @@ impl Control {
             return;
         }
         let mut keeper =
-            Keeper { control: Arc::downgrade(self), open: Arc::downgrade(open), judge: Judge::default(), served: BTreeSet::new() };
+            Keeper { control: Arc::downgrade(self), open: Arc::downgrade(open), judge: Judge::default(), served: BTreeMap::new() };
         let exec: Exec = self.exec.clone();
         let clock = exec.clone();
         let run = move || {
@@ -140,10 +142,11 @@ impl Keeper {
             return true;
         }
         self.judge_leaves(pool);
-        // Errors are the pool's own to report: what can't be done now is tried again after the next change.
-        let _ = self.serve(&control, &open);
-        if turn.is_multiple_of(LOOKS) {
-            let _ = self.look_again(&control, &open);
+        self.serve(&control, &open, turn);
+        if turn.is_multiple_of(LOOKS)
+            && let Err(error) = self.look_again(&control, &open)
+        {
+            eprintln!("{}: cannot use what is there again: {error}", open.name());
         }
         true
     }
@@ -158,22 +161,30 @@ impl Keeper {
         }
     }
 
-    /// Puts a spare in the place of every leaf that went bad.
-    fn serve(&mut self, control: &Control, open: &OpenPool) -> Result<(), PoolError> {
+    /// Puts a spare in the place of every leaf that went bad. One that cannot come now is tried again a few times.
+    fn serve(&mut self, control: &Control, open: &OpenPool, turn: u64) {
         let tree = open.pool().tree();
         let wanting: Vec<&Leaf> = tree.leaves.iter().filter(|leaf| wants_spare(&tree, leaf)).collect();
-        self.served.retain(|guid| wanting.iter().any(|leaf| leaf.guid == *guid));
+        self.served.retain(|guid, _| wanting.iter().any(|leaf| leaf.guid == *guid));
         for leaf in wanting {
-            if !self.served.insert(leaf.guid) {
+            let tried = self.served.entry(leaf.guid).or_default();
+            if *tried >= TRIES || (*tried > 0 && !turn.is_multiple_of(LOOKS)) {
                 continue;
             }
-            for spare in open.pool().spares().iter().filter(|spare| control.pool_using(spare.guid).is_none()) {
-                if bring_spare(open.pool(), leaf.guid, spare).is_ok() {
-                    break;
+            *tried += 1;
+            let spares = open.pool().spares();
+            let mut free = spares.iter().filter(|spare| control.pool_using(spare.guid).is_none()).peekable();
+            if free.peek().is_none() {
+                // Spares that are added later are for what fails later.
+                *tried = TRIES;
+            }
+            for spare in free {
+                match bring_spare(open.pool(), leaf.guid, spare) {
+                    Ok(()) => break,
+                    Err(error) => eprintln!("{}: spare {} cannot stand in for {}: {error}", open.name(), spare.path, leaf.path),
                 }
             }
         }
-        Ok(())
     }
 
     /// Uses devices again that came back, and the room of those that grew.
