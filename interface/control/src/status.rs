@@ -1,7 +1,7 @@
 //! What `zpool status` says of a pool: its picture, the diagnosis, and what cannot be known.
 
 use crate::{OpenPool, report};
-use control_api::{PoolReport, RebuildReport, Throttled, Value};
+use control_api::{PoolReport, Property, RebuildReport, Throttled, Value};
 use ondisk::Guid;
 
 /// A pool as `zpool status`, `list` and `get` show it. What cannot be read is said to be unavailable, never taken for healthy.
@@ -29,6 +29,9 @@ pub(crate) fn pool_report(open: &OpenPool, errors: bool, user: &dyn Fn(Guid) -> 
         if let Some(property) = properties.iter_mut().find(|property| property.name == name) {
             property.value = bytes.map_or(Value::None, Value::Bytes);
         }
+    }
+    if let Ok(txg) = open.pool().last_scrubbed_txg() {
+        properties.push(Property::fact("last_scrubbed_txg", Value::Number(txg.0)));
     }
     let properties_unavailable = match open.pool().props() {
         Ok(stored) => {

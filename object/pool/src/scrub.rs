@@ -86,6 +86,10 @@ impl Pool {
         self.check_not_rebuilding()?;
         Ok(self.scan.start(self.scan.last_scrubbed()?)?)
     }
+    /// The txg up to which the last complete scrub verified everything; 0 when there was none.
+    pub fn last_scrubbed_txg(&self) -> Result<Txg, PoolError> {
+        Ok(self.scan.last_scrubbed()?)
+    }
     /// Begins to read again what the error log has, or goes on with it (`zpool scrub -e`). Errors: those of [`scan::Scan::start_errors`].
     pub fn scrub_errors(&self) -> Result<(), PoolError> {
         self.check_writeable()?;

@@ -45,6 +45,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "files: direct-mmap: every way to the same bytes", mounts: true, run: coherency::coherency },
     Scenario { name: "files: an ordinary user's pool", mounts: true, run: files::ordinary_user },
     Scenario { name: "recovery: damaged device, scrub, clear", mounts: true, run: recovery::scrub },
+    Scenario { name: "recovery: scans paused, stopped, of errors", mounts: true, run: recovery::scans },
     Scenario { name: "recovery: missing device, missing vdev", mounts: true, run: recovery::missing },
     Scenario { name: "recovery: offline, online, resilver", mounts: true, run: recovery::offline },
     Scenario { name: "recovery: attach, replace, detach", mounts: true, run: recovery::replace },

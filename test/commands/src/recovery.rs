@@ -167,3 +167,64 @@ pub fn wrong_devices(world: &World) -> Result<(), Failure> {
     world.refused("zpool import -d {vdevs}/nowhere tank", 1, "nowhere")?;
     Ok(())
 }
+
+/// What `zpool scrub` can do with a scan, and what it refuses; damage is named everywhere until it is gone.
+pub fn scans(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a", "b"])?;
+    world.ok("zpool create -m {mnt}/tank -O compression=off tank mirror {vdevs}/a {vdevs}/b")?;
+    world.ok("zpool scrub -p tank")?;
+    world.refused("zpool scrub -s tank", 1, "cannot cancel scrubbing tank: there is no active scrub")?;
+    world.refused("zpool scrub -s -p tank", 2, "-s and -p are mutually exclusive")?;
+    world.refused("zpool scrub -e -C tank", 2, "-e and -C are mutually exclusive")?;
+    world.refused("zpool scrub -w -s tank", 2, "-w cannot be used with -p or -s")?;
+    world.ok("zpool scrub -e tank")?;
+    world.ok("zpool resilver tank")?;
+    let needle = b"a block that will be damaged ".repeat(4096 * 4);
+    std::fs::write(world.path("mnt/tank/file"), &needle)?;
+    world.ok("zfs snapshot tank@before")?;
+
+    // Held, it can be looked at: it is refused twice, paused, and paused still after an import.
+    let hold = world.path("state/sys/module/zfs/parameters/zfs_scan_suspend_progress");
+    std::fs::write(&hold, "1")?;
+    world.ok("zpool scrub tank")?;
+    world.ok("zpool status tank")?.shows("scan: scrub in progress since")?.shows("0.00% done, no estimated completion time")?;
+    world.refused("zpool scrub tank", 1, "currently scrubbing; use 'zpool scrub -s' to cancel scrub")?;
+    world.ok("zpool scrub -p tank")?;
+    world.refused("zpool scrub -p tank", 1, "scrub is paused; use 'zpool scrub' to resume scrub")?;
+    world.refused("zpool scrub -e tank", 1, "use 'zpool scrub' to resume or 'zpool scrub -s' to cancel scrub")?;
+    world.ok("zpool export tank")?;
+    world.ok("zpool import -d {vdevs} tank")?;
+    world.ok("zpool status tank")?.shows("scan: scrub paused since")?.shows("scrub started on")?;
+    world.ok("zpool scrub -s tank")?;
+    world.ok("zpool status tank")?.shows("scan: scrub canceled on")?;
+    std::fs::write(&hold, "0")?;
+
+    world.ok("zpool export tank")?;
+    for vdev in ["a", "b"] {
+        let file = std::fs::OpenOptions::new().read(true).write(true).open(world.path(&format!("vdevs/{vdev}")))?;
+        let mut bytes = vec![0; VDEV_BYTES as usize];
+        file.read_exact_at(&mut bytes, 0)?;
+        let at = bytes.windows(64).step_by(512).position(|window| needle.starts_with(window)).ok_or("the file is on the device")?;
+        file.write_all_at(&[0x5a; 64], at as u64 * 512)?;
+    }
+    world.ok("zpool import -d {vdevs} tank")?;
+    world.ok("zpool scrub -w tank")?;
+    let status = world.ok("zpool status -v tank")?;
+    status.shows("with 1 errors on")?.shows("Permanent errors have been detected")?.shows("tank@before:/file")?.shows("mnt/tank/file")?;
+    world.ok("zpool scrub -e -w tank")?;
+    world.ok("zpool status tank")?.shows(" scrub: scrubbed 1 error blocks in 0 days 00:00:0")?;
+    world.ok("zpool status -j tank")?.shows("err_scrub_examined")?;
+    std::fs::remove_file(world.path("mnt/tank/file"))?;
+    world.ok("zpool sync tank")?;
+    world.ok("zpool status -v tank")?.shows("tank@before:/file")?.hides("mnt/tank/file")?;
+    world.ok("zfs destroy tank@before")?;
+    world.ok("zpool sync tank")?;
+    world.ok("zpool status tank")?.shows("errors: No known data errors")?;
+    world.ok("zpool scrub -C -w tank")?;
+    same(
+        "a txg was noted",
+        world.ok("zpool get -H -o value last_scrubbed_txg tank")?.out.trim().parse::<u64>().is_ok_and(|txg| txg > 0),
+        true,
+    )?;
+    world.ok("zpool status tank")?.shows("scan: scrub repaired 0B").map(|_| ())
+}
