@@ -272,6 +272,10 @@ impl Control {
         }
         if suspended {
             open.pool().zio().abandon();
+            // What can't be synced any more is unmounted all the same.
+            for _ in 0..open.mounts.list().len() {
+                let _ = open.mounts.unmount_below(&open.name(), true, Directory::Remove);
+            }
         }
         self.unmount_tree(&open, &open.name(), target.force, Directory::Remove)?;
         drop(open);

@@ -212,3 +212,42 @@ pub fn grow(world: &World) -> Result<(), Failure> {
     world.ok("zpool offline tank a")?;
     same("on the new one", std::fs::read(world.path("mnt/tank/meanwhile"))? == file, true)
 }
+
+/// A device that fails is taken out of use by itself; a pool that can't be written answers all the same, and can be given up.
+pub fn failing(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a", "b", "s", "y"])?;
+    world.ok("zpool create -m {mnt}/tank -O compression=off tank mirror {vdevs}/a {vdevs}/b spare {vdevs}/s")?;
+    let file = data(5);
+    world.ok("zinject -d {vdevs}/b -e io -T write tank")?;
+    std::fs::write(world.path("mnt/tank/file"), &file)?;
+    world.ok("zpool sync tank")?;
+    until(world, "zpool status tank", "INUSE")?;
+    world.ok("zpool status tank")?.shows("FAULTED")?.shows("too many errors")?.shows("state: DEGRADED")?;
+    world.ok("zpool wait tank")?;
+    world.ok("zinject -c all")?;
+    world.ok("zpool clear tank b")?;
+    until(world, "zpool status tank", "AVAIL")?;
+    world.ok("zpool status tank")?.shows("state: ONLINE")?;
+    world.ok("zpool offline tank a")?;
+    same("on the repaired device", std::fs::read(world.path("mnt/tank/file"))? == file, true)?;
+    // Nothing can be written any more.
+    world.ok("zpool create -m {mnt}/one one {vdevs}/y")?;
+    std::fs::write(world.path("mnt/one/kept"), &file)?;
+    world.ok("zpool sync one")?;
+    world.ok("zinject -d {vdevs}/y -e io -T write one")?;
+    std::fs::write(world.path("mnt/one/lost"), b"lost")?;
+    until(world, "zpool status one", "state: SUSPENDED")?;
+    world.refused("zpool set comment=x one", 1, "pool I/O is currently suspended")?;
+    world.refused("zfs create one/x", 1, "pool I/O is currently suspended")?;
+    world.ok("zpool list one")?.shows("SUSPENDED")?;
+    world.ok("zpool get all one")?;
+    let start = Instant::now();
+    world.ok("zpool export -f one")?;
+    same("it answers soon", start.elapsed() < PATIENCE, true)?;
+    world.ok("zpool list")?.hides("one ")?.shows("tank")?;
+    // The next daemon has what was synced.
+    world.ok("zpool export tank")?;
+    world.ok("zirconia stop")?;
+    world.ok("zpool import -d {vdevs} one")?;
+    same("what was synced", std::fs::read(world.path("mnt/one/kept"))? == file, true)
+}

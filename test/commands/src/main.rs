@@ -52,6 +52,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "recovery: sequential rebuild", mounts: true, run: sweeps::rebuild },
     Scenario { name: "life: add, remove", mounts: true, run: lifecycle::add_and_remove },
     Scenario { name: "life: spares", mounts: true, run: lifecycle::spares },
+    Scenario { name: "life: failing devices, suspended pools", mounts: true, run: lifecycle::failing },
     Scenario { name: "life: devices grow and come back", mounts: true, run: lifecycle::grow },
     Scenario { name: "recovery: labels of other things", mounts: false, run: recovery::wrong_devices },
     Scenario { name: "faults: zinject", mounts: true, run: faults::inject },
