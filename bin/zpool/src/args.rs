@@ -66,6 +66,10 @@ pub enum Verb {
     Add(Add),
     /// Remove spares, caches and logs from a pool.
     Remove(Remove),
+    /// Write a pattern to the free space of devices.
+    Initialize(Initialize),
+    /// Tell devices which of their space is free.
+    Trim(Trim),
     /// Take devices out of use.
     Offline(Offline),
     /// Bring devices back; what they missed is resilvered.
@@ -221,6 +225,55 @@ pub struct Remove {
     pub pool: String,
     /// Devices.
     #[arg(value_name = "device", long_help = "device name")]
+    pub devices: Vec<String>,
+}
+
+/// `zpool initialize`.
+#[derive(Debug, Args)]
+pub struct Initialize {
+    /// End it.
+    #[arg(short, long)]
+    pub cancel: bool,
+    /// Stop it; begun again, it goes on.
+    #[arg(short, long)]
+    pub suspend: bool,
+    /// Forget that devices were initialized, so that it can be done anew.
+    #[arg(short, long)]
+    pub uninit: bool,
+    /// Wait until it is done.
+    #[arg(short, long)]
+    pub wait: bool,
+    /// Pool.
+    #[arg(long_help = "pool name argument")]
+    pub pool: String,
+    /// Devices; none means all.
+    #[arg(value_name = "device")]
+    pub devices: Vec<String>,
+}
+
+/// `zpool trim`.
+#[derive(Debug, Args)]
+pub struct Trim {
+    /// End it.
+    #[arg(short, long)]
+    pub cancel: bool,
+    /// What is trimmed must not be readable any more.
+    #[arg(short = 'd', long)]
+    pub secure: bool,
+    /// Bytes per second of each device at most.
+    #[arg(short, long)]
+    pub rate: Option<String>,
+    /// Stop it; begun again, it goes on.
+    #[arg(short, long)]
+    pub suspend: bool,
+    /// Wait until it is done.
+    #[arg(short, long)]
+    pub wait: bool,
+    /// Pool.
+    #[arg(long_help = "pool name argument")]
+    pub pool: String,
+    /// Devices; none means all.
+    #[arg(value_name = "device")]
     pub devices: Vec<String>,
 }
 
@@ -406,6 +459,12 @@ pub struct Status {
     /// Direct I/Os whose buffers were changed meanwhile.
     #[arg(short = 'd')]
     pub direct: bool,
+    /// Initializing.
+    #[arg(short)]
+    pub initialize: bool,
+    /// Trimming.
+    #[arg(short = 't')]
+    pub trim: bool,
     /// How JSON is printed.
     #[command(flatten)]
     pub json: Json,

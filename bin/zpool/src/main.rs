@@ -14,6 +14,7 @@ mod list;
 mod rebuild;
 mod spec;
 mod status;
+mod sweeps;
 mod vdevs;
 mod wait;
 
@@ -41,6 +42,8 @@ fn run(verb: Verb) -> Result<u8, Stop> {
         Verb::Resilver { pools } => {
             each(pools, |pool| done(&client, &Request::PoolScrub(PoolScrub { pool, action: ScrubAction::Resilver })))
         }
+        Verb::Initialize(arguments) => sweeps::initialize(&client, &arguments),
+        Verb::Trim(arguments) => sweeps::trim(&client, &arguments),
         Verb::Offline(arguments) => vdevs::offline(&client, &arguments),
         Verb::Online(arguments) => vdevs::online(&client, &arguments),
         Verb::Attach(arguments) => vdevs::attach(&client, &arguments),

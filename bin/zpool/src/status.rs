@@ -1,6 +1,6 @@
 //! `zpool status`: health, scan line, the vdev tree with its error counts, damaged files.
 
-use crate::{args, list, rebuild};
+use crate::{args, list, rebuild, sweeps};
 use cli::number::{duration, nice_bytes, nice_count, nice_time_ns};
 use cli::options::Output;
 use cli::repeat::{Repeat, timestamp};
@@ -198,7 +198,8 @@ fn vdev_line((name, vdev): &(String, &VdevReport), width: usize, arguments: &arg
     let direct = if arguments.direct { format!(" {:>5}", number(vdev.dio_verify_errors)) } else { String::new() };
     let note = vdev.note.as_deref().map_or(String::new(), |note| format!("  {note}"));
     let counts = [vdev.read_errors, vdev.write_errors, vdev.checksum_errors].map(number);
-    format!("\t{name:width$}  {:8} {:>5} {:>5} {:>5}{slow}{direct}{note}\n", vdev.state, counts[0], counts[1], counts[2])
+    let sweeps = sweeps::notes(vdev, arguments);
+    format!("\t{name:width$}  {:8} {:>5} {:>5} {:>5}{slow}{direct}{note}{sweeps}\n", vdev.state, counts[0], counts[1], counts[2])
 }
 
 /// The spares, which have no counters (OpenZFS: `print_spares`).

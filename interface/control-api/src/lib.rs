@@ -14,6 +14,7 @@ mod openapi;
 mod pool;
 mod property;
 mod state_dir;
+mod sweep;
 mod vdev;
 
 pub use dataset::*;
@@ -24,6 +25,7 @@ pub use inject::*;
 pub use pool::*;
 pub use property::{Property, Source, Value};
 pub use state_dir::{StateDir, StateDirError};
+pub use sweep::*;
 pub use vdev::*;
 
 use serde::{Deserialize, Serialize};
@@ -56,6 +58,8 @@ pub enum Request {
     PoolSet(PoolSet),
     /// `zpool scrub`.
     PoolScrub(PoolScrub),
+    /// `zpool initialize`, `zpool trim`; answers [`Response::Swept`].
+    PoolSweep(PoolSweep),
     /// `zpool offline`, `online`, `attach`, `replace`, `detach`.
     VdevChange(VdevChange),
     /// `zpool add`.
@@ -135,6 +139,11 @@ impl Request {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(tag = "kind", content = "data", rename_all = "kebab-case")]
 pub enum Response {
+    /// Sweeps were changed, but for these.
+    Swept {
+        /// Why not, by device.
+        failures: Vec<Failure>,
+    },
     /// It was done; there may be remarks for the user (one line each).
     Done {
         /// Remarks.

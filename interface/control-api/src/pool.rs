@@ -1,6 +1,6 @@
 //! Requests and reports about pools, their vdevs, scans and history.
 
-use crate::Property;
+use crate::{Property, SweepReport};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -263,6 +263,15 @@ pub struct VdevReport {
     /// Direct I/Os whose buffers were changed meanwhile (top-levels).
     #[serde(default)]
     pub dio_verify_errors: u64,
+    /// Initializing (leaves).
+    #[serde(default)]
+    pub initialize: Option<SweepReport>,
+    /// Trimming (leaves).
+    #[serde(default)]
+    pub trim: Option<SweepReport>,
+    /// The device can't be trimmed (leaves).
+    #[serde(default)]
+    pub trim_unsupported: bool,
     /// Children.
     pub children: Vec<VdevReport>,
 }

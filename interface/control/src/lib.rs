@@ -22,6 +22,7 @@ mod report;
 mod scrub;
 mod statistics;
 mod status;
+mod sweeps;
 mod vdevs;
 mod watch;
 
@@ -147,6 +148,7 @@ impl Control {
             Request::PoolQuery(query) => self.pool_query(query),
             Request::PoolSet(request) => self.pool_set(request),
             Request::PoolScrub(request) => self.pool_scrub(request),
+            Request::PoolSweep(request) => self.pool_sweep(request),
             Request::VdevChange(request) => self.vdev_change(request),
             Request::PoolAdd(request) => self.pool_add(request),
             Request::VdevRemove(request) => self.vdev_remove(request),
@@ -217,6 +219,7 @@ fn changed_pool(request: &Request) -> Option<&str> {
         Request::PoolImport(request) => request.new_name.as_ref().or(request.pool.as_ref())?,
         Request::PoolSet(request) => &request.pool,
         Request::PoolScrub(request) => &request.pool,
+        Request::PoolSweep(request) => &request.pool,
         Request::VdevChange(request) => &request.pool,
         Request::PoolAdd(request) if !request.dry_run => &request.pool,
         Request::VdevRemove(request) if !request.dry_run => &request.pool,

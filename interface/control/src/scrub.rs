@@ -5,7 +5,7 @@ use crate::pools::pool_failure;
 use crate::{Control, OpenPool};
 use control_api::{ErrorKind, ErrorScrubReport, Failure, PoolScrub, Response, ScanReport, ScrubAction};
 use dmu::Objset;
-use pool::{Damaged, PoolError, ScanError, ScanFunction, ScanState};
+use pool::{Damaged, PoolError, ScanError, ScanFunction, ScanState, SweepKind, SweepState};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use zpl::{Settings, Zfs};
@@ -79,6 +79,12 @@ impl OpenPool {
         }
         if self.pool().tree().is_replacing() && busy.iter().any(|activity| activity == "resilver") {
             busy.push("replace".to_string());
+        }
+        for sweep in self.pool().sweep_status().iter().filter(|sweep| sweep.state == SweepState::Active) {
+            let name = if sweep.kind == SweepKind::Trim { "trim" } else { "initialize" };
+            if !busy.iter().any(|activity| activity == name) {
+                busy.push(name.to_string());
+            }
         }
         if self.dsl().has_frees() {
             busy.push("free".to_string());

@@ -167,6 +167,12 @@ impl Control {
         rebuild.max_segment.store(get("zfs_rebuild_max_segment"), Ordering::Relaxed);
         rebuild.vdev_limit.store(get("zfs_rebuild_vdev_limit"), Ordering::Relaxed);
         rebuild.scrub_enabled.store(get("zfs_rebuild_scrub_enabled"), Ordering::Relaxed);
+        let sweep = pool.sweep_parameters();
+        sweep.initialize_value.store(get("zfs_initialize_value"), Ordering::Relaxed);
+        sweep.initialize_chunk.store(get("zfs_initialize_chunk_size"), Ordering::Relaxed);
+        sweep.trim_max.store(get("zfs_trim_extent_bytes_max"), Ordering::Relaxed);
+        sweep.trim_min.store(get("zfs_trim_extent_bytes_min"), Ordering::Relaxed);
+        sweep.trim_txg_batch.store(get("zfs_trim_txg_batch"), Ordering::Relaxed);
         direct.write_verify.store(get("zfs_vdev_direct_write_verify") as u32, Ordering::Relaxed);
         direct.events_per_second.store(get("zfs_dio_write_verify_events_per_second") as u32, Ordering::Relaxed);
         pool.zio().tune_queues(|tunables| {

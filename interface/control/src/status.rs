@@ -1,6 +1,6 @@
 //! What `zpool status` says of a pool: its picture, the diagnosis, and what cannot be known.
 
-use crate::{OpenPool, report};
+use crate::{OpenPool, report, sweeps};
 use control_api::{PoolReport, Property, RebuildReport, Throttled, Value};
 use ondisk::Guid;
 
@@ -8,7 +8,13 @@ use ondisk::Guid;
 /// `user` says which pool uses a spare.
 pub(crate) fn pool_report(open: &OpenPool, errors: bool, user: &dyn Fn(Guid) -> Option<String>) -> PoolReport {
     let status = open.pool().status();
-    let vdevs = report::tree(&status.name, &status.tree, Some(&status));
+    let mut vdevs = report::tree(&status.name, &status.tree, Some(&status));
+    let devices = open.pool().devices();
+    let can_trim = |guid: u64| {
+        let id = status.tree.leaf_by_guid(ondisk::Guid(guid));
+        id.and_then(|id| devices.get(id.0 as usize)?.as_ref()).is_some_and(|device| device.facts().can_trim)
+    };
+    sweeps::overlay(&mut vdevs, &open.pool().sweep_status(), &can_trim);
     let mut state = vdevs.state.clone();
     if status.suspended {
         state = "SUSPENDED".to_string();

@@ -42,7 +42,7 @@ const U32: (u64, u64) = (0, u32::MAX as u64);
 const ACTIVE: (u64, u64) = (1, u32::MAX as u64);
 
 /// Every parameter, sorted by name.
-pub const PARAMETERS: [Parameter; 66] = [
+pub const PARAMETERS: [Parameter; 71] = [
     new("spa_slop_shift", 5, ANY, When::Fixed, "share of a pool that is kept back, as a shift"),
     new("zfetch_array_rd_sz", 1 << 20, ANY, When::Fixed, "reads longer than this are not prefetched, bytes"),
     new("zfetch_hole_shift", 2, U32, When::Now, "part of a stream that may be gaps, as a shift; 16 allows none"),
@@ -77,6 +77,8 @@ pub const PARAMETERS: [Parameter; 66] = [
     new("zfs_dirty_data_max", 1 << 30, (64 << 20, u64::MAX), When::Now, "bytes of dirty data at which writers stop"),
     new("zfs_dirty_data_sync_percent", 20, (0, 100), When::Now, "percent of zfs_dirty_data_max at which a sync starts early"),
     new("zfs_flags", 0, (0, 0), When::Fixed, "debugging flags"),
+    new("zfs_initialize_chunk_size", 1 << 20, (4 << 10, 16 << 20), When::Now, "bytes of a write of initializing"),
+    new("zfs_initialize_value", 0xdead_beef_dead_beee, ANY, When::Now, "what initializing fills free space with"),
     new("zfs_prefetch_disable", 0, BIT, When::Now, "1 reads nothing ahead of readers"),
     new("zfs_rebuild_max_segment", 1 << 20, (4 << 10, 16 << 20), When::Now, "bytes that a sequential rebuild reads of a device at once"),
     new("zfs_rebuild_scrub_enabled", 1, BIT, When::Now, "a scrub follows a sequential rebuild"),
@@ -87,6 +89,9 @@ pub const PARAMETERS: [Parameter; 66] = [
     new("zfs_sync_pass_deferred_free", 2, ANY, When::Fixed, "from this pass of a sync on frees are deferred"),
     new("zfs_sync_pass_dont_compress", 8, ANY, When::Fixed, "from this pass of a sync on blocks are not compressed"),
     new("zfs_sync_pass_rewrite", 2, ANY, When::Fixed, "from this pass of a sync on blocks are rewritten in place"),
+    new("zfs_trim_extent_bytes_max", 128 << 20, (1 << 20, u32::MAX as u64), When::Now, "bytes of a trim at most"),
+    new("zfs_trim_extent_bytes_min", 32 << 10, U32, When::Now, "less free space in one piece is not trimmed, bytes"),
+    new("zfs_trim_txg_batch", 32, (1, u32::MAX as u64), When::Now, "an automatic trim comes to each metaslab once in so many txgs"),
     new("zfs_txg_timeout", 5, (1, u32::MAX as u64), When::Now, "seconds after which a transaction group is synced"),
     new("zfs_vdev_aggregation_limit", 1 << 20, ANY, When::Now, "bytes of a merged I/O on rotational devices"),
     new("zfs_vdev_aggregation_limit_non_rotating", 128 << 10, ANY, When::Now, "bytes of a merged I/O on other devices"),

@@ -144,9 +144,10 @@ impl Pool {
         let scan = crate::scrub::open(&syncer, &txgs)?;
         crate::queues::attach(&syncer, &txgs);
         let rebuilds = crate::rebuild::open(&syncer, &txgs, &scan, runtime.arc_max);
+        let sweeps = crate::sweep::open(&syncer, &txgs);
         txgs.start(syncer.clone());
         txgs.wait_synced(Txg::INITIAL)?;
-        Ok(Pool { syncer, txgs, damaged_labels: 0, damaged_uberblocks: 0, scan, rebuilds })
+        Ok(Pool { syncer, txgs, damaged_labels: 0, damaged_uberblocks: 0, scan, rebuilds, sweeps })
     }
 }
 

@@ -91,6 +91,8 @@ pub enum PoolError {
     Sync(SyncError),
     /// A scan can't be started, paused or stopped.
     Scan(ScanError),
+    /// The device can't be trimmed, or not so that nobody can read it any more.
+    TrimUnsupported,
     /// A sequential rebuild runs: what needs a resilver has to wait.
     Rebuilding,
     /// An object of the MOS has not the form that it should have.
@@ -170,6 +172,7 @@ impl fmt::Display for PoolError {
             PoolError::Dsl(error) => fmt::Display::fmt(error, f),
             PoolError::Sync(error) => fmt::Display::fmt(error, f),
             PoolError::Scan(error) => fmt::Display::fmt(error, f),
+            PoolError::TrimUnsupported => f.write_str("trim operations are not supported by this device"),
             PoolError::Rebuilding => f.write_str("currently sequentially resilvering"),
             PoolError::Object(object, what) => write!(f, "MOS object {object} is damaged: {what}"),
         }

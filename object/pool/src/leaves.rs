@@ -163,6 +163,7 @@ impl Pool {
             self.resilver_stale()?;
             self.end_spares()?;
         }
+        self.sweeps.spawn();
         Ok(state)
     }
 

@@ -40,6 +40,7 @@ mod scrub;
 mod services;
 mod spacemap;
 mod spares;
+mod sweep;
 mod sync;
 mod verify;
 
@@ -56,5 +57,6 @@ pub use props::{PoolProp, is_stored_prop, is_user_prop};
 pub use rebuild::{RebuildParameters, RebuildState, RebuildStatus};
 pub use scan::{Damaged, ErrorScrubStatus, ScanError, ScanFunction, ScanState, ScanStatus, ScanTunables};
 pub use spares::{Spare, label_guid};
+pub use sweep::{SweepAction, SweepKind, SweepParameters, SweepState, SweepStatus};
 pub use sync::SyncHook;
 pub use verify::SpaceReport;

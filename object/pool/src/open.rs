@@ -282,6 +282,7 @@ impl Start {
         crate::queues::attach(&syncer, &txgs);
         let scan = crate::scrub::open(&syncer, &txgs)?;
         let rebuilds = crate::rebuild::open(&syncer, &txgs, &scan, runtime.arc_max);
+        let sweeps = crate::sweep::open(&syncer, &txgs);
         let pool = Pool {
             syncer: syncer.clone(),
             txgs: txgs.clone(),
@@ -289,6 +290,7 @@ impl Start {
             damaged_uberblocks: found.damaged_uberblocks(),
             scan,
             rebuilds,
+            sweeps,
         };
         if !options.read_only {
             begin(&pool, syncer)?;
@@ -304,6 +306,7 @@ fn begin(pool: &Pool, syncer: Arc<Syncer>) -> Result<(), PoolError> {
     pool.resilver_stale()?;
     pool.scan.spawn();
     pool.rebuilds.spawn();
+    pool.sweeps.spawn();
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 use crate::config::PoolState;
 use crate::labels::Device;
 use crate::rebuild::Rebuilds;
+use crate::sweep::Sweeps;
 use crate::sync::{SyncHook, Syncer};
 use crate::{FEATURES, PoolError};
 use arc::Cache;
@@ -25,6 +26,7 @@ pub struct Pool {
     pub(crate) damaged_labels: usize,
     pub(crate) scan: Arc<scan::Scan>,
     pub(crate) rebuilds: Arc<Rebuilds>,
+    pub(crate) sweeps: Arc<Sweeps>,
     pub(crate) damaged_uberblocks: usize,
 }
 
@@ -78,6 +80,7 @@ pub struct PoolStatus {
 impl Drop for Pool {
     fn drop(&mut self) {
         self.zio().abandon();
+        self.sweeps.halt();
         self.rebuilds.halt();
         self.scan.halt();
         self.txgs.abandon();
@@ -261,6 +264,7 @@ impl Pool {
     }
 
     fn close(self, state: PoolState) -> Result<(), PoolError> {
+        self.sweeps.halt();
         self.rebuilds.halt();
         self.scan.halt();
         if !self.is_writeable() {

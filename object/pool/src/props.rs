@@ -94,6 +94,11 @@ fn text_of(zap: &Zap, name: &str) -> Result<Option<String>, PoolError> {
     Ok(zap.try_lookup(name)?.and_then(|value| value.as_text().map(str::to_string)))
 }
 
+/// True when a switch is on; what cannot be read is off.
+pub(crate) fn is_on(mos: &Arc<Objset>, name: &str) -> bool {
+    matches!(props_zap(mos).map(|zap| zap.map(|zap| zap.try_lookup_u64(name))), Ok(Some(Ok(Some(1)))))
+}
+
 fn mode_of(number: u64) -> FailMode {
     match number {
         1 => FailMode::Continue,
@@ -187,6 +192,10 @@ impl Pool {
         let numeric = numeric.ok_or(PoolError::BadProperty)?;
         let number = numeric.values.iter().position(|known| *known == value).ok_or(PoolError::BadValue)? as u64;
         self.store_logged(numeric.name, zap::Value::U64(vec![number]), format!("{}={number}", numeric.name))?;
+        if numeric.name == "autotrim" {
+            self.sweeps.set_autotrim(number == 1);
+            self.sweeps.spawn();
+        }
         if numeric.name == "failmode" {
             let mut config = self.syncer.config.lock();
             config.fail_mode = mode_of(number);

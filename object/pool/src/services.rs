@@ -60,8 +60,12 @@ pub(crate) fn slop(usable: u64) -> u64 {
 impl Services {
     /// Logs what the engine did itself (OpenZFS: `spa_history_log_internal`).
     pub fn log_internal(&self, name: &str, text: &str, tx: &Tx) {
+        self.log_now(name, text, tx.txg());
+    }
+    /// The same outside of a sync.
+    pub fn log_now(&self, name: &str, text: &str, txg: Txg) {
         let mut record = NvList::new();
-        record.add("history internal str", text).add("internal_name", name).add("history txg", tx.txg().0);
+        record.add("history internal str", text).add("internal_name", name).add("history txg", txg.0);
         record.add("history time", self.exec.wall_clock().0 as u64);
         self.history.log(record);
     }

@@ -54,6 +54,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "life: spares", mounts: true, run: lifecycle::spares },
     Scenario { name: "life: failing devices, suspended pools", mounts: true, run: lifecycle::failing },
     Scenario { name: "life: devices grow and come back", mounts: true, run: lifecycle::grow },
+    Scenario { name: "devices: initialize, trim", mounts: true, run: sweeps::free_space },
     Scenario { name: "recovery: labels of other things", mounts: false, run: recovery::wrong_devices },
     Scenario { name: "faults: zinject", mounts: true, run: faults::inject },
     Scenario { name: "faults: scheduler and its parameters", mounts: true, run: faults::scheduler },

@@ -1,4 +1,4 @@
-//! Sweeps over the devices of a pool in use: sequential rebuild.
+//! Sweeps over the devices of a pool in use: sequential rebuild, initializing, trimming.
 
 use crate::world::{Failure, World, same};
 
@@ -44,4 +44,51 @@ pub fn rebuild(world: &World) -> Result<(), Failure> {
     world.ok("zpool set feature@device_rebuild=enabled m")?;
     world.ok("zpool attach -s -w m {vdevs}/f {vdevs}/g")?;
     Ok(())
+}
+
+/// Free space is initialized and trimmed; files stay, sparse files of devices get their holes back.
+pub fn free_space(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a", "b"])?;
+    world.ok("zpool create -m {mnt}/tank -O compression=off tank mirror {vdevs}/a {vdevs}/b")?;
+    let data: Vec<u8> = (0..10_u32 << 18).flat_map(|word| word.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    std::fs::write(world.path("mnt/tank/file"), &data)?;
+    world.ok("zpool sync tank")?;
+    world.ok("zpool status -i tank")?.shows("(uninitialized)")?;
+    world.ok("zpool status -t tank")?.shows("(untrimmed)")?;
+    world.refused("zpool initialize -c tank", 255, "there is no active initialization")?;
+    world.refused("zpool trim -s tank a", 255, "there is no active trim")?;
+    world.refused("zpool trim tank nothing", 255, "cannot trim 'nothing': no such device in pool")?;
+    world.refused("zpool initialize -c -w tank", 2, "-w cannot be used with -c, -s or -u")?;
+    world.refused("zpool initialize -c -s tank", 2, "cannot be combined")?;
+    world.refused("zpool trim -r much tank", 2, "invalid value for rate")?;
+    let blocks =
+        |vdev: &str| std::fs::metadata(world.path(&format!("vdevs/{vdev}"))).map(|file| std::os::unix::fs::MetadataExt::blocks(&file));
+    let before = blocks("a")?;
+    world.ok("zpool initialize -w tank {vdevs}/a")?.prints("")?;
+    world.ok("zpool status -i tank")?.shows("(100% initialized, completed at ")?.shows("(uninitialized)")?;
+    let filled = blocks("a")?;
+    same("the whole file has blocks", filled > before * 2, true)?;
+    same("the other one is as it was", blocks("b")? < filled / 2, true)?;
+    world.ok("zpool initialize -u tank a")?;
+    world.ok("zpool status -i tank")?.hides("% initialized")?;
+    world.ok("zpool trim -w tank")?.prints("")?;
+    world.ok("zpool status -t tank")?.shows("(100% trimmed, completed at ")?.hides("(untrimmed)")?;
+    same("the file has holes again", blocks("a")? < filled / 2, true)?;
+    world.ok("zpool wait -t initialize,trim tank")?;
+    // A slow one is seen, stopped, and goes on with the next daemon.
+    world.ok("zpool trim -r 1M tank")?;
+    world.ok("zpool status -t tank")?.shows("% trimmed, started at ")?;
+    world.ok("zpool status tank")?.shows("(trimming)")?;
+    world.refused("zpool trim tank", 255, "currently trimming")?;
+    world.ok("zpool trim -s tank")?;
+    world.ok("zpool status -t tank")?.shows("suspended, started at ")?;
+    world.ok("zpool export tank")?;
+    world.ok("zpool import -d {vdevs} tank")?;
+    world.ok("zpool status -t tank")?.shows("suspended, started at ")?;
+    world.ok("zpool trim -c tank")?;
+    world.ok("zpool set autotrim=on tank")?;
+    world.ok("zpool scrub -w tank")?;
+    world.ok("zpool status tank")?.shows("scrub repaired 0B")?.shows("errors: No known data errors")?;
+    world.ok("zpool history -i tank")?.shows("trim vdev=")?.shows("initialize vdev=")?;
+    same("the file", std::fs::read(world.path("mnt/tank/file"))? == data, true)
 }

@@ -7,7 +7,7 @@ use crate::program::{Program, Size};
 use crate::report::{Job, Table};
 use crate::{Failure, Wanted, direct, life, storm};
 use exec::Exec;
-use pool::{RebuildState, RebuildStatus};
+use pool::{RebuildState, RebuildStatus, SweepAction, SweepKind, SweepState};
 use std::path::{Path, PathBuf};
 use vdev::{DraidConfig, Pairing, TopKind};
 
@@ -74,6 +74,13 @@ const REBUILT: [(&str, (&str, u32), bool); 4] = [
 /// Pools whose vdevs change, with the layout that they begin with.
 const LIVES: [(&str, (&str, u32), bool); 3] =
     [("life-mirror", ("mirror2", 12), true), ("life-raidz", ("raidz1x3", 9), false), ("life-raidz2", ("raidz2x6", 12), false)];
+/// Pools whose free space was swept, with their layout.
+const SWEPT: [(&str, (&str, u32), bool); 4] = [
+    ("swept-stripe3", ("stripe3", 9), false),
+    ("swept-raidz1x3", ("raidz1x3", 12), true),
+    ("swept-raidz2x6", ("raidz2x6", 9), false),
+    ("swept-draid1x5s1", ("draid1x5s1", 12), true),
+];
 /// Size of the devices that are filled up.
 const FULL_DEVICE_BYTES: u64 = 96 << 20;
 /// Files that zdb copies out, per pool.
@@ -100,6 +107,8 @@ enum Kind {
     Rebuilt,
     /// Vdevs, logs and spares join and leave meanwhile.
     Life,
+    /// As the program, with all free space initialized, then trimmed; one trim is left suspended.
+    Swept,
 }
 
 struct Case<'a> {
@@ -135,6 +144,7 @@ pub fn run(oracle: &Oracle, wanted: &Wanted, table: &Table) {
     cases.push((format!("direct-{DRAID_DIRECT}a12"), Kind::Direct, (DRAID_DIRECT, 12), false));
     cases.extend(REBUILT.map(|(name, place, quick)| (name.to_string(), Kind::Rebuilt, place, quick)));
     cases.extend(LIVES.map(|(name, place, quick)| (name.to_string(), Kind::Life, place, quick)));
+    cases.extend(SWEPT.map(|(name, place, quick)| (name.to_string(), Kind::Swept, place, quick)));
     cases.extend(STRESS.map(|(name, kind, place, quick)| (name.to_string(), kind, place, quick)));
     let mut jobs: Vec<Job> = Vec::new();
     for (name, kind, (layout, ashift), quick) in cases {
@@ -210,6 +220,7 @@ impl Case<'_> {
                 program.expected
             }
             Kind::Program | Kind::Plain | Kind::Rebuilt => {
+            Kind::Program | Kind::Plain | Kind::Rebuilt | Kind::Swept => {
                 let mut program = Program::new(&pool, self.size, u64::from(self.ashift));
                 if new.no_features {
                     program.fill_plain()?
@@ -219,6 +230,9 @@ impl Case<'_> {
                 program.churn(self.size.rounds)?;
                 if self.kind == Kind::Rebuilt {
                     self.rebuild(&pool)?;
+                }
+                if self.kind == Kind::Swept {
+                    sweep(&pool)?;
                 }
                 program.expected
             }
@@ -280,6 +294,25 @@ impl Case<'_> {
         }
         Ok(())
     }
+}
+
+/// Everything that is free is written to, then trimmed; what is not must still be there.
+fn sweep(pool: &pool::Pool) -> Result<(), Failure> {
+    pool.sync()?;
+    let leaves: Vec<_> = pool.tree().leaves.iter().map(|leaf| leaf.guid).collect();
+    let start = SweepAction::Start { rate: 0, secure: false };
+    for kind in [SweepKind::Initialize, SweepKind::Trim] {
+        pool.sweep(kind, &leaves, start)?.into_iter().collect::<Result<Vec<()>, _>>()?;
+        pool.sweep_wait()?;
+        let states: Vec<_> = pool.sweep_status().into_iter().filter(|status| status.kind == kind).collect();
+        if states.len() != leaves.len() || states.iter().any(|status| status.state != SweepState::Complete || status.errors > 0) {
+            return Err(format!("the sweeps ended as {states:?}").into());
+        }
+    }
+    let slow = SweepAction::Start { rate: 1 << 20, secure: false };
+    pool.sweep(SweepKind::Trim, &leaves[..1], slow)?;
+    pool.sweep(SweepKind::Trim, &leaves[..1], SweepAction::Suspend)?;
+    Ok(())
 }
 
 /// Dataset and path below it of a manifest's path; our datasets are one level deep.

@@ -1,0 +1,407 @@
+//! Sweeps over free space: initializing writes a pattern to it, trimming tells devices that it is free (OpenZFS:
+//! `vdev_initialize.c`, `vdev_trim.c`).
+//!
+//! ```text
+//!  start ─► active ──work: borrow what is free of a window, write or trim it, give it back──► complete
+//!             │ ▲ suspend, start           cancel ─► canceled
+//! ```
+//! Who does what: requests change the state in memory, the sync writes it to the leaf's ZAP, and the loop of each top-level vdev
+//! ([`Sweeps::run`]) does the work of all its leaves at once. It goes on after an export or a crash, here or in OpenZFS.
+//!
+//! # Invariants
+//! 1. Only space is touched that is free on disk, was so two txgs ago, and is lent to the sweep ([`metaslab::Loan`]): nobody gets it
+//!    meanwhile.
+//! 2. The place on disk never claims what was not done.
+
+mod auto;
+mod sync;
+mod work;
+
+use crate::services::Services;
+use crate::sync::Syncer;
+use crate::{Pool, PoolError};
+use dmu::{Objset, TxgManager};
+use exec::{Exec, Mutex, OperationHandle, WaitQueue};
+use ondisk::{Guid, VdevId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use vdev::{Leaf, LeafId, LeafKind, TopVdev, VdevTree};
+use zio::Zio;
+
+/// What a sweep does to free space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SweepKind {
+    /// Writes a pattern to it.
+    Initialize,
+    /// Gives it back to the device.
+    Trim,
+}
+
+/// How far a sweep of a leaf is (OpenZFS: `vdev_initializing_state_t`, `vdev_trim_state_t`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SweepState {
+    /// It runs, or goes on after the next import.
+    Active,
+    /// It was ended.
+    Canceled,
+    /// It was stopped, and goes on when it is asked for again.
+    Suspended,
+    /// It saw everything.
+    Complete,
+}
+
+impl SweepState {
+    const ALL: [SweepState; 4] = [SweepState::Active, SweepState::Canceled, SweepState::Suspended, SweepState::Complete];
+
+    fn number(self) -> u64 {
+        1 + SweepState::ALL.iter().position(|state| *state == self).unwrap_or(0) as u64
+    }
+    fn from_number(number: u64) -> Option<SweepState> {
+        SweepState::ALL.get(usize::try_from(number.checked_sub(1)?).ok()?).copied()
+    }
+}
+
+/// What is asked of a sweep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SweepAction {
+    /// Begin, or go on.
+    Start {
+        /// Bytes per second at most, of each leaf; 0 for no limit. Of a trim.
+        rate: u64,
+        /// What is trimmed must not be readable any more. Of a trim.
+        secure: bool,
+    },
+    /// End.
+    Cancel,
+    /// Stop for a while.
+    Suspend,
+    /// Forget that it ever was.
+    Forget,
+}
+
+/// The last or current sweep of a leaf.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SweepStatus {
+    /// What it does.
+    pub kind: SweepKind,
+    /// The leaf.
+    pub leaf: Guid,
+    /// How far it is.
+    pub state: SweepState,
+    /// Seconds since the epoch of the last change of the state.
+    pub action_time: u64,
+    /// Bytes of the leaf that are done, about.
+    pub bytes_done: u64,
+    /// Bytes of the leaf that are free, about.
+    pub bytes_estimated: u64,
+    /// I/Os that failed since the import.
+    pub errors: u64,
+}
+
+/// Knobs, by OpenZFS's names.
+#[derive(Debug)]
+pub struct SweepParameters {
+    /// What free space is filled with (`zfs_initialize_value`).
+    pub initialize_value: AtomicU64,
+    /// Bytes of a write (`zfs_initialize_chunk_size`).
+    pub initialize_chunk: AtomicU64,
+    /// Bytes of a trim at most (`zfs_trim_extent_bytes_max`).
+    pub trim_max: AtomicU64,
+    /// Less is not trimmed (`zfs_trim_extent_bytes_min`).
+    pub trim_min: AtomicU64,
+    /// An automatic trim comes to each metaslab once in so many txgs (`zfs_trim_txg_batch`).
+    pub trim_txg_batch: AtomicU64,
+}
+
+impl Default for SweepParameters {
+    fn default() -> Self {
+        SweepParameters {
+            initialize_value: AtomicU64::new(0xdead_beef_dead_beee),
+            initialize_chunk: AtomicU64::new(1 << 20),
+            trim_max: AtomicU64::new(128 << 20),
+            trim_min: AtomicU64::new(32 << 10),
+            trim_txg_batch: AtomicU64::new(32),
+        }
+    }
+}
+
+/// One leaf's sweep.
+#[derive(Clone, Debug, Default)]
+struct LeafSweep {
+    state: Option<SweepState>,
+    /// Everything of the leaf's allocatable space before this is done.
+    last_offset: u64,
+    action_time: u64,
+    rate: u64,
+    secure: bool,
+    errors: u64,
+    /// The state on disk is another one.
+    dirty: bool,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    leaves: BTreeMap<(SweepKind, Guid), LeafSweep>,
+    /// Loops that run.
+    running: BTreeSet<(SweepKind, VdevId)>,
+    /// The pool is being closed.
+    halted: bool,
+    /// Windows that may still be begun before the work pauses.
+    budget: Option<usize>,
+    /// Txgs that an automatic trim has not looked at yet.
+    auto_txgs: BTreeSet<u64>,
+}
+
+/// See the module's header.
+pub(crate) struct Sweeps {
+    pub parameters: SweepParameters,
+    mos: Arc<Objset>,
+    services: Arc<Services>,
+    zio: Zio,
+    txgs: Arc<TxgManager>,
+    shared: Mutex<Shared>,
+    autotrim: AtomicBool,
+    /// The thread of the automatic trim runs.
+    auto_runs: AtomicBool,
+    changed: WaitQueue,
+    threads: Mutex<Vec<OperationHandle>>,
+}
+
+/// Opens the sweeps of a pool as its MOS tells, and makes them part of the sync.
+pub(crate) fn open(syncer: &Syncer, txgs: &Arc<TxgManager>) -> Arc<Sweeps> {
+    let zio = syncer.io.cache().zio().clone();
+    let sweeps = Arc::new(Sweeps {
+        parameters: SweepParameters::default(),
+        mos: syncer.mos.clone(),
+        services: syncer.services.clone(),
+        txgs: txgs.clone(),
+        shared: Mutex::new(sync::load(&syncer.mos, &zio.view().tree)),
+        zio,
+        autotrim: AtomicBool::new(false),
+        auto_runs: AtomicBool::new(false),
+        changed: WaitQueue::new(),
+        threads: Mutex::default(),
+    });
+    sweeps.set_autotrim(crate::props::is_on(&syncer.mos, "autotrim"));
+    syncer.hooks.write().push(sweeps.clone());
+    sweeps
+}
+
+impl Sweeps {
+    fn exec(&self) -> &Exec {
+        &self.services.exec
+    }
+
+    /// Changes the state of a leaf's sweep; the next sync writes it.
+    fn act(&self, kind: SweepKind, guid: Guid, action: SweepAction) -> Result<(), PoolError> {
+        let view = self.zio.view();
+        let id = view.tree.leaf_by_guid(guid).ok_or(PoolError::NoSuchDevice)?;
+        let leaf = view.tree.leaf(id);
+        let device = view.devices.get(id.0 as usize).cloned().flatten();
+        let Some(device) = device.filter(|_| leaf.state.is_usable() && leaf.kind != LeafKind::DraidSpare) else {
+            return Err(PoolError::Target("invalid device"));
+        };
+        if let (SweepKind::Trim, SweepAction::Start { secure, .. }) = (kind, action) {
+            // Holes in files read as zeros; of a disk nobody knows.
+            let facts = device.facts();
+            if !facts.can_trim || (secure && facts.whole_disk) {
+                return Err(PoolError::TrimUnsupported);
+            }
+        }
+        let mut shared = self.shared.lock();
+        let sweep = shared.leaves.entry((kind, guid)).or_default();
+        let before = sweep.state;
+        let next = next_state(kind, before, action)?;
+        if before != Some(SweepState::Suspended) {
+            sweep.action_time = self.exec().wall_clock().0 as u64;
+        }
+        if let SweepAction::Start { rate, secure } = action {
+            if kind == SweepKind::Trim && matches!(before, Some(SweepState::Complete | SweepState::Canceled)) {
+                (sweep.last_offset, sweep.rate, sweep.secure) = (0, 0, false);
+            }
+            sweep.rate = if rate > 0 { rate } else { sweep.rate };
+            sweep.secure |= secure;
+        }
+        if next.is_none() {
+            *sweep = LeafSweep::default();
+        }
+        (sweep.state, sweep.dirty) = (next, true);
+        drop(shared);
+        self.log(kind, leaf, before, next);
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// Has the work done on threads of its own, one a top-level vdev; under an inline executor [`Sweeps::run`] must be called.
+    pub fn spawn(self: &Arc<Self>) {
+        if self.exec().is_inline() {
+            return;
+        }
+        for (kind, vdev) in self.wanted() {
+            if !self.shared.lock().running.insert((kind, vdev)) {
+                continue;
+            }
+            let sweeps = self.clone();
+            let name = if kind == SweepKind::Trim { "z-trim" } else { "z-initialize" };
+            let handle = self.exec().spawn_operation(name, Box::new(move || sweeps.work(kind, vdev)));
+            self.threads.lock().push(handle);
+        }
+        self.spawn_auto();
+    }
+
+    /// Does the work on this thread; with `windows` at most so many of them.
+    pub fn run(self: &Arc<Self>, windows: Option<usize>) {
+        self.shared.lock().budget = windows;
+        for (kind, vdev) in self.wanted() {
+            if self.shared.lock().running.insert((kind, vdev)) {
+                self.work(kind, vdev);
+            }
+        }
+        self.shared.lock().budget = None;
+    }
+
+    /// Top-level vdevs with leaves that are to be swept.
+    fn wanted(&self) -> BTreeSet<(SweepKind, VdevId)> {
+        let tree = self.zio.view().tree;
+        let shared = self.shared.lock();
+        let active = shared.leaves.iter().filter(|(_, sweep)| sweep.state == Some(SweepState::Active) && !shared.halted);
+        let place = |kind: SweepKind, guid: Guid| Some((kind, tree.leaf(tree.leaf_by_guid(guid)?).top));
+        active.filter_map(|((kind, guid), _)| place(*kind, *guid)).collect()
+    }
+
+    /// Ends the work, which goes on after the next import.
+    pub fn halt(&self) {
+        self.shared.lock().halted = true;
+        self.changed.notify_all();
+        let threads = std::mem::take(&mut *self.threads.lock());
+        threads.into_iter().for_each(OperationHandle::join);
+    }
+
+    /// The last or current sweep of every leaf that had one.
+    pub fn status(&self) -> Vec<SweepStatus> {
+        let tree = self.zio.view().tree;
+        let leaves = self.shared.lock().leaves.clone();
+        let status = |((kind, guid), sweep): (&(SweepKind, Guid), &LeafSweep)| {
+            let (bytes_done, bytes_estimated) = self.progress(&tree, tree.leaf_by_guid(*guid)?, sweep.last_offset);
+            Some(SweepStatus {
+                kind: *kind,
+                leaf: *guid,
+                state: sweep.state?,
+                action_time: sweep.action_time,
+                bytes_done,
+                bytes_estimated,
+                errors: sweep.errors,
+            })
+        };
+        leaves.iter().filter_map(status).collect()
+    }
+
+    /// Free bytes of a leaf before `last_offset`, and all of them (OpenZFS: `vdev_initialize_calculate_progress`).
+    fn progress(&self, tree: &VdevTree, id: LeafId, last_offset: u64) -> (u64, u64) {
+        let Some(top) = tree.top(tree.leaf(id).top) else { return (0, 0) };
+        let (mut done, mut all) = (0, 0);
+        for metaslab in 0..self.services.allocator.metaslab_count(top.id) {
+            let free = self.services.allocator.free_bytes(top.id, metaslab) / top.disks().max(1) as u64;
+            // A child of a dRAID vdev has no part in some of them.
+            let Some(span) = span_of(top, id, top.metaslab_range(metaslab)) else { continue };
+            all += free;
+            let covered = last_offset.clamp(span.start, span.end) - span.start;
+            done += (u128::from(free) * u128::from(covered) / u128::from((span.end - span.start).max(1))) as u64;
+        }
+        (done, all)
+    }
+
+    fn log(&self, kind: SweepKind, leaf: &Leaf, before: Option<SweepState>, next: Option<SweepState>) {
+        let name = match (kind, next) {
+            (SweepKind::Initialize, None) => "uninitialize",
+            (SweepKind::Initialize, _) => "initialize",
+            (SweepKind::Trim, _) => "trim",
+        };
+        let what = match next {
+            Some(SweepState::Active) => " activated",
+            Some(SweepState::Suspended) => " suspended",
+            Some(SweepState::Canceled) if matches!(before, Some(SweepState::Active | SweepState::Suspended)) => " canceled",
+            Some(SweepState::Canceled) => return,
+            Some(SweepState::Complete) => " complete",
+            None => "",
+        };
+        self.services.log_now(name, &format!("vdev={}{what}", leaf.path), self.txgs.open_txg());
+    }
+}
+
+/// The state that an action leads to (OpenZFS: `spa_vdev_initialize_impl`, `spa_vdev_trim_impl`).
+fn next_state(kind: SweepKind, before: Option<SweepState>, action: SweepAction) -> Result<Option<SweepState>, PoolError> {
+    let (busy, idle) = match kind {
+        SweepKind::Initialize => ("currently initializing", "there is no active initialization"),
+        SweepKind::Trim => ("currently trimming", "there is no active trim"),
+    };
+    match (action, before) {
+        (SweepAction::Start { .. } | SweepAction::Forget, Some(SweepState::Active)) => Err(PoolError::Target(busy)),
+        (SweepAction::Start { .. }, _) => Ok(Some(SweepState::Active)),
+        (SweepAction::Forget, _) => Ok(None),
+        (SweepAction::Cancel, Some(SweepState::Active | SweepState::Suspended)) => Ok(Some(SweepState::Canceled)),
+        (SweepAction::Suspend, Some(SweepState::Active)) => Ok(Some(SweepState::Suspended)),
+        (SweepAction::Cancel | SweepAction::Suspend, _) => Err(PoolError::Target(idle)),
+    }
+}
+
+/// The smallest range of a leaf that holds all of what `range` of its vdev lies on there.
+fn span_of(top: &TopVdev, id: LeafId, range: Range<u64>) -> Option<Range<u64>> {
+    let mut span: Option<Range<u64>> = None;
+    top.each_extent(range, &mut |slot, extent| {
+        if top.slots[slot].contains(&id) {
+            let known = span.get_or_insert(extent.clone());
+            *known = known.start.min(extent.start)..known.end.max(extent.end);
+        }
+    });
+    span
+}
+
+impl Pool {
+    /// Starts, stops or ends sweeps of leaves, and waits until that is written; the answers are in their order.
+    pub fn sweep(&self, kind: SweepKind, leaves: &[Guid], action: SweepAction) -> Result<Vec<Result<(), PoolError>>, PoolError> {
+        self.check_writeable()?;
+        let done: Vec<_> = leaves.iter().map(|leaf| self.sweeps.act(kind, *leaf, action)).collect();
+        if done.iter().any(Result::is_ok) {
+            self.sync()?;
+            self.sweeps.spawn();
+        }
+        Ok(done)
+    }
+    /// The last or current sweep of every leaf that had one.
+    pub fn sweep_status(&self) -> Vec<SweepStatus> {
+        self.sweeps.status()
+    }
+    /// The knobs of initializing and trimming.
+    pub fn sweep_parameters(&self) -> &SweepParameters {
+        &self.sweeps.parameters
+    }
+    /// Waits until nothing is swept any more. Does the work where there is no thread for it.
+    pub fn sweep_wait(&self) -> Result<(), PoolError> {
+        self.check_writeable()?;
+        self.sweeps.run(None);
+        self.sweeps.changed.wait_until(self.exec(), &|| {
+            let shared = self.sweeps.shared.lock();
+            shared.halted || shared.running.is_empty()
+        });
+        Ok(())
+    }
+    /// Does a part of the work on this thread: at most `windows` pieces of the vdevs' space.
+    pub fn sweep_drive_part(&self, windows: usize) -> Result<(), PoolError> {
+        self.check_writeable()?;
+        self.sweeps.run(Some(windows));
+        Ok(())
+    }
+    /// Trims what became free since the last time, where the pool's property `autotrim` is on; by itself where there are threads.
+    pub fn autotrim_drive(&self) -> Result<(), PoolError> {
+        self.check_writeable()?;
+        self.sweeps.auto_pass();
+        Ok(())
+    }
+}
+
+fn load(cell: &AtomicU64) -> u64 {
+    cell.load(Ordering::Relaxed)
+}
