@@ -229,8 +229,7 @@ impl Sweeps {
             }
         }
         self.changed.wait_until(self.exec(), &|| in_flight.load(Ordering::Acquire) == 0);
-        let failed = std::mem::take(&mut *failed.lock());
-        failed
+        std::mem::take(&mut *failed.lock())
     }
 
     fn pattern(&self, length: usize) -> Abd {
