@@ -141,10 +141,8 @@ impl Pool {
             changes: Mutex::default(),
             detached: Mutex::default(),
         });
-        let scan = crate::scrub::open(&syncer, &txgs)?;
+        let (scan, rebuilds, sweeps) = crate::pool::background(&syncer, &txgs, runtime.arc_max)?;
         crate::queues::attach(&syncer, &txgs);
-        let rebuilds = crate::rebuild::open(&syncer, &txgs, &scan, runtime.arc_max);
-        let sweeps = crate::sweep::open(&syncer, &txgs);
         txgs.start(syncer.clone());
         txgs.wait_synced(Txg::INITIAL)?;
         Ok(Pool { syncer, txgs, damaged_labels: 0, damaged_uberblocks: 0, scan, rebuilds, sweeps })

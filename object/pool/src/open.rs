@@ -280,9 +280,7 @@ impl Start {
             detached: Mutex::default(),
         });
         crate::queues::attach(&syncer, &txgs);
-        let scan = crate::scrub::open(&syncer, &txgs)?;
-        let rebuilds = crate::rebuild::open(&syncer, &txgs, &scan, runtime.arc_max);
-        let sweeps = crate::sweep::open(&syncer, &txgs);
+        let (scan, rebuilds, sweeps) = crate::pool::background(&syncer, &txgs, runtime.arc_max)?;
         let pool = Pool {
             syncer: syncer.clone(),
             txgs: txgs.clone(),

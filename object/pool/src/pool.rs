@@ -77,6 +77,17 @@ pub struct PoolStatus {
     pub damaged_uberblocks: usize,
 }
 
+/// Opens the work that goes on beside everything else.
+pub(crate) fn background(
+    syncer: &Syncer,
+    txgs: &Arc<TxgManager>,
+    arc_max: u64,
+) -> Result<(Arc<scan::Scan>, Arc<Rebuilds>, Arc<Sweeps>), PoolError> {
+    let scan = crate::scrub::open(syncer, txgs)?;
+    let rebuilds = crate::rebuild::open(syncer, txgs, &scan, arc_max);
+    Ok((scan, rebuilds, crate::sweep::open(syncer, txgs)))
+}
+
 impl Drop for Pool {
     fn drop(&mut self) {
         self.zio().abandon();

@@ -219,7 +219,6 @@ impl Case<'_> {
                 life::lead(&pool, &self.folder, shape, || program.churn(self.size.rounds / 4 + 1))?;
                 program.expected
             }
-            Kind::Program | Kind::Plain | Kind::Rebuilt => {
             Kind::Program | Kind::Plain | Kind::Rebuilt | Kind::Swept => {
                 let mut program = Program::new(&pool, self.size, u64::from(self.ashift));
                 if new.no_features {
