@@ -77,12 +77,11 @@ pub struct PoolStatus {
     pub damaged_uberblocks: usize,
 }
 
-/// Opens the work that goes on beside everything else.
-pub(crate) fn background(
-    syncer: &Syncer,
-    txgs: &Arc<TxgManager>,
-    arc_max: u64,
-) -> Result<(Arc<scan::Scan>, Arc<Rebuilds>, Arc<Sweeps>), PoolError> {
+/// Work that goes on beside everything else.
+type Background = (Arc<scan::Scan>, Arc<Rebuilds>, Arc<Sweeps>);
+
+/// Opens it.
+pub(crate) fn background(syncer: &Syncer, txgs: &Arc<TxgManager>, arc_max: u64) -> Result<Background, PoolError> {
     let scan = crate::scrub::open(syncer, txgs)?;
     let rebuilds = crate::rebuild::open(syncer, txgs, &scan, arc_max);
     Ok((scan, rebuilds, crate::sweep::open(syncer, txgs)))
