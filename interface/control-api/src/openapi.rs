@@ -32,6 +32,7 @@ const ANSWERS: &[(&str, &str)] = &[
     ("inject-list", "injections"),
     ("inject-add", "injections"),
     ("inject-clear", "injections"),
+    ("pool-sweep", "swept"),
     ("pool-wait", "busy"),
     ("label-clear", "done"),
     ("dataset-create", "done"),
