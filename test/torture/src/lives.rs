@@ -309,6 +309,9 @@ impl Life {
 
     /// Pages that were written hold something else.
     fn corrupt(&mut self) -> Result<(), String> {
+        if self.pool()?.is_rebuilding() {
+            return Ok(());
+        }
         let Some((device, _)) = self.hit(Health::Tainted)? else { return Ok(()) };
         self.report.count("corruptions");
         let written: Vec<usize> = self.devices[device].image().written().map(|(at, _)| at).filter(|at| DATA.contains(at)).collect();
@@ -322,7 +325,7 @@ impl Life {
 
     /// A device forgets everything; only a replacement helps.
     fn wipe(&mut self) -> Result<(), String> {
-        if self.unused()?.is_none() || !self.dead.is_empty() {
+        if self.unused()?.is_none() || !self.dead.is_empty() || self.pool()?.is_rebuilding() {
             return Ok(());
         }
         let Some((device, _)) = self.hit(Health::Tainted)? else { return Ok(()) };
@@ -363,7 +366,19 @@ impl Life {
         let members = self.members()?;
         let (_, guid) = members[self.below(members.len() as u64) as usize];
         let pairing = if self.below(3) == 0 && members.len() < MIRROR_MAX { Pairing::Mirror } else { Pairing::Replacing };
-        match self.pool()?.attach(guid, &leaf(&self.devices[new]), pairing, true) {
+        // A rebuild looks at no checksum: what nobody knows of a device would be copied.
+        let sequential = self.tainted.is_empty() && self.below(3) == 0;
+        let (pool, spec) = (self.pool()?, leaf(&self.devices[new]));
+        let attached = match sequential {
+            true => pool.attach_sequential(guid, &spec, pairing, true),
+            false => pool.attach(guid, &spec, pairing, true),
+        };
+        match attached {
+            Ok(()) if sequential => {
+                self.hurt.insert(new);
+                self.report.count("rebuilds");
+                Ok(())
+            }
             Ok(()) => {
                 self.hurt.insert(new);
                 self.tainted.remove(&new);
@@ -371,7 +386,7 @@ impl Life {
                 self.report.count(if pairing == Pairing::Mirror { "attaches" } else { "replacements" });
                 Ok(())
             }
-            Err(PoolError::Target(_)) => Ok(()),
+            Err(PoolError::Target(_) | PoolError::Rebuilding | PoolError::Scan(_)) => Ok(()),
             // A label cannot be written to a device that fails.
             Err(_) if self.hurt.contains(&new) => Ok(()),
             Err(error) => Err(format!("attach d{new}: {error}")),
@@ -400,6 +415,7 @@ impl Life {
         if self.below(3) == 0 {
             self.start_scrub()?;
         }
+        said("rebuild", self.pool()?.rebuild_drive_part(blocks))?;
         said("scan", self.pool()?.scrub_drive_part(blocks))
     }
 
@@ -472,6 +488,7 @@ impl Life {
     fn heal(&mut self) -> Result<(), String> {
         self.report.count("healings");
         self.sim.disarm();
+        said("rebuild", self.pool()?.rebuild_wait())?;
         for (device, guid) in self.members()? {
             if self.dead.contains(&device) {
                 self.bury(device, guid)?;
@@ -486,6 +503,7 @@ impl Life {
                 }
             }
             said("clear", self.pool()?.clear(None))?;
+            said("rebuild", self.pool()?.rebuild_wait())?;
             said("resilver", self.pool()?.scrub_wait())?;
             said("sync", self.pool()?.sync())?;
             if self.lacking()?.is_empty() && !self.pool()?.tree().is_replacing() {
@@ -523,6 +541,7 @@ impl Life {
         }
         let Some(new) = self.unused()? else {
             // Another member that is being replaced keeps the last free device until its resilver ends.
+            said("rebuild", self.pool()?.rebuild_wait())?;
             said("resilver", self.pool()?.scrub_wait())?;
             said("sync", self.pool()?.sync())?;
             let Some(new) = self.unused()? else { return Err(format!("no device is free to replace d{device}")) };

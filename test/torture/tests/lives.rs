@@ -17,7 +17,7 @@ fn whatever_happens_to_devices_nothing_promised_is_lost() {
             }
         }
     }
-    for what in ["failures", "corruptions", "wipes", "offline", "attaches", "replacements", "detaches", "crashes", "losses"] {
+    for what in ["failures", "corruptions", "wipes", "offline", "attaches", "replacements", "rebuilds", "detaches", "crashes", "losses"] {
         assert!(total.of(what) > 0, "no {what}: {total}");
     }
 }
