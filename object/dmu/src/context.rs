@@ -97,6 +97,12 @@ impl Context {
         std::mem::take(&mut self.dirty.lock()[slot(txg)])
     }
 
+    /// Lets go of all dirty dnodes: nobody will sync them any more.
+    pub(crate) fn forget_dirty(&self) {
+        let forgotten = std::mem::take(&mut *self.dirty.lock());
+        drop(forgotten);
+    }
+
     pub(crate) fn has_dirty(&self, txg: Txg) -> bool {
         !self.dirty.lock()[slot(txg)].is_empty()
     }

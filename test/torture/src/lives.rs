@@ -625,3 +625,26 @@ pub fn live(shape: Shape, seed: u64, steps: u64) -> Result<Ended, String> {
     let image = |(device, _): &(usize, Guid)| (format!("d{device}"), life.devices[*device].image());
     Ok(Ended { images: members.iter().map(image).collect(), report: std::mem::take(&mut life.report) })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What keeps itself alive fills the memory of whoever opens and closes pools.
+    #[test]
+    fn nothing_of_a_pool_outlives_it() {
+        for shape in shapes() {
+            for seed in 0..6 {
+                let mut life = Life::begin(shape, seed).expect("begun");
+                let mut what = Vec::new();
+                for _ in 0..16 {
+                    life.step().expect("stepped");
+                    what.push(life.report.to_string());
+                }
+                let executor = Arc::downgrade(&life.inline);
+                drop(life);
+                assert_eq!(executor.strong_count(), 0, "{shape} seed {seed}: {:?}", what.last());
+            }
+        }
+    }
+}

@@ -66,6 +66,14 @@ impl std::fmt::Debug for Objset {
     }
 }
 
+impl Drop for Objset {
+    /// Whoever owns an object set that is dirty keeps it until it is synced, unless the pool is abandoned: then its dirty dnodes
+    /// would keep themselves alive.
+    fn drop(&mut self) {
+        self.context.forget_dirty();
+    }
+}
+
 /// Index of an accounting object among the special ones.
 pub(crate) fn special_index(object: ObjectId) -> Option<usize> {
     [USERUSED_OBJECT, GROUPUSED_OBJECT, PROJECTUSED_OBJECT].iter().position(|&special| special == object)
