@@ -296,6 +296,7 @@ fn create_services(
         allocator: allocator.clone(),
         writeable: true,
         events: runtime.events.clone(),
+        scan_is_resilver: Default::default(),
         zio: zio.clone(),
         scan_news: Mutex::default(),
         rebuild_news: Mutex::default(),

@@ -239,6 +239,7 @@ impl Start {
             allocator,
             writeable: !options.read_only,
             events: runtime.events.clone(),
+            scan_is_resilver: Default::default(),
             zio: self.io.cache().zio().clone(),
             scan_news: Mutex::default(),
             rebuild_news: Mutex::default(),

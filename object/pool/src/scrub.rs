@@ -5,8 +5,9 @@ use crate::services::Services;
 use crate::sync::{SyncHook, Syncer};
 use crate::{Pool, PoolError};
 use dmu::{SyncError, Tx, TxgManager};
+use kstat::Event;
 use ondisk::Txg;
-use scan::{Damaged, ErrorScrubStatus, Scan, ScanError, ScanHost, ScanOutcome, ScanParts, ScanStatus, ScanTunables};
+use scan::{Damaged, ErrorScrubStatus, Scan, ScanError, ScanFunction, ScanHost, ScanOutcome, ScanParts, ScanStatus, ScanTunables};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -34,11 +35,30 @@ impl ScanHost for Services {
         self.forget_rebuilds.store(true, Ordering::Release);
     }
     fn scanned(&self, outcome: &ScanOutcome) {
+        self.scan_is_resilver.store(outcome.function == ScanFunction::Resilver, Ordering::Release);
         self.scan_news.lock().outcome = Some(outcome.clone());
     }
     fn log(&self, name: &str, text: &str, tx: &Tx) {
         self.log_internal(name, text, tx);
+        if name == "scan setup" {
+            self.scan_is_resilver.store(text.starts_with("func=2 "), Ordering::Release);
+        }
+        if let Some(class) = class_of(name, self.scan_is_resilver.load(Ordering::Acquire)) {
+            self.events.event(Event::new(class).with("pool", self.name.read().as_str()).with("pool_guid", self.zio.view().facts.guid.0));
+        }
     }
+}
+
+/// The event that goes with a line of history about a scan (OpenZFS: `ESC_ZFS_SCRUB_START` and its like).
+fn class_of(name: &str, is_resilver: bool) -> Option<&'static str> {
+    Some(match (name, is_resilver) {
+        ("scan setup", false) => "sysevent.fs.zfs.scrub_start",
+        ("scan setup", true) => "sysevent.fs.zfs.resilver_start",
+        ("scan done", false) => "sysevent.fs.zfs.scrub_finish",
+        ("scan done", true) => "sysevent.fs.zfs.resilver_finish",
+        ("scan cancelled", _) => "sysevent.fs.zfs.scrub_abort",
+        _ => return None,
+    })
 }
 
 /// Opens the pool's scan and makes it part of the sync. A scrub that was not finished goes on once [`Scan::spawn`] is called.

@@ -33,6 +33,8 @@ pub(crate) struct Services {
     pub writeable: bool,
     /// Who hears of what happens to vdevs.
     pub events: Arc<dyn EventSink>,
+    /// The scan that runs, or ended last, is a resilver.
+    pub scan_is_resilver: AtomicBool,
     /// The pipeline, to ask whether it is suspended.
     pub zio: Zio,
     /// What a scan said that the dirty time logs don't know yet.

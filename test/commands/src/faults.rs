@@ -147,6 +147,9 @@ pub fn hooks(world: &World) -> Result<(), Failure> {
     world.ok("zfs create -o mountpoint=none tank/fs")?;
     world.ok("zpool sync tank")?;
     world.ok("zinject -c all")?;
+    world.ok("zpool clear tank")?;
+    world.ok("zpool scrub -w tank")?;
+    world.ok("zpool events -H tank")?.shows("sysevent.fs.zfs.scrub_start")?.shows("sysevent.fs.zfs.scrub_finish")?;
     let told = |name: &str| std::fs::read_to_string(world.path(&format!("{name}.out"))).unwrap_or_default();
     let line = format!("io tank {}\n", world.at("vdevs/a"));
     let deadline = Instant::now() + Duration::from_secs(20);
