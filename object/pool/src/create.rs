@@ -142,7 +142,7 @@ impl Pool {
             detached: Mutex::default(),
         });
         let (scan, rebuilds, sweeps) = crate::pool::background(&syncer, &txgs, runtime.arc_max)?;
-        crate::queues::attach(&syncer, &txgs);
+        crate::queues::attach(&syncer, &txgs)?;
         txgs.start(syncer.clone());
         txgs.wait_synced(Txg::INITIAL)?;
         Ok(Pool { syncer, txgs, damaged_labels: 0, damaged_uberblocks: 0, scan, rebuilds, sweeps })

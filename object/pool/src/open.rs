@@ -265,8 +265,6 @@ impl Start {
             aux: AuxDevices::load(&objset)?,
         };
         self.io.set_view(config.view(&services));
-        let target = props::latency_target(&objset)?;
-        self.io.cache().zio().tune_queues(|tunables| tunables.latency_target = target);
         let deferred = Zap::hold(&objset, DIRECTORY)?.try_lookup_u64("sync_bplist")?.map(ObjectId);
         let work = Work { maps, config_object: opened.config_object, deferred, logged: logged.exist.then_some(logged) };
         let syncer = Arc::new(Syncer {
@@ -280,7 +278,7 @@ impl Start {
             changes: Mutex::default(),
             detached: Mutex::default(),
         });
-        crate::queues::attach(&syncer, &txgs);
+        crate::queues::attach(&syncer, &txgs)?;
         let (scan, rebuilds, sweeps) = crate::pool::background(&syncer, &txgs, runtime.arc_max)?;
         let pool = Pool {
             syncer: syncer.clone(),

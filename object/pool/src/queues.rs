@@ -1,12 +1,15 @@
 //! The pool's part in the scheduling of its I/O: how much is dirty, and what `background_latency_target` says.
 
 use crate::sync::Syncer;
+use crate::{PoolError, props};
 use dmu::TxgManager;
 use std::sync::Arc;
 use zio::{Dirty, LatencyTarget};
 
-/// Lets the leaves' schedulers look at the pool's dirty data.
-pub(crate) fn attach(syncer: &Syncer, txgs: &Arc<TxgManager>) {
+/// Lets the leaves' schedulers look at the pool's dirty data, and follow its property.
+pub(crate) fn attach(syncer: &Syncer, txgs: &Arc<TxgManager>) -> Result<(), PoolError> {
+    let target = props::latency_target(&syncer.mos)?;
+    syncer.io.cache().zio().tune_queues(|tunables| tunables.latency_target = target);
     let txgs = Arc::downgrade(txgs);
     let source = move || {
         txgs.upgrade().map_or_else(Dirty::default, |txgs| Dirty {
@@ -16,6 +19,7 @@ pub(crate) fn attach(syncer: &Syncer, txgs: &Arc<TxgManager>) {
         })
     };
     syncer.io.cache().zio().set_dirty_source(Box::new(source));
+    Ok(())
 }
 
 /// A target from its text: `auto` (also nothing), `none`, or `p99=` with a time in `us`, `ms` or `s`. None for anything else.
