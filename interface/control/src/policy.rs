@@ -209,7 +209,7 @@ impl Keeper {
 /// Opens a spare's device and lets it stand in for the leaf.
 fn bring_spare(pool: &Pool, leaf: Guid, spare: &Spare) -> Result<(), PoolError> {
     if spare.is_distributed() {
-        return pool.spare_in(leaf, spare.guid, None, false);
+        return pool.spare_in(leaf, spare.guid, None, true);
     }
     let device = devices::open(&spare.path, false, "").map_err(|_| PoolError::NoSuchDevice)?;
     if pool::label_guid(pool.exec(), &device) != Some(spare.guid) {

@@ -149,7 +149,9 @@ impl Pool {
             Some(device) => {
                 check_size(&tree, id, &LeafSpec { path: leaf.path.clone(), kind: leaf.kind, device: device.clone() })?;
             }
-            None => return Err(PoolError::Target("distributed spares cannot be activated in this version")),
+            // A distributed spare has room on its own vdev's children, and just as much as one of them.
+            None if leaf.draid_spare.is_some_and(|spare| spare.top == top.guid) => {}
+            None => return Err(PoolError::Target("dRAID spares can only replace child devices in their parent's dRAID vdev")),
         }
         self.bring_in(target, Incoming { leaf, device, pairing: Pairing::Spare, sequential })?;
         self.notify("sysevent.fs.zfs.vdev_spare", Some(spare));

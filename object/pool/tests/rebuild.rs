@@ -126,6 +126,55 @@ fn a_rebuild_that_nothing_needs_any_more_is_canceled() {
     check(&pool, object, &[1; BLOCKS as usize], "rebuilt");
 }
 
+/// If this fails, a distributed spare that stands in for a device holds nothing of it, or never comes free again.
+#[test]
+fn a_distributed_spare_stands_in_until_the_device_is_replaced() {
+    for (sequential, parity, data, children) in [(true, 1, 2, 5), (false, 1, 2, 5), (true, 2, 3, 8)] {
+        let kind = TopKind::Draid(DraidConfig::new(parity, data, 1, children).expect("a shape"));
+        let what = format!("{kind:?}, sequential {sequential}");
+        let devices = devices(children + 1);
+        let pool = create(&devices[..children], kind);
+        let object = new_object(&pool);
+        write(&pool, object, 0..BLOCKS, 1);
+        pool.sync().expect("synced");
+        let spare = pool.spares()[0].clone();
+        assert!(!spare.in_use && spare.is_distributed(), "{what}");
+        let leaves = guids(&pool);
+        pool.fault(leaves[0], false).expect("faulted");
+        pool.spare_in(leaves[0], spare.guid, None, sequential).unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert!(pool.spares()[0].in_use, "{what}");
+        pool.rebuild_wait().expect("rebuilt");
+        pool.scrub_wait().expect("scrubbed or resilvered");
+        pool.sync().expect("synced");
+        let tree = pool.tree();
+        let stand_in = tree.leaf(tree.leaf_by_guid(spare.guid).expect("in the tree"));
+        assert!(stand_in.missing_txgs.is_empty(), "{what}: the spare has everything");
+        assert_eq!(pool.scan_status().map(|scan| scan.errors), Some(0), "{what}");
+        write(&pool, object, 0..4, 2);
+        pool.export().expect("exported");
+        // The device is gone, and as many others as there is parity.
+        let ages: Vec<u64> = (0..BLOCKS).map(|block| if block < 4 { 2 } else { 1 }).collect();
+        for lost in 1..children {
+            let rest: Vec<_> =
+                (1..children).filter(|index| !(0..parity).any(|more| lost + more == *index)).map(|index| devices[index].clone()).collect();
+            let pool = import(&rest, true).unwrap_or_else(|error| panic!("{what}, without {lost}: {error}"));
+            check(&pool, object, &ages, &format!("{what}, without {lost}"));
+        }
+        // A new device gets it back; then the spare is free again.
+        let pool = import(&devices[1..children], false).expect("imported");
+        pool.attach(leaves[0], &leaf(&devices[children]), Pairing::Replacing, true).unwrap_or_else(|error| panic!("{what}: {error}"));
+        pool.scrub_wait().expect("resilvered");
+        pool.sync().expect("synced");
+        if pool.spares()[0].in_use {
+            pool.detach(spare.guid).unwrap_or_else(|error| panic!("{what}: {error}"));
+        }
+        assert!(!pool.spares()[0].in_use && pool.tree().leaves.len() == children, "{what}");
+        check(&pool, object, &ages, &what);
+        pool.export().expect("exported");
+        check_redundancy(&devices[1..], kind, object, &ages, &what);
+    }
+}
+
 struct Random(u64);
 
 impl Random {
