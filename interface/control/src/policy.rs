@@ -173,7 +173,7 @@ impl Keeper {
             }
             *tried += 1;
             let spares = open.pool().spares();
-            let mut free = spares.iter().filter(|spare| control.pool_using(spare.guid).is_none()).peekable();
+            let mut free = spares.iter().filter(|spare| !spare.in_use && control.pool_using(spare.guid).is_none()).peekable();
             if free.peek().is_none() {
                 // Spares that are added later are for what fails later.
                 *tried = TRIES;

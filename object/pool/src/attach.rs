@@ -270,6 +270,10 @@ impl Pool {
 
 /// True when `new` may come beside the leaf (OpenZFS: `spa_vdev_attach`).
 fn check_pairing(tree: &VdevTree, id: LeafId, new: &Leaf, pairing: Pairing) -> Result<(), PoolError> {
+    // A spare that has come already, perhaps with this very txg, cannot stand in for another one too.
+    if tree.has_guid(new.guid) {
+        return Err(PoolError::Device { path: new.path.clone(), problem: DeviceProblem::Busy });
+    }
     let old = tree.leaf(id);
     if pairing == Pairing::Mirror {
         return if tree.can_mirror(id) { Ok(()) } else { Err(PoolError::Target("can only attach to mirrors and top-level disks")) };

@@ -5,7 +5,7 @@ mod common;
 use common::{BLOCKS, check, check_redundancy, create, devices, guids, import, leaf, new_object, redundancy, write};
 use device::MemDevice;
 use ondisk::{Guid, ObjectId};
-use pool::{Pool, PoolError, RebuildState, ScanError, ScanFunction, ScanState};
+use pool::{DeviceProblem, Pool, PoolError, RebuildState, ScanError, ScanFunction, ScanState};
 use std::sync::Arc;
 use vdev::{DraidConfig, LeafId, LeafState, Pairing, TopKind};
 
@@ -150,6 +150,8 @@ fn a_distributed_spare_stands_in_until_the_device_is_replaced() {
         let stand_in = tree.leaf(tree.leaf_by_guid(spare.guid).expect("in the tree"));
         assert!(stand_in.missing_txgs.is_empty(), "{what}: the spare has everything");
         assert_eq!(pool.scan_status().map(|scan| scan.errors), Some(0), "{what}");
+        let twice = pool.spare_in(leaves[1], spare.guid, None, sequential);
+        assert!(matches!(twice, Err(PoolError::Device { problem: DeviceProblem::Busy, .. })), "{what}: one spare in two places: {twice:?}");
         write(&pool, object, 0..4, 2);
         pool.export().expect("exported");
         // The device is gone, and as many others as there is parity.

@@ -148,6 +148,7 @@ pub fn hooks(world: &World) -> Result<(), Failure> {
     world.ok("zpool sync tank")?;
     world.ok("zinject -c all")?;
     world.ok("zpool clear tank")?;
+    world.ok("zpool wait -t resilver tank")?;
     world.ok("zpool scrub -w tank")?;
     world.ok("zpool events -H tank")?.shows("sysevent.fs.zfs.scrub_start")?.shows("sysevent.fs.zfs.scrub_finish")?;
     let told = |name: &str| std::fs::read_to_string(world.path(&format!("{name}.out"))).unwrap_or_default();
