@@ -94,7 +94,9 @@ impl Control {
         what: &str,
     ) -> Result<Result<(), PoolError>, Failure> {
         let path = new.path.clone().unwrap_or_else(|| leaf.path.clone());
-        if let Some(spare) = open.pool().spares().into_iter().find(|spare| spare.is_distributed() && spare.path == path) {
+        // Distributed spares have names, which the commands take for those of devices.
+        let name = path.strip_prefix("/dev/").unwrap_or(&path);
+        if let Some(spare) = open.pool().spares().into_iter().find(|spare| spare.is_distributed() && spare.path == name) {
             return Ok(open.pool().spare_in(leaf.guid, spare.guid, None, new.sequential));
         }
         self.check_free(open, &path, what)?;

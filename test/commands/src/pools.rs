@@ -65,6 +65,11 @@ pub fn draid(world: &World) -> Result<(), Failure> {
     world.ok("zpool list -v tank")?.shows("draid2:2d:6c:1s-0 ")?.shows("\nspare ")?;
     world.ok("zpool iostat -v tank")?.shows("draid2:2d:6c:1s-0 ")?;
     world.ok("zpool get -H -o value feature@draid tank")?.prints("active")?;
+    world.ok("zpool replace -w tank {vdevs}/b draid2-0-0")?.prints("")?;
+    world.ok("zpool status tank")?.shows("spare-1")?.shows(" INUSE")?.shows("with 0 errors")?;
+    world.refused("zpool replace tank {vdevs}/c draid2-0-0", 1, "draid2-0-0 is busy")?;
+    world.ok("zpool detach tank draid2-0-0")?.prints("")?;
+    world.ok("zpool status tank")?.hides("spare-1")?.shows(" AVAIL")?;
     world.ok("zpool export tank")?;
     for device in ["a", "f"] {
         std::fs::remove_file(world.path(&format!("vdevs/{device}")))?;
