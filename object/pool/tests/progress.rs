@@ -7,6 +7,7 @@ use device::{BlockDevice, DeviceFacts, DeviceIo, DeviceOp, MemDevice};
 use exec::{Exec, Inline, Mutex, TaskClass};
 use ondisk::ObjectId;
 use pool::{ImportOptions, Pool, Runtime, ScanState, ScanStatus};
+use scan_pools::common::Random;
 use scan_pools::*;
 use std::sync::Arc;
 use vdev::{LeafState, TopKind};
@@ -48,15 +49,6 @@ impl BlockDevice for Paced {
     }
     fn size_bytes(&self) -> u64 {
         self.inner.size_bytes()
-    }
-}
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % bound
     }
 }
 

@@ -2,7 +2,7 @@
 //! the next device fails after a rebuild that was not one.
 mod common;
 
-use common::{BLOCKS, check, check_redundancy, create, devices, guids, import, leaf, new_object, redundancy, write};
+use common::{BLOCKS, Random, check, check_redundancy, create, devices, guids, import, leaf, new_object, redundancy, write};
 use device::MemDevice;
 use ondisk::{Guid, ObjectId};
 use pool::{DeviceProblem, Pool, PoolError, RebuildState, ScanError, ScanFunction, ScanState};
@@ -174,15 +174,6 @@ fn a_distributed_spare_stands_in_until_the_device_is_replaced() {
         check(&pool, object, &ages, &what);
         pool.export().expect("exported");
         check_redundancy(&devices[1..], kind, object, &ages, &what);
-    }
-}
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % bound
     }
 }
 

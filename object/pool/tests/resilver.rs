@@ -3,8 +3,8 @@
 mod common;
 
 use common::{
-    BLOCK_BYTES, BLOCKS, check, check_redundancy, checksum_errors, create, devices, guids, import, leaf, new_object, pattern, redundancy,
-    write,
+    BLOCK_BYTES, BLOCKS, Random, check, check_redundancy, checksum_errors, create, devices, guids, import, leaf, new_object, pattern,
+    redundancy, write,
 };
 use device::MemDevice;
 use ondisk::{Guid, ObjectId};
@@ -115,15 +115,6 @@ fn a_resilver_takes_the_place_of_a_scrub() {
     assert_eq!(pool.tree().leaves[2].missing_txgs, vec![]);
     pool.export().expect("exported");
     check_redundancy(&devices, TopKind::Raidz(1), object, &[2; BLOCKS as usize], "after a scrub");
-}
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % bound
-    }
 }
 
 /// Devices that a life can use.

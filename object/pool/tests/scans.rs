@@ -7,19 +7,11 @@ use device::MemDevice;
 use exec::{Exec, Inline};
 use ondisk::ObjectId;
 use pool::{Pool, PoolError, ScanError, ScanState};
+use scan_pools::common::Random;
 use scan_pools::*;
 use std::collections::HashSet;
 use std::sync::Arc;
 use vdev::{DraidConfig, TopKind};
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % bound
-    }
-}
 
 fn exec() -> Exec {
     Arc::new(Inline::new(7))

@@ -2,7 +2,7 @@
 //! whatever lay where a sweep took used space for free.
 mod common;
 
-use common::{BLOCKS, check, create, devices, guids, import, leaf, new_object, write};
+use common::{BLOCKS, Random, check, create, devices, guids, import, leaf, new_object, write};
 use device::{BlockDevice, MemDevice};
 use exec::{Exec, Inline};
 use ondisk::{Guid, ObjectId};
@@ -112,15 +112,6 @@ fn sweeps_are_suspended_canceled_and_begun_again() {
     }
     pool.offline(leaves[0], false).expect("offline");
     assert_eq!(sweep(&pool, SweepKind::Trim, &leaves[..1], START), [Err(PoolError::Target("invalid device"))]);
-}
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % bound
-    }
 }
 
 /// If this fails, there is an order of writes, frees, sweeps and crashes in which a sweep destroys what somebody wrote.

@@ -1,4 +1,4 @@
-//! Pools in memory, with one object whose blocks tell their age: what the tests of resilver, rebuild and sweeps share.
+//! Pools in memory, with one object whose blocks tell their age: what the tests of scans, resilver, rebuild and sweeps share.
 #![allow(dead_code, reason = "each test file uses what it needs")]
 
 use device::{BlockDevice, MemDevice};
@@ -15,7 +15,11 @@ pub const BLOCK_BYTES: usize = 32 << 10;
 pub const BLOCKS: u64 = 24;
 
 pub fn devices(count: usize) -> Vec<Arc<MemDevice>> {
-    (0..count).map(|index| Arc::new(MemDevice::new(&format!("d{index}"), DEVICE_BYTES))).collect()
+    devices_of(count, DEVICE_BYTES)
+}
+
+pub fn devices_of(count: usize, bytes: usize) -> Vec<Arc<MemDevice>> {
+    (0..count).map(|index| Arc::new(MemDevice::new(&format!("d{index}"), bytes))).collect()
 }
 
 pub fn exec(seed: u64) -> Exec {
@@ -36,9 +40,13 @@ pub fn leaf(device: &Arc<MemDevice>) -> LeafSpec {
 }
 
 pub fn create(devices: &[Arc<MemDevice>], kind: TopKind) -> Pool {
+    create_under(&exec(7), devices, kind)
+}
+
+pub fn create_under(exec: &Exec, devices: &[Arc<MemDevice>], kind: TopKind) -> Pool {
     let tops = vec![TopSpec { kind, leaves: devices.iter().map(leaf).collect() }];
     let spec = PoolSpec { host: host(), ..PoolSpec::new("tank", tops, dataset()) };
-    Pool::create(&exec(7), spec, &Runtime::new()).expect("created")
+    Pool::create(exec, spec, &Runtime::new()).expect("created")
 }
 
 pub fn import(devices: &[Arc<MemDevice>], read_only: bool) -> Result<Pool, PoolError> {
@@ -47,10 +55,25 @@ pub fn import(devices: &[Arc<MemDevice>], read_only: bool) -> Result<Pool, PoolE
     Pool::import(&exec(8), opened, &options, &Runtime::new())
 }
 
+/// Numbers that follow from a seed.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % bound
+    }
+}
+
 /// Bytes that tell block and age.
 pub fn pattern(seed: u64, block: u64) -> Vec<u8> {
+    pattern_of(BLOCK_BYTES, seed, block)
+}
+
+/// As [`pattern`], of this length.
+pub fn pattern_of(length: usize, seed: u64, block: u64) -> Vec<u8> {
     let mut state = seed << 32 | block;
-    (0..BLOCK_BYTES / 8)
+    (0..length / 8)
         .flat_map(|_| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             state.to_le_bytes()

@@ -1,41 +1,27 @@
 //! Pools on memory devices for the tests of scans: file systems, snapshots and a clone that share blocks, and damage to them.
+#[path = "../common/mod.rs"]
+pub mod common;
+
+pub use common::{create_under as create, dataset, host};
 use device::{BlockDevice, MemDevice};
 use dmu::{NewObject, Objset};
-use dsl::{CreateDataset, TxSpace};
+use dsl::TxSpace;
 use exec::{Exec, Inline};
-use ondisk::{ObjectId, ObjectType, ObjsetType};
-use pool::{Host, ImportOptions, LeafSpec, Pool, PoolSpec, Runtime, ScanState, ScanStatus, TopSpec};
+use ondisk::{ObjectId, ObjectType};
+use pool::{ImportOptions, Pool, Runtime, ScanState, ScanStatus};
 use std::sync::Arc;
-use vdev::{LeafKind, TopKind};
+use vdev::TopKind;
 
 pub const DEVICE_BYTES: usize = 96 << 20;
 pub const BLOCK_BYTES: usize = 64 << 10;
 pub const BLOCKS: u64 = 40;
 
 pub fn devices(count: usize) -> Vec<Arc<MemDevice>> {
-    (0..count).map(|index| Arc::new(MemDevice::new(&format!("d{index}"), DEVICE_BYTES))).collect()
+    common::devices_of(count, DEVICE_BYTES)
 }
 
 pub fn opened(devices: &[Arc<MemDevice>]) -> Vec<Arc<dyn BlockDevice>> {
     devices.iter().map(|device| device.clone() as Arc<dyn BlockDevice>).collect()
-}
-
-pub fn host() -> Host {
-    Host { id: 1, name: "testhost".to_string() }
-}
-
-pub fn dataset() -> CreateDataset {
-    let properties = vec![("compression".to_string(), "off".to_string())];
-    CreateDataset { kind: ObjsetType::OTHER, properties, init: Box::new(|_, _| Ok(())) }
-}
-
-pub fn create(exec: &Exec, devices: &[Arc<MemDevice>], kind: TopKind) -> Pool {
-    let leaf =
-        |device: &Arc<MemDevice>| LeafSpec { path: device.path().display().to_string(), kind: LeafKind::File, device: device.clone() };
-    let tops = vec![TopSpec { kind, leaves: devices.iter().map(leaf).collect() }];
-    let (name, root) = ("tank".to_string(), dataset());
-    let spec = PoolSpec { host: host(), ..PoolSpec::new(&name, tops, root) };
-    Pool::create(exec, spec, &Runtime::new()).expect("created")
 }
 
 pub fn import(devices: &[Arc<MemDevice>]) -> Pool {
@@ -46,13 +32,7 @@ pub fn import(devices: &[Arc<MemDevice>]) -> Pool {
 
 /// Bytes that tell object set, object, block and age.
 pub fn pattern(seed: u64, block: u64) -> Vec<u8> {
-    let mut state = seed << 32 | block;
-    (0..BLOCK_BYTES / 8)
-        .flat_map(|_| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            state.to_le_bytes()
-        })
-        .collect()
+    common::pattern_of(BLOCK_BYTES, seed, block)
 }
 
 pub fn write(pool: &Pool, name: &str, object: Option<ObjectId>, blocks: std::ops::Range<u64>, seed: u64) -> ObjectId {
