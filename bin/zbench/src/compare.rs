@@ -3,9 +3,11 @@
 //! *Overhead* is what an engine's CPU costs above the floor: fio's psync moving the same physical bytes (parity included where the
 //! phase moves it) on the same files in the I/O size that the layout gives the devices. Ours, peer, ours again and floor take turns; every
 //! figure is the median of the turns, after one turn of ours that does not count (the peer warms up by itself). The peer's library has
-//! assertions on, so its CPU counts 0.9 ×.
+//! assertions on, so its CPU counts 0.9 ×. Direct phases are measured on files in huge pages: what the kernel pays for finding 4 KiB
+//! pages is a property of tmpfs that no device has, and it would hide what the paths above cost.
 
-use crate::files::{AlignedBuffer, DATA_START, VdevFiles, pattern};
+use crate::cleanup::Guard;
+use crate::files::{AlignedBuffer, DATA_START, Pages, VdevFiles, mount_huge_pages, pattern};
 use crate::fio;
 use crate::layout::Layout;
 use crate::machine::Machine;
@@ -89,6 +91,9 @@ pub struct Options {
     /// Turns of ours (twice each), floor and peer; medians count
     #[arg(long, default_value_t = 3)]
     reps: usize,
+    /// Pages of the memory that the files lie in (default: small, and with direct phases huge where that is possible)
+    #[arg(long, value_enum)]
+    pages: Option<Pages>,
     /// What moves the floor's bytes
     #[arg(long, value_enum, default_value_t = FloorKind::Fio)]
     floor: FloorKind,
@@ -117,6 +122,15 @@ pub struct Phase {
 }
 
 impl Options {
+    /// Huge pages below the files, as asked for; without being asked, for direct phases and where the machine lets us.
+    fn huge_pages(&self, specs: &[PhaseSpec]) -> Result<Option<Guard>, String> {
+        match self.pages {
+            Some(Pages::Huge) => mount_huge_pages(&self.dir).map(Some),
+            None if is_direct(specs) => Ok(mount_huge_pages(&self.dir).inspect_err(|error| eprintln!("{error}")).ok()),
+            _ => Ok(None),
+        }
+    }
+
     /// Bytes of the object, in MiB.
     fn size_mib(&self, specs: &[PhaseSpec]) -> u64 {
         self.size_mib.unwrap_or(if is_direct(specs) { 2048 } else { 512 })
@@ -397,9 +411,14 @@ pub fn run(
     }
     let program = if args.alone { None } else { peer::find_or_say(args.peer.as_deref()) };
     println!("{}", Machine::describe().header());
+    let specs: Vec<PhaseSpec> = records.iter().flat_map(|(_, specs)| specs).copied().collect();
+    let huge = args.huge_pages(&specs)?;
     println!(
-        "{}, compression {}; medians of {} interleaved turns; ±% is the spread (largest − smallest)",
-        args.checksum, args.compression, args.reps
+        "{}, compression {}; files in {} pages; medians of {} interleaved turns; ±% is the spread (largest − smallest)",
+        args.checksum,
+        args.compression,
+        if huge.is_some() { "huge" } else { "small" },
+        args.reps
     );
     let data = pattern(64 << 20);
     for &layout in &args.layout {

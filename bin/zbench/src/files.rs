@@ -2,6 +2,8 @@
 
 use crate::cleanup::Guard;
 use crate::measure::text;
+use clap::ValueEnum;
+use rustix::mount::{MountFlags, UnmountFlags};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -61,6 +63,31 @@ impl VdevFiles {
     pub fn room(&self) -> u64 {
         self.bytes - 2 * DATA_START
     }
+}
+
+/// The pages of the memory that the vdev files lie in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Pages {
+    /// Those of the file system where the files are: 4 KiB each on most tmpfs
+    Small,
+    /// 2 MiB each, on a tmpfs of their own (needs root): files then cost about what a device costs, which knows no pages
+    Huge,
+}
+
+/// Mounts a tmpfs of huge pages on `folder`, which is made; both go with the guard.
+///
+/// # Errors
+/// Whatever the kernel says: only root mounts, and not every kernel has huge pages for tmpfs.
+pub fn mount_huge_pages(folder: &Path) -> Result<Guard, String> {
+    let said = |error: &dyn std::fmt::Display| format!("{}: no tmpfs of huge pages: {error}", folder.display());
+    std::fs::create_dir_all(folder).map_err(|error| said(&error))?;
+    let flags = MountFlags::NODEV | MountFlags::NOSUID;
+    rustix::mount::mount("zbench", folder, "tmpfs", flags, c"huge=always,size=100%").map_err(|error| said(&error))?;
+    let place = folder.to_path_buf();
+    Ok(Guard::new(move || {
+        let _ = rustix::mount::unmount(&place, UnmountFlags::DETACH);
+        let _ = std::fs::remove_dir(&place);
+    }))
 }
 
 /// A folder of its own that is removed with all it holds.
