@@ -1,7 +1,7 @@
 //! Our engine beside OpenZFS's own engine, without mounts, on the same files in one run: what `engine` and `direct` share.
 //!
 //! *Overhead* is what an engine's CPU costs above the floor: fio's psync moving the same physical bytes (parity included where the
-//! phase moves it) on the same files in the I/O size that the layout gives the devices. Ours, peer, ours again and floor take turns; every
+//! phase moves it) on the same files in the I/O size that the layout gives the devices (at most 256 KiB). Ours, peer, ours again and floor take turns; every
 //! figure is the median of the turns, after one turn of ours that does not count (the peer warms up by itself). The peer's library has
 //! assertions on, so its CPU counts 0.9 ×. Direct phases are measured on files in huge pages: what the kernel pays for finding 4 KiB
 //! pages is a property of tmpfs that no device has, and it would hide what the paths above cost.
@@ -26,6 +26,8 @@ use std::sync::Arc;
 const FILL_PERCENT_MAX: u64 = 60;
 /// Bytes of each call, but for buffered writes.
 const CALL_BYTES: usize = 1 << 20;
+/// The floor's I/Os are no larger: a copy that the processor's caches do not hold costs more than the same bytes in pieces.
+const FLOOR_IO_MAX: u64 = 256 << 10;
 /// The peer's cache takes no smaller budget.
 const PEER_CACHE_MIN: u64 = 1 << 30;
 /// Bytes of the direct transfer whose copies are counted: too few to make a txg sync, which copies metadata.
@@ -278,6 +280,10 @@ impl Setup<'_> {
         Ok(())
     }
 
+    fn floor_io_bytes(&self) -> u64 {
+        self.layout.device_io_bytes(self.record as u64).min(FLOOR_IO_MAX)
+    }
+
     /// CPU seconds for moving `bytes` in the devices' I/O size.
     fn floor(&self, is_write: bool, bytes: u64) -> Result<f64, String> {
         if bytes < 1 << 20 {
@@ -286,7 +292,7 @@ impl Setup<'_> {
         if self.args.floor == FloorKind::Builtin {
             return builtin_floor(self.files, is_write, bytes, self.data);
         }
-        let block = self.layout.device_io_bytes(self.record as u64);
+        let block = self.floor_io_bytes();
         let rw = if is_write { "write" } else { "read" };
         Ok(fio::floor(&self.files.paths, rw, block, bytes, DATA_START, self.files.room())?.cpu)
     }
@@ -347,7 +353,7 @@ impl Setup<'_> {
     }
 
     fn report(&self, phases: &Phases, verdicts: &mut Verdicts) {
-        let block = self.layout.device_io_bytes(self.record as u64) >> 10;
+        let block = self.floor_io_bytes() >> 10;
         println!("\n{}, {} KiB records, {} MiB; floor in I/Os of {block} KiB", self.layout, self.record >> 10, self.bytes() >> 20);
         println!(
             "{:<15} {:>7} {:>17} {:>8} {:>15} | {:>9} {:>9} {:>6} {:>6}",
