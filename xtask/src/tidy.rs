@@ -14,6 +14,8 @@ const UNSAFE_MODULES: &[&str] = &[
     "base/abd/src/aligned.rs",
     "base/abd/src/",
     "compute/kernels/src/",
+    // The boundary to providers written in C, and nothing else of the accelerators.
+    "compute/provider-c/src/",
     "storage/device/src/",
     "interface/fuse/src/",
     "bin/zbench/src/",

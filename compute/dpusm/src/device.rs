@@ -1,0 +1,344 @@
+//! A generation of a provider: what is registered, what is in flight on it, how far it is trusted. [`Device`] is its user's side.
+//!
+//! Every registration makes a generation, and so does every replacement: handles of one are not those of another, so a
+//! provider can be swapped while graphs are in flight. States: *active* (new work), *replaced* (whoever holds it finishes there),
+//! *down* (everything in flight has ended with `Down`, nothing is called any more). No lock is held while a provider is called.
+
+use crate::breaker::{Admission, Breaker, BreakerPolicy, BreakerState};
+use crate::graph::{Graph, Report};
+use crate::handle::{Buffer, DeviceHandle, Store, StoreTarget};
+use crate::in_flight::InFlight;
+use crate::provider::{MemoryStats, Provider};
+use crate::stats::{FallbackReason, OpStats, Tally};
+use crate::submit::{Refused, Submission};
+use crate::{Capabilities, Capability, Fault, Feature, OpError, OpKind};
+use exec::{Exec, Mutex};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+
+const ACTIVE: u8 = 0;
+const REPLACED: u8 = 1;
+const DOWN: u8 = 2;
+
+/// What becomes of a generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceState {
+    /// It is what new sessions get.
+    Active,
+    /// Another one took its place; what is there goes on to its end.
+    Replaced,
+    /// It is dead.
+    Down,
+}
+
+/// A capability that the provider declared and that is not used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Disabled {
+    /// Which.
+    pub capability: Capability,
+    /// Why.
+    pub fault: Fault,
+}
+
+/// What a generation is made of.
+pub(crate) struct Parts {
+    pub(crate) exec: Exec,
+    pub(crate) provider: Arc<dyn Provider>,
+    pub(crate) number: u64,
+    pub(crate) capabilities: Capabilities,
+    pub(crate) disabled: Vec<Disabled>,
+    pub(crate) policy: BreakerPolicy,
+    pub(crate) stats: Arc<OpStats>,
+    /// Only for the tests at registration: the provider goes on after it.
+    pub(crate) is_trial: bool,
+}
+
+/// See the module.
+pub(crate) struct Generation {
+    pub(crate) name: String,
+    pub(crate) exec: Exec,
+    pub(crate) provider: Arc<dyn Provider>,
+    pub(crate) capabilities: Capabilities,
+    pub(crate) in_flight: InFlight,
+    pub(crate) stats: Arc<OpStats>,
+    number: u64,
+    disabled: Vec<Disabled>,
+    state: AtomicU8,
+    breakers: Mutex<Vec<Breaker>>,
+    live: AtomicUsize,
+    lost: AtomicUsize,
+    is_trial: bool,
+}
+
+impl Generation {
+    pub(crate) fn new(parts: Parts) -> Arc<Generation> {
+        let breakers = OpKind::ALL.iter().map(|_| Breaker::new(parts.policy)).collect();
+        Arc::new(Generation {
+            name: parts.provider.name().to_string(),
+            exec: parts.exec,
+            provider: parts.provider,
+            capabilities: parts.capabilities,
+            in_flight: InFlight::default(),
+            stats: parts.stats,
+            number: parts.number,
+            disabled: parts.disabled,
+            state: AtomicU8::new(ACTIVE),
+            breakers: Mutex::new(breakers),
+            live: AtomicUsize::new(0),
+            lost: AtomicUsize::new(0),
+            is_trial: parts.is_trial,
+        })
+    }
+
+    pub(crate) fn is_down(&self) -> bool {
+        self.state.load(Ordering::Acquire) == DOWN
+    }
+
+    pub(crate) fn set_replaced(&self) {
+        let _ = self.state.compare_exchange(ACTIVE, REPLACED, Ordering::AcqRel, Ordering::Acquire);
+    }
+
+    /// Declares it dead: all that is in flight ends with `Down`, and nothing is called any more.
+    pub(crate) fn bring_down(&self) {
+        if self.state.swap(DOWN, Ordering::AcqRel) == DOWN {
+            return;
+        }
+        for ticket in self.in_flight.all() {
+            ticket.give_up(OpError::Down);
+        }
+        self.provider.shut_down();
+    }
+
+    pub(crate) fn give_back(&self, handle: DeviceHandle) {
+        self.live.fetch_sub(1, Ordering::AcqRel);
+        if self.is_down() {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.provider.free(handle);
+        }
+    }
+
+    pub(crate) fn close(&self, handle: DeviceHandle) {
+        self.live.fetch_sub(1, Ordering::AcqRel);
+        if self.is_down() {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.provider.close(handle);
+        }
+    }
+
+    /// Asks the breakers of all kinds of a graph; the ones for which it is a probe.
+    pub(crate) fn admit(&self, kinds: &[OpKind]) -> Result<Vec<OpKind>, OpKind> {
+        let now = self.exec.now_ns();
+        let mut breakers = self.breakers.lock();
+        if let Some(kind) = kinds.iter().find(|kind| !breakers[**kind as usize].would_admit(now)) {
+            return Err(*kind);
+        }
+        Ok(kinds.iter().copied().filter(|kind| breakers[*kind as usize].admit(now) == Admission::Probe).collect())
+    }
+
+    /// Tells a breaker how an operation ended: None when nothing was learnt.
+    pub(crate) fn learn(&self, kind: OpKind, probe: bool, good: Option<bool>) {
+        let now = self.exec.now_ns();
+        let breaker = &mut self.breakers.lock()[kind as usize];
+        match good {
+            Some(true) => breaker.succeeded(probe),
+            Some(false) => breaker.failed(now, probe),
+            None => breaker.abandoned(probe),
+        }
+    }
+
+    /// Calls the provider for one thing outside of a graph, under the breaker of `Alloc`.
+    fn guarded<T>(&self, work: impl FnOnce(&dyn Provider) -> Result<T, OpError>) -> Result<T, OpError> {
+        if self.is_down() {
+            return Err(OpError::Down);
+        }
+        let probe = !self.admit(&[OpKind::Alloc]).map_err(|_| OpError::Tripped)?.is_empty();
+        let outcome = work(&*self.provider);
+        match &outcome {
+            Ok(_) => self.learn(OpKind::Alloc, probe, Some(true)),
+            Err(error) => {
+                self.learn(OpKind::Alloc, probe, error.is_fault().then_some(false));
+                self.stats.add(OpKind::Alloc, Tally::Error(*error), 1);
+            }
+        }
+        outcome
+    }
+}
+
+impl Drop for Generation {
+    fn drop(&mut self) {
+        if !self.is_trial && self.state.load(Ordering::Acquire) != DOWN {
+            self.provider.shut_down();
+        }
+    }
+}
+
+/// A provider as its users have it: one generation, which stays the same while any handle of it lives.
+#[derive(Clone)]
+pub struct Device(pub(crate) Arc<Generation>);
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Device({} generation {})", self.0.name, self.0.number)
+    }
+}
+
+impl PartialEq for Device {
+    fn eq(&self, other: &Device) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+impl Eq for Device {}
+
+impl Device {
+    /// The provider's name.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// The provider's version.
+    pub fn version(&self) -> String {
+        self.0.provider.version().to_string()
+    }
+
+    /// Number of the generation, ascending over all providers.
+    pub fn generation(&self) -> u64 {
+        self.0.number
+    }
+
+    /// Its state.
+    pub fn state(&self) -> DeviceState {
+        match self.0.state.load(Ordering::Acquire) {
+            ACTIVE => DeviceState::Active,
+            REPLACED => DeviceState::Replaced,
+            _ => DeviceState::Down,
+        }
+    }
+
+    /// What it can do: what was declared and stood the tests.
+    pub fn capabilities(&self) -> &Capabilities {
+        &self.0.capabilities
+    }
+
+    /// What was declared and is not used, with the reason.
+    pub fn disabled(&self) -> &[Disabled] {
+        &self.0.disabled
+    }
+
+    /// True when a feature is offered exactly so.
+    pub fn has(&self, feature: &Feature) -> bool {
+        self.0.capabilities.find(feature).is_some()
+    }
+
+    /// A buffer of `bytes` bytes (at least one) in the provider's memory.
+    ///
+    /// # Errors
+    /// `Down`, `Tripped`, `NoMemory`, `Invalid` for no bytes, or what the provider says.
+    pub fn alloc(&self, bytes: usize) -> Result<Buffer, OpError> {
+        if bytes == 0 {
+            return Err(OpError::Invalid);
+        }
+        let handle = self.0.guarded(|provider| provider.alloc(bytes))?;
+        self.0.live.fetch_add(1, Ordering::AcqRel);
+        Ok(Buffer::new(self.0.clone(), handle, bytes))
+    }
+
+    /// Opens a file or disk for [`Graph::store`]. May take a while: for operations, not for jobs.
+    ///
+    /// # Errors
+    /// `NotImplemented` when the provider does not write to such; else as [`Device::alloc`].
+    pub fn open(&self, target: &StoreTarget) -> Result<Store, OpError> {
+        if !self.has(&Feature::Store { kind: target.kind }) {
+            return Err(OpError::NotImplemented);
+        }
+        let handle = self.0.guarded(|provider| provider.open(target))?;
+        self.0.live.fetch_add(1, Ordering::AcqRel);
+        Ok(Store::new(self.0.clone(), handle, target.kind))
+    }
+
+    /// Submits a graph. `done` is called exactly once, as a job of the executor, never before or inside this call, and after
+    /// `deadline_ns` nanoseconds at the latest.
+    ///
+    /// # Errors
+    /// At once, with the graph to be had back: `Full`, `Tripped`, `Down`, `NotImplemented`, `NotSupported`, `Mismatch`,
+    /// `Abandoned` or `Invalid`. Then `done` is not called.
+    pub fn submit(&self, graph: Graph, deadline_ns: u64, done: impl FnOnce(Report) + Send + 'static) -> Result<Submission, Refused> {
+        let batch: Vec<(Graph, crate::submit::ReportFn)> = vec![(graph, Box::new(done))];
+        let mut outcomes = crate::submit::submit(&self.0, batch, deadline_ns);
+        outcomes.pop().expect("one graph has one outcome")
+    }
+
+    /// Submits several graphs in one call to the provider; one outcome each, as [`Device::submit`].
+    pub fn submit_all(&self, graphs: Vec<(Graph, crate::submit::ReportFn)>, deadline_ns: u64) -> Vec<Result<Submission, Refused>> {
+        crate::submit::submit(&self.0, graphs, deadline_ns)
+    }
+
+    /// Submits a graph and waits for its end: for operations only.
+    ///
+    /// # Errors
+    /// As [`Device::submit`].
+    pub fn run(&self, graph: Graph, deadline_ns: u64) -> Result<Report, Refused> {
+        let (completer, completion) = exec::completion();
+        self.submit(graph, deadline_ns, move |report| completer.complete(report))?;
+        Ok(completion.wait(&self.0.exec))
+    }
+
+    /// Handles of buffers and stores that are alive.
+    pub fn live_handles(&self) -> usize {
+        self.0.live.load(Ordering::Acquire)
+    }
+
+    /// Handles that were dropped after the provider died, so without a call to it.
+    pub fn lost_handles(&self) -> usize {
+        self.0.lost.load(Ordering::Relaxed)
+    }
+
+    /// Number of graphs in flight.
+    pub fn graphs_in_flight(&self) -> usize {
+        self.0.in_flight.graphs()
+    }
+
+    /// The provider's account of its memory.
+    pub fn memory(&self) -> Option<MemoryStats> {
+        if self.0.is_down() { None } else { self.0.provider.memory() }
+    }
+
+    /// The counters of the provider, over all its generations.
+    pub fn stats(&self) -> &Arc<OpStats> {
+        &self.0.stats
+    }
+
+    /// The state of the breaker of one operation, and how often it has opened.
+    pub fn breaker(&self, kind: OpKind) -> (BreakerState, u64) {
+        let breakers = self.0.breakers.lock();
+        let breaker = &breakers[kind as usize];
+        (breaker.state(), breaker.trips())
+    }
+
+    /// True when an operation of this kind would be let through now: for deciding before anything is copied.
+    pub fn would_admit(&self, kind: OpKind) -> bool {
+        !self.0.is_down() && self.0.breakers.lock()[kind as usize].would_admit(self.0.exec.now_ns())
+    }
+
+    /// Counts an operation that was done in software instead.
+    pub fn note_fallback(&self, kind: OpKind, reason: FallbackReason) {
+        self.0.stats.add(kind, Tally::Fallback(reason), 1);
+    }
+
+    /// Counts a block that began again from the original data because of an operation.
+    pub fn note_restart(&self, kind: OpKind) {
+        self.0.stats.add(kind, Tally::Restarts, 1);
+    }
+
+    /// Counts a result that was checked in software; a wrong one opens the breaker of its operation at once.
+    pub fn note_verified(&self, kind: OpKind, is_right: bool) {
+        self.0.stats.add(kind, Tally::Verified, 1);
+        if !is_right {
+            self.0.stats.add(kind, Tally::VerifyFailures, 1);
+            let now = self.0.exec.now_ns();
+            self.0.breakers.lock()[kind as usize].trip(now);
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! The registry: which providers there are, under which name, who has a session, and what takes a provider's place.
+//!
+//! ```text
+//! register ──known-answer tests──► active ──replace──► replaced (old generation), active (new one, same name, same sessions)
+//! active ──invalidate──► down (listed, sessions stay) ──replace──► active
+//! active, down ──unregister──► gone: sessions get `Down`
+//! ```
+//! Providers are tested outside of every lock. A [`Session`] follows its provider over replacements; a [`Device`] does not.
+
+use crate::breaker::BreakerPolicy;
+use crate::device::{Device, DeviceState, Disabled, Generation, Parts};
+use crate::error::{Fault, RegistryError};
+use crate::known_answers::Bench;
+use crate::provider::Provider;
+use crate::stats::OpStats;
+use crate::{Capabilities, Feature, OpError};
+use exec::{Exec, Mutex, RwLock};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// Longest name, in bytes.
+const NAME_BYTES_MAX: usize = 64;
+
+/// How a provider is registered.
+#[derive(Clone, Debug)]
+pub struct RegisterOptions {
+    /// When its breakers open and close.
+    pub breaker: BreakerPolicy,
+    /// Deadline of each known-answer test, in nanoseconds.
+    pub test_deadline_ns: u64,
+    /// Largest block of the known-answer tests, in bytes (at least the smallest that a capability admits).
+    pub test_bytes_max: usize,
+    /// A folder in which a scratch file may be made, to test writing to files and disks; without one these stay disabled.
+    pub scratch: Option<PathBuf>,
+}
+
+impl Default for RegisterOptions {
+    fn default() -> RegisterOptions {
+        RegisterOptions { breaker: BreakerPolicy::default(), test_deadline_ns: 10_000_000_000, test_bytes_max: 1 << 20, scratch: None }
+    }
+}
+
+/// A provider's place under its name.
+struct Entry {
+    name: String,
+    current: RwLock<Option<Arc<Generation>>>,
+    sessions: AtomicUsize,
+    stats: Arc<OpStats>,
+}
+
+/// What is known of a provider.
+#[derive(Clone, Debug)]
+pub struct ProviderInfo {
+    /// Its name.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// Number of its generation.
+    pub generation: u64,
+    /// Its state.
+    pub state: DeviceState,
+    /// Open sessions.
+    pub sessions: usize,
+    /// Buffers and stores alive.
+    pub live_handles: usize,
+    /// What it can do.
+    pub capabilities: Capabilities,
+    /// What it said it could do.
+    pub disabled: Vec<Disabled>,
+}
+
+/// All providers of a process; clones are the same registry.
+#[derive(Clone)]
+pub struct Registry(Arc<Shared>);
+
+struct Shared {
+    exec: Exec,
+    entries: Mutex<BTreeMap<String, Arc<Entry>>>,
+    generations: AtomicU64,
+}
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.entries.lock().keys()).finish()
+    }
+}
+
+impl Registry {
+    /// A registry without providers, whose callbacks and timers run on `exec`.
+    pub fn new(exec: &Exec) -> Registry {
+        Registry(Arc::new(Shared { exec: exec.clone(), entries: Mutex::default(), generations: AtomicU64::new(0) }))
+    }
+
+    /// Tests a provider and takes it in. Waits: for operations only. The device tells what was disabled.
+    ///
+    /// # Errors
+    /// `BadName`, `Exists`, or `CannotCopy` when bytes do not come back as they went.
+    pub fn register(&self, provider: Arc<dyn Provider>, options: &RegisterOptions) -> Result<Device, RegistryError> {
+        let name = checked_name(&*provider)?;
+        if self.0.entries.lock().contains_key(&name) {
+            return Err(RegistryError::Exists { name });
+        }
+        let stats = Arc::new(OpStats::default());
+        let generation = self.admit(provider, options, stats.clone())?;
+        let current = RwLock::new(Some(generation.clone()));
+        let entry = Arc::new(Entry { name: name.clone(), current, sessions: AtomicUsize::new(0), stats });
+        let mut entries = self.0.entries.lock();
+        if entries.contains_key(&name) {
+            return Err(RegistryError::Exists { name });
+        }
+        entries.insert(name, entry);
+        Ok(Device(generation))
+    }
+
+    /// Tests a provider and puts it in the place of the one of the same name, also of a dead one: sessions get it with their
+    /// next block, graphs in flight end on the old one. Waits: for operations only.
+    ///
+    /// # Errors
+    /// `Unknown` when there is none; else as [`Registry::register`], and the old one stays.
+    pub fn replace(&self, provider: Arc<dyn Provider>, options: &RegisterOptions) -> Result<Device, RegistryError> {
+        let name = checked_name(&*provider)?;
+        let entry = self.entry(&name)?;
+        let generation = self.admit(provider, options, entry.stats.clone())?;
+        let mut current = entry.current.write();
+        if current.is_none() {
+            return Err(RegistryError::Unknown { name });
+        }
+        let old = current.replace(generation.clone());
+        drop(current);
+        old.into_iter().for_each(|old| old.set_replaced());
+        Ok(Device(generation))
+    }
+
+    /// Takes a provider out. With sessions only when `even_if_used`; then it is as dead as after [`Registry::invalidate`].
+    ///
+    /// # Errors
+    /// `Unknown`, `InUse`.
+    pub fn unregister(&self, name: &str, even_if_used: bool) -> Result<(), RegistryError> {
+        let mut entries = self.0.entries.lock();
+        let entry = entries.get(name).ok_or_else(|| RegistryError::Unknown { name: name.to_string() })?.clone();
+        let sessions = entry.sessions.load(Ordering::Acquire);
+        if sessions > 0 && !even_if_used {
+            return Err(RegistryError::InUse { sessions });
+        }
+        entries.remove(name);
+        drop(entries);
+        let old = entry.current.write().take();
+        old.into_iter().for_each(|old| old.bring_down());
+        Ok(())
+    }
+
+    /// Declares a provider dead, also while it is in use: what is in flight ends with `Down`, handles can only be dropped.
+    ///
+    /// # Errors
+    /// `Unknown`.
+    pub fn invalidate(&self, name: &str) -> Result<(), RegistryError> {
+        let generation = self.entry(name)?.current.read().clone();
+        generation.into_iter().for_each(|generation| generation.bring_down());
+        Ok(())
+    }
+
+    /// A session with a provider; it counts as in use until the session is dropped.
+    ///
+    /// # Errors
+    /// `Unknown`.
+    pub fn get(&self, name: &str) -> Result<Session, RegistryError> {
+        let entries = self.0.entries.lock();
+        let entry = entries.get(name).ok_or_else(|| RegistryError::Unknown { name: name.to_string() })?;
+        entry.sessions.fetch_add(1, Ordering::AcqRel);
+        Ok(Session(entry.clone()))
+    }
+
+    /// Every provider, by name.
+    pub fn list(&self) -> Vec<ProviderInfo> {
+        let entries: Vec<Arc<Entry>> = self.0.entries.lock().values().cloned().collect();
+        entries.iter().filter_map(|entry| entry.info()).collect()
+    }
+
+    fn entry(&self, name: &str) -> Result<Arc<Entry>, RegistryError> {
+        self.0.entries.lock().get(name).cloned().ok_or_else(|| RegistryError::Unknown { name: name.to_string() })
+    }
+
+    /// Makes a generation of what stands the tests.
+    fn admit(&self, provider: Arc<dyn Provider>, options: &RegisterOptions, stats: Arc<OpStats>) -> Result<Arc<Generation>, RegistryError> {
+        let declared = provider.capabilities();
+        // One failure must not hide what is wrong with the next capability.
+        let lenient = BreakerPolicy { failures_max: u32::MAX, ..options.breaker };
+        let parts = |capabilities: Capabilities, disabled, policy, stats, is_trial| Parts {
+            exec: self.0.exec.clone(),
+            provider: provider.clone(),
+            number: self.0.generations.fetch_add(1, Ordering::Relaxed) + 1,
+            capabilities,
+            disabled,
+            policy,
+            stats,
+            is_trial,
+        };
+        let trial = Device(Generation::new(parts(declared.clone(), Vec::new(), lenient, Arc::default(), true)));
+        let bench = Bench {
+            device: &trial,
+            deadline_ns: options.test_deadline_ns,
+            bytes_max: options.test_bytes_max,
+            scratch: options.scratch.as_deref(),
+        };
+        let (mut kept, mut disabled) = (Vec::new(), Vec::new());
+        let copies = |feature: &Feature| matches!(feature, Feature::CopyIn { .. } | Feature::CopyOut { .. });
+        let directions =
+            [|feature: &Feature| matches!(feature, Feature::CopyIn { .. }), |feature: &Feature| matches!(feature, Feature::CopyOut { .. })];
+        if directions.iter().any(|is_it| !declared.list.iter().any(|capability| is_it(&capability.feature))) {
+            return Err(RegistryError::CannotCopy(Fault::Error(OpError::NotImplemented)));
+        }
+        for capability in declared.list {
+            match bench.test(&capability) {
+                Ok(()) => kept.push(capability),
+                Err(fault) if copies(&capability.feature) => return Err(RegistryError::CannotCopy(fault)),
+                Err(fault) => disabled.push(Disabled { capability, fault }),
+            }
+        }
+        let capabilities = Capabilities { list: kept, queue: declared.queue };
+        Ok(Generation::new(parts(capabilities, disabled, options.breaker, stats, false)))
+    }
+}
+
+fn checked_name(provider: &dyn Provider) -> Result<String, RegistryError> {
+    let name = provider.name();
+    let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.chars().all(good) {
+        return Err(RegistryError::BadName { name: name.to_string() });
+    }
+    Ok(name.to_string())
+}
+
+impl Entry {
+    fn info(&self) -> Option<ProviderInfo> {
+        let device = Device(self.current.read().clone()?);
+        Some(ProviderInfo {
+            name: self.name.clone(),
+            version: device.version(),
+            generation: device.generation(),
+            state: device.state(),
+            sessions: self.sessions.load(Ordering::Acquire),
+            live_handles: device.live_handles(),
+            capabilities: device.capabilities().clone(),
+            disabled: device.disabled().to_vec(),
+        })
+    }
+}
+
+/// A provider in use, by its name: over replacements of it. Dropping it gives the provider back.
+pub struct Session(Arc<Entry>);
+
+impl Session {
+    /// The provider's name.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// The provider as it is now: what a block begins with, and keeps to its end.
+    ///
+    /// # Errors
+    /// `Down` when it is dead or gone.
+    pub fn device(&self) -> Result<Device, OpError> {
+        let current = self.0.current.read().clone().ok_or(OpError::Down)?;
+        if current.is_down() { Err(OpError::Down) } else { Ok(Device(current)) }
+    }
+
+    /// The counters, over all generations.
+    pub fn stats(&self) -> &Arc<OpStats> {
+        &self.0.stats
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.0.sessions.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Session({})", self.0.name)
+    }
+}

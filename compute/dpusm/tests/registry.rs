@@ -1,0 +1,269 @@
+//! Registration, replacement and death of providers, and what sessions and handles see of it.
+
+mod common;
+
+use abd::Abd;
+use common::{Disk, Place, blocks, features, options, software, write_record};
+use dpusm::{
+    BreakerPolicy, BreakerState, DeviceState, Fault as TestFault, Feature, Graph, OpError, OpKind, RegisterOptions, Registry,
+    RegistryError, Tally,
+};
+use exec::{Exec, Inline, Lockstep, Pool, completion};
+use ondisk::{ByteOrder, Checksum, Compression};
+use provider_faulty::{Fault, Faulty, Harm, When};
+use provider_software::{Software, SoftwareOptions};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+fn small(exec: &Exec) -> Arc<Software> {
+    Software::new(exec, SoftwareOptions { features: features(), ..SoftwareOptions::default() })
+}
+
+fn inline() -> Exec {
+    Arc::new(Inline::new(1))
+}
+
+/// All that software offers must stand its own tests, or nothing would be offloaded anywhere.
+#[test]
+fn software_stands_every_test() {
+    let exec: Exec = Arc::new(Pool::new(2));
+    let registry = Registry::new(&exec);
+    let whole = RegisterOptions { scratch: Some(std::env::temp_dir()), ..RegisterOptions::default() };
+    let device = registry.register(Software::new(&exec, SoftwareOptions::default()), &whole).unwrap();
+    assert_eq!(device.disabled(), []);
+    assert_eq!(device.capabilities().list.len(), provider_software::features().len());
+    assert!(device.capabilities().compresses(Compression::GZIP_6, 0) && device.capabilities().compresses(Compression::ZSTD, 103));
+    assert!(!device.capabilities().compresses(Compression::ZSTD, 50));
+    assert_eq!(device.live_handles(), 0);
+}
+
+/// A capability that lies must never see a user's block; the others stay.
+#[test]
+fn liars_are_refused_by_name() {
+    let lz4 = Compression::LZ4;
+    let cases: [(OpKind, Vec<Feature>); 7] = [
+        (OpKind::ZeroFill, vec![Feature::ZeroFill]),
+        (OpKind::ZeroTest, vec![Feature::ZeroTest]),
+        (OpKind::Compare, vec![Feature::Compare]),
+        (OpKind::Compress, vec![Feature::Compress { kind: lz4, level_min: 0, level_max: 0 }]),
+        (OpKind::Decompress, vec![Feature::Decompress { kind: lz4 }]),
+        (OpKind::Checksum, vec![Feature::Checksum { kind: Checksum::FLETCHER_4, order: ByteOrder::Little }]),
+        (OpKind::RaidGenerate, (1..=2).map(|parity| Feature::RaidGenerate { parity, data_columns_max: 255 }).collect()),
+    ];
+    for (kind, lost) in cases {
+        for harm in [Harm::Lie, Harm::Short, Harm::Fail(OpError::Failed), Harm::Stall, Harm::Slow(60_000_000_000)] {
+            let exec = inline();
+            let faulty = Faulty::new(&exec, "liar", small(&exec));
+            faulty.inject(Some(Fault { harm, when: When::Kind { kind, skip: 2 } }));
+            let device = Registry::new(&exec).register(faulty.clone(), &options()).unwrap();
+            let disabled: Vec<Feature> = device.disabled().iter().map(|one| one.capability.feature).collect();
+            assert_eq!(disabled, lost, "{kind:?} {harm:?}");
+            assert_eq!(device.capabilities().list.len() + lost.len(), features().len());
+            if harm == Harm::Lie {
+                assert_eq!(device.disabled()[0].fault, TestFault::WrongAnswer, "{kind:?}");
+            }
+            faulty.release_stalled();
+        }
+    }
+}
+
+/// A provider that does not give back the bytes that it got is none.
+#[test]
+fn a_provider_that_cannot_copy_is_refused() {
+    for kind in [OpKind::CopyIn, OpKind::CopyOut] {
+        for harm in [Harm::Lie, Harm::Fail(OpError::Failed), Harm::Stall, Harm::Die] {
+            let exec = inline();
+            let faulty = Faulty::new(&exec, "liar", small(&exec));
+            faulty.inject(Some(Fault { harm, when: When::Kind { kind, skip: 2 } }));
+            let registry = Registry::new(&exec);
+            let refused = registry.register(faulty.clone(), &options());
+            assert!(matches!(refused, Err(RegistryError::CannotCopy(_))), "{kind:?} {harm:?}: {refused:?}");
+            assert!(registry.list().is_empty());
+            faulty.release_stalled();
+        }
+    }
+    let exec = inline();
+    let mute = SoftwareOptions { features: vec![Feature::CopyIn { scatter: true }], ..SoftwareOptions::default() };
+    let refused = Registry::new(&exec).register(Software::new(&exec, mute), &options());
+    assert_eq!(refused.map(|_| ()), Err(RegistryError::CannotCopy(TestFault::Error(OpError::NotImplemented))));
+}
+
+/// Names are looked up by pools; sessions keep a provider from being taken away.
+#[test]
+fn providers_come_and_go_by_name() {
+    let exec = inline();
+    let registry = Registry::new(&exec);
+    registry.register(small(&exec), &options()).unwrap();
+    assert_eq!(registry.register(small(&exec), &options()).map(|_| ()), Err(RegistryError::Exists { name: "software".into() }));
+    let bad = Software::new(&exec, SoftwareOptions { name: "a b".into(), ..SoftwareOptions::default() });
+    assert_eq!(registry.register(bad, &options()).map(|_| ()), Err(RegistryError::BadName { name: "a b".into() }));
+    assert!(matches!(registry.get("athena"), Err(RegistryError::Unknown { .. })));
+    let session = registry.get("software").unwrap();
+    assert_eq!(registry.list()[0].sessions, 1);
+    assert_eq!(registry.unregister("software", false), Err(RegistryError::InUse { sessions: 1 }));
+    let buffer = session.device().unwrap().alloc(100).unwrap();
+    registry.unregister("software", true).unwrap();
+    assert_eq!(session.device().map(|_| ()), Err(OpError::Down));
+    let device = buffer.device();
+    assert_eq!((device.state(), device.live_handles()), (DeviceState::Down, 1));
+    drop(buffer);
+    assert_eq!((device.live_handles(), device.lost_handles()), (0, 1));
+    assert!(registry.list().is_empty());
+    drop(session);
+    registry.register(small(&exec), &options()).unwrap();
+    registry.unregister("software", false).unwrap();
+}
+
+/// A dead provider must answer at once, to what is in flight too, and touch nothing any more.
+#[test]
+fn an_invalidated_provider_ends_everything_in_flight() {
+    let exec = inline();
+    let registry = Registry::new(&exec);
+    let faulty = Faulty::new(&exec, "mortal", small(&exec));
+    let device = registry.register(faulty.clone(), &options()).unwrap();
+    let session = registry.get("mortal").unwrap();
+    faulty.inject(Some(Fault { harm: Harm::Stall, when: When::Kind { kind: OpKind::ZeroTest, skip: 0 } }));
+    let buffer = device.alloc(4096).unwrap();
+    let mut graph = Graph::new();
+    graph.zero_test(buffer.whole());
+    let (completer, waiting) = completion();
+    let began = exec.now_ns();
+    device.submit(graph, u64::MAX, move |report| completer.complete(report.all())).unwrap();
+    let registry_too = registry.clone();
+    exec.spawn_after(5_000, exec::TaskClass::Background, Box::new(move || registry_too.invalidate("mortal").unwrap()));
+    assert_eq!(waiting.wait(&exec), Err(OpError::Down));
+    assert!(exec.now_ns() - began < 1_000_000, "the end came at once");
+    assert_eq!(device.alloc(1).map(|_| ()), Err(OpError::Down));
+    assert_eq!(session.device().map(|_| ()), Err(OpError::Down));
+    assert_eq!(registry.list()[0].state, DeviceState::Down);
+    drop(buffer);
+    assert_eq!((device.live_handles(), device.lost_handles()), (0, 1));
+    // It comes back under its name, for the same session.
+    registry.replace(Faulty::new(&exec, "mortal", small(&exec)), &options()).unwrap();
+    assert!(session.device().unwrap().alloc(1).is_ok());
+}
+
+/// Operands of two providers, or of two generations of one, must not meet in one operation.
+#[test]
+fn handles_of_another_provider_or_generation_are_refused() {
+    let exec = inline();
+    let registry = Registry::new(&exec);
+    let first = registry.register(small(&exec), &options()).unwrap();
+    let old = first.alloc(512).unwrap();
+    let second = registry.replace(small(&exec), &options()).unwrap();
+    assert!(second.generation() > first.generation());
+    assert_eq!((first.state(), second.state()), (DeviceState::Replaced, DeviceState::Active));
+    let new = second.alloc(512).unwrap();
+    for device in [&first, &second] {
+        let mut graph = Graph::new();
+        graph.compare(&old.whole(), &new.whole());
+        let refused = device.run(graph, 1000).unwrap_err();
+        assert_eq!((refused.error, refused.node.map(|node| node.0)), (OpError::Mismatch, Some(0)));
+    }
+    // What is on the replaced one goes on there to its end.
+    let mut graph = Graph::new();
+    graph.copy_in(&Abd::zeroed(512), &old.whole());
+    let test = graph.zero_test(old.whole());
+    assert_eq!(first.run(graph, u64::MAX).unwrap().flag(test), Ok(true));
+    assert_eq!(dpusm::RaidContext::new(vec![old.whole()], vec![new.whole()]).map(|_| ()), Err(OpError::Mismatch));
+}
+
+/// Wrong results found by sampling switch the operation off at once; it comes back by itself when it is good again.
+#[test]
+fn a_liar_is_switched_off_and_probed() {
+    let exec = inline();
+    let registry = Registry::new(&exec);
+    let policy = BreakerPolicy { failures_max: 3, probes_to_close: 2, ..BreakerPolicy::default() };
+    let faulty = Faulty::new(&exec, "sick", small(&exec));
+    let device = registry.register(faulty.clone(), &RegisterOptions { breaker: policy, ..options() }).unwrap();
+    let buffer = device.alloc(4096).unwrap();
+    let test = || {
+        let mut graph = Graph::new();
+        let node = graph.zero_test(buffer.whole());
+        device.run(graph, u64::MAX).map_err(|refused| refused.error).and_then(|report| report.status(node))
+    };
+    faulty.inject(Some(Fault { harm: Harm::Fail(OpError::Failed), when: When::Kind { kind: OpKind::ZeroTest, skip: 0 } }));
+    let answers: Vec<_> = (0..5).map(|_| test()).collect();
+    assert_eq!(answers[..3], [Err(OpError::Failed); 3]);
+    assert_eq!(answers[3..], [Err(OpError::Tripped); 2]);
+    assert!(matches!(device.breaker(OpKind::ZeroTest), (BreakerState::Open { .. }, 1)));
+    assert!(!device.would_admit(OpKind::ZeroTest) && device.would_admit(OpKind::Checksum));
+    assert_eq!(faulty.operations(), 3, "an open breaker lets nothing through");
+    // The first probe fails: twice as long.
+    exec.sleep_ns(policy.backoff_ns);
+    assert_eq!((test(), test()), (Err(OpError::Failed), Err(OpError::Tripped)));
+    faulty.inject(None);
+    exec.sleep_ns(policy.backoff_ns);
+    assert_eq!(test(), Err(OpError::Tripped));
+    exec.sleep_ns(policy.backoff_ns);
+    assert_eq!((test(), test()), (Ok(()), Ok(())));
+    assert_eq!(device.breaker(OpKind::ZeroTest), (BreakerState::Closed, 2));
+    device.note_verified(OpKind::ZeroTest, false);
+    assert_eq!(test(), Err(OpError::Tripped));
+    let stats = device.stats();
+    assert_eq!(stats.get(OpKind::ZeroTest, Tally::Error(OpError::Failed)), 4);
+    assert_eq!(stats.get(OpKind::ZeroTest, Tally::VerifyFailures), 1);
+    assert_eq!(stats.get(OpKind::ZeroTest, Tally::Blocks), 2);
+}
+
+/// A provider with few tests: under lockstep every switch of threads is one of the system's.
+fn quick(exec: &Exec) -> Arc<Faulty> {
+    let kept = |feature: &Feature| !matches!(feature, Feature::RaidReconstruct { .. } | Feature::RaidGenerate { parity: 1, .. });
+    let features = features().into_iter().filter(kept).collect();
+    Faulty::new(exec, "p", Software::new(exec, SoftwareOptions { features, ..SoftwareOptions::default() }))
+}
+
+/// Providers that are replaced and die while records are written on them: every record is right, and no handle is left.
+#[test]
+fn replacement_in_the_middle_of_writes_loses_nothing() {
+    for seed in 0..16 {
+        Lockstep::run(seed, |exec| {
+            let registry = Registry::new(exec);
+            registry.register(quick(exec), &options()).unwrap();
+            let session = Arc::new(registry.get("p").unwrap());
+            let devices = Arc::new(exec::Mutex::new(Vec::new()));
+            let ended = Arc::new(AtomicBool::new(false));
+            let writers: Vec<_> = (0..2)
+                .map(|writer| {
+                    let (session, devices, exec_too) = (session.clone(), devices.clone(), exec.clone());
+                    exec.spawn_operation(
+                        "writer",
+                        Box::new(move || {
+                            let disks: Vec<Arc<Disk>> = (0..common::PARITY + common::DATA).map(|_| Arc::default()).collect();
+                            for (number, block) in blocks(4, 4096 * (1 + writer)).iter().enumerate() {
+                                let place = Place { disks: &disks, offset: number << 16 };
+                                let wanted = software(block);
+                                if let Ok(device) = session.device() {
+                                    assert!(write_record(&device, block, &place) == wanted, "seed {seed}");
+                                    assert!(place.columns(wanted.stored.len())[common::PARITY..].concat() == wanted.stored, "seed {seed}");
+                                    devices.lock().push(device);
+                                }
+                                exec_too.sleep_ns(20_000);
+                            }
+                        }),
+                    )
+                })
+                .collect();
+            let (registry_too, exec_too, flag) = (registry.clone(), exec.clone(), ended.clone());
+            let inner = exec.clone();
+            let replacer = exec.spawn_operation(
+                "replacer",
+                Box::new(move || {
+                    for round in 0..3 {
+                        exec_too.sleep_ns(30_000);
+                        if round == 1 {
+                            registry_too.invalidate("p").unwrap();
+                        }
+                        registry_too.replace(quick(&inner), &options()).unwrap();
+                    }
+                    flag.store(true, Ordering::Relaxed);
+                }),
+            );
+            writers.into_iter().for_each(exec::OperationHandle::join);
+            replacer.join();
+            assert!(ended.load(Ordering::Relaxed));
+            let devices = devices.lock();
+            assert!(devices.iter().all(|device| device.live_handles() == 0 && device.graphs_in_flight() == 0), "seed {seed}");
+        });
+    }
+}

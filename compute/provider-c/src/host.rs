@@ -1,0 +1,47 @@
+//! What C calls: the functions of `struct zp_host`. They trust nothing but the lengths that C gives for its own lists.
+
+use crate::ffi::{CHost, CResult, VERSION};
+use crate::pending;
+use std::ffi::{c_int, c_void};
+
+/// A cookie as C carries it.
+pub(crate) fn cookie(number: u64) -> *mut c_void {
+    std::ptr::without_provenance_mut(number as usize)
+}
+
+fn number(cookie: *mut c_void) -> u64 {
+    cookie.addr() as u64
+}
+
+/// The host's table; C may keep its address.
+pub(crate) static HOST: CHost = CHost { version: VERSION, size: size_of::<CHost>() as u32, complete, started, given_up };
+
+/// When work on a program begins, by the clock that it was submitted on.
+static CLOCK: std::sync::OnceLock<exec::Exec> = std::sync::OnceLock::new();
+
+/// Sets the clock of queue times; the first one stays.
+pub(crate) fn set_clock(exec: &exec::Exec) {
+    let _ = CLOCK.set(exec.clone());
+}
+
+unsafe extern "C" fn complete(cookie: *mut c_void, results: *const CResult, count: u64) {
+    let Some(pending) = pending::take(number(cookie)) else { return };
+    let answers: &[CResult] = if results.is_null() || count == 0 {
+        &[]
+    } else {
+        // SAFETY: the header demands that `results` points to `count` results, which stay during the call.
+        unsafe { std::slice::from_raw_parts(results, count as usize) }
+    };
+    pending.answer(answers);
+}
+
+unsafe extern "C" fn started(cookie: *mut c_void) {
+    if let Some(clock) = CLOCK.get() {
+        let now = clock.now_ns();
+        pending::look(number(cookie), |program| program.start(now));
+    }
+}
+
+unsafe extern "C" fn given_up(cookie: *mut c_void) -> c_int {
+    c_int::from(pending::look(number(cookie), |program| program.is_given_up()).unwrap_or(true))
+}

@@ -1,0 +1,155 @@
+//! The example provider in C, built here and loaded: the promise to vendors that the header is enough.
+
+use abd::{Abd, AbdPart};
+use dpusm::{Claim, Device, Feature, Graph, OpError, OpKind, Provider, RaidContext, RegisterOptions, Registry, Tally, verify};
+use exec::{Exec, Inline, Pool};
+use ondisk::{ByteOrder, Checksum};
+use provider_c::{CProvider, LoadError};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A folder that goes away again.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let folder = std::env::temp_dir().join(format!("provider-c-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        Folder(folder)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Builds `source` as vendors do; extra arguments go to the compiler.
+fn build(folder: &Folder, source: &Path, extra: &[&str]) -> PathBuf {
+    // A path that was loaded once stands for that library for ever.
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let library = folder.0.join(format!("provider-{}.so", NEXT.fetch_add(1, Ordering::Relaxed)));
+    let include = root().join("include");
+    let status = Command::new("cc")
+        .args(["-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-pedantic", "-fPIC", "-shared"])
+        .args(extra)
+        .arg("-I")
+        .arg(include)
+        .arg("-o")
+        .args([&library, source])
+        .status()
+        .expect("cc is installed");
+    assert!(status.success());
+    library
+}
+
+fn example(folder: &Folder, extra: &[&str]) -> PathBuf {
+    build(folder, &root().join("examples/provider-c/provider.c"), extra)
+}
+
+fn register(exec: &Exec, library: &Path) -> Device {
+    let provider = CProvider::load(exec, library).unwrap();
+    assert_eq!((provider.name(), provider.version()), ("example", "1.0"));
+    Registry::new(exec).register(provider, &RegisterOptions::default()).unwrap()
+}
+
+/// A provider written to the header must stand every test, and compute what software computes.
+#[test]
+fn the_example_stands_its_tests_and_computes() {
+    let folder = Folder::new("example");
+    let library = example(&folder, &[]);
+    for exec in [Arc::new(Inline::new(1)) as Exec, Arc::new(Pool::new(2))] {
+        let device = register(&exec, &library);
+        assert_eq!(device.disabled(), []);
+        assert!(device.has(&Feature::Checksum { kind: Checksum::FLETCHER_4, order: ByteOrder::Little }));
+        let data: Vec<Abd> = (1..4u8).map(|n| Abd::from_slice(&vec![n * 37; 8192 - 512 * usize::from(n)])).collect();
+        let buffers: Vec<_> = data.iter().map(|column| device.alloc(column.len()).unwrap()).collect();
+        let parity = device.alloc(data[0].len()).unwrap();
+        let row = RaidContext::new(vec![parity.whole()], buffers.iter().map(|buffer| buffer.whole()).collect()).unwrap();
+        let mut graph = Graph::new();
+        for (column, buffer) in data.iter().zip(&buffers) {
+            graph.copy_in(column, &buffer.whole());
+        }
+        graph.raid_generate(&row);
+        let sum = graph.checksum(parity.whole(), Checksum::FLETCHER_4, ByteOrder::Little);
+        let out = graph.copy_out(parity.whole(), vec![AbdPart::scratch(1000), AbdPart::scratch(7000)]);
+        let mut report = device.run(graph, 10_000_000_000).unwrap();
+        report.all().unwrap();
+        let made = report.take_bytes(out).unwrap();
+        let words = report.checksum(sum).unwrap();
+        assert!(verify(&Claim::Row { parity: std::slice::from_ref(&made), data: &data }));
+        assert!(verify(&Claim::Checksum { kind: Checksum::FLETCHER_4, order: ByteOrder::Little, data: &made, words }));
+        assert_eq!(device.stats().get(OpKind::RaidGenerate, Tally::Blocks), 1);
+        drop((row, parity, buffers));
+        assert_eq!(device.live_handles(), 0);
+        // What it does not offer is refused here, before it is asked.
+        let buffer = device.alloc(512).unwrap();
+        let mut graph = Graph::new();
+        graph.zero_test(buffer.whole());
+        assert_eq!(device.run(graph, 1).unwrap_err().error, OpError::NotImplemented);
+    }
+}
+
+/// A library with a wrong result in it must be found out at registration.
+#[test]
+fn a_wrong_library_is_found_out() {
+    let folder = Folder::new("wrong");
+    let source = std::fs::read_to_string(root().join("examples/provider-c/provider.c")).unwrap();
+    let wrong = source.replace("parity[byte] ^= data[byte];", "parity[byte] |= data[byte];");
+    assert_ne!(wrong, source);
+    let path = folder.0.join("wrong.c");
+    std::fs::write(&path, wrong).unwrap();
+    let exec: Exec = Arc::new(Inline::new(1));
+    let device = register(&exec, &build(&folder, &path, &[]));
+    let disabled: Vec<String> = device.disabled().iter().map(|one| format!("{}: {}", one.capability.feature, one.fault)).collect();
+    assert_eq!(disabled, ["raidz1 generate: the answer was wrong"]);
+}
+
+/// Answers that are missing, too many, repeated or too late must not reach memory that is gone.
+#[test]
+fn strange_answers_do_no_harm() {
+    let answer = "host->complete(program.cookie, results, program.nodes_count);";
+    let source = std::fs::read_to_string(root().join("examples/provider-c/provider.c")).unwrap();
+    let exec: Exec = Arc::new(Inline::new(1));
+    for (name, instead, registers) in [
+        ("twice", format!("{answer} {answer} host->started(program.cookie); (void)host->given_up(program.cookie);"), true),
+        ("none", "host->complete(program.cookie, NULL, 0);".to_string(), false),
+        ("never", "(void)host;".to_string(), false),
+        ("few", "host->complete(program.cookie, results, program.nodes_count - 1);".to_string(), false),
+    ] {
+        let folder = Folder::new(name);
+        let strange = source.replace(answer, &instead);
+        assert_ne!(strange, source);
+        let path = folder.0.join("strange.c");
+        std::fs::write(&path, strange).unwrap();
+        let provider = CProvider::load(&exec, &build(&folder, &path, &[])).unwrap();
+        let registered = Registry::new(&exec).register(provider, &RegisterOptions::default());
+        assert_eq!(registered.is_ok(), registers, "{name}: {registered:?}");
+    }
+}
+
+/// Files that are no providers are refused with a reason.
+#[test]
+fn what_is_no_provider_is_refused() {
+    let exec: Exec = Arc::new(Inline::new(1));
+    let folder = Folder::new("none");
+    let missing = CProvider::load(&exec, Path::new("/nonexistent/provider.so"));
+    assert!(matches!(missing, Err(LoadError::Library(_))), "{missing:?}");
+    let source = folder.0.join("other.c");
+    std::fs::write(&source, "int other(void);\nint other(void) { return 1; }\n").unwrap();
+    let other = CProvider::load(&exec, &build(&folder, &source, &[]));
+    assert!(matches!(other, Err(LoadError::Library(_))), "{other:?}");
+    std::fs::write(&source, "#include \"zirconia/provider.h\"\nint32_t zirconia_provider_open(const struct zp_host *h, struct zp_provider *p)\n{ (void)h; (void)p; return ZP_NOT_SUPPORTED; }\n").unwrap();
+    let absent = CProvider::load(&exec, &build(&folder, &source, &[]));
+    assert!(matches!(absent, Err(LoadError::NoDevice(OpError::NotSupported))), "{absent:?}");
+    std::fs::write(&source, "#include \"zirconia/provider.h\"\nint32_t zirconia_provider_open(const struct zp_host *h, struct zp_provider *p)\n{ (void)h; p->version = 9; return ZP_OK; }\n").unwrap();
+    let newer = CProvider::load(&exec, &build(&folder, &source, &[]));
+    assert!(matches!(newer, Err(LoadError::Version { found: 9 })), "{newer:?}");
+}
