@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod completion;
+mod crew;
 mod inline;
 mod locks;
 mod lockstep;
@@ -18,6 +19,7 @@ mod tests;
 mod timers;
 
 pub use completion::{Completer, Completion, WaitQueue, completion};
+pub use crew::Crew;
 pub use inline::Inline;
 pub use locks::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, WaitTimeoutResult};
 pub use lockstep::{Lockstep, yield_point};
@@ -113,6 +115,11 @@ pub struct OperationHandle {
 impl OperationHandle {
     pub(crate) fn of_thread(thread: std::thread::JoinHandle<()>, participant: Option<usize>) -> OperationHandle {
         OperationHandle { thread: Some(thread), participant }
+    }
+
+    /// True when the operation has ended.
+    pub fn is_finished(&self) -> bool {
+        self.thread.as_ref().is_none_or(std::thread::JoinHandle::is_finished)
     }
 
     /// Waits for the operation to end.

@@ -71,6 +71,14 @@ impl Layout {
         }
     }
 
+    /// How many devices' worth of data and parity there is: room for distributed spares does not count.
+    pub fn full_devices(self) -> usize {
+        match self.kind {
+            TopKind::Draid(config) => config.disks(),
+            _ => self.devices,
+        }
+    }
+
     /// How many devices may be lost together.
     pub fn tolerance(self) -> usize {
         match self.kind {

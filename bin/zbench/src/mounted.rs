@@ -139,7 +139,12 @@ impl Mounted {
     pub fn create(&self, layout: Layout, devices: &[PathBuf], properties: &[String]) -> Result<(), String> {
         let (mountpoint, kind) = (self.mountpoint.display().to_string(), layout.to_string());
         let mut words = vec!["create", "-f", "-m", &mountpoint, "zbench"];
-        words.extend(kind.split(':').next().filter(|kind| *kind != "stripe"));
+        words.extend(match kind.split(':').next() {
+            Some("stripe") => None,
+            // A dRAID needs the numbers behind its name.
+            Some(name) if name.starts_with("draid") => Some(kind.as_str()),
+            name => name,
+        });
         let devices: Vec<String> = devices.iter().map(|path| path.display().to_string()).collect();
         words.extend(devices.iter().map(String::as_str));
         self.command("zpool", &words)?;

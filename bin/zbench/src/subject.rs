@@ -8,7 +8,7 @@ use dmu::{Dnode, NewObject};
 use dsl::{CreateDataset, DatasetHandle, TxSpace};
 use exec::Exec;
 use ondisk::{Guid, ObjectId, ObjectType, ObjsetType};
-use pool::{ImportOptions, LeafSpec, Pool, PoolSpec, Runtime, ScanStatus, TopSpec};
+use pool::{ImportOptions, LeafSpec, Pool, PoolSpec, RebuildStatus, Runtime, ScanStatus, TopSpec};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vdev::{LeafKind, Pairing};
@@ -220,6 +220,22 @@ impl Subject {
         let device = open(std::slice::from_ref(path))?.pop().ok_or("no device")?;
         let new = LeafSpec { path: path.display().to_string(), kind: kind_of(path), device };
         self.pool.attach(guid, &new, Pairing::Replacing, true).map_err(text)
+    }
+
+    /// Lets the distributed spare of the pool stand in for a leaf; a sequential rebuild fills it.
+    pub fn rebuild_onto_spare(&self, leaf: usize) -> Result<(), String> {
+        let spare = self.pool.spares().into_iter().find(|spare| spare.is_distributed()).ok_or("the layout has no distributed spare")?;
+        self.pool.spare_in(self.leaf(leaf)?, spare.guid, None, true).map_err(text)
+    }
+
+    /// The last or current rebuild.
+    pub fn rebuild_status(&self) -> Option<RebuildStatus> {
+        self.pool.rebuild_status().into_iter().next()
+    }
+
+    /// Sets a property of the pool.
+    pub fn set_pool_property(&self, name: &str, value: &str) -> Result<(), String> {
+        self.pool.set_prop(name, value).map_err(|error| format!("{name}={value}: {error}"))
     }
 
     /// The leaf on the device with this number. There is no other one, but while it is replaced.

@@ -3,11 +3,12 @@
 mod common;
 
 use common::{BLOCKS, Random, check, check_redundancy, create, devices, guids, import, leaf, new_object, redundancy, write};
-use device::MemDevice;
+use device::{BlockDevice, DeviceFacts, DeviceIo, DeviceOp, MemDevice};
+use exec::{Exec, Mutex};
 use ondisk::{Guid, ObjectId};
-use pool::{DeviceProblem, Pool, PoolError, RebuildState, ScanError, ScanFunction, ScanState};
+use pool::{DeviceProblem, LeafSpec, Pool, PoolError, PoolSpec, RebuildState, Runtime, ScanError, ScanFunction, ScanState, TopSpec};
 use std::sync::Arc;
-use vdev::{DraidConfig, LeafId, LeafState, Pairing, TopKind};
+use vdev::{DraidConfig, LeafId, LeafKind, LeafState, Pairing, TopKind};
 
 fn draid(parity: usize, data: usize, children: usize) -> TopKind {
     TopKind::Draid(DraidConfig::new(parity, data, 0, children).expect("a shape"))
@@ -124,6 +125,97 @@ fn a_rebuild_that_nothing_needs_any_more_is_canceled() {
     pool.sync().expect("synced");
     assert_eq!(pool.rebuild_status()[0].state, RebuildState::Complete);
     check(&pool, object, &[1; BLOCKS as usize], "rebuilt");
+}
+
+/// Holds the rebuild's large writes until every device of the meeting has had one.
+struct Meeting {
+    inner: MemDevice,
+    number: usize,
+    guests: Arc<Mutex<Guests>>,
+}
+
+#[derive(Default)]
+struct Guests {
+    came: [bool; 2],
+    waiting: Vec<(Arc<Meeting>, DeviceIo)>,
+}
+
+/// The device of a meeting that a pool uses.
+struct Guest(Arc<Meeting>);
+
+impl std::fmt::Debug for Guest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.inner.fmt(f)
+    }
+}
+
+impl BlockDevice for Guest {
+    fn submit(&self, io: DeviceIo) {
+        if !matches!(&io.op, DeviceOp::Write(_)) || io.op.length_bytes() <= LARGE {
+            return self.0.inner.submit(io);
+        }
+        let released = {
+            let mut guests = self.0.guests.lock();
+            guests.came[self.0.number] = true;
+            guests.waiting.push((self.0.clone(), io));
+            if guests.came == [true; 2] { std::mem::take(&mut guests.waiting) } else { Vec::new() }
+        };
+        released.into_iter().for_each(|(device, io)| device.inner.submit(io));
+    }
+    fn facts(&self) -> &DeviceFacts {
+        self.0.inner.facts()
+    }
+    fn size_bytes(&self) -> u64 {
+        self.0.inner.size_bytes()
+    }
+}
+
+/// More than the pool's own records have.
+const LARGE: u64 = 256 << 10;
+
+/// If this fails, the second of two vdevs that lost a device stays without redundancy until the first has it back.
+#[test]
+fn two_vdevs_are_rebuilt_at_the_same_time() {
+    let devices = devices(4);
+    let tops = devices.chunks(2).map(|pair| TopSpec { kind: TopKind::Mirror, leaves: pair.iter().map(leaf).collect() }).collect();
+    let exec: Exec = Arc::new(exec::Pool::new(2));
+    let spec = PoolSpec { host: common::host(), ..PoolSpec::new("tank", tops, common::dataset()) };
+    let pool = Pool::create(&exec, spec, &Runtime::new()).expect("created");
+    let object = new_object(&pool);
+    for round in 0..8 {
+        write(&pool, object, round * 48..(round + 1) * 48, 1);
+    }
+    pool.sync().expect("synced");
+    let guests = Arc::new(Mutex::new(Guests::default()));
+    for (number, old) in [guids(&pool)[0], guids(&pool)[2]].into_iter().enumerate() {
+        let path = format!("new{number}");
+        let inner = MemDevice::new(&path, common::DEVICE_BYTES);
+        let device = Arc::new(Guest(Arc::new(Meeting { inner, number, guests: guests.clone() })));
+        let new = LeafSpec { path, kind: LeafKind::File, device };
+        pool.attach_sequential(old, &new, Pairing::Replacing, false).expect("attached");
+    }
+    for _ in 0..3000 {
+        if guests.lock().came == [true; 2] {
+            break;
+        }
+        exec.sleep_ns(10_000_000);
+    }
+    // Nobody waits any more, whatever comes of it.
+    let (came, waiting) = {
+        let mut guests = guests.lock();
+        (std::mem::replace(&mut guests.came, [true; 2]), std::mem::take(&mut guests.waiting))
+    };
+    waiting.into_iter().for_each(|(device, io)| device.inner.submit(io));
+    pool.rebuild_wait().expect("rebuilt");
+    assert_eq!(came, [true; 2], "each vdev's rebuild writes while the other one is under way");
+    pool.sync().expect("synced");
+    assert!(pool.rebuild_status().iter().all(|status| (status.state, status.errors) == (RebuildState::Complete, 0)));
+    assert_eq!((pool.rebuild_status().len(), rebuild_refs(&pool), pool.tree().leaves.len()), (2, 0, 4));
+    pool.scrub_wait().expect("scrubbed");
+    let scan = pool.scan_status().expect("a scrub follows");
+    assert_eq!((scan.state, scan.errors, scan.repaired), (ScanState::Finished, 0, 0));
+    check(&pool, object, &[1; 384], "rebuilt");
+    pool.export().expect("exported");
 }
 
 /// If this fails, a distributed spare that stands in for a device holds nothing of it, or never comes free again.

@@ -104,23 +104,8 @@ impl Scan {
 
     /// Has the loop run on a thread of its own when there is work for it; under an inline executor [`Scan::run`] must be called.
     pub fn spawn(self: &Arc<Self>) {
-        if self.exec().is_inline() {
-            return;
-        }
-        let mut thread = self.thread.lock();
-        {
-            let mut shared = self.shared.lock();
-            if shared.running || !shared.has_work() {
-                return;
-            }
-            shared.running = true;
-            self.stopping.store(false, Ordering::Release);
-        }
-        if let Some(ended) = thread.take() {
-            ended.join();
-        }
         let scan = self.clone();
-        *thread = Some(self.exec().spawn_operation("z-scan", Box::new(move || scan.work())));
+        self.crew.start_if(self.exec(), "z-scan", || self.claim(), Box::new(move || scan.work()));
     }
 
     /// Ends the loop, which can go on after the next import. Nothing is started any more.
@@ -128,10 +113,7 @@ impl Scan {
         self.shared.lock().halted = true;
         self.stopping.store(true, Ordering::Release);
         self.changed.notify_all();
-        let thread = self.thread.lock().take();
-        if let Some(thread) = thread {
-            thread.join();
-        }
+        self.crew.join();
     }
 
     /// Waits until no scrub makes progress any more: it ended, was paused, or the pool is being closed.
@@ -145,15 +127,20 @@ impl Scan {
 
     /// Does the work of the scan on this thread until there is none.
     pub fn run(self: &Arc<Self>) {
-        {
-            let mut shared = self.shared.lock();
-            if shared.running || !shared.has_work() {
-                return;
-            }
-            shared.running = true;
-            self.stopping.store(false, Ordering::Release);
+        if self.claim() {
+            self.work();
         }
-        self.work();
+    }
+
+    /// True when there is work and nobody does it; the caller does now.
+    fn claim(&self) -> bool {
+        let mut shared = self.shared.lock();
+        if shared.running || !shared.has_work() {
+            return false;
+        }
+        shared.running = true;
+        self.stopping.store(false, Ordering::Release);
+        true
     }
 
     /// Does a part of the scan's work on this thread: collects and reads about `blocks` blocks of data.

@@ -26,7 +26,7 @@ use crate::sort::{ENTRY_BYTES, Entry, SortQueue};
 use crate::walk::{Position, Scope, Walk};
 use arc::Cache;
 use dmu::{Objset, TxgManager};
-use exec::{Exec, Mutex, OperationHandle, WaitQueue};
+use exec::{Crew, Exec, Mutex, WaitQueue};
 use ondisk::{BlockPtr, Bookmark, DslScanPhys, ObjsetId, Txg, scan_flags, scan_func, scan_state};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -198,7 +198,7 @@ pub struct Scan {
     pub(crate) changed: WaitQueue,
     cache: Cache,
     pub(crate) txgs: Arc<TxgManager>,
-    pub(crate) thread: Mutex<Option<OperationHandle>>,
+    pub(crate) crew: Crew,
 }
 
 impl std::fmt::Debug for Scan {
@@ -275,7 +275,7 @@ impl Scan {
             changed: WaitQueue::new(),
             cache,
             txgs,
-            thread: Mutex::new(None),
+            crew: Crew::default(),
         });
         scan.fed.set_active(resilvers);
         scan.zio().set_feed(Arc::new(Feeder { fed: scan.fed.clone(), scan: Arc::downgrade(&scan) }));

@@ -71,6 +71,12 @@ const REBUILT: [(&str, (&str, u32), bool); 4] = [
     ("rebuilt-draid2x8s2", ("draid2x8s2", 9), false),
     ("rebuilt-draid3x14s2", ("draid3x14s2", 12), false),
 ];
+/// Pools whose distributed spare stands in for a device that is gone, with their layout.
+const SPARED: [(&str, (&str, u32), bool); 3] = [
+    ("spared-draid1x5s1", ("draid1x5s1", 12), true),
+    ("spared-draid2x8s2", ("draid2x8s2", 9), false),
+    ("spared-draid3x14s2", ("draid3x14s2", 12), false),
+];
 /// Pools whose vdevs change, with the layout that they begin with.
 const LIVES: [(&str, (&str, u32), bool); 3] =
     [("life-mirror", ("mirror2", 12), true), ("life-raidz", ("raidz1x3", 9), false), ("life-raidz2", ("raidz2x6", 12), false)];
@@ -105,6 +111,8 @@ enum Kind {
     Direct,
     /// As the program, with a device replaced by sequential rebuild.
     Rebuilt,
+    /// As the program, with a distributed spare in the place of a device.
+    Spared,
     /// Vdevs, logs and spares join and leave meanwhile.
     Life,
     /// As the program, with all free space initialized, then trimmed; one trim is left suspended.
@@ -143,6 +151,7 @@ pub fn run(oracle: &Oracle, wanted: &Wanted, table: &Table) {
     }
     cases.push((format!("direct-{DRAID_DIRECT}a12"), Kind::Direct, (DRAID_DIRECT, 12), false));
     cases.extend(REBUILT.map(|(name, place, quick)| (name.to_string(), Kind::Rebuilt, place, quick)));
+    cases.extend(SPARED.map(|(name, place, quick)| (name.to_string(), Kind::Spared, place, quick)));
     cases.extend(LIVES.map(|(name, place, quick)| (name.to_string(), Kind::Life, place, quick)));
     cases.extend(SWEPT.map(|(name, place, quick)| (name.to_string(), Kind::Swept, place, quick)));
     cases.extend(STRESS.map(|(name, kind, place, quick)| (name.to_string(), kind, place, quick)));
@@ -219,7 +228,7 @@ impl Case<'_> {
                 life::lead(&pool, &self.folder, shape, || program.churn(self.size.rounds / 4 + 1))?;
                 program.expected
             }
-            Kind::Program | Kind::Plain | Kind::Rebuilt | Kind::Swept => {
+            Kind::Program | Kind::Plain | Kind::Rebuilt | Kind::Spared | Kind::Swept => {
                 let mut program = Program::new(&pool, self.size, u64::from(self.ashift));
                 if new.no_features {
                     program.fill_plain()?
@@ -227,7 +236,7 @@ impl Case<'_> {
                     program.fill()?
                 }
                 program.churn(self.size.rounds)?;
-                if self.kind == Kind::Rebuilt {
+                if matches!(self.kind, Kind::Rebuilt | Kind::Spared) {
                     self.rebuild(&pool)?;
                 }
                 if self.kind == Kind::Swept {
@@ -244,13 +253,20 @@ impl Case<'_> {
         Ok((lines, expected))
     }
 
-    /// The first device is replaced by a new one, which gets its content by the space maps alone: no scrub looks at it here.
+    /// The first device is replaced by a new one or by a distributed spare, which gets its content by the space maps alone: no scrub
+    /// looks at it here.
     fn rebuild(&self, pool: &pool::Pool) -> Result<(), Failure> {
         let (old, new) = (self.folder.join("d00"), self.folder.join("r00"));
         pool.rebuild_parameters().scrub_enabled.store(0, std::sync::atomic::Ordering::Relaxed);
         pool.sync()?;
         let first = pool.tree().leaves[0].guid;
-        pool.attach_sequential(first, &driver::new_leaf(&new, DEVICE_BYTES)?, Pairing::Replacing, true)?;
+        if self.kind == Kind::Spared {
+            pool.fault(first, false)?;
+            let spare = pool.spares().into_iter().find(pool::Spare::is_distributed).ok_or("no distributed spare")?;
+            pool.spare_in(first, spare.guid, None, true)?;
+        } else {
+            pool.attach_sequential(first, &driver::new_leaf(&new, DEVICE_BYTES)?, Pairing::Replacing, true)?;
+        }
         pool.rebuild_wait()?;
         pool.sync()?;
         let status = pool.rebuild_status();

@@ -11,7 +11,7 @@ use crate::pipeline::{self, Direction};
 use crate::subject::{Config, Subject};
 use abd::Abd;
 use dmu::Dnode;
-use pool::{ScanFunction, ScanState};
+use pool::{RebuildState, ScanFunction, ScanState};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -48,6 +48,17 @@ impl Recovery {
     }
 }
 
+/// What one rebuild onto a distributed spare took.
+#[derive(Debug)]
+pub struct Rebuilt {
+    /// From the request until nothing is rebuilt any more.
+    pub seconds: f64,
+    /// Bytes that the spare was given.
+    pub written: u64,
+    /// CPU seconds of the process.
+    pub cpu: f64,
+}
+
 /// A pool that is filled.
 pub struct Life {
     subject: Subject,
@@ -70,6 +81,7 @@ impl Life {
     /// Makes the pool and fills it, without caps.
     pub fn begin(args: &Args, layout: Layout, devices: &DeviceSet) -> Result<Life, String> {
         let record = args.record();
+        devices.limit(0, 0)?;
         let config = Config {
             layout,
             devices: devices.first(layout.devices).to_vec(),
@@ -80,7 +92,10 @@ impl Life {
             arc_max: 64 << 20,
         };
         let subject = Subject::create(&config)?;
-        let raw = (args.device_mib << 20) * layout.devices as u64 * args.fill_percent / 100;
+        if let Some(target) = &args.target {
+            subject.set_pool_property("background_latency_target", target)?;
+        }
+        let raw = devices.bytes * layout.full_devices() as u64 * args.fill_percent / 100;
         let bytes = (raw as f64 * layout.efficiency()) as u64 / STREAMS / record * record;
         let data = Abd::from_slice(&pattern(64 << 20));
         let numbers = (0..STREAMS).map(|_| subject.make_object()).collect::<Result<Vec<_>, _>>()?;
@@ -143,6 +158,30 @@ impl Life {
             busy: Latencies::default(),
             samples,
         })
+    }
+
+    /// The device goes for good, and the vdev's distributed spare stands in for it; then everything is read without other devices.
+    pub fn rebuild(&self, caps: [u64; 2], devices: &DeviceSet) -> Result<Rebuilt, String> {
+        self.subject.fault(0)?;
+        devices.wipe(0)?;
+        devices.limit(caps[0] * 1_000_000, caps[1] * 1_000_000)?;
+        let (cpu, begun) = (cpu_seconds(), Instant::now());
+        self.subject.rebuild_onto_spare(0)?;
+        let status = loop {
+            let status = self.subject.rebuild_status().ok_or("no rebuild began")?;
+            if status.state != RebuildState::Active {
+                break status;
+            }
+            std::thread::sleep(SAMPLE / 10);
+        };
+        let rebuilt = Rebuilt { seconds: begun.elapsed().as_secs_f64(), written: status.rebuilt, cpu: cpu_seconds() - cpu };
+        devices.limit(0, 0)?;
+        if status.state != RebuildState::Complete || status.errors > 0 {
+            return Err(format!("the rebuild did not end well: {status:?}"));
+        }
+        self.subject.wait_for_scan()?;
+        self.verify()?;
+        Ok(rebuilt)
     }
 
     /// Everything is right when as many other devices are out as the layout bears; they come back afterwards.

@@ -5,8 +5,11 @@
 //! write bandwidth, measured by fio on the bare device in the same run over as many bytes. Afterwards as many other devices as the
 //! layout has parity are taken out and everything is read back: a fast resilver that restored nothing is no result.
 //!
+//! A second table shows how long a dRAID takes to rebuild a device onto its distributed spare, by the number of its children.
+//!
 //! A last table compares CPU: scrub and healing resilver beside the peer's on files in memory, as `zbench engine` does.
 
+mod children;
 mod life;
 mod load;
 mod sample;
@@ -76,6 +79,12 @@ pub struct Args {
     /// Directory below which the backing files lie; use tmpfs
     #[arg(long, default_value = "/dev/shm")]
     backing: PathBuf,
+    /// dRAID layouts with a distributed spare, whose rebuilds are compared
+    #[arg(long, value_delimiter = ',', default_value = "draid2:4d:12c:1s,draid2:4d:24c:1s")]
+    rebuild_layout: Vec<Layout>,
+    /// Bytes of each device that is rebuilt, in MiB
+    #[arg(long, default_value_t = 400)]
+    rebuild_device_mib: u64,
     /// Leave the comparison of CPU with the peer out
     #[arg(long)]
     no_cpu: bool,
@@ -178,7 +187,6 @@ fn measure_layouts(args: &Args, verdicts: &mut Verdicts) -> Result<(), String> {
                     for _ in 0..2 {
                         raws.push(bare_write_rate(&devices, bytes)?);
                     }
-                    devices.limit(0, 0)?;
                     none.insert(Life::begin(args, layout, &devices)?)
                 }
             };
@@ -194,6 +202,9 @@ fn measure_layouts(args: &Args, verdicts: &mut Verdicts) -> Result<(), String> {
 fn measure_all(args: &Args, verdicts: &mut Verdicts) -> Result<(), String> {
     if !args.layouts.is_empty() && !args.load.is_empty() {
         measure_layouts(args, verdicts)?;
+    }
+    if !args.rebuild_layout.is_empty() {
+        children::measure(args, verdicts)?;
     }
     if args.no_cpu {
         return Ok(());

@@ -6,7 +6,7 @@
 //!                                 │  ▲
 //!                                 └──┘ another device came: begins again
 //! ```
-//! Who does what: the sync ([`Rebuilds::sync`]) alone changes the state in the MOS; [`Rebuilds::run`], on a thread of its own or
+//! Who does what: the sync ([`Rebuilds::sync`]) alone changes the state in the MOS; [`Rebuilds::run`], on a thread for each vdev or
 //! driven by a test, does the work. The state is written with every txg, so that a rebuild goes on after an export or a crash, here
 //! or in OpenZFS.
 //!
@@ -22,7 +22,7 @@ use crate::services::Services;
 use crate::sync::Syncer;
 use crate::{Pool, PoolError};
 use dmu::{Objset, TxgManager};
-use exec::{Exec, Mutex, OperationHandle, WaitQueue};
+use exec::{Crew, Exec, Mutex, WaitQueue};
 use ondisk::names::top_zap;
 use ondisk::{RebuildPhys, VdevId, from_words};
 use scan::Scan;
@@ -154,10 +154,12 @@ struct Shared {
     tops: BTreeMap<VdevId, Top>,
     /// The pool is being closed.
     halted: bool,
-    /// Somebody is in [`Rebuilds::run`].
-    running: bool,
-    /// The vdev that is being swept.
-    sweeping: Option<VdevId>,
+    /// How many work: in [`Rebuilds::run`], or on operations of their own.
+    workers: usize,
+    /// The vdevs that are being swept.
+    sweeping: BTreeSet<VdevId>,
+    /// A vdev was rebuilt since nobody worked.
+    completed: bool,
     /// Parts that may still be begun before the sweep pauses.
     budget: Option<usize>,
 }
@@ -174,7 +176,7 @@ pub(crate) struct Rebuilds {
     memory_bytes: u64,
     shared: Mutex<Shared>,
     changed: WaitQueue,
-    thread: Mutex<Option<OperationHandle>>,
+    crew: Crew,
 }
 
 /// Opens the rebuilds of a pool as its MOS tells, and makes them part of the sync. What cannot be read is taken for none: it must
@@ -208,7 +210,7 @@ impl Rebuilds {
             memory_bytes,
             shared: Mutex::new(shared),
             changed: WaitQueue::new(),
-            thread: Mutex::new(None),
+            crew: Crew::default(),
         })
     }
 
@@ -225,48 +227,48 @@ impl Rebuilds {
     /// True while a vdev is being rebuilt or is about to be, and until the txg of its end is on disk.
     pub fn is_active(&self) -> bool {
         let shared = self.shared.lock();
-        shared.running || shared.tops.values().any(Top::is_active)
+        shared.workers > 0 || shared.tops.values().any(Top::is_active)
     }
 
-    fn has_work(shared: &Shared) -> bool {
-        !shared.halted && shared.budget != Some(0) && shared.tops.values().any(|top| top.is_active() || top.outcome.is_some())
+    /// Vdevs that nobody works on, though there is something to do.
+    fn waiting(shared: &Shared) -> usize {
+        if shared.halted || shared.budget == Some(0) {
+            return 0;
+        }
+        let waits = |(vdev, top): &(&VdevId, &Top)| (top.is_active() || top.outcome.is_some()) && !shared.sweeping.contains(vdev);
+        shared.tops.iter().filter(waits).count()
     }
 
-    /// Has the work done on a thread of its own when there is any; under an inline executor [`Rebuilds::run`] must be called.
+    /// True when a vdev waits for one who works on it; the caller does now.
+    fn claim(&self) -> bool {
+        let mut shared = self.shared.lock();
+        let idle = shared.workers - shared.sweeping.len();
+        let needed = Rebuilds::waiting(&shared) > idle;
+        shared.workers += usize::from(needed);
+        needed
+    }
+
+    /// Has the work done on operations of its own, one a vdev; under an inline executor [`Rebuilds::run`] must be called.
     pub fn spawn(self: &Arc<Self>) {
-        if self.exec().is_inline() {
-            return;
+        let vdevs = Rebuilds::waiting(&self.shared.lock());
+        for _ in 0..vdevs {
+            let rebuilds = self.clone();
+            self.crew.start_if(self.exec(), "z-rebuild", || self.claim(), Box::new(move || rebuilds.work()));
         }
-        let mut thread = self.thread.lock();
-        {
-            let mut shared = self.shared.lock();
-            if shared.running || !Rebuilds::has_work(&shared) {
-                return;
-            }
-            shared.running = true;
-        }
-        if let Some(ended) = thread.take() {
-            ended.join();
-        }
-        let rebuilds = self.clone();
-        *thread = Some(self.exec().spawn_operation("z-rebuild", Box::new(move || rebuilds.work())));
     }
 
     /// Ends the work, which goes on after the next import.
     pub fn halt(&self) {
         self.shared.lock().halted = true;
         self.changed.notify_all();
-        let thread = self.thread.lock().take();
-        if let Some(thread) = thread {
-            thread.join();
-        }
+        self.crew.join();
     }
 
     /// Waits until nothing is rebuilt any more.
     pub fn wait(&self) {
         self.changed.wait_until(self.exec(), &|| {
             let shared = self.shared.lock();
-            shared.halted || !shared.running
+            shared.halted || shared.workers == 0
         });
     }
 

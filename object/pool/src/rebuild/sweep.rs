@@ -18,30 +18,26 @@ impl Rebuilds {
     pub fn run(self: &Arc<Self>, parts: Option<usize>) {
         {
             let mut shared = self.shared.lock();
-            if shared.running {
+            if shared.workers > 0 {
                 return;
             }
             shared.budget = parts;
-            if !Rebuilds::has_work(&shared) {
-                shared.budget = None;
-                return;
-            }
-            shared.running = true;
         }
-        self.work();
+        if self.claim() {
+            self.work();
+        }
         self.shared.lock().budget = None;
     }
 
     pub(super) fn work(self: &Arc<Self>) {
         // As a resilver does, a rebuild takes the place of a scrub.
         let _ = self.scan.stop();
-        let mut completed = false;
         while let Some(vdev) = self.next() {
             let outcome = self.sweep(vdev);
-            completed |= outcome == Some(Outcome::Complete);
             {
                 let mut shared = self.shared.lock();
-                shared.sweeping = None;
+                shared.completed |= outcome == Some(Outcome::Complete);
+                shared.sweeping.remove(&vdev);
                 if let Some(top) = shared.tops.get_mut(&vdev) {
                     top.outcome = outcome;
                 }
@@ -50,12 +46,13 @@ impl Rebuilds {
                 break;
             }
         }
-        let halted = {
+        let ended = {
             let mut shared = self.shared.lock();
-            shared.running = false;
-            shared.halted || shared.tops.values().any(super::Top::is_active)
+            shared.workers -= 1;
+            let all = shared.workers == 0 && !shared.halted && !shared.tops.values().any(super::Top::is_active);
+            all.then(|| std::mem::take(&mut shared.completed))
         };
-        if !halted {
+        if let Some(completed) = ended {
             self.follow_up(completed);
         }
         self.changed.notify_all();
@@ -70,18 +67,19 @@ impl Rebuilds {
         }
     }
 
-    /// The vdev to work on; None when there is no work. One that is to begin does so with the next sync.
+    /// The vdev to work on; None when all have somebody who does. One that is to begin does so with the next sync.
     fn next(&self) -> Option<VdevId> {
         loop {
             {
                 let mut shared = self.shared.lock();
-                let begun = |top: &super::Top| top.phys.vrp_rebuild_state == RebuildState::Active.number() && !top.wanted;
-                let found = shared.tops.iter().find(|(_, top)| begun(top) && top.outcome.is_none()).map(|(vdev, _)| *vdev);
-                if !Rebuilds::has_work(&shared) {
+                if Rebuilds::waiting(&shared) == 0 {
                     return None;
                 }
+                let begun = |top: &super::Top| top.phys.vrp_rebuild_state == RebuildState::Active.number() && !top.wanted;
+                let is_free = |(vdev, top): &(&VdevId, &super::Top)| begun(top) && top.outcome.is_none() && !shared.sweeping.contains(vdev);
+                let found = shared.tops.iter().find(is_free).map(|(vdev, _)| *vdev);
                 if let Some(vdev) = found {
-                    shared.sweeping = Some(vdev);
+                    shared.sweeping.insert(vdev);
                     return Some(vdev);
                 }
             }

@@ -29,7 +29,7 @@ impl Rebuilds {
         for vdev in vdevs {
             let (wanted, outcome, active) = {
                 let mut shared = self.shared.lock();
-                let sweeping = shared.sweeping == Some(vdev);
+                let sweeping = shared.sweeping.contains(&vdev);
                 let Some(top) = shared.tops.get_mut(&vdev) else { continue };
                 let active = top.phys.vrp_rebuild_state == RebuildState::Active.number();
                 // A sweep that is to begin again ends first.

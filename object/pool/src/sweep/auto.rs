@@ -17,12 +17,10 @@ impl Sweeps {
 
     /// Has it done on a thread of its own.
     pub(super) fn spawn_auto(self: &Arc<Self>) {
-        if self.exec().is_inline() || !self.autotrim.load(Ordering::Relaxed) || self.auto_runs.swap(true, Ordering::AcqRel) {
-            return;
-        }
+        let is_free =
+            || self.autotrim.load(Ordering::Relaxed) && !self.shared.lock().halted && !self.auto_runs.swap(true, Ordering::AcqRel);
         let sweeps = self.clone();
-        let handle = self.exec().spawn_operation("z-autotrim", Box::new(move || sweeps.auto_loop()));
-        self.threads.lock().push(handle);
+        self.crew.start_if(self.exec(), "z-autotrim", is_free, Box::new(move || sweeps.auto_loop()));
     }
 
     fn auto_loop(self: &Arc<Self>) {

@@ -21,7 +21,7 @@ use crate::services::Services;
 use crate::sync::Syncer;
 use crate::{Pool, PoolError};
 use dmu::{Objset, TxgManager};
-use exec::{Exec, Mutex, OperationHandle, WaitQueue};
+use exec::{Crew, Exec, Mutex, WaitQueue};
 use ondisk::{Guid, VdevId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -166,7 +166,7 @@ pub(crate) struct Sweeps {
     /// The thread of the automatic trim runs.
     auto_runs: AtomicBool,
     changed: WaitQueue,
-    threads: Mutex<Vec<OperationHandle>>,
+    crew: Crew,
 }
 
 /// Opens the sweeps of a pool as its MOS tells, and makes them part of the sync.
@@ -182,7 +182,7 @@ pub(crate) fn open(syncer: &Syncer, txgs: &Arc<TxgManager>) -> Arc<Sweeps> {
         autotrim: AtomicBool::new(false),
         auto_runs: AtomicBool::new(false),
         changed: WaitQueue::new(),
-        threads: Mutex::default(),
+        crew: Crew::default(),
     });
     sweeps.set_autotrim(crate::props::is_on(&syncer.mos, "autotrim"));
     syncer.hooks.write().push(sweeps.clone());
@@ -236,17 +236,10 @@ impl Sweeps {
 
     /// Has the work done on threads of its own, one a top-level vdev; under an inline executor [`Sweeps::run`] must be called.
     pub fn spawn(self: &Arc<Self>) {
-        if self.exec().is_inline() {
-            return;
-        }
         for (kind, vdev) in self.wanted() {
-            if !self.shared.lock().running.insert((kind, vdev)) {
-                continue;
-            }
             let sweeps = self.clone();
             let name = if kind == SweepKind::Trim { "z-trim" } else { "z-initialize" };
-            let handle = self.exec().spawn_operation(name, Box::new(move || sweeps.work(kind, vdev)));
-            self.threads.lock().push(handle);
+            self.crew.start_if(self.exec(), name, || self.claim(kind, vdev), Box::new(move || sweeps.work(kind, vdev)));
         }
         self.spawn_auto();
     }
@@ -255,11 +248,17 @@ impl Sweeps {
     pub fn run(self: &Arc<Self>, windows: Option<usize>) {
         self.shared.lock().budget = windows;
         for (kind, vdev) in self.wanted() {
-            if self.shared.lock().running.insert((kind, vdev)) {
+            if self.claim(kind, vdev) {
                 self.work(kind, vdev);
             }
         }
         self.shared.lock().budget = None;
+    }
+
+    /// True when nobody sweeps the vdev; the caller does now.
+    fn claim(&self, kind: SweepKind, vdev: VdevId) -> bool {
+        let mut shared = self.shared.lock();
+        !shared.halted && shared.running.insert((kind, vdev))
     }
 
     /// Top-level vdevs with leaves that are to be swept.
@@ -275,8 +274,7 @@ impl Sweeps {
     pub fn halt(&self) {
         self.shared.lock().halted = true;
         self.changed.notify_all();
-        let threads = std::mem::take(&mut *self.threads.lock());
-        threads.into_iter().for_each(OperationHandle::join);
+        self.crew.join();
     }
 
     /// The last or current sweep of every leaf that had one.
