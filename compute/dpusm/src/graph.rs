@@ -67,7 +67,7 @@ pub struct Compress {
 impl Compress {
     /// Bytes that are stored for a result of `compressed` bytes.
     pub fn stored_bytes(&self, compressed: usize) -> usize {
-        compressed.next_multiple_of(self.round_to_bytes.max(1))
+        compressed.checked_next_multiple_of(self.round_to_bytes.max(1)).unwrap_or(usize::MAX)
     }
 
     /// True when `compressed` bytes are worth being stored instead of `source` bytes.

@@ -52,6 +52,11 @@ impl Watch {
     /// The user waits no longer: host memory is let go of.
     pub(crate) fn give_up(&self) {
         self.given_up.store(true, Ordering::Release);
+        self.let_go();
+    }
+
+    /// Drops the host memory that is left.
+    pub(crate) fn let_go(&self) {
         let payloads = std::mem::take(&mut *self.payloads.lock());
         drop(payloads);
     }

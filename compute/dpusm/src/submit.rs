@@ -212,6 +212,7 @@ impl Ticket {
             }
             return;
         };
+        self.watch.let_go();
         let device_ns = results.iter().map(|result| result.device_ns).sum();
         let times: Vec<u64> = results.iter().map(|result| result.device_ns).collect();
         let outcomes = check::outcomes(&self.expected, results.into_iter().map(|result| result.outcome));

@@ -207,6 +207,21 @@ fn a_cancelled_graph_ends_once() {
     assert_eq!((world.device.graphs_in_flight(), world.device.live_handles()), (0, 0));
 }
 
+/// Who keeps a submission must not keep the host's memory: a caller whose bytes were lent waits for every last hold on them.
+#[test]
+fn host_memory_is_let_go_of_with_the_end() {
+    let world = usual();
+    let buffer = world.device.alloc(512).unwrap();
+    let mut source = Abd::from_slice(&[3; 512]);
+    let mut graph = Graph::new();
+    graph.copy_in(&source, &buffer.whole());
+    let submission = world.device.submit(graph, u64::MAX, |report| assert_eq!(report.all(), Ok(()))).unwrap();
+    assert!(source.get_mut().is_none(), "it is in use");
+    world.inline.run_ready();
+    assert!(source.get_mut().is_some(), "the end is not the end");
+    submission.cancel();
+}
+
 /// A failed operation must take along what needs it, and only that.
 #[test]
 fn only_what_needs_a_failed_operation_is_skipped() {
