@@ -5,7 +5,8 @@ mod common;
 use abd::{Abd, AbdPart};
 use common::{blocks, features, how, software};
 use dpusm::{
-    Claim, Compress, Device, Graph, MemoryCount, OpError, OpKind, QueueLimits, RaidContext, Registry, Sampler, Tally, Verdict, verify,
+    Claim, Compress, Device, Graph, MemoryCount, OpError, OpKind, QueueLimits, RaidContext, Registry, Sampler, StoreKind, StoreTarget,
+    Tally, Verdict, verify,
 };
 use exec::{Exec, Inline, Mutex, Pool, completion};
 use ondisk::{ByteOrder, Checksum, Compression};
@@ -220,6 +221,36 @@ fn host_memory_is_let_go_of_with_the_end() {
     world.inline.run_ready();
     assert!(source.get_mut().is_some(), "the end is not the end");
     submission.cancel();
+}
+
+/// A write that was cut short must not pass for one, nor be followed by its flush.
+#[test]
+fn short_writes_are_errors() {
+    let world = usual();
+    let disk = Arc::new(common::Disk::default());
+    let target = StoreTarget { kind: StoreKind::Disk, path: "disk".into(), host: disk.clone() };
+    let store = world.device.open(&target).unwrap();
+    let buffer = world.device.alloc(4096).unwrap();
+    let graph = || {
+        let mut graph = Graph::new();
+        let copy = graph.copy_in(&Abd::from_slice(&[9; 4096]), &buffer.whole());
+        (copy, graph.store(buffer.whole(), &store, 512), graph.flush(&store), graph)
+    };
+    let (copy, write, flush, whole) = graph();
+    world.faulty.inject(Some(Fault { harm: Harm::Short, when: When::Kind { kind: OpKind::Store, skip: 0 } }));
+    let report = world.device.run(whole, u64::MAX).unwrap();
+    assert_eq!((report.status(copy), report.status(write)), (Ok(()), Err(OpError::Io(5))));
+    world.faulty.inject(Some(Fault { harm: Harm::Fail(OpError::Io(28)), when: When::Kind { kind: OpKind::Store, skip: 0 } }));
+    let (_, write, flush_too, whole) = graph();
+    assert_eq!(flush, flush_too);
+    let report = world.device.run(whole, u64::MAX).unwrap();
+    assert_eq!((report.status(write), report.status(flush)), (Err(OpError::Io(28)), Err(OpError::Skipped)));
+    world.faulty.inject(None);
+    let (_, _, _, whole) = graph();
+    world.device.run(whole, u64::MAX).unwrap().all().unwrap();
+    assert_eq!(disk.get(512, 4096), vec![9; 4096]);
+    drop((store, buffer));
+    assert_eq!(world.device.live_handles(), 0);
 }
 
 /// A failed operation must take along what needs it, and only that.

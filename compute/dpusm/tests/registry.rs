@@ -117,12 +117,14 @@ fn providers_come_and_go_by_name() {
 /// A dead provider must answer at once, to what is in flight too, and touch nothing any more.
 #[test]
 fn an_invalidated_provider_ends_everything_in_flight() {
-    let exec = inline();
+    let inline = Arc::new(Inline::new(1));
+    let exec: Exec = inline.clone();
     let registry = Registry::new(&exec);
     let faulty = Faulty::new(&exec, "mortal", small(&exec));
     let device = registry.register(faulty.clone(), &options()).unwrap();
     let session = registry.get("mortal").unwrap();
-    faulty.inject(Some(Fault { harm: Harm::Stall, when: When::Kind { kind: OpKind::ZeroTest, skip: 0 } }));
+    // It goes on for seconds after it was told that it is dead.
+    faulty.inject(Some(Fault { harm: Harm::Slow(5_000_000_000), when: When::Kind { kind: OpKind::ZeroTest, skip: 0 } }));
     let buffer = device.alloc(4096).unwrap();
     let mut graph = Graph::new();
     graph.zero_test(buffer.whole());
@@ -137,6 +139,9 @@ fn an_invalidated_provider_ends_everything_in_flight() {
     assert_eq!(session.device().map(|_| ()), Err(OpError::Down));
     assert_eq!(registry.list()[0].state, DeviceState::Down);
     drop(buffer);
+    assert_eq!((device.live_handles(), device.lost_handles()), (1, 0), "the device has it still");
+    exec.sleep_ns(6_000_000_000);
+    inline.run_ready();
     assert_eq!((device.live_handles(), device.lost_handles()), (0, 1));
     // It comes back under its name, for the same session.
     registry.replace(Faulty::new(&exec, "mortal", small(&exec)), &options()).unwrap();
