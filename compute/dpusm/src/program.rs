@@ -5,7 +5,7 @@
 //! (time-out, cancellation, death of the provider), the host memory that nobody copies at that moment is let go of at once, and
 //! what the provider says later is ignored. [`Run`] goes through a program in order and skips what cannot be done.
 
-use crate::graph::{Graph, NodeId, Op, Operand, Outcome, Payload};
+use crate::graph::{Graph, Op, Operand, Outcome, Payload};
 use crate::{OpError, View};
 use abd::{Abd, AbdPart};
 use exec::Mutex;
@@ -283,19 +283,10 @@ pub fn needs(nodes: &[Op], node: usize, earlier: usize) -> bool {
     if let (Op::Store { store: written, .. }, Op::Flush { store }) = (op, later) {
         return written.is_same(store);
     }
-    let refers =
-        |operand: &Operand| matches!(operand, Operand::Result(NodeId(id)) | Operand::Padding(NodeId(id)) if *id as usize == earlier);
-    let named = match later {
-        Op::CopyOut { source: operand }
-        | Op::ZeroFill { target: operand }
-        | Op::ZeroTest { source: operand }
-        | Op::Checksum { source: operand, .. }
-        | Op::Store { source: operand, .. } => refers(operand),
-        _ => false,
-    };
+    // What a compression made lies in its source or target, so operands that name it need no rule of their own.
     let written = writes(nodes, op);
     let touched = reads(nodes, later).into_iter().chain(writes(nodes, later));
-    named || touched.into_iter().any(|view| written.iter().any(|other| other.overlaps(&view)))
+    touched.into_iter().any(|view| written.iter().any(|other| other.overlaps(&view)))
 }
 
 /// The bytes that an operand can stand for at most.

@@ -5,8 +5,8 @@ mod common;
 use abd::Abd;
 use common::{Disk, Place, blocks, features, options, software, write_record};
 use dpusm::{
-    BreakerPolicy, BreakerState, DeviceState, Fault as TestFault, Feature, Graph, OpError, OpKind, RegisterOptions, Registry,
-    RegistryError, Tally,
+    BreakerPolicy, BreakerState, Capabilities, DeviceHandle, DeviceState, Fault as TestFault, Feature, Graph, OpError, OpKind, Program,
+    Provider, RegisterOptions, Registry, RegistryError, Sizes, Tally,
 };
 use exec::{Exec, Inline, Lockstep, Pool, completion};
 use ondisk::{ByteOrder, Checksum, Compression};
@@ -86,6 +86,68 @@ fn a_provider_that_cannot_copy_is_refused() {
     let mute = SoftwareOptions { features: vec![Feature::CopyIn { scatter: true }], ..SoftwareOptions::default() };
     let refused = Registry::new(&exec).register(Software::new(&exec, mute), &options());
     assert_eq!(refused.map(|_| ()), Err(RegistryError::CannotCopy(TestFault::Error(OpError::NotImplemented))));
+}
+
+/// Software with narrower limits.
+struct Narrow {
+    inner: Arc<Software>,
+    sizes: Sizes,
+}
+
+impl Provider for Narrow {
+    fn name(&self) -> &str {
+        "narrow"
+    }
+
+    fn version(&self) -> &str {
+        "1"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let mut own = self.inner.capabilities();
+        let checksums = own.list.iter_mut().filter(|capability| matches!(capability.feature, Feature::Checksum { .. }));
+        checksums.for_each(|capability| capability.sizes = self.sizes);
+        own
+    }
+
+    fn alloc(&self, bytes: usize) -> Result<DeviceHandle, OpError> {
+        self.inner.alloc(bytes)
+    }
+
+    fn free(&self, handle: DeviceHandle) {
+        self.inner.free(handle);
+    }
+
+    fn submit(&self, programs: Vec<Program>) -> Result<(), Vec<Program>> {
+        self.inner.submit(programs)
+    }
+}
+
+/// A device must not be given what it said that it cannot take; what nobody can test, nobody may use.
+#[test]
+fn limits_of_size_and_place_are_kept() {
+    let exec = inline();
+    let register = |sizes| {
+        let provider = Arc::new(Narrow { inner: small(&exec), sizes });
+        Registry::new(&exec).register(provider, &RegisterOptions { scratch: None, ..options() }).unwrap()
+    };
+    let device = register(Sizes { min_bytes: 1024, max_bytes: 8192, align_bytes: 1024 });
+    let disabled: Vec<String> = device.disabled().iter().map(|one| format!("{}: {}", one.capability.feature, one.fault)).collect();
+    assert_eq!(disabled, ["disk write: it cannot be tested here"]);
+    let buffer = device.alloc(32 << 10).unwrap();
+    let sum = |range: std::ops::Range<usize>| {
+        let mut graph = Graph::new();
+        let node = graph.checksum(buffer.view(range).unwrap(), Checksum::FLETCHER_4, ByteOrder::Little);
+        device.run(graph, u64::MAX).map_err(|refused| refused.error).and_then(|report| report.status(node))
+    };
+    let refused = Err(OpError::NotSupported);
+    assert_eq!(
+        [sum(0..1024), sum(2048..10_240), sum(0..512), sum(512..1536), sum(0..1536), sum(0..9216)],
+        [Ok(()), Ok(()), refused, refused, refused, refused]
+    );
+    let device = register(Sizes { min_bytes: 1 << 20, max_bytes: 1 << 20, align_bytes: 3 });
+    let lost: Vec<TestFault> = device.disabled().iter().map(|one| one.fault).collect();
+    assert_eq!(lost, [TestFault::Untestable; 2]);
 }
 
 /// Names are looked up by pools; sessions keep a provider from being taken away.

@@ -1,54 +1,15 @@
 //! The example provider in C, built here and loaded: the promise to vendors that the header is enough.
 
+mod common;
+
 use abd::{Abd, AbdPart};
+use common::{Folder, build, root};
 use dpusm::{Claim, Device, Feature, Graph, OpError, OpKind, Provider, RaidContext, RegisterOptions, Registry, Tally, verify};
 use exec::{Exec, Inline, Pool};
 use ondisk::{ByteOrder, Checksum};
 use provider_c::{CProvider, LoadError};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-/// A folder that goes away again.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let folder = std::env::temp_dir().join(format!("provider-c-{}-{name}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        Folder(folder)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-/// Builds `source` as vendors do; extra arguments go to the compiler.
-fn build(folder: &Folder, source: &Path, extra: &[&str]) -> PathBuf {
-    // A path that was loaded once stands for that library for ever.
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    let library = folder.0.join(format!("provider-{}.so", NEXT.fetch_add(1, Ordering::Relaxed)));
-    let include = root().join("include");
-    let status = Command::new("cc")
-        .args(["-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-pedantic", "-fPIC", "-shared"])
-        .args(extra)
-        .arg("-I")
-        .arg(include)
-        .arg("-o")
-        .args([&library, source])
-        .status()
-        .expect("cc is installed");
-    assert!(status.success());
-    library
-}
 
 fn example(folder: &Folder, extra: &[&str]) -> PathBuf {
     build(folder, &root().join("examples/provider-c/provider.c"), extra)
