@@ -12,6 +12,8 @@
 //! OpenZFS: `module/zfs/vdev_queue.c`; the promise is not in OpenZFS.
 
 mod class;
+mod flight;
+mod gather;
 mod histogram;
 mod io;
 mod merge;

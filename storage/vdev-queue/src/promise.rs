@@ -6,12 +6,15 @@
 //!                                         │ `share`: background I/Os that the device may have
 //!                                         │   one late I/O, or p99 above the limit  → × 7/8, × 1/2   (`observe`, `cut`)
 //!                                         │   1024 I/Os in time                     → + 1            (`observe`)
+//!                                         │   one above the limit of p99.9          → 2048 must be in time first
 //!                                         │ `hold`: nothing new for a moment, to see the idle device (`holds`)
 //! ```
 //! The limit is the target, or twice the p99 of I/Os that had no background I/O beside them ("alone"). A late I/O counts once per
 //! decision: only I/Os that arrived after the last cut can cause another. Constant memory, constant time amortized, no clock.
+//! On a rotational device promised I/Os wait for each other instead (`gather`).
 
 use crate::LatencyHistogram;
+use crate::gather::MAX_NS;
 
 /// One background I/O at a time, in the unit of `share`.
 const ONE: u32 = 1024;
@@ -25,6 +28,10 @@ const QUIET_NS: u64 = 1_000_000_000;
 const ALONE_MIN: u32 = 256;
 /// So many samples of the idle device per era end the holds.
 const ALONE_ENOUGH: u32 = 2048;
+/// So many samples of the idle device tell its p99.9.
+const ALONE_TAIL_MIN: u32 = 1024;
+/// After an I/O that took longer than the limit of one in a thousand so many others must be in time before the share grows.
+const DEBT_IOS: u32 = 2048;
 /// The p99 under load is looked at after so many samples.
 const JUDGE_EVERY: u32 = 1024;
 
@@ -76,46 +83,31 @@ pub struct PromiseState {
     pub late: u64,
 }
 
-/// The rate of promised I/Os is counted over so long.
-const RATE_NS: u64 = 2_000_000_000;
-/// From so many on they are gathered: fewer cost background work little.
-const GATHER_MIN: u64 = 10;
-/// Until so many are expected, in thousandths, and no longer than this.
-const GATHER_IOS_MILLI: u64 = 2400;
-const GATHER_NS: u64 = 150_000_000;
+/// The longest that a target lets promised I/Os wait for others.
+const BUDGET_MAX_NS: u64 = 1_000_000_000;
+
+/// Length of a hold, and the time between holds.
+const HOLD_NS: u64 = 20_000_000;
+const HOLD_EVERY_NS: u64 = 500_000_000;
+/// Time between eras: the idle value is learned anew.
+const ERA_NS: u64 = 30_000_000_000;
+
+/// Scattered background I/Os that a rotational device may choose from.
+const SCATTERED_IOS: u32 = 3;
 
 /// How a kind of device is treated.
 #[derive(Clone, Copy, Debug)]
 struct Manner {
-    /// Background I/O never joins waiting interactive I/O.
-    yields: bool,
+    /// Promised I/Os may wait for others to be served together (`gather`), background I/O never joins those that are served, and the
+    /// device gets one of it at a time. There is no share, and the idle device need not be seen.
+    gathers: bool,
     /// Background work gets one I/O after this long without any, whoever waits.
     starving_ns: u64,
-    /// Length of a hold, and the time between holds.
-    hold_ns: u64,
-    hold_every_ns: u64,
-    /// Time between eras: the idle value is learned anew.
-    era_ns: u64,
-    /// How long promised I/Os may wait for others to be served together.
-    gather_ns: u64,
 }
 
 impl Manner {
     fn of(rotational: bool) -> Manner {
-        if rotational {
-            let second = 1_000_000_000;
-            Manner {
-                yields: true,
-                starving_ns: second / 2,
-                hold_ns: second / 2,
-                hold_every_ns: 30 * second,
-                era_ns: 600 * second,
-                gather_ns: GATHER_NS,
-            }
-        } else {
-            let ms = 1_000_000;
-            Manner { yields: false, starving_ns: 10 * ms, hold_ns: 20 * ms, hold_every_ns: 500 * ms, era_ns: 30_000 * ms, gather_ns: 0 }
-        }
+        Manner { gathers: rotational, starving_ns: if rotational { 500_000_000 } else { 10_000_000 } }
     }
 }
 
@@ -126,10 +118,11 @@ pub(crate) struct Promise {
     alone: LatencyHistogram,
     beside: LatencyHistogram,
     limit_ns: Option<u64>,
+    /// What one in a thousand may exceed, if that is known, and for how many I/Os the share does not grow because one did.
+    tail_ns: Option<u64>,
+    debt: u32,
     share: u32,
     last_promised_ns: Option<u64>,
-    /// The current span of time, and the promised I/Os that came in it and in the one before.
-    rate: (u64, u32, u32),
     last_background_ns: u64,
     last_cut_ns: u64,
     since_judged: u32,
@@ -160,6 +153,8 @@ pub(crate) struct Crowd {
     pub(crate) promised: u32,
     /// Background I/Os in the device.
     pub(crate) background: u32,
+    /// They follow each other on the device.
+    pub(crate) streams: bool,
 }
 
 impl Promise {
@@ -169,9 +164,10 @@ impl Promise {
             alone: LatencyHistogram::default(),
             beside: LatencyHistogram::default(),
             limit_ns: None,
+            tail_ns: None,
+            debt: 0,
             share: ONE,
             last_promised_ns: None,
-            rate: (0, 0, 0),
             last_background_ns: 0,
             last_cut_ns: 0,
             since_judged: 0,
@@ -192,24 +188,15 @@ impl Promise {
     /// A promised I/O arrived.
     pub(crate) fn arrived(&mut self, now_ns: u64) {
         self.last_promised_ns = Some(now_ns);
-        let second = now_ns / RATE_NS;
-        if self.rate.0 != second {
-            let before = if self.rate.0 + 1 == second { self.rate.1 } else { 0 };
-            self.rate = (second, 0, before);
-        }
-        self.rate.1 += 1;
     }
 
-    /// For how long promised I/Os wait for others to come: as long as a target that somebody set leaves beyond twice the idle value.
-    pub(crate) fn gather_ns(&self, target: LatencyTarget) -> u64 {
-        let came = u64::from(self.rate.2);
-        let LatencyTarget::P99(target_ns) = target else { return 0 };
-        if came < GATHER_MIN || self.alone.samples() < GATHER_MIN as u32 {
-            return 0;
+    /// Within what time promised I/Os are to be served if they wait for others to share the way of the head; 0: they do not.
+    pub(crate) fn budget_ns(&self, target: LatencyTarget) -> u64 {
+        match target {
+            LatencyTarget::P99(target_ns) if self.manner.gathers => target_ns.min(BUDGET_MAX_NS),
+            LatencyTarget::Auto if self.manner.gathers => MAX_NS,
+            _ => 0,
         }
-        let twice = self.alone.quantile_ns(990).map_or(target_ns, |alone| alone.saturating_mul(2));
-        let few = GATHER_IOS_MILLI * (RATE_NS / 1000) / came;
-        self.manner.gather_ns.min(few).min(target_ns.saturating_sub(twice))
     }
 
     /// A background I/O was issued.
@@ -234,15 +221,15 @@ impl Promise {
         {
             return Room::Starving;
         }
-        if self.holds(now_ns) {
+        if !self.manner.gathers && self.holds(now_ns) {
             self.reason = Reason::Calibration;
             return Room::Upto(0);
         }
-        if crowd.promised > 0 && (self.manner.yields || self.share < ONE) {
+        if crowd.promised > 0 && (self.manner.gathers || self.share < ONE) {
             self.reason = Reason::Yield;
             return Room::Upto(0);
         }
-        let most = (self.share / ONE).max(1);
+        let most = if self.manner.gathers && !crowd.streams { SCATTERED_IOS } else { (self.share / ONE).max(1) };
         self.reason = if crowd.background >= most { Reason::Share } else { Reason::None };
         Room::Upto(most)
     }
@@ -259,7 +246,7 @@ impl Promise {
         if now_ns < self.hold_until_ns {
             return self.era_samples < ALONE_ENOUGH;
         }
-        if now_ns.saturating_sub(self.era_began_ns) >= self.manner.era_ns {
+        if now_ns.saturating_sub(self.era_began_ns) >= ERA_NS {
             self.era_began_ns = now_ns;
             self.era_samples = 0;
             self.alone.forget_half();
@@ -267,8 +254,8 @@ impl Promise {
         if now_ns < self.next_hold_ns || self.era_samples >= ALONE_ENOUGH {
             return false;
         }
-        self.hold_until_ns = now_ns + self.manner.hold_ns;
-        self.next_hold_ns = now_ns + self.manner.hold_every_ns;
+        self.hold_until_ns = now_ns + HOLD_NS;
+        self.next_hold_ns = now_ns + HOLD_EVERY_NS;
         true
     }
 
@@ -283,13 +270,23 @@ impl Promise {
             return;
         }
         self.beside.record(seen.latency_ns);
+        if self.manner.gathers {
+            self.set_limit(target);
+            self.late += u64::from(self.limit_ns.is_some_and(|limit| seen.latency_ns > limit));
+            return;
+        }
         let Some(limit) = self.limit_ns else { return };
         self.since_judged += 1;
+        if seen.latency_ns > self.tail_ns.unwrap_or(limit + limit / 4) {
+            self.debt = DEBT_IOS;
+        }
         if seen.latency_ns > limit {
             self.late += 1;
             if seen.arrived_ns >= self.last_cut_ns {
                 self.cut(self.share - self.share / 8, seen);
             }
+        } else if self.debt > 0 {
+            self.debt -= 1;
         } else if (seen.background + 1).saturating_mul(ONE) >= self.share {
             self.share = (self.share + 1).min(SHARE_MAX);
         }
@@ -309,6 +306,10 @@ impl Promise {
     }
 
     fn set_limit(&mut self, target: LatencyTarget) {
+        if self.manner.gathers {
+            self.limit_ns = Some(self.budget_ns(target)).filter(|budget| *budget > 0);
+            return;
+        }
         let known = self.alone.samples() >= ALONE_MIN;
         let Some(alone) = self.alone.quantile_ns(990).filter(|_| known) else { return };
         // The histogram may say a sixteenth too much.
@@ -318,6 +319,11 @@ impl Promise {
             LatencyTarget::Auto => Some(twice),
             LatencyTarget::P99(target_ns) if alone < target_ns => Some(target_ns),
             LatencyTarget::P99(_) => Some(twice),
+        };
+        let tail = self.alone.quantile_ns(999).filter(|_| self.alone.samples() >= ALONE_TAIL_MIN);
+        self.tail_ns = match target {
+            LatencyTarget::P99(_) => Some(u64::MAX),
+            _ => tail.map(|alone| (alone * 2 - alone / 8).max(twice)),
         };
     }
 

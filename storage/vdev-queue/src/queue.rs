@@ -4,6 +4,8 @@
 //! Classes below their minimum are served round robin, then the others in their order up to their maximum. Classes for which somebody
 //! waits, and trims, are served by age; the others by offset, upwards from the last I/O, within half a second of age.
 
+use crate::flight::Flight;
+use crate::gather::{Callers, Gather};
 use crate::io::{Finished, Io, IoId, Issue, IssueId, Overdue, Part};
 use crate::merge;
 use crate::promise::{Crowd, Promise, PromiseState, Reason, Room, Seen};
@@ -13,8 +15,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// I/Os of an age within 2^29 ns are served by offset.
 const AGE_SHIFT: u32 = 29;
-/// On a rotational device that somebody uses, background work of one class goes on for so many I/Os before another class has its turn.
-const TURN_IOS: u32 = 128;
+/// On a rotational device that somebody uses, background work of one class goes on for so many I/Os before another class has its turn,
+/// or for so many fewer if the head comes back from an excursion: then it has to seek anyway.
+const TURN_IOS: u32 = 512;
+const TURN_EARLY_IOS: u32 = 384;
+/// Background I/O that begins so near to the end of the one before needs no seek.
+const STREAM_GAP_BYTES: u64 = 1 << 20;
+/// So many scattered I/Os more than others are remembered; with half of them background work counts as scattered.
+const SCATTERED_MOST: u32 = 32;
 
 /// What the policy must know of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +54,8 @@ struct Active {
     parts: u32,
     issued_ns: u64,
     arrival: Arrival,
+    /// What [`Flight::launched`] said.
+    delivered_before: u64,
 }
 
 /// What became of an I/O given to [`VdevQueue::admit`].
@@ -76,8 +86,13 @@ pub struct VdevQueue {
     credit: u32,
     /// Who has the turn among background classes, and for how many more I/Os.
     turn: (Class, u32),
-    /// Waiting promised I/Os are being served; none is gathered before they are done.
-    serving: bool,
+    /// Something else was issued since the last background I/O.
+    away: bool,
+    /// Where the last background I/O of each class ended, and how many more of late began elsewhere than there.
+    background_ends: [u64; CLASSES],
+    scattered: u32,
+    gather: Gather,
+    flight: Flight,
     last_class: usize,
     last_offset: u64,
     next_io: u64,
@@ -103,7 +118,11 @@ impl VdevQueue {
             background_issued: 0,
             credit: 0,
             turn: (Class::Rebuild, 0),
-            serving: false,
+            away: false,
+            background_ends: [0; CLASSES],
+            scattered: 0,
+            gather: Gather::new(),
+            flight: Flight::new(),
             last_class: CLASSES - 1,
             last_offset: 0,
             next_io: 0,
@@ -167,17 +186,26 @@ impl VdevQueue {
     pub fn done(&mut self, id: IssueId, now_ns: u64) -> Option<Finished> {
         let ended = self.active.remove(&id)?;
         self.active_of[ended.class as usize] -= 1;
-        self.background_active -= u32::from(ended.class.is_background());
+        let device_ns = now_ns.saturating_sub(ended.issued_ns);
+        if ended.class.is_background() {
+            self.background_active -= 1;
+            if ended.kind.merges() {
+                self.flight.landed(ended.size_bytes, ended.delivered_before, device_ns);
+            }
+            if self.background_active == 0 {
+                self.gather.background_gone(now_ns);
+            }
+        }
         if ended.class.is_interactive() {
             self.interactive_active -= 1;
             self.credit = if self.interactive_active == 0 { 0 } else { self.tunables.nia_credit };
         } else if self.interactive_active == 0 {
             self.credit = self.credit.saturating_add(1);
         }
-        let device_ns = now_ns.saturating_sub(ended.issued_ns);
         let slow = device_ns >= self.tunables.slow_io_ms.saturating_mul(1_000_000);
         self.slow_ios += u64::from(slow);
         if ended.class.is_promised() {
+            self.gather.ended();
             let alone = self.background_active == 0 && ended.arrival.alone_at == Some(self.background_issued);
             let latency_ns = now_ns.saturating_sub(ended.arrival.at_ns);
             let seen = Seen { arrived_ns: ended.arrival.at_ns, latency_ns, alone, background: self.background_active };
@@ -192,31 +220,51 @@ impl VdevQueue {
         if !self.background_queued() || self.tunables.latency_target == LatencyTarget::Off {
             return None;
         }
-        let gathered = self
-            .oldest_promised()
-            .map(|at_ns| at_ns + self.promise.gather_ns(self.tunables.latency_target))
-            .filter(|at_ns| *at_ns > now_ns);
+        let due = if self.device.rotational { self.gather.due_ns(&self.callers(self.budget_ns())) } else { None };
+        let gathered = due.filter(|at_ns| *at_ns > now_ns);
         [self.promise.wake_at(now_ns), gathered].into_iter().flatten().min()
     }
 
-    /// When the promised I/O that waits longest came.
-    fn oldest_promised(&self) -> Option<u64> {
-        let first = |class: Class| self.order[class as usize].first().and_then(|(_, _, id)| self.waiting.get(id));
-        [Class::SyncRead, Class::SyncWrite].into_iter().filter_map(first).map(|waiting| waiting.arrival.at_ns).min()
+    /// When the promised I/Os that wait came, the oldest first.
+    fn arrivals(&self) -> impl Iterator<Item = u64> {
+        let mut reads = self.order[Class::SyncRead as usize].iter().peekable();
+        let mut writes = self.order[Class::SyncWrite as usize].iter().peekable();
+        std::iter::from_fn(move || {
+            let reads_first = writes.peek().is_none_or(|write| reads.peek().is_some_and(|read| read < write));
+            let (_, _, id) = if reads_first { reads.next() } else { writes.next() }?;
+            self.waiting.get(id).map(|waiting| waiting.arrival.at_ns)
+        })
+    }
+
+    fn callers(&self, budget_ns: u64) -> Callers {
+        let promised = self.active.values().filter(|active| active.class.is_promised());
+        Callers {
+            oldest_ns: self.arrivals().next(),
+            latest_ns: self.gather.latest_ns(budget_ns, self.arrivals()),
+            active: u64::from(self.active(Class::SyncRead) + self.active(Class::SyncWrite)),
+            oldest_active_ns: promised.map(|active| active.arrival.at_ns).min(),
+            is_away: self.active(Class::AsyncRead) + self.active(Class::AsyncWrite) > 0,
+        }
+    }
+
+    /// Within what time promised I/Os that wait for others are to be served; 0: they do not wait.
+    fn budget_ns(&self) -> u64 {
+        if self.background_queued() && self.streams() { self.promise.budget_ns(self.tunables.latency_target) } else { 0 }
+    }
+
+    /// Whether background work reads or writes in sequence: then each excursion of the head costs a way back.
+    fn streams(&self) -> bool {
+        self.scattered < SCATTERED_MOST / 2
     }
 
     /// Whether promised I/Os wait for others, so that one excursion of a rotational device's head serves several (docs/adr/0005).
     fn gathers(&mut self, now_ns: u64) -> bool {
-        let active = self.active(Class::SyncRead) + self.active(Class::SyncWrite);
-        let oldest = self.oldest_promised();
-        self.serving &= oldest.is_some() || active > 0;
-        if !self.device.rotational || !self.background_queued() {
+        if !self.device.rotational {
             return false;
         }
-        let Some(oldest) = oldest.filter(|_| !self.serving && active == 0) else { return false };
-        let waits = now_ns.saturating_sub(oldest) < self.promise.gather_ns(self.tunables.latency_target);
-        self.serving = !waits;
-        waits
+        let budget_ns = self.budget_ns();
+        let callers = self.callers(budget_ns);
+        self.gather.step(budget_ns, &callers, now_ns)
     }
 
     /// Moves a queued I/O to another class (somebody waits for it now). False: it is not queued any more.
@@ -318,6 +366,7 @@ impl VdevQueue {
 
     fn arrival(&mut self, class: Class, at_ns: u64) -> Arrival {
         if class.is_promised() {
+            self.gather.arrived(at_ns);
             self.promise.arrived(at_ns);
         }
         Arrival { at_ns, alone_at: (self.background_active == 0).then_some(self.background_issued) }
@@ -392,7 +441,7 @@ impl VdevQueue {
         }
         let queued = if gathers { 0 } else { self.queued(Class::SyncRead) + self.queued(Class::SyncWrite) };
         let promised = self.active(Class::SyncRead) + self.active(Class::SyncWrite) + u32::try_from(queued).unwrap_or(u32::MAX / 2);
-        let crowd = Crowd { promised, background: self.background_active };
+        let crowd = Crowd { promised, background: self.background_active, streams: self.streams() };
         self.promise.room(self.tunables.latency_target, crowd, now_ns)
     }
 
@@ -407,13 +456,20 @@ impl VdevQueue {
             return limits;
         }
         match room {
+            Room::Unbound if self.is_full() => ActiveLimits { min: 0, max: 0 },
             Room::Unbound => self.credited(class, limits),
             _ if turn != Some(class) => ActiveLimits { min: 0, max: 0 },
             Room::Starving => limits,
             Room::Upto(most) if self.background_active >= most => ActiveLimits { min: 0, max: 0 },
-            Room::Upto(_) if self.device.rotational => self.credited(class, limits),
+            Room::Upto(_) if self.device.rotational && self.streams() => self.credited(class, limits),
             Room::Upto(_) => limits,
         }
+    }
+
+    /// Whether more background I/O at a time would only be in the way of whoever comes next.
+    fn is_full(&self) -> bool {
+        let promises = self.tunables.latency_target != LatencyTarget::Off;
+        promises && !self.device.rotational && self.flight.is_enough()
     }
 
     /// Which background class is next while the promise counts: they take turns, on a rotational device long ones, because between two
@@ -424,7 +480,8 @@ impl VdevQueue {
             class.is_background() && !self.order[index].is_empty() && self.active_of[index] < self.tunables.limits(class).max
         };
         let (holder, left) = self.turn;
-        if left > 0 && room != Room::Starving && free(holder) {
+        let goes_on = left > TURN_EARLY_IOS || left > 0 && !self.away;
+        if goes_on && room != Room::Starving && free(holder) {
             return Some(holder);
         }
         (1..=CLASSES).map(|step| Class::ALL[(holder as usize + step) % CLASSES]).find(|class| free(*class))
@@ -462,9 +519,15 @@ impl VdevQueue {
             return issue;
         }
         self.active_of[class as usize] += 1;
+        let counts = class.is_background() && kind.merges();
+        let delivered_before = if counts { self.flight.launched(size_bytes) } else { 0 };
+        self.away = !class.is_background();
         if class.is_background() {
             self.background_active += 1;
             self.background_issued += 1;
+            let goes_on = offset.abs_diff(self.background_ends[class as usize]) <= STREAM_GAP_BYTES;
+            self.scattered = if goes_on { self.scattered.saturating_sub(1) } else { (self.scattered + 1).min(SCATTERED_MOST) };
+            self.background_ends[class as usize] = last.end();
             self.promise.background_issued(now_ns);
             let left = if self.turn.0 == class && self.turn.1 > 0 { self.turn.1 } else { self.turn_ios() };
             self.turn = (class, left - 1);
@@ -479,7 +542,7 @@ impl VdevQueue {
         }
         self.last_offset = last.end();
         let parts = issue.parts.len() as u32;
-        self.active.insert(id, Active { class, kind, offset, size_bytes, parts, issued_ns: now_ns, arrival });
+        self.active.insert(id, Active { class, kind, offset, size_bytes, parts, issued_ns: now_ns, arrival, delivered_before });
         issue
     }
 }

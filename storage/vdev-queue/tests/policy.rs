@@ -242,6 +242,11 @@ fn slow_and_overdue_io_is_told() {
     assert_eq!(queue.overdue(1000 * SECOND).count(), 0);
 }
 
+fn end_scrub(queue: &mut VdevQueue, issues: &[Issue], now: u64) {
+    let scrub = issues.iter().find(|issue| issue.class == Class::Scrub).expect("a scrub read went out");
+    assert!(queue.done(scrub.id, now).is_some());
+}
+
 /// "Why is my scrub so slow?" has an answer.
 #[test]
 fn the_reason_for_holding_background_work_back_is_readable() {
@@ -254,27 +259,40 @@ fn the_reason_for_holding_background_work_back_is_readable() {
     let first = drain(&mut queue, start);
     assert_eq!(first.iter().map(|issue| issue.class).collect::<BTreeSet<_>>(), BTreeSet::from([Class::SyncRead, Class::Scrub]));
     let read = first.iter().find(|issue| issue.class == Class::SyncRead).expect("the read went out").id;
-    let end_scrub = |queue: &mut VdevQueue, issues: &[Issue], now| {
-        let scrub = issues.iter().find(|issue| issue.class == Class::Scrub).expect("a scrub read went out");
-        assert!(queue.done(scrub.id, now).is_some());
-    };
     end_scrub(&mut queue, &first, start + 10 * MS);
     assert!(queue.next(start + 10 * MS).is_none());
-    assert_eq!(queue.promise(start + 10 * MS).reason, Reason::Calibration);
-    let starved = queue.wake_at(start + 10 * MS).expect("the hold ends");
+    assert_eq!(queue.promise(start + 10 * MS).reason, Reason::Yield);
+    let starved = queue.wake_at(start + 10 * MS).expect("background work does not wait for ever");
     assert!(starved <= start + 510 * MS);
     let second = drain(&mut queue, start + 510 * MS);
     assert_eq!(second.len(), 1, "half a second without background work is enough");
     end_scrub(&mut queue, &second, start + 520 * MS);
     assert!(queue.next(start + 520 * MS).is_none());
-    assert_eq!(queue.promise(start + 520 * MS).reason, Reason::Yield);
     assert!(queue.done(read, start + 530 * MS).is_some());
     assert_eq!(drain(&mut queue, start + 530 * MS).len(), 1);
     let state = queue.promise(start + 530 * MS);
-    assert_eq!((state.reason, state.bound, state.share_milli), (Reason::Share, true, 1000));
+    assert_eq!((state.reason, state.bound, state.share_milli, state.late), (Reason::Share, true, 1000, 1));
     assert!(queue.next(start + 2 * SECOND).is_none(), "the scrub has its minimum until five came back");
     let state = queue.promise(start + 2 * SECOND);
     assert_eq!((state.reason, state.bound), (Reason::None, false));
+}
+
+/// The idle device is seen for a moment, and only for a moment.
+#[test]
+fn a_pause_for_the_idle_value_is_told_and_ends() {
+    let mut queue = queue(false, Tunables::default());
+    let start = 10 * SECOND;
+    (0..10).for_each(|number| {
+        queue.add(lonely(Class::Scrub, number), start);
+    });
+    assert!(matches!(queue.admit(lonely(Class::SyncRead, 100), start), Admitted::Issued(_)));
+    let first = drain(&mut queue, start);
+    assert_eq!(first.len(), 1);
+    end_scrub(&mut queue, &first, start + MS);
+    assert!(queue.next(start + MS).is_none());
+    assert_eq!(queue.promise(start + MS).reason, Reason::Calibration);
+    assert!(queue.wake_at(start + MS).is_some_and(|ends| ends <= start + 20 * MS), "the pause ends");
+    assert!(!drain(&mut queue, start + 20 * MS).is_empty());
 }
 
 /// Work that never gets its turn never ends: a scrub, a resilver, the sync of a transaction group.
@@ -323,15 +341,18 @@ impl Shadow {
         }
     }
 
-    /// A class at or above its minimum goes only when no class for which somebody waits is below its own.
-    fn check_minimum(&self, issue: &Issue) {
+    /// A class at or above its minimum goes only when no class for which somebody waits is below its own, but for I/Os that wait for
+    /// each other on a disk.
+    fn check_minimum(&self, issue: &Issue, rotational: bool) {
         let tunables = self.queue.tunables();
+        let gathers = rotational && tunables.latency_target != LatencyTarget::Off;
         let below = |class: Class| self.queue.active(class) < tunables.limits(class).min;
         let had = self.queue.active(issue.class) - u32::from(!issue.needless);
         if had >= tunables.limits(issue.class).min {
             let passed = Class::ALL
                 .into_iter()
-                .find(|class| class.is_interactive() && *class != Class::Trim && below(*class) && self.queue.queued(*class) > 0);
+                .filter(|class| class.is_interactive() && *class != Class::Trim && !(gathers && class.is_promised()))
+                .find(|class| below(*class) && self.queue.queued(*class) > 0);
             assert_eq!(passed, None, "passed over for {issue:?}");
         }
     }
@@ -358,7 +379,7 @@ impl Shadow {
 
     fn issue_all(&mut self, now: u64, rotational: bool) {
         while let Some(issue) = self.queue.next(now) {
-            self.check_minimum(&issue);
+            self.check_minimum(&issue, rotational);
             self.check_merge(&issue, rotational);
             self.log.push((issue.offset, issue.size_bytes));
             if !issue.needless {

@@ -1,21 +1,24 @@
 //! A world in virtual time: devices as models, interactive and background load, one queue between them. No clock, no threads; equal
 //! seeds give equal runs.
 //!
-//! **NVMe** (Samsung PM1725a, figures of LANL's 2020 talk: 3 414 MiB/s sequential reads, 690 k random reads of 4 KiB a second, writes
-//! 1 800 MiB/s; PCIe 3 ×4): 64 flash channels, each 92 µs per page of up to 16 KiB, pages striped over the channels by offset; one link
-//! of 3 414 MiB/s that serves the commands in turn, page by page; writes end in a buffer of 32 MiB that drains at 1 800 MiB/s.
-//! **HDD**: 7 200 rpm, 180 MB/s, seeks of 3–12 ms; its firmware goes on with a sequential stream while it has or soon gets (2 ms) its
-//! next command and lets the random reads that it has wait for up to 4 s meanwhile (the disks of iXsystems' talk): ten in 4 s.
+//! `nvme` and `hdd` are the models; each says what it knows of a device.
 
-#![allow(dead_code)]
+#![allow(dead_code, unused_imports)]
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+mod hdd;
+mod nvme;
+pub mod table;
+
+pub use hdd::{DISK_BYTES, Hdd, excursion_ns};
+pub use nvme::Nvme;
+
+use std::collections::BTreeMap;
 use vdev_queue::{Admitted, Class, Device, Io, IoId, IoKind, Issue, IssueId, Tunables, VdevQueue};
 
 pub const US: u64 = 1_000;
 pub const MS: u64 = 1_000_000;
 pub const SECOND: u64 = 1_000_000_000;
+pub const KIB: u64 = 1 << 10;
 pub const MIB: u64 = 1 << 20;
 
 /// Deterministic randomness (SplitMix64).
@@ -53,207 +56,23 @@ pub trait Model {
     fn advance(&mut self, now: u64, ended: &mut Vec<IssueId>);
 }
 
-const CHANNELS: u64 = 64;
-const PAGE: u64 = 16 << 10;
-const PAGE_READ: u64 = 92 * US;
-const LINK_READ: u64 = 3414 * MIB;
-const WRITE_LATENCY: u64 = 20 * US;
-const DRAIN: u64 = 1800 * MIB;
-const WRITE_BUFFER: u64 = 32 * MIB;
-
+/// Time for so many bytes.
 fn transfer(bytes: u64, per_second: u64) -> u64 {
     bytes * SECOND / per_second
 }
 
-struct Command {
-    ready: u64,
-    left: u64,
-    page: u64,
+/// Background work of one kind: a sequential stream, or I/Os at places of their own.
+#[derive(Clone, Copy, Debug)]
+pub struct Stream {
+    pub class: Class,
+    pub kind: IoKind,
+    pub sizes: &'static [u64],
+    pub scattered: bool,
 }
 
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
-enum Happening {
-    PageReady(u64),
-    LinkFree(u64),
-    Written(u64),
-}
-
-/// The NVMe device described above.
-#[derive(Default)]
-pub struct Nvme {
-    channel_free: BTreeMap<u64, u64>,
-    commands: BTreeMap<u64, Command>,
-    turn: VecDeque<u64>,
-    link_busy: bool,
-    drained: u64,
-    events: BinaryHeap<Reverse<(u64, Happening)>>,
-}
-
-impl Nvme {
-    fn start_transfer(&mut self, now: u64) {
-        if self.link_busy {
-            return;
-        }
-        let Some(id) = self.turn.pop_front() else { return };
-        self.link_busy = true;
-        let page = self.commands[&id].page;
-        self.events.push(Reverse((now + transfer(page, LINK_READ), Happening::LinkFree(id))));
-    }
-
-    fn happen(&mut self, now: u64, what: Happening, ended: &mut Vec<IssueId>) {
-        match what {
-            Happening::Written(id) => ended.push(IssueId(id)),
-            Happening::PageReady(id) => {
-                let command = self.commands.get_mut(&id).expect("a page of a command");
-                command.ready += 1;
-                if command.ready == 1 {
-                    self.turn.push_back(id);
-                }
-                self.start_transfer(now);
-            }
-            Happening::LinkFree(id) => {
-                self.link_busy = false;
-                let command = self.commands.get_mut(&id).expect("a page of a command");
-                command.ready -= 1;
-                command.left -= 1;
-                if command.left == 0 {
-                    self.commands.remove(&id);
-                    ended.push(IssueId(id));
-                } else if command.ready > 0 {
-                    self.turn.push_back(id);
-                }
-                self.start_transfer(now);
-            }
-        }
-    }
-}
-
-impl Model for Nvme {
-    fn rotational(&self) -> bool {
-        false
-    }
-
-    fn submit(&mut self, issue: &Issue, now: u64) {
-        let id = issue.id.0;
-        if issue.kind != IoKind::Read {
-            self.drained = self.drained.max(now) + transfer(issue.size_bytes, DRAIN);
-            let buffered = self.drained.saturating_sub(transfer(WRITE_BUFFER, DRAIN));
-            let at = buffered.max(now + WRITE_LATENCY + transfer(issue.size_bytes, LINK_READ));
-            self.events.push(Reverse((at, Happening::Written(id))));
-            return;
-        }
-        let first = issue.offset / PAGE;
-        let pages = (issue.offset + issue.size_bytes).div_ceil(PAGE) - first;
-        self.commands.insert(id, Command { ready: 0, left: pages, page: issue.size_bytes.min(PAGE) });
-        for page in first..first + pages {
-            let free = self.channel_free.entry(page % CHANNELS).or_default();
-            *free = (*free).max(now) + PAGE_READ;
-            self.events.push(Reverse((*free, Happening::PageReady(id))));
-        }
-    }
-
-    fn kick(&mut self, _now: u64) {}
-
-    fn next_event(&self) -> Option<u64> {
-        self.events.peek().map(|event| event.0.0)
-    }
-
-    fn advance(&mut self, now: u64, ended: &mut Vec<IssueId>) {
-        while self.next_event().is_some_and(|at| at <= now) {
-            if let Some(Reverse((at, what))) = self.events.pop() {
-                self.happen(at, what, ended);
-            }
-        }
-    }
-}
-
-pub const DISK_BYTES: u64 = 4 << 40;
-const DISK_RATE: u64 = 180_000_000;
-const ROTATION: u64 = 8333 * US;
-const LINGER: u64 = 2 * MS;
-const PATIENCE: u64 = 4 * SECOND;
-
-/// The HDD described above.
-#[derive(Default)]
-pub struct Hdd {
-    waiting: Vec<(u64, u64, u64, u64)>,
-    busy: Option<(u64, u64)>,
-    head: u64,
-    streams: VecDeque<u64>,
-    linger_until: u64,
-}
-
-impl Hdd {
-    fn service(&self, offset: u64, size: u64) -> u64 {
-        if offset == self.head {
-            return transfer(size, DISK_RATE);
-        }
-        let distance = offset.abs_diff(self.head) as f64 / DISK_BYTES as f64;
-        let rotation = Random(offset).below(ROTATION);
-        3 * MS + (9e6 * distance.sqrt()) as u64 + rotation + transfer(size, DISK_RATE)
-    }
-
-    fn choose(&self, now: u64) -> Option<usize> {
-        let oldest = (0..self.waiting.len()).min_by_key(|index| self.waiting[*index].3)?;
-        if now - self.waiting[oldest].3 >= PATIENCE {
-            return Some(oldest);
-        }
-        let goes_on = |index: &usize| self.streams.contains(&self.waiting[*index].1);
-        let here = (0..self.waiting.len()).find(|index| self.waiting[*index].1 == self.head);
-        let stream = here.filter(goes_on).or_else(|| (0..self.waiting.len()).find(goes_on));
-        let near = || (0..self.waiting.len()).min_by_key(|index| self.waiting[*index].1.abs_diff(self.head));
-        stream.or_else(|| if now < self.linger_until { None } else { near() })
-    }
-
-    fn start(&mut self, now: u64) {
-        if self.busy.is_some() {
-            return;
-        }
-        let Some(index) = self.choose(now) else { return };
-        let (id, offset, size, _) = self.waiting.swap_remove(index);
-        let at = now + self.service(offset, size);
-        let known = self.streams.iter().position(|end| *end == offset);
-        if let Some(known) = known {
-            self.streams.remove(known);
-        }
-        self.linger_until = if known.is_some() { at + LINGER } else { 0 };
-        self.streams.push_back(offset + size);
-        if self.streams.len() > 4 {
-            self.streams.pop_front();
-        }
-        self.head = offset + size;
-        self.busy = Some((at, id));
-    }
-}
-
-impl Model for Hdd {
-    fn rotational(&self) -> bool {
-        true
-    }
-
-    fn submit(&mut self, issue: &Issue, now: u64) {
-        self.waiting.push((issue.id.0, issue.offset, issue.size_bytes, now));
-    }
-
-    fn kick(&mut self, now: u64) {
-        self.start(now);
-    }
-
-    fn next_event(&self) -> Option<u64> {
-        match self.busy {
-            Some((at, _)) => Some(at),
-            None if self.waiting.is_empty() => None,
-            None => Some(self.linger_until),
-        }
-    }
-
-    fn advance(&mut self, now: u64, ended: &mut Vec<IssueId>) {
-        if let Some((at, id)) = self.busy
-            && at <= now
-        {
-            self.busy = None;
-            ended.push(IssueId(id));
-        }
+impl Stream {
+    pub const fn reads(class: Class, sizes: &'static [u64]) -> Stream {
+        Stream { class, kind: IoKind::Read, sizes, scattered: false }
     }
 }
 
@@ -262,22 +81,24 @@ impl Model for Hdd {
 pub struct Load {
     /// Random interactive I/Os a second (Poisson).
     pub interactive: f64,
-    pub interactive_bytes: u64,
+    /// Programs that make one random interactive I/O after the other.
+    pub readers: u32,
+    /// Each size is as frequent as the others.
+    pub interactive_sizes: &'static [u64],
     pub write_percent: u64,
-    /// Bytes of a background read; 0: no background work.
-    pub background_bytes: u64,
-    pub background: Vec<Class>,
+    pub background: Vec<Stream>,
     pub seconds: f64,
     pub seed: u64,
 }
 
 /// What came of it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Outcome {
+    /// Of interactive I/Os, ascending.
     pub latencies: Vec<u64>,
     pub background_mib_s: f64,
-    pub by_class: BTreeMap<Class, u64>,
-    pub active_peak: BTreeMap<Class, u32>,
+    /// Bytes of each stream.
+    pub streams: Vec<u64>,
 }
 
 impl Outcome {
@@ -293,80 +114,141 @@ impl Outcome {
 
 /// I/Os of a background stream that wait or are under way.
 const BACKGROUND_DEPTH: usize = 128;
+/// A program's time between the end of an I/O and its next one.
+const THINK: u64 = 100 * US;
 
-struct Streams {
-    at: BTreeMap<Class, u64>,
-    open: BTreeMap<Class, usize>,
+/// On whose behalf an I/O is made.
+enum Owner {
+    Caller { since: u64, is_reader: bool },
+    Stream(usize),
+}
+
+struct World<'a> {
+    model: &'a mut dyn Model,
+    queue: VdevQueue,
+    load: &'a Load,
+    random: Random,
+    /// When the next I/O of many users comes, and the next of each program.
+    arrival: u64,
+    readers: Vec<u64>,
+    /// Of each stream: where it is, and how many I/Os it has open.
+    streams: Vec<(u64, usize)>,
+    owners: BTreeMap<IoId, Owner>,
+    issued: BTreeMap<IssueId, Issue>,
+    outcome: Outcome,
 }
 
 /// Runs the load against the device through the queue.
 pub fn run(model: &mut dyn Model, tunables: &Tunables, load: &Load) -> Outcome {
-    let mut queue = VdevQueue::new(Device { rotational: model.rotational() }, tunables.clone());
     let mut random = Random(load.seed);
+    let arrival = if load.interactive > 0.0 { random.exponential_ns(load.interactive) } else { u64::MAX };
+    let count = load.background.len();
+    let mut world = World {
+        queue: VdevQueue::new(Device { rotational: model.rotational() }, tunables.clone()),
+        model,
+        load,
+        random,
+        arrival,
+        readers: (0..u64::from(load.readers)).map(|reader| reader * MS).collect(),
+        streams: (0..count).map(|index| (DISK_BYTES / 3 * (index as u64 + 1) / MIB * MIB, 0)).collect(),
+        owners: BTreeMap::new(),
+        issued: BTreeMap::new(),
+        outcome: Outcome { streams: vec![0; count], ..Outcome::default() },
+    };
     let end = (load.seconds * 1e9) as u64;
-    let mut arrival = if load.interactive > 0.0 { random.exponential_ns(load.interactive) } else { u64::MAX };
-    let mut streams = Streams { at: BTreeMap::new(), open: BTreeMap::new() };
-    for (index, class) in load.background.iter().enumerate() {
-        streams.at.insert(*class, DISK_BYTES / 3 * (index as u64 + 1) / MIB * MIB);
-        streams.open.insert(*class, 0);
-    }
-    let mut born: BTreeMap<IoId, u64> = BTreeMap::new();
-    let mut issued: BTreeMap<IssueId, Issue> = BTreeMap::new();
-    let mut outcome = Outcome { latencies: Vec::new(), background_mib_s: 0.0, by_class: BTreeMap::new(), active_peak: BTreeMap::new() };
     let (mut now, mut ended) = (0, Vec::new());
     while now < end {
-        model.advance(now, &mut ended);
+        world.model.advance(now, &mut ended);
         for id in ended.drain(..) {
-            let issue = issued.remove(&id).expect("the device had it");
-            queue.done(id, now).expect("the queue knows it");
-            for part in &issue.parts {
-                if let Some(at) = born.remove(&part.id) {
-                    outcome.latencies.push(now - at);
-                } else {
-                    *streams.open.get_mut(&issue.class).expect("a stream") -= 1;
-                    *outcome.by_class.entry(issue.class).or_default() += part.size_bytes;
-                }
-            }
+            world.end(id, now);
         }
-        let go = |issue: Issue, model: &mut dyn Model, issued: &mut BTreeMap<IssueId, Issue>| {
-            model.submit(&issue, now);
-            issued.insert(issue.id, issue);
-        };
-        while arrival <= now {
-            let write = random.below(100) < load.write_percent;
-            let (class, kind) = if write { (Class::SyncWrite, IoKind::Write) } else { (Class::SyncRead, IoKind::Read) };
-            let offset = random.below(DISK_BYTES / load.interactive_bytes) * load.interactive_bytes;
-            match queue.admit(Io::new(class, kind, offset, load.interactive_bytes), now) {
-                Admitted::Queued(id) => {
-                    born.insert(id, arrival);
-                }
-                Admitted::Issued(issue) => {
-                    born.insert(issue.parts[0].id, arrival);
-                    go(issue, model, &mut issued);
-                }
-            }
-            arrival += random.exponential_ns(load.interactive).max(1);
+        world.call(now);
+        world.refill(now);
+        while let Some(issue) = world.queue.next(now) {
+            world.go(issue, now);
         }
-        for (class, open) in &mut streams.open {
-            while *open < BACKGROUND_DEPTH {
-                let at = streams.at.get_mut(class).expect("a stream");
-                queue.add(Io::new(*class, IoKind::Read, *at, load.background_bytes), now);
-                *at += load.background_bytes;
-                *open += 1;
-            }
-        }
-        while let Some(issue) = queue.next(now) {
-            go(issue, model, &mut issued);
-        }
-        for class in Class::ALL {
-            let peak = outcome.active_peak.entry(class).or_default();
-            *peak = (*peak).max(queue.active(class));
-        }
-        model.kick(now);
-        let next = [Some(arrival), model.next_event(), queue.wake_at(now)].into_iter().flatten().min();
-        now = next.map_or(end, |at| at.max(now));
+        world.model.kick(now);
+        let next = [Some(world.arrival), world.readers.iter().min().copied(), world.model.next_event(), world.queue.wake_at(now)];
+        now = next.into_iter().flatten().min().map_or(end, |at| at.max(now));
     }
+    let mut outcome = world.outcome;
     outcome.latencies.sort_unstable();
-    outcome.background_mib_s = outcome.by_class.values().sum::<u64>() as f64 / MIB as f64 / load.seconds;
+    outcome.background_mib_s = outcome.streams.iter().sum::<u64>() as f64 / MIB as f64 / load.seconds;
     outcome
+}
+
+impl World<'_> {
+    fn go(&mut self, issue: Issue, now: u64) {
+        self.model.submit(&issue, now);
+        self.issued.insert(issue.id, issue);
+    }
+
+    fn end(&mut self, id: IssueId, now: u64) {
+        let issue = self.issued.remove(&id).expect("the device had it");
+        self.queue.done(issue.id, now).expect("the queue knows it");
+        for part in &issue.parts {
+            match self.owners.remove(&part.id).expect("somebody asked for it") {
+                Owner::Caller { since, is_reader } => {
+                    self.outcome.latencies.push(now - since);
+                    if is_reader {
+                        self.readers.push(now + THINK);
+                    }
+                }
+                Owner::Stream(index) => {
+                    self.streams[index].1 -= 1;
+                    self.outcome.streams[index] += part.size_bytes;
+                }
+            }
+        }
+    }
+
+    /// Interactive I/Os whose time has come.
+    fn call(&mut self, now: u64) {
+        while self.arrival <= now {
+            let since = self.arrival;
+            self.ask(Owner::Caller { since, is_reader: false }, now);
+            self.arrival += self.random.exponential_ns(self.load.interactive).max(1);
+        }
+        while let Some(reader) = self.readers.iter().position(|at| *at <= now) {
+            let since = self.readers.swap_remove(reader);
+            self.ask(Owner::Caller { since, is_reader: true }, now);
+        }
+    }
+
+    fn ask(&mut self, owner: Owner, now: u64) {
+        let write = self.random.below(100) < self.load.write_percent;
+        let (class, kind) = if write { (Class::SyncWrite, IoKind::Write) } else { (Class::SyncRead, IoKind::Read) };
+        let size = self.size(self.load.interactive_sizes);
+        let offset = self.random.below(DISK_BYTES / size) * size;
+        match self.queue.admit(Io::new(class, kind, offset, size), now) {
+            Admitted::Queued(id) => {
+                self.owners.insert(id, owner);
+            }
+            Admitted::Issued(issue) => {
+                self.owners.insert(issue.parts[0].id, owner);
+                self.go(issue, now);
+            }
+        }
+    }
+
+    fn size(&mut self, sizes: &[u64]) -> u64 {
+        if let [size] = sizes { *size } else { sizes[self.random.below(sizes.len() as u64) as usize] }
+    }
+
+    /// Background work has as much in the queue as it may.
+    fn refill(&mut self, now: u64) {
+        let load = self.load;
+        for (index, stream) in load.background.iter().enumerate() {
+            while self.streams[index].1 < BACKGROUND_DEPTH {
+                let size = self.size(stream.sizes);
+                if stream.scattered {
+                    self.streams[index].0 = self.random.below(DISK_BYTES / size) * size;
+                }
+                let (at, open) = &mut self.streams[index];
+                let id = self.queue.add(Io::new(stream.class, stream.kind, *at, size), now);
+                (*at, *open) = (*at + size, *open + 1);
+                self.owners.insert(id, Owner::Stream(index));
+            }
+        }
+    }
 }
