@@ -218,6 +218,50 @@ fn two_vdevs_are_rebuilt_at_the_same_time() {
     pool.export().expect("exported");
 }
 
+/// If this fails, a dRAID is rebuilt at the speed of one child, however many it has.
+#[test]
+fn children_share_the_writes_of_a_rebuild() {
+    const CHILDREN: usize = 7;
+    let devices = common::devices_of(CHILDREN, 160 << 20);
+    let pool = create(&devices, TopKind::Draid(DraidConfig::new(1, 2, 1, CHILDREN).expect("a shape")));
+    let object = new_object(&pool);
+    // More than two slices, of 64 MiB of data each.
+    for round in 0..72 {
+        write(&pool, object, round * 64..(round + 1) * 64, 1);
+        if round % 8 == 7 {
+            pool.sync().expect("synced");
+        }
+    }
+    let (first, spare) = (guids(&pool)[0], pool.spares()[0].guid);
+    pool.fault(first, false).expect("faulted");
+    pool.spare_in(first, spare, None, true).expect("a spare");
+    let written = |pool: &Pool| -> Vec<u64> { pool.status().leaves.iter().map(|leaf| leaf.counts.bytes[1]).collect() };
+    let before = written(&pool);
+    // Enough for every slice to come to the group that has the lost device.
+    pool.rebuild_drive_part(64).expect("driven");
+    let busy = before.iter().zip(written(&pool)).filter(|(before, after)| after - *before >= 256 << 10).count();
+    let now = written(&pool);
+    let grown: Vec<u64> = before.iter().zip(now).map(|(before, after)| after - before).collect();
+    assert!(busy >= 2, "{grown:?}: one child took all that was written");
+    // A rebuild that is interrupted there goes on where nothing is left out.
+    pool.sync().expect("synced");
+    pool.export().expect("exported");
+    let pool = import(&devices[1..], false).expect("imported");
+    pool.rebuild_wait().expect("rebuilt");
+    pool.sync().expect("synced");
+    assert_eq!((pool.rebuild_status()[0].state, pool.rebuild_status()[0].errors), (RebuildState::Complete, 0));
+    pool.scrub_wait().expect("scrubbed");
+    let scan = pool.scan_status().expect("a scrub follows");
+    assert_eq!((scan.state, scan.errors, scan.repaired), (ScanState::Finished, 0, 0));
+    pool.export().expect("exported");
+    // The spare's content is on the others: one more of them can go.
+    for lost in 1..CHILDREN {
+        let rest: Vec<_> = (1..CHILDREN).filter(|index| *index != lost).map(|index| devices[index].clone()).collect();
+        let pool = import(&rest, true).expect("imported");
+        check(&pool, object, &[1; 4608], "without one more");
+    }
+}
+
 /// If this fails, a distributed spare that stands in for a device holds nothing of it, or never comes free again.
 #[test]
 fn a_distributed_spare_stands_in_until_the_device_is_replaced() {

@@ -80,6 +80,18 @@ impl TopVdev {
         size_bytes.min(stripes * config.stripe_bytes(self.ashift)).min(left)
     }
 
+    /// Allocated bytes after which other children take what a rebuild writes to a distributed spare, and all of them change their parts:
+    /// a slice of a dRAID vdev. None where the address makes no difference.
+    pub fn rebuild_stride(&self) -> Option<u64> {
+        let TopKind::Draid(config) = self.kind else { return None };
+        Some(config.group_bytes() * config.groups() as u64)
+    }
+
+    /// Allocated bytes of a part, for each byte that is read of a device.
+    pub fn rebuild_width(&self) -> usize {
+        if let TopKind::Draid(config) = self.kind { config.width() } else { 1 }
+    }
+
     /// The columns of `asize` allocated bytes at `offset`: of whole stripes of one group on dRAID, of the leaf's space elsewhere.
     pub(crate) fn part_map(&self, offset: u64, asize: u64) -> RaidzMap {
         match (&self.kind, &self.draid) {

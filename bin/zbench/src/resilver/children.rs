@@ -1,7 +1,8 @@
 //! How long a dRAID takes to rebuild a device onto its distributed spare: the more children, the less each of them has to do.
 //!
 //! Every layout is filled alike. The devices' caps are a fraction of those of the other table, so that they decide and not the
-//! processors, which stand for a whole machine's.
+//! processors, which stand for a whole machine's. The layouts are such that a slice is as short as it can be (16 MiB of each child): where
+//! the spare's part of it lies changes with every slice, and on small devices longer ones would leave most children without a part.
 
 use super::Args;
 use super::life::Life;
@@ -11,6 +12,8 @@ use crate::measure::{GIB, Verdicts};
 
 /// The devices' bandwidth is divided by this.
 const SLOWER: u64 = 5;
+/// Half of it may be in flight.
+const CACHE_BYTES: u64 = 1 << 30;
 /// Twice the children must rebuild so many times as fast.
 const DOUBLED_MIN: f64 = 1.8;
 
@@ -26,7 +29,7 @@ pub fn measure(args: &Args, verdicts: &mut Verdicts) -> Result<(), String> {
     let devices = DeviceSet::create(DeviceKind::Loops, &args.backing, count, args.rebuild_device_mib << 20, None)?;
     let mut first: Option<(Layout, f64)> = None;
     for &layout in &args.rebuild_layout {
-        let life = Life::begin(args, layout, &devices)?;
+        let life = Life::begin(args, layout, &devices, CACHE_BYTES)?;
         let rebuilt = life.rebuild(caps, &devices)?;
         life.end()?;
         let (slow, seconds) = *first.get_or_insert((layout, rebuilt.seconds));

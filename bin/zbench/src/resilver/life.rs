@@ -79,7 +79,7 @@ fn content(data: &Abd, record: u64, number: u64) -> &[u8] {
 
 impl Life {
     /// Makes the pool and fills it, without caps.
-    pub fn begin(args: &Args, layout: Layout, devices: &DeviceSet) -> Result<Life, String> {
+    pub fn begin(args: &Args, layout: Layout, devices: &DeviceSet, cache_bytes: u64) -> Result<Life, String> {
         let record = args.record();
         devices.limit(0, 0)?;
         let config = Config {
@@ -89,7 +89,7 @@ impl Life {
             checksum: "fletcher4".to_string(),
             compression: "off".to_string(),
             threads: 2,
-            arc_max: 64 << 20,
+            arc_max: cache_bytes,
         };
         let subject = Subject::create(&config)?;
         if let Some(target) = &args.target {

@@ -42,6 +42,8 @@ const CPU_PHASES: [PhaseSpec; 3] = [
     PhaseSpec { name: "resilver", title: "healing resilver", bound: 0.6 },
 ];
 const CPU_RECORD: usize = 1 << 20;
+/// Too small to help the load.
+const CACHE_BYTES: u64 = 64 << 20;
 
 /// What to measure.
 #[derive(ClapArgs, Debug)]
@@ -80,7 +82,7 @@ pub struct Args {
     #[arg(long, default_value = "/dev/shm")]
     backing: PathBuf,
     /// dRAID layouts with a distributed spare, whose rebuilds are compared
-    #[arg(long, value_delimiter = ',', default_value = "draid2:4d:12c:1s,draid2:4d:24c:1s")]
+    #[arg(long, value_delimiter = ',', default_value = "draid2:9d:12c:1s,draid2:9d:24c:2s")]
     rebuild_layout: Vec<Layout>,
     /// Bytes of each device that is rebuilt, in MiB
     #[arg(long, default_value_t = 400)]
@@ -187,7 +189,7 @@ fn measure_layouts(args: &Args, verdicts: &mut Verdicts) -> Result<(), String> {
                     for _ in 0..2 {
                         raws.push(bare_write_rate(&devices, bytes)?);
                     }
-                    none.insert(Life::begin(args, layout, &devices)?)
+                    none.insert(Life::begin(args, layout, &devices, CACHE_BYTES)?)
                 }
             };
             let recovery = life.recover(args, load, &devices)?;

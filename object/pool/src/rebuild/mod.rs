@@ -135,7 +135,7 @@ struct Pass {
     scanned: u64,
     issued: u64,
     skipped: u64,
-    /// Where the next part begins.
+    /// Every part before this was begun.
     cursor: u64,
     /// Parts that are being rebuilt, by their beginning.
     in_flight: BTreeSet<u64>,

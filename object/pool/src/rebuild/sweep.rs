@@ -5,6 +5,7 @@ use super::{Outcome, Pass, RebuildState, Rebuilds, Shared, load};
 use exec::TaskClass;
 use metaslab::Hold;
 use ondisk::{Txg, VdevId};
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 use vdev::TopVdev;
@@ -12,6 +13,22 @@ use zio::{RebuildRequest, Rebuilt};
 
 /// At least so much is in flight.
 const FLIGHT_BYTES_MIN: u64 = 1 << 20;
+
+/// So much is read of a device at once though memory is short.
+const SEGMENT_BYTES_MIN: u64 = 64 << 10;
+
+/// Ranges that are rebuilt in order of their addresses, with what keeps their metaslabs as they are.
+type Lane = VecDeque<(Range<u64>, Arc<Hold>)>;
+
+/// The metaslabs that are rebuilt together, from the first of `left` on: as many slices as there are children, so that about all
+/// of them have work, whichever a slice's writes go to.
+fn window(top: &TopVdev, left: Range<u32>) -> Range<u32> {
+    let children = top.node.as_ref().map_or(1, |node| node.children.len()) as u64;
+    let bytes = top.rebuild_stride().map_or(0, |stride| stride.saturating_mul(children));
+    let stop = top.metaslab_range(left.start).start.saturating_add(bytes);
+    let past = left.clone().skip(1).find(|metaslab| top.metaslab_range(*metaslab).start >= stop);
+    left.start..past.unwrap_or(left.end)
+}
 
 impl Rebuilds {
     /// Does the work on this thread until there is none; with `parts` at most so many of them.
@@ -114,15 +131,17 @@ impl Rebuilds {
                 return None;
             }
         }
-        for metaslab in 0..self.services.allocator.metaslab_count(vdev) {
+        let (count, mut next) = (self.services.allocator.metaslab_count(vdev), 0);
+        while next < count {
             let tree = self.zio.view().tree;
             let Some(top) = tree.top(vdev).filter(|top| top.can_rebuild()) else { return Some(Outcome::Cancel) };
             if tree.rebuild_range(top).is_none() {
                 self.drain(vdev);
                 return Some(Outcome::Cancel);
             }
-            let (hold, allocated) = self.services.allocator.hold(vdev, metaslab);
-            if !self.sweep_ranges(top, &allocated, first, &Arc::new(hold)) {
+            let metaslabs = window(top, next..count);
+            next = metaslabs.end;
+            if !self.sweep_window(top, metaslabs, first) {
                 self.drain(vdev);
                 return None;
             }
@@ -138,20 +157,57 @@ impl Rebuilds {
         self.changed.wait_until(self.exec(), &|| idle(&self.shared.lock()));
     }
 
-    /// Begins every part of the ranges behind `first`; false when it was told to stop before the end.
-    fn sweep_ranges(self: &Arc<Self>, top: &TopVdev, ranges: &[Range<u64>], first: u64, hold: &Arc<Hold>) -> bool {
-        let segment = load(&self.parameters.max_segment);
-        for range in ranges {
-            let mut start = range.start.max(first.min(range.end));
-            while start < range.end {
-                let length = top.rebuild_part(start, range.end - start, segment);
-                if !self.begin_part(top, start..start + length, hold) {
+    /// Begins every part of the metaslabs behind `first`; false when it was told to stop before the end. Lanes take turns, so that their
+    /// devices work at the same time.
+    fn sweep_window(self: &Arc<Self>, top: &TopVdev, metaslabs: Range<u32>, first: u64) -> bool {
+        let (start, end) = (top.metaslab_range(metaslabs.start).start, top.metaslab_range(metaslabs.end - 1).end);
+        let mut lanes = self.lanes(top, metaslabs, first);
+        let is_ordered = lanes.len() <= 1;
+        let segment = self.segment_bytes(top, lanes.len());
+        while !lanes.is_empty() {
+            for lane in &mut lanes {
+                let Some((range, hold)) = lane.pop_front() else { continue };
+                let part = range.start..range.start + top.rebuild_part(range.start, range.end - range.start, segment);
+                if part.end < range.end {
+                    lane.push_front((part.end..range.end, hold.clone()));
+                }
+                let place = if is_ordered { part.end } else { start.max(first) };
+                if !self.begin_part(top, part, &hold, place) {
                     return false;
                 }
-                start += length;
             }
+            lanes.retain(|lane| !lane.is_empty());
+        }
+        if let Some(top) = self.shared.lock().tops.get_mut(&top.id) {
+            top.pass.cursor = end.max(first);
         }
         true
+    }
+
+    /// What is allocated in the metaslabs behind `first`, by the slices that have their writes on different devices.
+    fn lanes(&self, top: &TopVdev, metaslabs: Range<u32>, first: u64) -> Vec<Lane> {
+        let stride = top.rebuild_stride().unwrap_or(u64::MAX);
+        let mut lanes: BTreeMap<u64, Lane> = BTreeMap::new();
+        for metaslab in metaslabs {
+            let (hold, allocated) = self.services.allocator.hold(top.id, metaslab);
+            let hold = Arc::new(hold);
+            for range in allocated {
+                let mut start = range.start.max(first);
+                while start < range.end {
+                    let number = start / stride;
+                    let end = range.end.min((number + 1).saturating_mul(stride));
+                    lanes.entry(number).or_default().push_back((start..end, hold.clone()));
+                    start = end;
+                }
+            }
+        }
+        lanes.into_values().collect()
+    }
+
+    /// Bytes read of a device at once: the parameter's, less where memory would not do for two parts of every lane.
+    fn segment_bytes(&self, top: &TopVdev, lanes: usize) -> u64 {
+        let share = self.flight_bytes_max(top) / (2 * lanes.max(1) * top.rebuild_width()) as u64;
+        load(&self.parameters.max_segment).min(share.max(SEGMENT_BYTES_MIN))
     }
 
     /// Bytes that may be in flight (OpenZFS: `vr_bytes_inflight_max`).
@@ -163,7 +219,8 @@ impl Rebuilds {
     }
 
     /// Begins one part as soon as there is room for it.
-    fn begin_part(self: &Arc<Self>, top: &TopVdev, part: Range<u64>, hold: &Arc<Hold>) -> bool {
+    /// `place` is where a rebuild that is interrupted begins at the latest.
+    fn begin_part(self: &Arc<Self>, top: &TopVdev, part: Range<u64>, hold: &Arc<Hold>, place: u64) -> bool {
         let (vdev, length, most) = (top.id, part.end - part.start, self.flight_bytes_max(top));
         let has_room = |shared: &Shared| {
             let pass = shared.tops.get(&vdev).map(|top| &top.pass);
@@ -183,7 +240,7 @@ impl Rebuilds {
                     let Some(top) = shared.tops.get_mut(&vdev) else { return false };
                     top.pass.in_flight.insert(part.start);
                     top.pass.in_flight_bytes += length;
-                    top.pass.cursor = part.end;
+                    top.pass.cursor = place;
                     top.pass.scanned += length;
                     top.phys.vrp_bytes_scanned += length;
                     break;

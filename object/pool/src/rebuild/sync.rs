@@ -104,7 +104,7 @@ impl Rebuilds {
         {
             let mut shared = self.shared.lock();
             let Some(top) = shared.tops.get_mut(&vdev).filter(|top| top.pass.start_ns != 0) else { return Ok(()) };
-            let place = top.pass.in_flight.first().copied().unwrap_or(top.pass.cursor);
+            let place = top.pass.in_flight.first().map_or(top.pass.cursor, |first| top.pass.cursor.min(*first));
             // Time alone is no news.
             if place == top.phys.vrp_last_offset {
                 return Ok(());

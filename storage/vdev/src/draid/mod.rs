@@ -116,7 +116,7 @@ impl DraidConfig {
     pub(crate) fn stripe_bytes(&self, ashift: u32) -> u64 {
         (self.width() as u64) << ashift
     }
-    fn group_bytes(&self) -> u64 {
+    pub(crate) fn group_bytes(&self) -> u64 {
         self.width() as u64 * ROW_BYTES
     }
 }
