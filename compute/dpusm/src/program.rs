@@ -49,6 +49,14 @@ impl Watch {
         Watch { payloads, given_up: AtomicBool::new(false), started_ns: AtomicU64::new(0), current: AtomicU32::new(NOWHERE) }
     }
 
+    /// Takes the host memory of the nodes in, unless the user gave up already.
+    pub(crate) fn fill(&self, payloads: Vec<Payload>) {
+        let mut own = self.payloads.lock();
+        if !self.given_up.load(Ordering::Acquire) {
+            *own = payloads;
+        }
+    }
+
     /// The user waits no longer: host memory is let go of.
     pub(crate) fn give_up(&self) {
         self.given_up.store(true, Ordering::Release);

@@ -102,7 +102,7 @@ pub(crate) fn submit(generation: &Arc<Generation>, batch: Vec<(Graph, ReportFn)>
     for (graph, done) in batch {
         match prepare(generation, &graph, deadline_ns, done) {
             Ok(ticket) => {
-                *ticket.watch.payloads.lock() = graph.payloads;
+                ticket.watch.fill(graph.payloads);
                 let own = ticket.clone();
                 let settle = Box::new(move |results| own.settle(results));
                 programs.push(Program::watched(graph.nodes, ticket.watch.clone(), settle));

@@ -9,6 +9,7 @@ use exec::{Exec, Inline, Pool};
 use ondisk::{ByteOrder, Checksum};
 use provider_c::{CProvider, LoadError};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 
 fn example(folder: &Folder, extra: &[&str]) -> PathBuf {
@@ -113,4 +114,27 @@ fn what_is_no_provider_is_refused() {
     std::fs::write(&source, "#include \"zirconia/provider.h\"\nint32_t zirconia_provider_open(const struct zp_host *h, struct zp_provider *p)\n{ (void)h; p->version = 9; return ZP_OK; }\n").unwrap();
     let newer = CProvider::load(&exec, &build(&folder, &source, &[]));
     assert!(matches!(newer, Err(LoadError::Version { found: 9 })), "{newer:?}");
+}
+
+/// The block of docs/accelerators.md in this language.
+fn block_of(page: &str, language: &str) -> String {
+    let (_, rest) = page.split_once(&format!("```{language}\n")).unwrap();
+    rest.split_once("```").unwrap().0.to_string()
+}
+
+/// The page that tells vendors how to write a provider must work as it stands.
+#[test]
+fn the_page_can_be_followed_literally() {
+    let page = std::fs::read_to_string(root().join("docs/accelerators.md")).unwrap();
+    let folder = Folder::new("page");
+    std::fs::write(folder.0.join("least.c"), block_of(&page, "c")).unwrap();
+    let include = root().join("include").canonicalize().unwrap();
+    let status = Command::new("sh").arg("-ec").arg(block_of(&page, "sh")).env("INCLUDE", include).current_dir(&folder.0).status().unwrap();
+    assert!(status.success());
+    let exec: Exec = Arc::new(Inline::new(1));
+    let provider = CProvider::load(&exec, &folder.0.join("least.so")).unwrap();
+    let device = Registry::new(&exec).register(provider, &RegisterOptions::default()).unwrap();
+    assert_eq!((device.name(), device.disabled()), ("least", &[][..]));
+    let features: Vec<String> = device.capabilities().list.iter().map(|one| one.feature.to_string()).collect();
+    assert_eq!(features, ["copy in", "copy out", "zero fill"]);
 }
