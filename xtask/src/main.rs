@@ -21,7 +21,7 @@ fn main() -> ExitCode {
         ["interop", rest @ ..] => interop(&root, rest),
         ["torture", rest @ ..] => program(&root, "torture", rest),
         _ => {
-            Err("usage: cargo xtask ci | layers | tidy [--bless] | commands [NAME] | interop write|read [--all] | torture [direct | lives] [SEED]"
+            Err("usage: cargo xtask ci | layers | tidy [--bless] | commands [NAME] | interop write|read [--all] | torture [direct | lives | life] [SEED]"
                 .to_string())
         }
     };

@@ -5,7 +5,7 @@ use crate::adapter::PoolIo;
 use crate::config::{Host, PoolFacts, PoolState};
 use crate::features::{DIRECTORY, Features};
 use crate::history::History;
-use crate::labels::{Device, flush_all, init_writes, read_labels, write_all};
+use crate::labels::{Device, flush_all, init_writes, read_configs, write_all};
 use crate::mos_objects::{create_deferred_frees, create_packed, create_vdev_zaps};
 use crate::open::Runtime;
 use crate::services::Services;
@@ -184,10 +184,10 @@ fn check_devices(exec: &Exec, spec: &PoolSpec) -> Result<(), PoolError> {
 
 /// Refuses a device that belongs to a pool.
 pub(crate) fn check_device(exec: &Exec, leaf: &LeafSpec) -> Result<(), PoolError> {
-    let labels = read_labels(exec, &leaf.device);
-    let state = labels.configs.first().and_then(|config| config.get_u64("state"));
+    let configs = read_configs(exec, &leaf.device);
+    let state = configs.first().and_then(|config| config.get_u64("state"));
     // A label of txg 0 is what an unfinished creation leaves behind, and what a detached device has.
-    let finished = labels.configs.first().and_then(|config| config.get_u64("txg")).is_some_and(|txg| txg != 0);
+    let finished = configs.first().and_then(|config| config.get_u64("txg")).is_some_and(|txg| txg != 0);
     if finished && state != Some(PoolState::Destroyed.number()) {
         return Err(PoolError::Device { path: leaf.path.clone(), problem: DeviceProblem::InUse });
     }

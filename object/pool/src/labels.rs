@@ -7,7 +7,7 @@ use crate::PoolError;
 use abd::Abd;
 use device::{BlockDevice, DeviceError, DeviceIo, DeviceOp};
 use exec::{Exec, completion};
-use kernels::checksum::{Verifier, embed, verify_embedded};
+use kernels::checksum::{EMBEDDED_CHECKSUM_BYTES, LabelSum, Verifier, embed, verify_embedded};
 use nvlist::{Encoding, NvList};
 use ondisk::label::ZioEck;
 use ondisk::label::{
@@ -41,25 +41,17 @@ impl DeviceLabels {
     }
 }
 
+/// A label's configuration; most devices have four copies of one, which are summed and decoded once.
+struct KnownConfig {
+    label: Abd,
+    sum: LabelSum,
+    config: NvList,
+}
+
 /// Reads the labels of `device`. Unreadable and invalid parts are skipped.
 pub(crate) fn read_labels(exec: &Exec, device: &Device) -> DeviceLabels {
-    let size = device.size_bytes();
     let mut labels = DeviceLabels::default();
-    if size < (LABELS * LABEL_BYTES) as u64 {
-        return labels;
-    }
-    let mut rings = Vec::new();
-    for index in 0..LABELS {
-        let start = label_offset(size, index);
-        match device.read_at(exec, start, LABEL_BYTES).ok().and_then(|label| Some((config_of(&label, start)?, label))) {
-            Some((config, label)) => {
-                labels.configs.push(config);
-                rings.push((start, label));
-            }
-            None => labels.damaged += 1,
-        }
-    }
-    labels.configs.sort_by_key(|config| std::cmp::Reverse(config.get_u64("txg")));
+    let rings = read_configs_into(exec, device, (0, LABEL_BYTES), &mut labels);
     let ashift = labels.configs.first().and_then(|config| config.get_nvlist("vdev_tree")?.get_u64("ashift"));
     for (start, label) in rings {
         uberblocks_of(&label, start, ashift, &mut labels);
@@ -69,11 +61,56 @@ pub(crate) fn read_labels(exec: &Exec, device: &Device) -> DeviceLabels {
     labels
 }
 
-fn config_of(label: &Abd, start: u64) -> Option<NvList> {
-    let label = label.to_contiguous();
-    let block = label.as_contiguous()?.get(CONFIG_OFFSET..CONFIG_OFFSET + CONFIG_BYTES)?;
-    verify_embedded(Checksum::LABEL, block, Verifier::label(start + CONFIG_OFFSET as u64)).ok()?;
-    NvList::decode(&block[..CONFIG_NVLIST_BYTES]).ok()
+/// The valid configurations of `device`, newest txg first, without a look at its uberblocks.
+pub(crate) fn read_configs(exec: &Exec, device: &Device) -> Vec<NvList> {
+    let mut labels = DeviceLabels::default();
+    read_configs_into(exec, device, (CONFIG_OFFSET, CONFIG_BYTES), &mut labels);
+    labels.configs
+}
+
+/// Reads `length` bytes from `from` of each label, with the configuration in them; gives those of valid labels, with their places.
+fn read_configs_into(exec: &Exec, device: &Device, (from, length): (usize, usize), labels: &mut DeviceLabels) -> Vec<(u64, Abd)> {
+    let (size, mut known, mut found) = (device.size_bytes(), None, Vec::new());
+    if size < (LABELS * LABEL_BYTES) as u64 {
+        return found;
+    }
+    let place = CONFIG_OFFSET - from..CONFIG_OFFSET - from + CONFIG_BYTES;
+    for start in (0..LABELS).map(|index| label_offset(size, index)) {
+        let label = device.read_at(exec, start + from as u64, length).ok();
+        match label.and_then(|label| Some((config_of(&label.slice(place.clone()), start, &mut known)?, label))) {
+            Some((config, label)) => {
+                labels.configs.push(config);
+                found.push((start, label));
+            }
+            None => labels.damaged += 1,
+        }
+    }
+    labels.configs.sort_by_key(|config| std::cmp::Reverse(config.get_u64("txg")));
+    found
+}
+
+/// The configuration in a label's block, if it is valid there.
+fn config_of(block: &Abd, start: u64, known: &mut Option<KnownConfig>) -> Option<NvList> {
+    let block = block.to_contiguous();
+    let bytes = block.as_contiguous()?;
+    let (head, trailer) = bytes.split_at_checked(CONFIG_BYTES - EMBEDDED_CHECKSUM_BYTES)?;
+    let verifier = Verifier::label(start + CONFIG_OFFSET as u64);
+    let is_copy = |known: &KnownConfig| known.label.as_contiguous().is_some_and(|other| other[..head.len()] == *head);
+    if let Some(known) = known.as_ref().filter(|known| is_copy(known)) {
+        return (known.sum.trailer(verifier)[..] == *trailer).then(|| known.config.clone());
+    }
+    // What was never a label needs no sum, and another machine's byte order is for the slow way.
+    if trailer.iter().all(|byte| *byte == 0) {
+        return None;
+    }
+    let sum = LabelSum::of(bytes)?;
+    let is_ours = sum.trailer(verifier)[..] == *trailer;
+    if !is_ours {
+        verify_embedded(Checksum::LABEL, bytes, verifier).ok()?;
+    }
+    let config = NvList::decode(&bytes[..CONFIG_NVLIST_BYTES]).ok()?;
+    *known = is_ours.then(|| KnownConfig { label: block.clone(), sum, config: config.clone() });
+    Some(config)
 }
 
 fn uberblocks_of(label: &Abd, start: u64, ashift: Option<u64>, out: &mut DeviceLabels) {
@@ -100,6 +137,7 @@ fn uberblocks_of(label: &Abd, start: u64, ashift: Option<u64>, out: &mut DeviceL
 }
 
 /// One write of a batch.
+#[derive(Clone)]
 pub(crate) struct LabelWrite {
     pub device: Device,
     pub offset: u64,
@@ -137,22 +175,37 @@ pub(crate) fn flush_all(exec: &Exec, devices: &[Device]) -> Vec<Result<(), Devic
     waits.into_iter().map(|wait| settle(wait.wait(exec))).collect()
 }
 
-/// The writes of `config` to the labels of one device whose index has the parity of `first` (0: L0 and L2, 1: L1 and L3).
-pub(crate) fn config_writes(device: &Device, config: &NvList, first: usize) -> Result<Vec<LabelWrite>, PoolError> {
-    let packed = config.encode(Encoding::Xdr);
-    if packed.len() > CONFIG_NVLIST_BYTES {
-        return Err(PoolError::Invalid("the configuration does not fit into a label"));
-    }
-    let mut writes = Vec::with_capacity(2);
-    for index in (first..LABELS).step_by(2) {
-        let offset = label_offset(device.size_bytes(), index) + CONFIG_OFFSET as u64;
+/// A configuration as labels have it, summed once for the labels of one device.
+pub(crate) struct ConfigBlock {
+    block: Abd,
+    sum: LabelSum,
+}
+
+impl ConfigBlock {
+    /// Of a configuration. Errors: [`PoolError::Invalid`] when it is too long.
+    pub fn new(config: &NvList) -> Result<ConfigBlock, PoolError> {
+        let too_long = PoolError::Invalid("the configuration does not fit into a label");
+        let packed = config.encode(Encoding::Xdr);
+        if packed.len() > CONFIG_NVLIST_BYTES {
+            return Err(too_long);
+        }
         let mut block = Abd::zeroed(CONFIG_BYTES);
         let bytes = block.make_mut();
         bytes[..packed.len()].copy_from_slice(&packed);
-        seal(bytes, offset);
-        writes.push(LabelWrite { device: device.clone(), offset, data: block });
+        let sum = LabelSum::of(bytes).ok_or(too_long)?;
+        Ok(ConfigBlock { block, sum })
     }
-    Ok(writes)
+
+    /// The writes of it to the labels of the device whose index has the parity of `first` (0: L0 and L2, 1: L1 and L3).
+    pub fn writes(&self, device: &Device, first: usize) -> Vec<LabelWrite> {
+        let write = |index| {
+            let offset = label_offset(device.size_bytes(), index) + CONFIG_OFFSET as u64;
+            let mut data = self.block.clone();
+            data.make_mut()[CONFIG_BYTES - EMBEDDED_CHECKSUM_BYTES..].copy_from_slice(&self.sum.trailer(Verifier::label(offset)));
+            LabelWrite { device: device.clone(), offset, data }
+        };
+        (first..LABELS).step_by(2).map(write).collect()
+    }
 }
 
 /// The writes of `ub` to its slot in all four labels of one device.
@@ -170,8 +223,8 @@ pub(crate) fn uberblock_writes(device: &Device, ub: &Uberblock, ashift: u32) -> 
 /// The writes that make a device's labels those of a new vdev: configuration, empty boot block, empty ring (OpenZFS:
 /// `vdev_label_init`).
 pub(crate) fn init_writes(device: &Device, config: &NvList) -> Result<Vec<LabelWrite>, PoolError> {
-    let mut writes = config_writes(device, config, 0)?;
-    writes.extend(config_writes(device, config, 1)?);
+    let block = ConfigBlock::new(config)?;
+    let mut writes = [block.writes(device, 0), block.writes(device, 1)].concat();
     for index in 0..LABELS {
         let start = label_offset(device.size_bytes(), index);
         let boot = ondisk::label::BOOT_BLOCK_OFFSET as u64;

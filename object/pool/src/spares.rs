@@ -8,7 +8,7 @@ use crate::add::AddSpec;
 use crate::attach::Edited;
 use crate::config::PoolState;
 use crate::features::DIRECTORY;
-use crate::labels::{Device, flush_all, init_writes, read_labels, write_all};
+use crate::labels::{Device, flush_all, init_writes, read_configs, write_all};
 use crate::mos_objects::{create_packed, read_packed, write_packed};
 use crate::sync::VERSION;
 use crate::{DeviceProblem, LeafSpec, Pool, PoolError};
@@ -146,14 +146,14 @@ pub(crate) fn spare_label(guid: Guid, path: &str) -> NvList {
 
 /// The guid in the label of a device that is a spare of some pool.
 pub(crate) fn labelled_spare(exec: &Exec, device: &Device) -> Option<Guid> {
-    let labels = read_labels(exec, device);
-    let label = labels.configs.first()?;
+    let configs = read_configs(exec, device);
+    let label = configs.first()?;
     (label.get_u64("state") == Some(PoolState::Spare.number())).then(|| guid_of(label)).flatten()
 }
 
 /// The guid in the label of a device, whatever it is.
 pub fn label_guid(exec: &Exec, device: &Device) -> Option<Guid> {
-    guid_of(read_labels(exec, device).configs.first()?)
+    guid_of(read_configs(exec, device).first()?)
 }
 
 /// Writes a label to a device that is no leaf.

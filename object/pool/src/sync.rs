@@ -9,7 +9,7 @@ use crate::adapter::PoolIo;
 use crate::attach::{Change, Detached};
 use crate::config::{PoolFacts, guid_sum};
 use crate::dtl;
-use crate::labels::{Device, LabelWrite, config_writes, flush_all, uberblock_writes, write_all};
+use crate::labels::{ConfigBlock, Device, LabelWrite, flush_all, uberblock_writes, write_all};
 use crate::log_spacemap::{self, LoggedChanges};
 use crate::mos_objects::{process_deferred_frees, write_packed};
 use crate::services::{ScanNews, Services};
@@ -272,11 +272,10 @@ impl Syncer {
         self.zio().take_unflushed().into_iter().for_each(|leaf| self.zio().note_missing(leaf, txg));
         flushed.map_err(|_| PoolError::Io(DeviceError::Io))?;
         let leaves = usable_leaves(&tree, &devices);
+        let label = |(leaf, _): &(LeafId, Device)| ConfigBlock::new(&facts.label_config(&tree, *leaf, txg));
+        let labels: Vec<ConfigBlock> = leaves.iter().filter(|_| config_dirty).map(label).collect::<Result<_, _>>()?;
         let write_configs = |first| -> Result<(), PoolError> {
-            let mut writes: Vec<LabelWrite> = Vec::new();
-            for (leaf, device) in &leaves {
-                writes.extend(config_writes(device, &facts.label_config(&tree, *leaf, txg), first)?);
-            }
+            let writes = labels.iter().zip(&leaves).flat_map(|(label, (_, device))| label.writes(device, first)).collect();
             some_succeeded(&self.write_labels(&leaves, writes))?;
             some_succeeded(&flush_all(exec, &leaves.iter().map(|(_, device)| device.clone()).collect::<Vec<_>>()))
         };

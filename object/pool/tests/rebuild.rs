@@ -2,13 +2,12 @@
 //! the next device fails after a rebuild that was not one.
 mod common;
 
-use common::{BLOCKS, Random, check, check_redundancy, create, devices, guids, import, leaf, new_object, redundancy, write};
+use common::{BLOCKS, check, check_redundancy, create, devices, guids, import, leaf, new_object, write};
 use device::{BlockDevice, DeviceFacts, DeviceIo, DeviceOp, MemDevice};
 use exec::{Exec, Mutex};
-use ondisk::{Guid, ObjectId};
 use pool::{DeviceProblem, LeafSpec, Pool, PoolError, PoolSpec, RebuildState, Runtime, ScanError, ScanFunction, ScanState, TopSpec};
 use std::sync::Arc;
-use vdev::{DraidConfig, LeafId, LeafKind, LeafState, Pairing, TopKind};
+use vdev::{DraidConfig, LeafKind, Pairing, TopKind};
 
 fn draid(parity: usize, data: usize, children: usize) -> TopKind {
     TopKind::Draid(DraidConfig::new(parity, data, 0, children).expect("a shape"))
@@ -310,153 +309,5 @@ fn a_distributed_spare_stands_in_until_the_device_is_replaced() {
         check(&pool, object, &ages, &what);
         pool.export().expect("exported");
         check_redundancy(&devices[1..], kind, object, &ages, &what);
-    }
-}
-
-const DEVICES: usize = 8;
-
-/// A random life of a pool whose devices are replaced, against what must be read at any time.
-struct Life {
-    what: String,
-    devices: Vec<Arc<MemDevice>>,
-    pool: Option<Pool>,
-    object: ObjectId,
-    ages: Vec<u64>,
-    age: u64,
-}
-
-impl Life {
-    fn new(kind: TopKind, count: usize, seed: u64) -> Life {
-        let devices = devices(DEVICES);
-        let pool = create(&devices[..count], kind);
-        let object = new_object(&pool);
-        pool.sync().expect("synced");
-        Life {
-            what: format!("{kind:?} of {count}, seed {seed}"),
-            devices,
-            pool: Some(pool),
-            object,
-            ages: vec![0; BLOCKS as usize],
-            age: 0,
-        }
-    }
-
-    fn pool(&self) -> &Pool {
-        self.pool.as_ref().expect("open")
-    }
-
-    fn members(&self) -> Vec<usize> {
-        let number = |path: &str| path.trim_end_matches("/old").trim_start_matches('d').parse().expect("a device of ours");
-        self.pool().tree().leaves.iter().map(|leaf| number(&leaf.path)).collect()
-    }
-
-    fn write(&mut self, random: &mut Random) {
-        let first = random.below(BLOCKS);
-        let blocks = first..(first + 1 + random.below(6)).min(BLOCKS);
-        self.age += 1;
-        self.ages[blocks.start as usize..blocks.end as usize].fill(self.age);
-        write(self.pool(), self.object, blocks, self.age);
-    }
-
-    fn step(&mut self, random: &mut Random) {
-        let leaves = guids(self.pool());
-        let index = random.below(leaves.len() as u64) as usize;
-        match random.below(14) {
-            0..=3 => self.write(random),
-            4 => self.pool().sync().expect("synced"),
-            5 => match self.pool().offline(leaves[index], false) {
-                Ok(()) | Err(PoolError::NoReplicas) => {}
-                Err(error) => panic!("{}: {error}", self.what),
-            },
-            6 => self.bring_back(leaves[index], self.members()[index]),
-            7 | 8 => {
-                self.pool().rebuild_parameters().max_segment.store(32 << 10, std::sync::atomic::Ordering::Relaxed);
-                self.pool().rebuild_drive_part(1 + random.below(12) as usize).expect("driven");
-            }
-            9 => self.pool().scrub_drive_part(1 + random.below(8) as usize).expect("driven"),
-            10 => self.reopen(random),
-            11 | 12 if leaves.len() < DEVICES - 1 => self.replace(leaves[index], random),
-            _ => check(self.pool(), self.object, &self.ages, &self.what),
-        }
-    }
-
-    fn bring_back(&self, leaf: Guid, device: usize) {
-        assert_eq!(self.pool().online(leaf, Some(self.devices[device].clone())), Ok(LeafState::Online), "{}", self.what);
-    }
-
-    fn replace(&self, target: Guid, random: &mut Random) {
-        let members = self.members();
-        let unused = (0..DEVICES).find(|index| !members.contains(index)).expect("one is free");
-        let new = leaf(&self.devices[unused]);
-        let sequential = random.below(4) > 0;
-        let done = if sequential {
-            self.pool().attach_sequential(target, &new, Pairing::Replacing, true)
-        } else {
-            self.pool().attach(target, &new, Pairing::Replacing, true)
-        };
-        match done {
-            Ok(()) => assert_eq!(self.pool().is_rebuilding(), sequential, "{}", self.what),
-            Err(PoolError::Target(_) | PoolError::Rebuilding | PoolError::Scan(ScanError::Resilvering)) => {}
-            Err(error) => panic!("{}: {error}", self.what),
-        }
-    }
-
-    fn reopen(&mut self, random: &mut Random) {
-        let crashes = random.below(2) == 0;
-        let mut synced = None;
-        if crashes {
-            self.pool().sync().expect("synced");
-            synced = Some(self.ages.clone());
-            self.write(random);
-        }
-        let (tree, members) = (self.pool().tree(), self.members());
-        let index = random.below(members.len() as u64 * 2) as usize;
-        let absent = members.get(index).filter(|_| !tree.is_required(LeafId(index as u32))).copied();
-        let pool = self.pool.take().expect("open");
-        if crashes {
-            drop(pool)
-        } else {
-            pool.export().expect("exported")
-        }
-        let there: Vec<_> = (0..DEVICES).filter(|index| Some(*index) != absent).map(|index| self.devices[index].clone()).collect();
-        self.pool = Some(import(&there, false).unwrap_or_else(|error| panic!("{}: {error}", self.what)));
-        if let Some(synced) = synced.filter(|_| !common::reads_as(self.pool(), self.object, &self.ages)) {
-            self.ages = synced;
-        }
-        check(self.pool(), self.object, &self.ages, &self.what);
-    }
-
-    fn end(mut self) {
-        for (leaf, device) in guids(self.pool()).into_iter().zip(self.members()) {
-            self.bring_back(leaf, device);
-        }
-        self.pool().rebuild_wait().expect("rebuilt");
-        self.pool().scrub_wait().expect("resilvered");
-        self.pool().sync().unwrap_or_else(|error| panic!("{}: {error}", self.what));
-        assert!(!self.pool().is_rebuilding() && rebuild_refs(self.pool()) == 0, "{}", self.what);
-        let tree = self.pool().tree();
-        assert!(tree.leaves.iter().all(|leaf| leaf.missing_txgs.is_empty() && leaf.rebuild_txg.0 == 0), "{}: {:?}", self.what, tree.leaves);
-        assert!(!tree.is_replacing(), "{}: replaced devices go", self.what);
-        check(self.pool(), self.object, &self.ages, &self.what);
-        let (kind, members) = (tree.tops[0].kind, self.members());
-        self.pool.take().expect("open").export().expect("exported");
-        let devices: Vec<_> = members.iter().map(|&index| self.devices[index].clone()).collect();
-        assert!(redundancy(kind, devices.len()) < devices.len());
-        check_redundancy(&devices, kind, self.object, &self.ages, &self.what);
-    }
-}
-
-/// If this fails, there is an order of events after which a rebuilt device is taken for whole that is not, or data is gone.
-#[test]
-fn no_order_of_events_loses_data_or_redundancy() {
-    for (kind, count) in [(TopKind::Leaf, 1), (TopKind::Mirror, 2), (TopKind::Mirror, 3), (draid(1, 2, 4), 4), (draid(2, 2, 5), 5)] {
-        for seed in 0..5 {
-            let mut random = Random(seed * 7919 + count as u64);
-            let mut life = Life::new(kind, count, seed);
-            for _ in 0..50 {
-                life.step(&mut random);
-            }
-            life.end();
-        }
     }
 }

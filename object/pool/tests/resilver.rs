@@ -3,14 +3,13 @@
 mod common;
 
 use common::{
-    BLOCK_BYTES, BLOCKS, Random, check, check_redundancy, checksum_errors, create, devices, guids, import, leaf, new_object, pattern,
-    redundancy, write,
+    BLOCK_BYTES, BLOCKS, check, check_redundancy, checksum_errors, create, devices, guids, import, leaf, new_object, redundancy, write,
 };
 use device::MemDevice;
-use ondisk::{Guid, ObjectId};
+use ondisk::Guid;
 use pool::{DeviceProblem, Pool, PoolError, ScanError, ScanFunction, ScanState};
 use std::sync::Arc;
-use vdev::{LeafId, LeafState, Pairing, TopKind};
+use vdev::{LeafState, Pairing, TopKind};
 
 #[test]
 fn a_device_that_was_offline_is_resilvered_when_it_comes_back() {
@@ -115,184 +114,6 @@ fn a_resilver_takes_the_place_of_a_scrub() {
     assert_eq!(pool.tree().leaves[2].missing_txgs, vec![]);
     pool.export().expect("exported");
     check_redundancy(&devices, TopKind::Raidz(1), object, &[2; BLOCKS as usize], "after a scrub");
-}
-
-/// Devices that a life can use.
-const DEVICES: usize = 7;
-
-/// A random life of a pool, against a model that knows what must be read at any time.
-struct Life {
-    what: String,
-    devices: Vec<Arc<MemDevice>>,
-    pool: Option<Pool>,
-    object: ObjectId,
-    /// What each block was written with last.
-    ages: Vec<u64>,
-    age: u64,
-}
-
-impl Life {
-    fn new(kind: TopKind, count: usize, seed: u64) -> Life {
-        let devices = devices(DEVICES);
-        let pool = create(&devices[..count], kind);
-        let object = new_object(&pool);
-        pool.sync().expect("synced");
-        let ages = vec![0; BLOCKS as usize];
-        Life { what: format!("{kind:?} of {count}, seed {seed}"), devices, pool: Some(pool), object, ages, age: 0 }
-    }
-
-    fn pool(&self) -> &Pool {
-        self.pool.as_ref().expect("open")
-    }
-
-    /// The devices of the leaves, in the tree's order.
-    fn members(&self) -> Vec<usize> {
-        let number = |path: &str| path.trim_end_matches("/old").trim_start_matches('d').parse().expect("a device of ours");
-        self.pool().tree().leaves.iter().map(|leaf| number(&leaf.path)).collect()
-    }
-
-    fn unused(&self) -> usize {
-        let members = self.members();
-        (0..DEVICES).find(|index| !members.contains(index)).expect("one is free")
-    }
-
-    /// Leaves that don't have everything.
-    fn not_whole(&self) -> Vec<usize> {
-        let tree = self.pool().tree();
-        (0..tree.leaves.len())
-            .filter(|&index| !tree.leaves[index].state.is_usable() || !tree.leaves[index].missing_txgs.is_empty())
-            .collect()
-    }
-
-    fn write(&mut self, random: &mut Random) {
-        let (first, length) = (random.below(BLOCKS), 1 + random.below(6));
-        let blocks = first..(first + length).min(BLOCKS);
-        self.age += 1;
-        self.ages[blocks.start as usize..blocks.end as usize].fill(self.age);
-        write(self.pool(), self.object, blocks, self.age);
-    }
-
-    fn step(&mut self, random: &mut Random) {
-        let leaves = guids(self.pool());
-        let index = random.below(leaves.len() as u64) as usize;
-        match random.below(16) {
-            0..=2 => self.write(random),
-            3 => self.pool().sync().expect("synced"),
-            4 | 5 => self.take_out(index, random),
-            6 | 7 => self.bring_back(index),
-            8 => self.pool().scrub_drive_part(1 + random.below(8) as usize).expect("driven"),
-            9 => match self.pool().scrub_start() {
-                Ok(()) => {}
-                Err(error) => assert!(matches!(error, PoolError::Scan(ScanError::Running | ScanError::Resilvering)), "{error}"),
-            },
-            10 | 11 => self.reopen(random),
-            12 | 13 if leaves.len() < DEVICES - 1 => self.attach(index, random),
-            14 => match self.pool().detach(leaves[index]) {
-                Ok(()) | Err(PoolError::NoReplicas | PoolError::Target(_)) => {}
-                Err(error) => panic!("{}: {error}", self.what),
-            },
-            _ => check(self.pool(), self.object, &self.ages, &self.what),
-        }
-    }
-
-    fn take_out(&mut self, index: usize, random: &mut Random) {
-        let tree = self.pool().tree();
-        let mut without = self.not_whole();
-        without.retain(|other| *other != index);
-        match self.pool().offline(tree.leaves[index].guid, random.below(3) == 0) {
-            Ok(()) => {}
-            Err(PoolError::NoReplicas) => {
-                let spare = redundancy(tree.tops[0].kind, tree.leaves.len());
-                let must = without.len() + 1 > spare || tree.is_replacing();
-                assert!(tree.leaves[index].state.is_usable() && must, "{}: refused although only {without:?} are missing", self.what);
-            }
-            Err(error) => panic!("{}: {error}", self.what),
-        }
-        check(self.pool(), self.object, &self.ages, &self.what);
-    }
-
-    fn bring_back(&self, index: usize) {
-        let device = self.devices[self.members()[index]].clone();
-        assert_eq!(self.pool().online(guids(self.pool())[index], Some(device)), Ok(LeafState::Online), "{}", self.what);
-    }
-
-    fn attach(&self, index: usize, random: &mut Random) {
-        let pairing = if random.below(2) == 0 { Pairing::Mirror } else { Pairing::Replacing };
-        let new = leaf(&self.devices[self.unused()]);
-        match self.pool().attach(guids(self.pool())[index], &new, pairing, true) {
-            Ok(()) => assert_eq!(self.pool().scan_status().map(|scan| scan.function), Some(ScanFunction::Resilver), "{}", self.what),
-            Err(PoolError::Target(_)) => {}
-            Err(error) => panic!("{}: {error}", self.what),
-        }
-    }
-
-    /// The pool is exported or crashes, and is imported with or without a device.
-    fn reopen(&mut self, random: &mut Random) {
-        let crashes = random.below(2) == 0;
-        let mut synced = None;
-        if crashes {
-            self.pool().sync().expect("synced");
-            synced = Some(self.ages.clone());
-            // This one is lost with the crash, unless its txg happened to be synced.
-            self.write(random);
-        }
-        let (tree, members) = (self.pool().tree(), self.members());
-        let index = random.below(members.len() as u64 * 2) as usize;
-        let absent = members.get(index).filter(|_| !tree.is_required(LeafId(index as u32)));
-        let pool = self.pool.take().expect("open");
-        if crashes {
-            drop(pool)
-        } else {
-            pool.export().expect("exported")
-        }
-        let there: Vec<_> = (0..DEVICES).filter(|index| Some(index) != absent).map(|index| self.devices[index].clone()).collect();
-        self.pool = Some(import(&there, false).unwrap_or_else(|error| panic!("{}: {error}", self.what)));
-        if let Some(synced) = synced.filter(|_| !self.reads_as(&self.ages)) {
-            self.ages = synced;
-        }
-        check(self.pool(), self.object, &self.ages, &self.what);
-    }
-
-    fn reads_as(&self, ages: &[u64]) -> bool {
-        let dnode = self.pool().dsl().hold("tank").expect("held").objset().expect("objset").hold(self.object).expect("object");
-        let mut block = vec![0; BLOCK_BYTES];
-        ages.iter()
-            .enumerate()
-            .filter(|(_, age)| **age != 0)
-            .all(|(index, age)| dnode.read(index as u64 * BLOCK_BYTES as u64, &mut block).is_ok() && block == pattern(*age, index as u64))
-    }
-
-    /// Everything comes back; after the resilver the pool is as redundant as it ever was.
-    fn end(mut self) {
-        for index in 0..self.members().len() {
-            self.bring_back(index);
-        }
-        self.pool().scrub_wait().expect("resilvered");
-        self.pool().sync().unwrap_or_else(|error| panic!("{}: {error}", self.what));
-        assert_eq!(self.not_whole(), Vec::<usize>::new(), "{}: {:?}", self.what, self.pool().scan_status());
-        assert!(!self.pool().tree().is_replacing(), "{}: replaced devices go", self.what);
-        check(self.pool(), self.object, &self.ages, &self.what);
-        assert_eq!(checksum_errors(self.pool()), 0, "{}", self.what);
-        let (kind, members) = (self.pool().tree().tops[0].kind, self.members());
-        self.pool.take().expect("open").export().expect("exported");
-        let devices: Vec<_> = members.iter().map(|&index| self.devices[index].clone()).collect();
-        check_redundancy(&devices, kind, self.object, &self.ages, &self.what);
-    }
-}
-
-/// If this fails, there is an order of events after which a device is taken for whole that is not, or data is gone.
-#[test]
-fn no_order_of_events_loses_data_or_redundancy() {
-    for (kind, count) in [(TopKind::Leaf, 1), (TopKind::Mirror, 2), (TopKind::Mirror, 3), (TopKind::Raidz(1), 3), (TopKind::Raidz(2), 5)] {
-        for seed in 0..6 {
-            let mut random = Random(seed * 977 + count as u64);
-            let mut life = Life::new(kind, count, seed);
-            for _ in 0..40 {
-                life.step(&mut random);
-            }
-            life.end();
-        }
-    }
 }
 
 /// If this fails, a single disk can't become a mirror, or a disk can't be replaced, or the old one is let go too early.

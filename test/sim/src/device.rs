@@ -29,6 +29,7 @@ struct World {
     hung: Vec<(Arc<SimDevice>, DeviceIo)>,
     operations: u64,
     trace_hash: u64,
+    traced: bool,
     powered: bool,
     recording: Option<Recording>,
     devices: Vec<Image>,
@@ -36,7 +37,7 @@ struct World {
 
 impl World {
     fn note(&mut self, words: &[u64]) {
-        for word in words {
+        for word in words.iter().filter(|_| self.traced) {
             self.trace_hash = (self.trace_hash ^ word).wrapping_mul(0x0000_0100_0000_01B3).rotate_left(29);
         }
     }
@@ -83,6 +84,7 @@ impl Sim {
             hung: Vec::new(),
             operations: 0,
             trace_hash: 0xCBF2_9CE4_8422_2325,
+            traced: true,
             powered: true,
             recording: None,
             devices: Vec::new(),
@@ -144,6 +146,11 @@ impl Sim {
     /// A number that depends on every operation so far: kind, device, offset, length, data of writes, and their order.
     pub fn trace_hash(&self) -> u64 {
         self.world.lock().trace_hash
+    }
+
+    /// From now on operations don't change [`Sim::trace_hash`]: reading all that is written takes time.
+    pub fn stop_tracing(&self) {
+        self.world.lock().traced = false;
     }
 
     /// Starts to record writes and flushes; what the devices hold now is where the recording begins. No write may be in
@@ -216,8 +223,10 @@ impl SimDevice {
         let fault = world.fault_of(self.index, kind, io.offset);
         let mut write = None;
         if let (DeviceOp::Write(data), false) = (&io.op, fault == Some(FaultKind::Lie)) {
-            let hash = data.fold(0, |hash, bytes| Some(hash_bytes(hash, bytes))).unwrap_or_default();
-            world.note(&[hash]);
+            if world.traced {
+                let hash = data.fold(0, |hash, bytes| Some(hash_bytes(hash, bytes))).unwrap_or_default();
+                world.note(&[hash]);
+            }
             if let Some(recording) = &mut world.recording {
                 let id = recording.writes;
                 recording.writes += 1;
@@ -260,13 +269,15 @@ impl SimDevice {
             DeviceOp::Read(mut parts) => {
                 let mut at = offset;
                 for part in &mut parts {
-                    let mut bytes = vec![0; part.len()];
-                    world.devices[self.index].read(at, &mut bytes);
-                    at += bytes.len();
+                    let length = part.len();
+                    world.devices[self.index].visit(at, length, &mut |offset, bytes| part.copy_at(offset, bytes));
                     if decided.fault == Some(FaultKind::CorruptRead) {
+                        let mut bytes = vec![0; length];
+                        world.devices[self.index].read(at, &mut bytes);
                         bytes.iter_mut().step_by(crate::SECTOR_BYTES).for_each(|byte| *byte ^= 0x10);
+                        part.copy_from_slice(&bytes);
                     }
-                    part.copy_from_slice(&bytes);
+                    at += length;
                 }
                 return DeviceReply { outcome: Ok(()), parts };
             }
@@ -280,11 +291,7 @@ impl SimDevice {
                 world.record(Event::Flushed { device: self.index, covers: decided.recorded });
             }
             DeviceOp::Trim { length_bytes } if !lie => {
-                let poison = [0xDB; 4096];
-                let end = offset + length_bytes as usize;
-                for at in (offset..end).step_by(poison.len()) {
-                    world.devices[self.index].write(at, &poison[..poison.len().min(end - at)]);
-                }
+                world.devices[self.index].poison(offset, length_bytes as usize);
             }
             _ => {}
         }

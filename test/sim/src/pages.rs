@@ -1,10 +1,11 @@
 //! Contents of a device as shared pages: a copy costs a pointer per page, a write copies only the pages it touches.
 
 use abd::Abd;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 const PAGE_BYTES: usize = 16 << 10;
 type Page = [u8; PAGE_BYTES];
+static ZEROS: Page = [0; PAGE_BYTES];
 
 /// Bytes of a device at some moment. Pages never written are zeros and take no memory.
 #[derive(Clone, Debug, Default)]
@@ -37,16 +38,19 @@ impl Image {
 
     /// Copies the bytes from `offset` on into `out`. Panics when they are not inside the image.
     pub fn read(&self, offset: usize, out: &mut [u8]) {
-        assert!(offset + out.len() <= self.size_bytes, "read beyond the image");
+        self.visit(offset, out.len(), &mut |at, bytes| out[at..at + bytes.len()].copy_from_slice(bytes));
+    }
+
+    /// Shows the `length` bytes from `offset` on, piece by piece, with where in them each begins. Panics when they are not inside the
+    /// image.
+    pub fn visit(&self, offset: usize, length: usize, see: &mut dyn FnMut(usize, &[u8])) {
+        assert!(offset + length <= self.size_bytes, "read beyond the image");
         let mut done = 0;
-        while done < out.len() {
+        while done < length {
             let at = offset + done;
             let (page, start) = (at / PAGE_BYTES, at % PAGE_BYTES);
-            let count = (PAGE_BYTES - start).min(out.len() - done);
-            match &self.pages[page] {
-                Some(page) => out[done..done + count].copy_from_slice(&page[start..start + count]),
-                None => out[done..done + count].fill(0),
-            }
+            let count = (PAGE_BYTES - start).min(length - done);
+            see(done, &self.pages[page].as_deref().unwrap_or(&ZEROS)[start..start + count]);
             done += count;
         }
     }
@@ -62,6 +66,21 @@ impl Image {
             let page = self.pages[page].get_or_insert_with(|| Arc::new([0; PAGE_BYTES]));
             Arc::make_mut(page)[start..start + count].copy_from_slice(&bytes[done..done + count]);
             done += count;
+        }
+    }
+
+    /// Overwrites `length` bytes from `offset` on with what nobody wrote, as a device may after a trim. Whole pages cost nothing.
+    pub fn poison(&mut self, offset: usize, length: usize) {
+        static POISON: OnceLock<Arc<Page>> = OnceLock::new();
+        let poison = POISON.get_or_init(|| Arc::new([0xDB; PAGE_BYTES]));
+        let (mut at, end) = (offset, offset + length);
+        while at < end {
+            let count = (PAGE_BYTES - at % PAGE_BYTES).min(end - at);
+            match count {
+                PAGE_BYTES => self.pages[at / PAGE_BYTES] = Some(poison.clone()),
+                _ => self.write(at, &poison[..count]),
+            }
+            at += count;
         }
     }
 

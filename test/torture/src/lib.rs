@@ -4,6 +4,7 @@
 //! * [`faults`]: the k-th device operation fails, for every k;
 //! * [`direct`]: direct and buffered requests of the same bytes, compared with a model after each;
 //! * [`lives`]: devices that fail, come back and are replaced, in any order, with a model of what must survive;
+//! * [`campaign`]: those by the thousand, with OpenZFS's judgement;
 //! * [`damage`]: labels, uberblocks, whole devices overwritten or cut short; bytes flipped with their checksums made right.
 //!
 //! # Invariants
@@ -12,6 +13,7 @@
 //! 3. A trial ends in a typed error or in the model's contents; a panic is a failure with its seed.
 #![forbid(unsafe_code)]
 
+pub mod campaign;
 pub mod cuts;
 pub mod damage;
 pub mod direct;

@@ -1,29 +1,28 @@
 //! `torture [SEED] [OPERATIONS]`: every power cut of a long program, every fault of a short one, damaged and hostile devices.
 //! `torture direct [SEED] [OPERATIONS]`: a million operations of direct and buffered I/O compared with a model of bytes.
-//! `torture lives [SEED] [PROGRAMS]`: a hundred thousand lives of pools whose devices fail, return and are replaced.
+//! `torture lives [SEED] [PROGRAMS] [EVERY]`: a hundred thousand lives of pools whose devices fail, return and are replaced; OpenZFS's zdb
+//! judges one of EVERY (10; 0 for none). `torture life SEED [FOLDER]`: one of them again, step by step; its devices are left
+//! in FOLDER.
 //!
 //! Prints a table and ends with `N passed, N failed`; fails when anything did. The same seed gives the same figures.
 #![forbid(unsafe_code)]
 
 use exec::{Executor, Mutex};
-use interop::oracle::Oracle;
 use std::process::ExitCode;
 use std::sync::Arc;
+use torture::campaign::{self, Campaign};
 use torture::cuts::{CutReport, Recorded, Share, record, try_cuts};
 use torture::damage::{specimen, try_devices, try_hostile, try_labels, try_uberblocks};
 use torture::direct::{Report, race, torture as torture_direct};
 use torture::faults::{Blow, try_faults};
-use torture::lives::{Ended, Report as LivesReport, live, shapes};
 use torture::machine::Layout;
 use torture::outcome::Verdict;
 
-const OPERATIONS: usize = 200;
-const DIRECT_OPERATIONS: usize = 1_000_000;
-const LIVES: usize = 100_000;
-/// Steps of a life: few enough for many of them.
-const LIFE_STEPS: u64 = 16;
-/// OpenZFS's zdb looks at what every life with this number leaves.
-const ORACLE_EVERY: u64 = 10;
+const OPERATIONS: u64 = 200;
+const DIRECT_OPERATIONS: u64 = 1_000_000;
+const LIVES: u64 = 100_000;
+/// OpenZFS's zdb judges what one of so many lives leaves.
+const JUDGED_EVERY: u64 = 10;
 const FAULT_OPERATIONS: usize = 14;
 const HOSTILE_IMAGES: u64 = 2000;
 const LAYOUTS: [Layout; 4] = [Layout::Stripe1, Layout::Stripe2, Layout::Mirror2, Layout::Raidz1x3];
@@ -154,76 +153,48 @@ fn direct(seed: u64, operations: u64, threads: usize) -> Verdict {
     verdict
 }
 
-/// OpenZFS's zdb reads the whole pool and finds no error and no leak.
-fn real_engine_agrees(oracle: &Oracle, ended: &Ended, program: u64) -> Result<(), String> {
-    let folder = interop::scratch().map_err(|error| error.to_string())?.join(format!("life-{program}"));
-    std::fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
-    let written = ended.write_to(&folder).map_err(|error| error.to_string());
-    let judged = written.and_then(|()| oracle.zdb_clean(&folder, "tank").map_err(|error| error.to_string()));
-    let _ = std::fs::remove_dir_all(&folder);
-    judged
-}
-
-/// Lives of every shape in turn; OpenZFS judges what some of them leave.
-fn lives(seed: u64, programs: u64, threads: usize) -> Verdict {
-    let oracle = Arc::new(Oracle::find(&interop::root()));
-    let parts = in_parallel(threads, move |rest| {
-        let (mut verdict, mut total) = (Verdict::default(), LivesReport::default());
-        let shapes = shapes();
-        for program in (rest as u64..programs).step_by(threads) {
-            let (shape, seed) = (shapes[program as usize % shapes.len()], seed * 1_000_000 + program);
-            verdict.trial(&format!("{shape} seed {seed}: a life"), || {
-                let ended = live(shape, seed, LIFE_STEPS)?;
-                total.add(&ended.report);
-                if (program / threads as u64).is_multiple_of(ORACLE_EVERY) { real_engine_agrees(&oracle, &ended, program) } else { Ok(()) }
-            });
-        }
-        (verdict, total)
-    });
-    let (mut verdict, mut total) = (Verdict::default(), LivesReport::default());
-    for (part, report) in parts {
-        verdict.add(part);
-        total.add(&report);
-    }
-    println!("seed {seed}: {total}; every {ORACLE_EVERY}th judged by zdb");
-    if let Ok(folder) = interop::scratch() {
-        let _ = std::fs::remove_dir_all(folder);
-    }
-    verdict
-}
-
 fn end(verdict: &Verdict) -> ExitCode {
     println!("{verdict}");
     if verdict.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
+const USAGE: &str =
+    "usage: torture [SEED] [OPERATIONS] | direct [SEED] [OPERATIONS] | lives [SEED] [PROGRAMS] [EVERY] | life SEED [FOLDER]";
+
+/// What the words ask for; none when they make no sense.
+fn obey(words: &[&str]) -> Option<Verdict> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let (kind, rest) = match words {
+        ["life", seed] => return Some(campaign::retell(seed.parse().ok()?, None)),
+        ["life", seed, folder] => return Some(campaign::retell(seed.parse().ok()?, Some(folder.as_ref()))),
+        [kind @ ("direct" | "lives"), rest @ ..] => (*kind, rest),
+        rest => ("cuts", rest),
+    };
+    let numbers = rest.iter().map(|word| word.parse()).collect::<Result<Vec<u64>, _>>().ok()?;
+    let number = |index: usize, default| numbers.get(index).copied().unwrap_or(default);
+    Some(match (kind, numbers.len()) {
+        ("lives", 0..=3) => {
+            campaign::run(Campaign { seed: number(0, 1), programs: number(1, LIVES), judged_every: number(2, JUDGED_EVERY), threads })
+        }
+        ("direct", 0..=2) => direct(number(0, 1), number(1, DIRECT_OPERATIONS), threads),
+        ("cuts", 0..=2) => damaged_and_cut(number(0, 1), number(1, OPERATIONS) as usize, threads),
+        _ => return None,
+    })
+}
+
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let (kind, numbers) = match words.split_first() {
-        Some((word, rest)) if word == "direct" || word == "lives" => (word.as_str(), rest),
-        _ => ("cuts", &words[..]),
-    };
-    let default = match kind {
-        "direct" => DIRECT_OPERATIONS,
-        "lives" => LIVES,
-        _ => OPERATIONS,
-    };
-    let mut numbers = numbers.iter().map(|word| word.parse::<u64>());
-    let (seed, operations) = match (numbers.next(), numbers.next()) {
-        (None, _) => (1, default),
-        (Some(Ok(seed)), None) => (seed, default),
-        (Some(Ok(seed)), Some(Ok(operations))) => (seed, operations as usize),
-        _ => {
-            eprintln!("usage: torture [direct | lives] [SEED] [OPERATIONS]");
-            return ExitCode::FAILURE;
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match obey(&words) {
+        Some(verdict) => end(&verdict),
+        None => {
+            eprintln!("{USAGE}");
+            ExitCode::FAILURE
         }
-    };
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    match kind {
-        "direct" => return end(&direct(seed, operations as u64, threads)),
-        "lives" => return end(&lives(seed, operations as u64, threads)),
-        _ => {}
     }
+}
+
+fn damaged_and_cut(seed: u64, operations: usize, threads: usize) -> Verdict {
     let mut total = Verdict::default();
     println!("seed {seed}: damaged devices");
     LAYOUTS.iter().for_each(|layout| total.add(damage(*layout, seed)));
@@ -233,5 +204,5 @@ fn main() -> ExitCode {
     println!("seed {seed}: power cuts at every write and flush; lost, applied, torn");
     println!("layout     ops   cuts  images  import ok  matched  at promise leaks  continued ok  trace");
     LAYOUTS.iter().for_each(|layout| total.add(cuts(*layout, seed, operations, threads)));
-    end(&total)
+    total
 }

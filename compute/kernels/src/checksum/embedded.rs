@@ -3,8 +3,9 @@
 //! The trailer (`zio_eck_t`) is a magic number and the checksum. While the checksum is computed, the place of the checksum holds
 //! a *verifier* that says where the block belongs, so that a right block in the wrong place does not verify.
 
-use super::{ByteOrder, ChecksumError, checksum, word, word_bytes};
+use super::{ByteOrder, ChecksumError, checksum, word, word_bytes, words};
 use ondisk::Checksum;
+use sha2::{Digest, Sha256};
 
 /// Size of the trailer: magic and four words, in bytes.
 pub const EMBEDDED_CHECKSUM_BYTES: usize = 40;
@@ -108,6 +109,36 @@ pub fn verify_embedded(kind: Checksum, block: &[u8], verifier: Verifier) -> Resu
     if Verifier(actual).bytes(order) == stored { Ok(order) } else { Err(ChecksumError::Mismatch) }
 }
 
+/// The checksum of label blocks that differ in their trailers only, such as those of one device's four labels: what they share is
+/// summed once.
+#[derive(Clone, Debug)]
+pub struct LabelSum {
+    /// Fed with everything before the trailer, and the magic number.
+    head: Sha256,
+}
+
+impl LabelSum {
+    /// Of a block, whatever its trailer is; none when it has no room for one.
+    pub fn of(block: &[u8]) -> Option<LabelSum> {
+        let (head, _) = block.split_at_checked(block.len().checked_sub(EMBEDDED_CHECKSUM_BYTES)?)?;
+        let mut sum = Sha256::new();
+        sum.update(head);
+        sum.update(word_bytes(ByteOrder::Little, ZEC_MAGIC));
+        Some(LabelSum { head: sum })
+    }
+
+    /// The trailer of the block at a place, as [`embed`] writes it.
+    pub fn trailer(&self, verifier: Verifier) -> [u8; EMBEDDED_CHECKSUM_BYTES] {
+        let mut sum = self.head.clone();
+        sum.update(verifier.bytes(ByteOrder::Little));
+        let mut trailer = [0; EMBEDDED_CHECKSUM_BYTES];
+        trailer[..8].copy_from_slice(&word_bytes(ByteOrder::Little, ZEC_MAGIC));
+        let words = words(&sum.finalize().into(), ByteOrder::Big);
+        trailer[8..].copy_from_slice(&Verifier(words).bytes(ByteOrder::Little));
+        trailer
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -118,6 +149,20 @@ mod tests {
             block[ZILOG2_USED..ZILOG2_USED + 8].copy_from_slice(&used.to_le_bytes());
         }
         block
+    }
+
+    /// If this fails, labels are written that nobody can read, or a block of one label is taken for another's.
+    #[test]
+    fn labels_that_share_their_sum_have_the_trailers_of_their_own() {
+        for length in [40, 8192, 112 << 10] {
+            let mut label = block(Checksum::LABEL, length, 0);
+            let sum = LabelSum::of(&label).unwrap();
+            for offset in [16384, 278_528] {
+                embed(Checksum::LABEL, &mut label, Verifier::label(offset)).unwrap();
+                assert_eq!(label[length - EMBEDDED_CHECKSUM_BYTES..], sum.trailer(Verifier::label(offset)));
+            }
+        }
+        assert!(LabelSum::of(&[0; 39]).is_none());
     }
 
     /// A label or log block that verifies in the wrong place or with a flipped bit would be taken for the pool's.

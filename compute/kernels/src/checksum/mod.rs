@@ -11,7 +11,7 @@ mod fletcher_avx2;
 mod fletcher_avx512;
 mod fletcher_portable;
 
-pub use embedded::{EMBEDDED_CHECKSUM_BYTES, Verifier, ZEC_MAGIC, embed, verify_embedded};
+pub use embedded::{EMBEDDED_CHECKSUM_BYTES, LabelSum, Verifier, ZEC_MAGIC, embed, verify_embedded};
 pub(crate) use fletcher::concatenate;
 pub use fletcher::{ALL, Fletcher4, Fletcher4Implementation, fastest, fletcher2, fletcher4};
 

@@ -136,13 +136,3 @@ pub fn check_redundancy(devices: &[Arc<MemDevice>], kind: TopKind, object: Objec
         assert_eq!(checksum_errors(&pool), 0, "{what}, without {set:b}: a device still lacks blocks");
     }
 }
-
-/// True when every block is what was written last.
-pub fn reads_as(pool: &Pool, object: ObjectId, ages: &[u64]) -> bool {
-    let dnode = pool.dsl().hold("tank").expect("held").objset().expect("objset").hold(object).expect("object");
-    let mut block = vec![0; BLOCK_BYTES];
-    ages.iter()
-        .enumerate()
-        .filter(|(_, age)| **age != 0)
-        .all(|(index, age)| dnode.read(index as u64 * BLOCK_BYTES as u64, &mut block).is_ok() && block == pattern(*age, index as u64))
-}

@@ -1,0 +1,176 @@
+//! Healing: everything is done that gives the pool its redundancy back; then devices are left out to see whether it has it.
+
+use super::life::{Life, leaf, said};
+use super::survival::{Health, number_of};
+use ondisk::Guid;
+use pool::PoolError;
+use vdev::{Leaf, NodeKind, Pairing};
+
+/// Resilvers that may follow each other until nothing is missing.
+const ROUNDS_MAX: usize = 6;
+
+impl Life {
+    /// Faults end, everybody comes back, what is dead is replaced; resilver and scrub to their ends. Then nothing is hurt.
+    pub fn heal(&mut self) -> Result<(), String> {
+        self.report.count("healings");
+        self.sim.disarm();
+        self.is_faulty = false;
+        said("rebuild", self.pool()?.rebuild_wait())?;
+        self.left.clear();
+        for _ in 0..ROUNDS_MAX {
+            self.bury_all()?;
+            for (device, guid) in self.members()? {
+                let tree = self.pool()?.tree();
+                let is_usable = tree.leaf_by_guid(guid).is_some_and(|id| tree.leaf(id).state.is_usable());
+                if !is_usable && !self.dead.contains(&device) {
+                    self.online(device, guid)?;
+                }
+            }
+            said("clear", self.pool()?.clear(None))?;
+            self.finish_scans()?;
+            if self.is_healed()? {
+                break;
+            }
+        }
+        if !self.is_healed()? {
+            let tree = self.pool()?.tree();
+            let of = |leaf: &vdev::Leaf| format!("{} {:?} lacks {:?} ({:?})", leaf.path, leaf.state, leaf.missing_txgs, leaf.resilver_txg);
+            let leaves: Vec<_> = tree.leaves.iter().map(of).collect();
+            return Err(format!("after {ROUNDS_MAX} resilvers: {leaves:?}, {:?}", self.pool()?.scan_status()));
+        }
+        self.start_scrub()?;
+        said("scrub", self.pool()?.scrub_wait())?;
+        if let Some(status) = self.pool()?.scan_status().filter(|status| status.errors != 0) {
+            return Err(format!("the scrub could not repair everything: {status:?}"));
+        }
+        self.hurt.clone_from(&self.left);
+        self.tainted.clone_from(&self.left);
+        self.dead.clone_from(&self.left);
+        self.check("after healing")?;
+        self.lose()?;
+        self.dismiss_spares()
+    }
+
+    /// Rebuild and resilver to their ends.
+    fn finish_scans(&self) -> Result<(), String> {
+        said("rebuild", self.pool()?.rebuild_wait())?;
+        said("resilver", self.pool()?.scrub_wait())?;
+        said("sync", self.pool()?.sync())
+    }
+
+    /// Every member has everything, but for those that are left to their spares.
+    fn is_healed(&self) -> Result<bool, String> {
+        let tree = self.pool()?.tree();
+        let lacks = |leaf: &&Leaf| !leaf.state.is_usable() || !leaf.missing_txgs.is_empty();
+        let lacking: Vec<usize> = tree.leaves.iter().filter(lacks).map(number_of).filter(|device| !self.left.contains(device)).collect();
+        let is_buried = self.members()?.iter().all(|(device, _)| !self.dead.contains(device) || self.left.contains(device));
+        let is_rebuilding = self.pool()?.is_rebuilding() || tree.leaves.iter().any(|leaf| leaf.rebuild_txg.0 != 0);
+        Ok(lacking.is_empty() && is_buried && !tree.is_replacing() && !is_rebuilding)
+    }
+
+    fn bury_all(&mut self) -> Result<(), String> {
+        for (device, guid) in self.members()? {
+            if self.dead.contains(&device) && !self.left.contains(&device) {
+                self.bury(device, guid)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A dead device gets a successor, unless it has one.
+    fn bury(&mut self, device: usize, guid: Guid) -> Result<(), String> {
+        let tree = self.pool()?.tree();
+        let Some(id) = tree.leaf_by_guid(guid) else { return Ok(()) };
+        let is_in_spare = tree.parent_kind(id) == Some(NodeKind::Spare);
+        if tree.parent_kind(id) == Some(NodeKind::Replacing) || (is_in_spare && tree.leaf(id).is_spare) {
+            // A replacement or a spare that died goes; a device that died beside its replacement goes when that has everything.
+            return match self.pool()?.detach(guid) {
+                Ok(()) | Err(PoolError::NoReplicas) => Ok(()),
+                Err(error) => Err(format!("detach dead d{device}: {error}")),
+            };
+        }
+        if is_in_spare && self.below(3) > 0 && self.leave_to_spare(device, guid)? {
+            return Ok(());
+        }
+        if self.unused()?.is_none() {
+            // Another member that is being replaced keeps the last free device until its resilver ends.
+            self.finish_scans()?;
+        }
+        let Some(new) = self.free_device()? else { return Err(format!("no device is free to replace d{device}")) };
+        match self.pool()?.attach(guid, &leaf(&self.devices[new]), Pairing::Replacing, true) {
+            // It went meanwhile.
+            Err(PoolError::NoSuchDevice) => Ok(()),
+            done => said("replace", done),
+        }
+    }
+
+    /// The spare beside a dead device takes its place for good, or for as long as it takes; false when it can't.
+    fn leave_to_spare(&mut self, device: usize, guid: Guid) -> Result<bool, String> {
+        self.finish_scans()?;
+        let tree = self.pool()?.tree();
+        let Some(id) = tree.leaf_by_guid(guid) else { return Ok(true) };
+        let Some(spare) = tree.successor(id).map(|spare| tree.leaf(spare)) else { return Ok(false) };
+        if !spare.state.is_usable() || !spare.missing_txgs.is_empty() || self.dead.contains(&number_of(spare)) {
+            return Ok(false);
+        }
+        if spare.draid_spare.is_none() && self.below(2) == 0 {
+            return match self.pool()?.detach(guid) {
+                Ok(()) => {
+                    self.report.count("promotions");
+                    Ok(true)
+                }
+                Err(PoolError::NoReplicas) => Ok(false),
+                Err(error) => Err(format!("detach d{device} beside its spare: {error}")),
+            };
+        }
+        said("fault", self.pool()?.fault(guid, false))?;
+        let tree = self.pool()?.tree();
+        if tree.leaf_by_guid(guid).is_none_or(|id| tree.leaf(id).state.is_usable()) {
+            return Ok(false);
+        }
+        self.report.count("left to spares");
+        self.left.insert(device);
+        Ok(true)
+    }
+
+    /// Some spares whose devices are whole again go.
+    fn dismiss_spares(&mut self) -> Result<(), String> {
+        for (key, guid, original) in self.spares_in_use()? {
+            if original.is_some_and(|original| !self.left.contains(&original)) && self.below(2) == 0 {
+                self.report.count("dismissals");
+                said(&format!("detach spare {key}"), self.pool()?.detach(guid))?;
+            }
+        }
+        self.check("after healing")
+    }
+
+    /// As many devices as the pool bears are away, others each time: everything is read, and nothing has to be repaired.
+    pub fn lose(&mut self) -> Result<(), String> {
+        let members: Vec<usize> = self.members()?.into_iter().map(|(device, _)| device).collect();
+        let mut away = self.left.clone();
+        for _ in 0..members.len() {
+            let device = members[self.below(members.len() as u64) as usize];
+            if !away.contains(&device) && self.bears(device, Health::Lacking)? {
+                away.insert(device);
+                self.hurt.insert(device);
+            }
+        }
+        self.hurt.clone_from(&self.left);
+        let pool = self.pool.take().ok_or("the pool is closed")?;
+        said("export", pool.export())?;
+        let there: Vec<usize> = members.iter().copied().filter(|device| !away.contains(device)).collect();
+        {
+            let pool = said("import without some", self.import(&there, true))?;
+            self.check_pool(&pool, &format!("without {away:?}"))?;
+            let report = said("space", pool.verify_space())?;
+            let errors: u64 = pool.status().leaves.iter().map(|leaf| leaf.counts.checksum_errors).sum();
+            if !report.is_clean() || errors != 0 {
+                return Err(format!("without {away:?}: {errors} checksum errors, space {report:?}"));
+            }
+        }
+        self.report.count("losses");
+        let all: Vec<usize> = (0..self.devices.len()).collect();
+        self.pool = Some(said("import", self.import(&all, false))?);
+        self.check("after the losses")
+    }
+}

@@ -1,0 +1,50 @@
+//! What must survive: which devices hold everything, and whether every block can be had from those that do.
+
+use pool::Spare;
+use vdev::{Leaf, LeafId, Node, NodeKind};
+
+/// Distributed spares are numbered from here on, where devices are meant.
+const DISTRIBUTED: usize = 1000;
+
+/// The number of the device with this path.
+pub fn number(path: &str) -> usize {
+    path.trim_end_matches("/old").trim_start_matches('d').parse().unwrap_or(usize::MAX)
+}
+
+/// The number of a leaf's device, or of a distributed spare, which has none.
+pub fn number_of(leaf: &Leaf) -> usize {
+    leaf.draid_spare.map_or_else(|| number(&leaf.path), |spare| DISTRIBUTED + spare.id as usize)
+}
+
+/// The number of a spare.
+pub fn spare_number(spare: &Spare) -> usize {
+    let id = spare.path.rsplit('-').next().and_then(|id| id.parse().ok()).unwrap_or(0);
+    if spare.is_distributed() { DISTRIBUTED + id } else { number(&spare.path) }
+}
+
+/// What the model knows of a leaf.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Health {
+    Whole,
+    /// Something may be missing, and the engine knows what.
+    Lacking,
+    /// Something may be wrong without anybody's knowledge.
+    Tainted,
+}
+
+/// True when everything below the node can be had from its leaves, now and when a replaced one has left by itself: then what
+/// nobody knows of the other one counts.
+///
+/// A distributed spare counts as a device of its own: where it lies on a child that is lost, that child has no other part of the
+/// same row.
+pub fn suffices(node: &Node, health: &dyn Fn(LeafId) -> Health) -> bool {
+    let lacking = || node.children.iter().filter(|child| !suffices(child, health)).count();
+    let is_tainted = |child: &Node| matches!(child.kind, NodeKind::Leaf(leaf) if health(leaf) == Health::Tainted);
+    match node.kind {
+        NodeKind::Leaf(leaf) => health(leaf) == Health::Whole,
+        NodeKind::Replacing | NodeKind::Spare => lacking() < node.children.len() && !node.children.iter().any(is_tainted),
+        NodeKind::Mirror => lacking() < node.children.len(),
+        NodeKind::Raidz(parity) => lacking() <= usize::from(parity),
+        NodeKind::Draid(config) => lacking() <= config.parity(),
+    }
+}
