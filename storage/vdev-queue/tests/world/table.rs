@@ -207,6 +207,8 @@ fn nvme(name: &'static str, interactive: f64, background: Vec<Stream>, backgroun
 pub fn nvme_scenarios() -> Vec<Scenario> {
     let all = Bounds { times_percent: [200, 200], share_percent: 80, ..Bounds::default() };
     let latency = Bounds { share_percent: 70, ..all };
+    // Scattered pages keep channels busy that the stream's I/Os wait for: without any throttle background work has 57 % there.
+    let scattered = Bounds { share_percent: 45, ..all };
     // Who comes just after a background I/O was issued waits for a whole page of it, and then for its own.
     let rare = Bounds { times_percent: [200, 203], ..latency };
     let fifth = 138_000.0;
@@ -224,7 +226,7 @@ pub fn nvme_scenarios() -> Vec<Scenario> {
         nvme("NVMe, 10 000/s, scrub and rebuild 1 MiB, max_active 32", 10_000.0, scrub_and_rebuild(M1), 32, latency),
         nvme("NVMe, 1 000/s, scrub and rebuild 1 MiB, max_active 32", 1_000.0, scrub_and_rebuild(M1), 32, rare),
         Scenario { load: Load { interactive_sizes: MIXED, ..mixed.load.clone() }, ..mixed },
-        nvme("NVMe, 138 000/s, scrub 128 KiB and async destroy", fifth, scrub_and_destroy(K128), 10, latency),
+        nvme("NVMe, 138 000/s, scrub 128 KiB and async destroy", fifth, scrub_and_destroy(K128), 10, scattered),
     ]
 }
 
