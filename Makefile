@@ -31,8 +31,9 @@ bench: ## speed against the peer, in one run (slow; installs fio)
 	$(CARGO) build --release --locked --bins
 	tools/bench.sh
 
-torture: build ## power cuts, faults, direct I/O and lives of devices against models (slow)
+torture: build ## power cuts, faults, direct I/O and lives of devices against models; kills and dead devices under the commands (slow)
 	$(CARGO) xtask torture
+	$(CARGO) xtask campaign
 	$(CARGO) xtask torture direct
 	$(CARGO) xtask torture lives
 

@@ -1,4 +1,4 @@
-//! The project's chores: `cargo xtask ci | layers | tidy | commands | interop | torture`. One command (`ci`) is the whole gate.
+//! The project's chores: `cargo xtask ci | layers | tidy | commands | interop | torture | campaign`. One command (`ci`) is the whole gate.
 #![forbid(unsafe_code)]
 
 mod layers;
@@ -20,8 +20,10 @@ fn main() -> ExitCode {
         ["commands", rest @ ..] => commands(&root, rest),
         ["interop", rest @ ..] => interop(&root, rest),
         ["torture", rest @ ..] => program(&root, "torture", rest),
+        ["campaign", rest @ ..] => commands(&root, &[&["campaign"], rest].concat()),
         _ => {
-            Err("usage: cargo xtask ci | layers | tidy [--bless] | commands [NAME] | interop write|read [--all] | torture [direct | lives | life] [SEED]"
+            Err("usage: cargo xtask ci | layers | tidy [--bless] | commands [NAME] | interop write|read [--all] | torture [direct | lives | life] [SEED] | \
+                 campaign [--list] [--case NAME] [--seed N]"
                 .to_string())
         }
     };

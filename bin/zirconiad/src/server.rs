@@ -11,12 +11,15 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 
 /// Largest request body; a request is a few properties and paths.
 const BODY_BYTES_MAX: usize = 4 << 20;
+/// How often it is looked whether a request waits in vain.
+const LOOK: Duration = Duration::from_millis(250);
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const OPENAPI: &str = include_str!("../../../docs/openapi.json");
 
@@ -59,7 +62,7 @@ pub fn serve(state: &StateDir, control: Arc<Control>, metrics: Option<SocketAddr
         Ok(())
     });
     // Requests that still run get to the end of what they do; the pools are closed after them.
-    runtime.shutdown_timeout(std::time::Duration::from_secs(5));
+    runtime.shutdown_timeout(Duration::from_secs(5));
     result
 }
 
@@ -68,7 +71,7 @@ async fn serve_metrics(listener: TcpListener, control: Arc<Control>) {
     loop {
         let Ok((stream, _)) = listener.accept().await else {
             // Out of descriptors, most likely: others give some back.
-            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
         let control = control.clone();
@@ -136,16 +139,29 @@ async fn perform(request: hyper::Request<Incoming>, control: Arc<Control>, stop:
     if request == Request::Stop {
         // The answer goes out first: ending the loop ends the connections.
         tokio::spawn(async move {
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            tokio::time::sleep(Duration::from_millis(50)).await;
             stop.notify_one();
         });
         return Response::Done { remarks: Vec::new() };
     }
-    let work = tokio::task::spawn_blocking(move || control.execute(&request, &caller));
-    work.await.unwrap_or_else(|error| {
-        Response::Failed(
-            Failure::new(ErrorKind::Internal, "the request failed", format!("a defect in the daemon: {error}"))
-                .advise("the daemon goes on; please report this with its log"),
-        )
-    })
+    let (owner, asked) = (control.clone(), request.clone());
+    let mut work = tokio::task::spawn_blocking(move || owner.execute(&asked, &caller));
+    let mut in_vain = Duration::ZERO;
+    loop {
+        match tokio::time::timeout(LOOK, &mut work).await {
+            Ok(Ok(response)) => return response,
+            Ok(Err(error)) => {
+                return Response::Failed(
+                    Failure::new(ErrorKind::Internal, "the request failed", format!("a defect in the daemon: {error}"))
+                        .advise("the daemon goes on; please report this with its log"),
+                );
+            }
+            // The work goes on: nothing can take it back.
+            Err(_) => match control.waits_in_vain(&request) {
+                Some(failure) if in_vain >= Control::PATIENCE => return Response::Failed(failure),
+                Some(_) => in_vain += LOOK,
+                None => in_vain = Duration::ZERO,
+            },
+        }
+    }
 }

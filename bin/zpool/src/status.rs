@@ -446,6 +446,9 @@ impl Picture<'_> {
         }
         let counts = [("read_errors", vdev.read_errors), ("write_errors", vdev.write_errors), ("checksum_errors", vdev.checksum_errors)];
         entry.extend(counts.map(|(key, count)| (key.to_string(), json::count(count, self.output))));
+        if vdev.note.as_deref() == Some("(awaiting resilver)") {
+            entry.insert("resilver_deferred".into(), json::number(1, self.output.json.json_int));
+        }
         if vdev.children.is_empty() {
             entry.insert("slow_ios".into(), json::count(vdev.slow_ios, self.output));
         }

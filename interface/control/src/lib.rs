@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod cache_file;
+mod closing;
 mod datasets;
 mod devices;
 mod direct;
@@ -131,10 +132,31 @@ impl Control {
         if !open.pool().zio().is_suspended() {
             return Ok(());
         }
-        let why = "pool I/O is currently suspended";
-        Err(failure::because(control_api::ErrorKind::Io, format!("cannot change '{}'", open.name()), why)
+        Err(closing::suspended(format!("cannot change '{}'", open.name()))
             .advise("make sure that its devices are connected, then run 'zpool clear'"))
     }
+
+    /// What to answer to a request that is not done because its pool, or one that it asks about, is suspended; None while it
+    /// has other reasons, or looks after that itself. Whoever waits for the answer gives up after [`Control::PATIENCE`].
+    pub fn waits_in_vain(&self, request: &Request) -> Option<Failure> {
+        let own = match request {
+            Request::PoolExport(_) | Request::PoolDestroy(_) | Request::PoolWait(_) | Request::PoolImport(_) => return None,
+            other => changed_pool(other),
+        };
+        let pools = self.pools.read();
+        let suspended = |open: &&Arc<OpenPool>| open.pool().zio().is_suspended();
+        let open = match own {
+            Some(name) => pools.get(name).filter(suspended),
+            None => pools.values().find(suspended),
+        }?;
+        Some(
+            closing::suspended(format!("no answer for '{}'", open.name()))
+                .advise("make sure that its devices are connected, then run 'zpool clear'; what was asked for may still be done then"),
+        )
+    }
+
+    /// How long a request waits for a suspended pool.
+    pub const PATIENCE: std::time::Duration = std::time::Duration::from_nanos(closing::SUSPENDED_NS);
 
     fn perform(self: &Arc<Self>, request: &Request) -> Result<Response, Failure> {
         match request {

@@ -192,7 +192,8 @@ impl Keeper {
         open.pool().autoexpand()?;
         let tree = open.pool().tree();
         let gone = |leaf: &&Leaf| matches!(leaf.state, LeafState::Missing | LeafState::Removed) && leaf.kind != LeafKind::DraidSpare;
-        for leaf in tree.leaves.iter().filter(gone).filter(|leaf| Path::new(&leaf.path).exists()) {
+        let there = |leaf: &&Leaf| Path::new(&leaf.path).exists() && !open.pool().zio().is_injected_gone(leaf.guid);
+        for leaf in tree.leaves.iter().filter(gone).filter(there) {
             let Ok(device) = devices::open(&leaf.path, false, "") else { continue };
             if pool::label_guid(open.pool().exec(), &device) == Some(leaf.guid) {
                 open.pool().online(leaf.guid, Some(device))?;

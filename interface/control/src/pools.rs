@@ -1,7 +1,6 @@
 //! `zpool …`: making, finding, importing and closing pools, and reporting on them.
 
 use crate::failure::because;
-use crate::mounts::Directory;
 use crate::{Control, OpenPool, datasets, devices, report, status};
 use control_api::{
     ErrorKind, Failure, ImportCandidate, IostatReport, LabelClear, PoolCreate, PoolHistory, PoolHistoryReport, PoolImport, PoolNames,
@@ -17,9 +16,6 @@ use vdev::{DraidConfig, LeafKind, TopKind};
 
 /// Names that no pool may have (OpenZFS: `pool_namecheck`, `zpool_name_valid`).
 const RESERVED: [&str; 7] = ["mirror", "raidz", "draid", "spare", "log", "cache", "special"];
-
-/// A forced export answers within this time.
-const FORCED_NS: u64 = 30_000_000_000;
 
 pub(crate) fn done() -> Response {
     Response::Done { remarks: Vec::new() }
@@ -248,111 +244,10 @@ impl Control {
         Ok(Response::Done { remarks })
     }
 
-    pub(crate) fn pool_destroy(&self, target: &PoolTarget) -> Result<Response, Failure> {
-        self.close(target, "destroy", Pool::destroy)
-    }
-
-    pub(crate) fn pool_export(&self, target: &PoolTarget) -> Result<Response, Failure> {
-        self.close(target, "export", Pool::export)
-    }
-
-    fn close(&self, target: &PoolTarget, verb: &str, end: fn(Pool) -> Result<(), PoolError>) -> Result<Response, Failure> {
-        let what = format!("cannot {verb} '{}'", target.pool);
-        let began_ns = self.exec.now_ns();
-        let open = self.open_pool(&target.pool)?;
-        if target.force {
-            self.remove_handlers(|report| report.pool == target.pool && report.pool_delay.is_none());
-        } else if self.is_injected(&target.pool) {
-            return Err(because(ErrorKind::Busy, what, "pool is busy").advise("remove its fault handlers first: zinject -c all"));
-        }
-        let suspended = open.pool().zio().is_suspended();
-        if suspended && !target.force {
-            return Err(because(ErrorKind::Io, what, "pool I/O is currently suspended")
-                .advise("bring its devices back and run 'zpool clear', or use '-f' to give up what was not written yet"));
-        }
-        if suspended {
-            open.pool().zio().abandon();
-            // What can't be synced any more is unmounted all the same.
-            for _ in 0..open.mounts.list().len() {
-                let _ = open.mounts.unmount_below(&open.name(), true, Directory::Remove);
-            }
-        }
-        self.unmount_tree(&open, &open.name(), target.force, Directory::Remove)?;
-        drop(open);
-        let Some(open) = self.pools.write().remove(&target.pool) else {
-            return Err(because(ErrorKind::NotFound, what, "no such pool"));
-        };
-        let pool = match self.sole_owner(open) {
-            Ok(pool) => pool,
-            Err(open) => {
-                self.pools.write().insert(target.pool.clone(), open);
-                return Err(because(ErrorKind::Busy, what, "another command still works on the pool").advise("wait for it, then try again"));
-            }
-        };
-        let guid = pool.guid();
-        let ended = if target.force { self.end_by_force(pool, end) } else { end(pool).map(|()| Vec::new()) };
-        let ended = ended.map_err(|error| pool_failure(what, &error));
-        if ended.is_ok() {
-            let class = if verb == "destroy" { "sysevent.fs.zfs.pool_destroy" } else { "sysevent.fs.zfs.pool_export" };
-            self.tell(class, &target.pool, guid);
-        }
-        self.remember();
-        self.injected_delay(&target.pool, false, began_ns);
-        ended.map(|remarks| Response::Done { remarks })
-    }
-
-    /// Closes a pool within [`FORCED_NS`], whatever its devices do. One that can't be written is let go as after a crash.
-    fn end_by_force(&self, pool: Pool, end: fn(Pool) -> Result<(), PoolError>) -> Result<Vec<String>, PoolError> {
-        let (name, zio) = (pool.name(), pool.zio().clone());
-        let ended = Arc::new(exec::Mutex::new(None));
-        let outcome = ended.clone();
-        let work = move || {
-            let result = end(pool);
-            *outcome.lock() = Some(result);
-        };
-        drop(self.exec.spawn_operation("z-close", Box::new(work)));
-        let until = self.exec.now_ns() + FORCED_NS;
-        loop {
-            match ended.lock().take() {
-                Some(Ok(())) => return Ok(Vec::new()),
-                Some(Err(_)) => return Ok(vec![format!("warning: pool '{name}' could not be written; what was not synced is lost")]),
-                None => {}
-            }
-            if zio.is_suspended() {
-                zio.abandon();
-            }
-            if self.exec.now_ns() >= until {
-                return Ok(vec![format!("warning: a device of pool '{name}' does not answer; the pool is given up")]);
-            }
-            self.exec.sleep_ns(25_000_000);
-        }
-    }
-
-    /// Lets a pool go that can't go on, as `zpool export -f` would.
-    pub(crate) fn give_up(&self, name: &str) {
-        let target = PoolTarget { pool: name.to_string(), force: true };
-        if let Err(failure) = self.close(&target, "export", Pool::export) {
-            eprintln!("{failure}");
-        }
-    }
-
     /// True for a device without anything that a pool put there.
     pub(crate) fn is_blank(&self, device: &Arc<dyn BlockDevice>) -> bool {
         let labels = pool::inspect_labels(&self.exec, device);
         labels.configs.is_empty() && labels.uberblocks.is_empty()
-    }
-
-    /// Waits a while for other requests to let go of the pool.
-    fn sole_owner(&self, mut open: Arc<OpenPool>) -> Result<Pool, Arc<OpenPool>> {
-        const TRIES: u32 = 200;
-        for _ in 0..TRIES {
-            match Arc::try_unwrap(open) {
-                Ok(open) => return Ok(open.into_pool()),
-                Err(shared) => open = shared,
-            }
-            self.exec.sleep_ns(25_000_000);
-        }
-        Err(open)
     }
 
     /// Exports nothing; writes everything and lets go, so that the pool opens again with the daemon.

@@ -86,6 +86,7 @@ fn leaf_report(tree: &VdevTree, leaves: Option<&[LeafStatus]>, id: LeafId) -> Vd
         state if state.is_usable() && leaf.resilver_txg.0 + leaf.rebuild_txg.0 != 0 && !leaf.missing_txgs.is_empty() => {
             Some("(resilvering)".to_string())
         }
+        state if state.is_usable() && leaf.resilver_deferred => Some("(awaiting resilver)".to_string()),
         _ => None,
     };
     VdevReport {

@@ -71,6 +71,9 @@ impl OpenPool {
         {
             busy.push(if status.function == ScanFunction::Scrub { "scrub" } else { "resilver" }.to_string());
         }
+        if self.pool().is_resilver_wanted() && !busy.iter().any(|activity| activity == "resilver") {
+            busy.push("resilver".to_string());
+        }
         if self.pool().is_rebuilding() && !busy.iter().any(|activity| activity == "resilver") {
             busy.push("resilver".to_string());
         }

@@ -161,6 +161,7 @@ impl Control {
             memory_max: get("zirconia_scan_memory_max"),
             checkpoint_seconds: get("zfs_scan_checkpoint_intval"),
             suspended: get("zfs_scan_suspend_progress") != 0,
+            defer_percent: (get("zfs_resilver_disable_defer") == 0).then(|| get("zfs_resilver_defer_percent")),
         });
         let direct = pool.zio().direct_parameters();
         let rebuild = pool.rebuild_parameters();
@@ -181,6 +182,8 @@ impl Control {
                 let _ = tunables.set(parameter.name, get(parameter.name));
             }
         });
+        let gives_up = get("zfs_deadman_failmode") != 0;
+        pool.zio().set_deadman_fail_mode(if gives_up { zio::DeadmanFailMode::Continue } else { zio::DeadmanFailMode::Wait });
         let rates = (get("zfs_slow_io_events_per_second") as u32, get("zfs_deadman_events_per_second") as u32);
         pool.zio().set_event_rates(rates.0, rates.1);
     }

@@ -30,10 +30,33 @@ pub struct Parameter {
     pub when: When,
     /// What it does, in a line.
     pub about: &'static str,
+    /// The words that stand for the values from 0 on; none for a number.
+    pub words: &'static [&'static str],
+}
+
+impl Parameter {
+    /// A value as its file shows it.
+    pub fn text(&self, value: u64) -> String {
+        self.words.get(value as usize).map_or_else(|| value.to_string(), |word| (*word).to_string())
+    }
+
+    /// A value from text: one of the words, or a number, decimal or hexadecimal with `0x`.
+    fn value(&self, text: &str) -> Option<u64> {
+        let value = match (self.words, text.strip_prefix("0x")) {
+            ([], Some(digits)) => u64::from_str_radix(digits, 16).ok(),
+            ([], None) => text.parse().ok(),
+            (words, _) => words.iter().position(|word| *word == text).map(|index| index as u64),
+        };
+        value.filter(|value| (self.min..=self.max).contains(value))
+    }
 }
 
 const fn new(name: &'static str, default: u64, (min, max): (u64, u64), when: When, about: &'static str) -> Parameter {
-    Parameter { name, default, min, max, when, about }
+    Parameter { name, default, min, max, when, about, words: &[] }
+}
+
+const fn choice(name: &'static str, words: &'static [&'static str], about: &'static str) -> Parameter {
+    Parameter { name, default: 0, min: 0, max: words.len() as u64 - 1, when: When::Now, about, words }
 }
 
 const BIT: (u64, u64) = (0, 1);
@@ -42,7 +65,7 @@ const U32: (u64, u64) = (0, u32::MAX as u64);
 const ACTIVE: (u64, u64) = (1, u32::MAX as u64);
 
 /// Every parameter, sorted by name.
-pub const PARAMETERS: [Parameter; 71] = [
+pub const PARAMETERS: [Parameter; 74] = [
     new("spa_slop_shift", 5, ANY, When::Fixed, "share of a pool that is kept back, as a shift"),
     new("zfetch_array_rd_sz", 1 << 20, ANY, When::Fixed, "reads longer than this are not prefetched, bytes"),
     new("zfetch_hole_shift", 2, U32, When::Now, "part of a stream that may be gaps, as a shift; 16 allows none"),
@@ -62,6 +85,7 @@ pub const PARAMETERS: [Parameter; 71] = [
     new("zfs_deadman_checktime_ms", 60000, (1, u32::MAX as u64), When::Now, "milliseconds between looks for I/Os that hang"),
     new("zfs_deadman_enabled", 1, BIT, When::Now, "report I/Os that hang"),
     new("zfs_deadman_events_per_second", 1, U32, When::Now, "deadman events per pool and second"),
+    choice("zfs_deadman_failmode", &["wait", "continue"], "what becomes of I/Os that hang: told only, or given up with an error too"),
     new(
         "zfs_deadman_ziotime_ms",
         300000,
@@ -83,6 +107,14 @@ pub const PARAMETERS: [Parameter; 71] = [
     new("zfs_rebuild_max_segment", 1 << 20, (4 << 10, 16 << 20), When::Now, "bytes that a sequential rebuild reads of a device at once"),
     new("zfs_rebuild_scrub_enabled", 1, BIT, When::Now, "a scrub follows a sequential rebuild"),
     new("zfs_rebuild_vdev_limit", 64 << 20, ANY, When::Now, "bytes of a sequential rebuild in flight per child of a vdev"),
+    new(
+        "zfs_resilver_defer_percent",
+        10,
+        (0, 100),
+        When::Now,
+        "percent from which on a resilver is not begun again for a device that comes later",
+    ),
+    new("zfs_resilver_disable_defer", 0, BIT, When::Now, "1 begins a resilver again for every device that comes while it runs"),
     new("zfs_scan_checkpoint_intval", 7200, (0, u32::MAX as u64), When::Now, "seconds after which a scan makes a place to go on from"),
     new("zfs_scan_suspend_progress", 0, BIT, When::Now, "1 lets no scan make progress"),
     new("zfs_slow_io_events_per_second", 20, U32, When::Now, "delay events per pool and second"),
@@ -157,7 +189,7 @@ pub const PARAMETERS: [Parameter; 71] = [
 pub enum ParameterError {
     /// No such parameter.
     Unknown,
-    /// Not a number, or outside its range.
+    /// Not a number, or outside its range, or none of its words.
     Invalid,
     /// It tells a constant.
     Fixed,
@@ -195,7 +227,12 @@ impl Parameters {
         Parameters::index(name).map(|index| self.0[index].load(Ordering::Relaxed))
     }
 
-    /// Sets a parameter from text, as written to its file: decimal, or hexadecimal with `0x`. Returns the new value; passing
+    /// What a parameter's file shows; None when there is none of that name.
+    pub fn text(&self, name: &str) -> Option<String> {
+        Parameters::index(name).map(|index| PARAMETERS[index].text(self.0[index].load(Ordering::Relaxed)))
+    }
+
+    /// Sets a parameter from text, as written to its file: a word, a decimal number, or a hexadecimal one with `0x`. Returns the new value; passing
     /// it on to what runs is the caller's part.
     pub fn set(&self, name: &str, text: &str) -> Result<u64, ParameterError> {
         let index = Parameters::index(name).ok_or(ParameterError::Unknown)?;
@@ -203,12 +240,7 @@ impl Parameters {
         if parameter.when == When::Fixed {
             return Err(ParameterError::Fixed);
         }
-        let text = text.trim();
-        let value = match text.strip_prefix("0x") {
-            Some(digits) => u64::from_str_radix(digits, 16),
-            None => text.parse(),
-        };
-        let value = value.ok().filter(|value| (parameter.min..=parameter.max).contains(value)).ok_or(ParameterError::Invalid)?;
+        let value = parameter.value(text.trim()).ok_or(ParameterError::Invalid)?;
         self.0[index].store(value, Ordering::Relaxed);
         Ok(value)
     }

@@ -158,16 +158,24 @@ fn parameters_keep_their_ranges() {
     assert_eq!(tree.write(&path("zfs_txg_timeout"), "30\n"), Ok(()));
     assert_eq!(tree.write(&path("zfs_arc_max"), "0x10000000"), Ok(()));
     assert_eq!(tree.read(&path("zfs_arc_max")).as_deref(), Some("268435456\n"));
+    assert_eq!(tree.read(&path("zfs_deadman_failmode")).as_deref(), Some("wait\n"));
+    assert_eq!(tree.write(&path("zfs_deadman_failmode"), "continue\n"), Ok(()));
+    assert_eq!(tree.read(&path("zfs_deadman_failmode")).as_deref(), Some("continue\n"));
     for (name, text, error) in [
         ("zfs_txg_timeout", "0", WriteError::Invalid),
         ("zfs_dio_strict", "2", WriteError::Invalid),
         ("zfs_dio_strict", "yes", WriteError::Invalid),
+        ("zfs_deadman_failmode", "1", WriteError::Invalid),
+        ("zfs_deadman_failmode", "panic", WriteError::Invalid),
         ("zfs_zevent_len_max", "1", WriteError::ReadOnly),
         ("zfs_no_such", "1", WriteError::NotFound),
     ] {
         assert_eq!(tree.write(&path(name), text), Err(error), "{name}={text}");
     }
-    assert_eq!(*fake.changes.lock(), [("zfs_txg_timeout".to_string(), 30), ("zfs_arc_max".to_string(), 1 << 28)]);
+    assert_eq!(
+        *fake.changes.lock(),
+        [("zfs_txg_timeout".to_string(), 30), ("zfs_arc_max".to_string(), 1 << 28), ("zfs_deadman_failmode".to_string(), 1)]
+    );
     assert_eq!(tree.read("module/zfs/version").as_deref(), Some("2.3.2-zirconia\n"));
 }
 

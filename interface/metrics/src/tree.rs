@@ -129,7 +129,7 @@ impl Tree {
         }
         match path.strip_prefix(MODULE)?.strip_prefix('/')? {
             "version" => Some(format!("{VERSION}\n")),
-            rest => self.0.parameters().get(rest.strip_prefix("parameters/")?).map(|value| format!("{value}\n")),
+            rest => self.0.parameters().text(rest.strip_prefix("parameters/")?).map(|value| format!("{value}\n")),
         }
     }
 

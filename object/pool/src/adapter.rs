@@ -9,10 +9,31 @@ use exec::{Exec, RwLock};
 use kstat::IoStats;
 use ondisk::{BlockPtr, Bookmark, Txg};
 use scan::{FreeLog, LostBlocks};
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use vdev::VdevTree;
 use zio::{ErrorKind, PoolView, Priority, WriteRequest, ZioError};
+
+thread_local! {
+    /// This thread syncs a txg.
+    static SYNCING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// While it lives the thread syncs a txg: what it cannot read because devices fail, it waits for.
+pub(crate) struct Patience(bool);
+
+impl Patience {
+    pub fn begin() -> Patience {
+        Patience(SYNCING.replace(true))
+    }
+}
+
+impl Drop for Patience {
+    fn drop(&mut self) {
+        SYNCING.set(self.0);
+    }
+}
 
 /// Blocks of one pool.
 pub(crate) struct PoolIo {
@@ -76,7 +97,7 @@ impl BlockIo for PoolIo {
         self.cache.exec()
     }
     fn read(&self, bp: &BlockPtr, bookmark: &Bookmark) -> Result<Abd, BlockError> {
-        self.cache.read(bp, bookmark).map_err(block_error)
+        self.patiently(|| self.cache.read(bp, bookmark))
     }
     fn lost(&self, bp: &BlockPtr, bookmark: &Bookmark, error: BlockError) {
         // Not a failure of the block: what is held back or not known here.
@@ -85,7 +106,7 @@ impl BlockIo for PoolIo {
         }
     }
     fn read_kept(&self, bp: &BlockPtr, bookmark: &Bookmark, keep: Keep) -> Result<Abd, BlockError> {
-        self.cache.read_kept(bp, bookmark, kept(keep)).map_err(block_error)
+        self.patiently(|| self.cache.read_kept(bp, bookmark, kept(keep)))
     }
     fn cached(&self, bp: &BlockPtr) -> Option<Abd> {
         self.cache.cached(bp)
@@ -133,6 +154,17 @@ impl BlockIo for PoolIo {
 }
 
 impl PoolIo {
+    /// A read of the sync, without which the txg could not be written, is tried again when devices work again that the pool cannot do
+    /// without; until then the pool is suspended. A damaged place of devices that work is none of that.
+    fn patiently(&self, read: impl Fn() -> Result<Abd, ZioError>) -> Result<Abd, BlockError> {
+        loop {
+            match read() {
+                Err(error) if error.kind == ErrorKind::Io && SYNCING.get() && self.cache.zio().wait_if_down() => {}
+                result => return result.map_err(block_error),
+            }
+        }
+    }
+
     fn request(&self, write: BlockWrite) -> WriteRequest {
         WriteRequest {
             txg: write.txg,

@@ -432,6 +432,7 @@ impl Syncer {
             config.take_dtls(&tree);
             self.io.set_view(config.view(&self.services));
         }
+        self.count_deferred(tx)?;
         if hunt { self.end_replacements(work, tx) } else { Ok(()) }
     }
 

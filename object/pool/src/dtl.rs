@@ -93,6 +93,13 @@ pub(crate) fn resilver_began(tree: &mut VdevTree, through: Txg) {
     }
 }
 
+/// No leaf waits for another resilver any more: one begins for all that lack something, or is about to; true when one waited.
+pub(crate) fn clear_deferred(tree: &mut VdevTree) -> bool {
+    let any = tree.leaves.iter().any(|leaf| leaf.resilver_deferred);
+    tree.leaves.iter_mut().for_each(|leaf| leaf.resilver_deferred = false);
+    any
+}
+
 /// Takes the txgs that a scan made good out of the logs of usable leaves for which `whole` holds; true when the configuration
 /// changed.
 pub(crate) fn excise(

@@ -152,27 +152,39 @@ impl LabelWrite {
     }
 }
 
-/// Writes everything at once and waits; results in order.
-pub(crate) fn write_all(exec: &Exec, writes: Vec<LabelWrite>) -> Vec<Result<(), DeviceError>> {
-    let submit = |write: LabelWrite| {
+/// Does everything at once, through `submit`, and waits; results in order.
+pub(crate) fn do_all(
+    exec: &Exec,
+    ios: impl Iterator<Item = (Device, u64, DeviceOp)>,
+    submit: &dyn Fn(&Device, DeviceIo),
+) -> Vec<Result<(), DeviceError>> {
+    let begin = |(device, offset, op)| {
         let (done, wait) = completion();
-        write.device.submit(DeviceIo::new(DeviceOp::Write(write.data), write.offset, move |reply| done.complete(reply.outcome)));
+        submit(&device, DeviceIo::new(op, offset, move |reply| done.complete(reply.outcome)));
         wait
     };
-    let waits: Vec<_> = writes.into_iter().map(submit).collect();
+    let waits: Vec<_> = ios.map(begin).collect();
     waits.into_iter().map(|wait| wait.wait(exec)).collect()
+}
+
+fn straight(device: &Device, io: DeviceIo) {
+    device.submit(io);
+}
+
+/// Writes everything at once and waits; results in order.
+pub(crate) fn write_all(exec: &Exec, writes: Vec<LabelWrite>) -> Vec<Result<(), DeviceError>> {
+    do_all(exec, writes.into_iter().map(|write| (write.device, write.offset, DeviceOp::Write(write.data))), &straight)
+}
+
+/// The results of flushes; devices without a cache to flush count as done.
+pub(crate) fn flushed(mut results: Vec<Result<(), DeviceError>>) -> Vec<Result<(), DeviceError>> {
+    results.iter_mut().filter(|result| **result == Err(DeviceError::Unsupported)).for_each(|result| *result = Ok(()));
+    results
 }
 
 /// Flushes the devices and waits. Devices without a cache to flush count as done.
 pub(crate) fn flush_all(exec: &Exec, devices: &[Device]) -> Vec<Result<(), DeviceError>> {
-    let submit = |device: &Device| {
-        let (done, wait) = completion();
-        device.submit(DeviceIo::new(DeviceOp::Flush, 0, move |reply| done.complete(reply.outcome)));
-        wait
-    };
-    let waits: Vec<_> = devices.iter().map(submit).collect();
-    let settle = |result| if result == Err(DeviceError::Unsupported) { Ok(()) } else { result };
-    waits.into_iter().map(|wait| settle(wait.wait(exec))).collect()
+    flushed(do_all(exec, devices.iter().map(|device| (device.clone(), 0, DeviceOp::Flush)), &straight))
 }
 
 /// A configuration as labels have it, summed once for the labels of one device.

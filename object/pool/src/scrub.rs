@@ -1,6 +1,7 @@
 //! Scrubs and resilvers of a pool: start, pause, stop, progress, and the blocks found damaged. The work is done by the `scan` crate; here is
 //! what ties it to the pool: its part of the sync, the features and history it needs, and its thread.
 
+use crate::attach::Edited;
 use crate::services::Services;
 use crate::sync::{SyncHook, Syncer};
 use crate::{Pool, PoolError};
@@ -9,9 +10,11 @@ use kstat::Event;
 use ondisk::Txg;
 use scan::{Damaged, ErrorScrubStatus, Scan, ScanError, ScanFunction, ScanHost, ScanOutcome, ScanParts, ScanStatus, ScanTunables};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+use vdev::{Leaf, VdevTree};
 
-const RESILVER_DEFER: &str = "com.datto:resilver_defer";
+/// Active while a leaf waits for the resilver after the one that goes on.
+pub(crate) const RESILVER_DEFER: &str = "com.datto:resilver_defer";
 const HEAD_ERRLOG: &str = "com.delphix:head_errlog";
 
 /// The scan's place in the sync.
@@ -89,7 +92,41 @@ impl Pool {
         if self.scan.is_resilvering(range) && stale().all(|leaf| leaf.resilver_txg.0 != 0) {
             return Ok(());
         }
+        if self.defers_resilvers() && self.defer_resilver()? {
+            return Ok(());
+        }
         Ok(self.scan.resilver()?)
+    }
+    /// True when a resilver goes on that is too far to be begun again for a device that comes now (OpenZFS: `dsl_scan_sync`).
+    fn defers_resilvers(&self) -> bool {
+        let far = |percent: u64| {
+            let status = self.scan_status().filter(|_| self.scan.resilvers_through().is_some());
+            status.is_some_and(|status| status.issued >= (u128::from(status.to_issue()) * u128::from(percent) / 100) as u64)
+        };
+        self.syncer.services.features.is_enabled(RESILVER_DEFER) && self.scan.tunables().defer_percent.is_some_and(far)
+    }
+    /// Lets the leaves that the resilver under way brings nothing, or not everything, wait for the next one. False when it ended
+    /// meanwhile.
+    fn defer_resilver(&self) -> Result<bool, PoolError> {
+        let scan = self.scan.clone();
+        let deferred = Arc::new(AtomicBool::new(false));
+        let told = deferred.clone();
+        self.change_tree(Box::new(move |config, _| {
+            let mut tree = VdevTree::clone(&config.tree);
+            // It ends after this, if it ends with this txg, and then sees who waits.
+            if let Some(through) = scan.resilvers_through() {
+                told.store(true, Ordering::Release);
+                let lacks_more = |leaf: &Leaf| leaf.resilver_txg.0 == 0 || leaf.missing_txgs.iter().any(|(_, last)| *last > through);
+                let waiting = |leaf: &&mut Leaf| leaf.state.is_usable() && !leaf.missing_txgs.is_empty() && lacks_more(leaf);
+                tree.leaves.iter_mut().filter(waiting).for_each(|leaf| leaf.resilver_deferred = true);
+            }
+            Ok(Edited { tree: Arc::new(tree), ..Edited::default() })
+        }))?;
+        Ok(deferred.load(Ordering::Acquire))
+    }
+    /// A resilver is about to begin.
+    pub fn is_resilver_wanted(&self) -> bool {
+        self.scan.is_resilver_wanted()
     }
     /// Begins a scrub, or goes on with a paused one. Errors: [`scan::ScanError::Running`], [`scan::ScanError::Resilvering`].
     pub fn scrub_start(&self) -> Result<(), PoolError> {

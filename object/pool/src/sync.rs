@@ -5,21 +5,22 @@
 //! fewer allocations in the next. The lock `work` is held during the whole sync, across waits: only the sync takes it.
 
 use crate::PoolError;
-use crate::adapter::PoolIo;
+use crate::adapter::{Patience, PoolIo};
 use crate::attach::{Change, Detached};
 use crate::config::{PoolFacts, guid_sum};
 use crate::dtl;
-use crate::labels::{ConfigBlock, Device, LabelWrite, flush_all, uberblock_writes, write_all};
+use crate::labels::{ConfigBlock, Device, LabelWrite, do_all, flushed, uberblock_writes};
 use crate::log_spacemap::{self, LoggedChanges};
 use crate::mos_objects::{process_deferred_frees, write_packed};
+use crate::scrub::RESILVER_DEFER;
 use crate::services::{ScanNews, Services};
 use crate::spacemap::{AppendContext, SpaceMaps};
 use crate::spares::AuxDevices;
-use device::DeviceError;
+use device::{DeviceError, DeviceOp};
 use dmu::{Objset, SyncError, Tx, TxgSync};
 use dsl::DslPool;
 use exec::{Mutex, RwLock};
-use ondisk::{BlockPtr, ObjectId, Txg, Uberblock};
+use ondisk::{BlockPtr, Guid, ObjectId, Txg, Uberblock};
 use scan::ScanFunction;
 use std::sync::Arc;
 use vdev::{Leaf, LeafId, VdevTree};
@@ -86,6 +87,7 @@ impl Config {
         for leaf in &mut tree.leaves {
             let Some(known) = from.leaf_by_guid(leaf.guid).map(|id| from.leaf(id)) else { continue };
             (leaf.dtl, leaf.missing_txgs) = (known.dtl, known.missing_txgs.clone());
+            leaf.resilver_deferred = known.resilver_deferred;
             // A leaf that went away meanwhile takes part no longer.
             let usable = leaf.state.is_usable();
             leaf.resilver_txg = if usable { known.resilver_txg } else { Txg(0) };
@@ -134,6 +136,7 @@ impl Syncer {
     }
 
     fn sync(&self, txg: Txg) -> Result<(), PoolError> {
+        let _patience = Patience::begin();
         let mut work = self.work.lock();
         let tx = Tx::syncing(txg);
         self.io.set_pass(1);
@@ -149,7 +152,12 @@ impl Syncer {
         self.services.history.sync(&tx)?;
         let (root, config_dirty) = self.converge(&mut work, &tx)?;
         if root.is_some() || config_dirty {
-            self.commit(txg, root, config_dirty)?;
+            // Labels have no other place to go to (OpenZFS: `spa_sync_rewrite_vdev_config`).
+            while let Err(error) = self.commit(txg, root, config_dirty) {
+                if !matches!(error, PoolError::Io(_)) || !self.zio().suspend_and_wait() {
+                    return Err(error);
+                }
+            }
             self.label_detached();
         }
         self.services.allocator.sync_done(txg);
@@ -186,6 +194,9 @@ impl Syncer {
         if let Some(through) = news.resilver_began {
             dtl::resilver_began(&mut tree, through);
         }
+        if news.resilver_began.is_some() || news.outcome.is_some() {
+            dirty |= dtl::clear_deferred(&mut tree);
+        }
         if let Some(outcome) = &news.outcome {
             // A leaf that refused writes may have refused the scrub's repairs; one that came back late missed a resilver's.
             let refused = |leaf: &Leaf| self.zio().leaf_stats_of(leaf.guid).counts().errors[IoKind::Write as usize] > 0;
@@ -205,7 +216,19 @@ impl Syncer {
         config.take_dtls(&tree);
         self.io.set_view(config.view(&self.services));
         drop(config);
+        self.count_deferred(tx)?;
         if news.outcome.is_some() || !rebuilds.is_empty() { self.end_replacements(work, tx) } else { Ok(()) }
+    }
+
+    /// The feature is active while a leaf waits for a resilver (OpenZFS: `dsl_scan_sync`, `vdev_clear_resilver_deferred`).
+    pub fn count_deferred(&self, tx: &Tx) -> Result<(), PoolError> {
+        let waiting = self.config.lock().tree.leaves.iter().any(|leaf| leaf.resilver_deferred);
+        let active = self.services.features.refs(RESILVER_DEFER) != 0;
+        match (waiting, active) {
+            (true, false) => self.services.features.add(RESILVER_DEFER, 1, tx),
+            (false, true) => self.services.features.add(RESILVER_DEFER, -1, tx),
+            _ => Ok(()),
+        }
     }
 
     /// Writes the config object when the configuration changed; true when it did.
@@ -268,16 +291,17 @@ impl Syncer {
         }
         let exec = &self.services.exec;
         let flushed = self.zio().flush_wait();
-        // What they may lack is in their logs with the next txg.
-        self.zio().take_unflushed().into_iter().for_each(|leaf| self.zio().note_missing(leaf, txg));
+        let unflushed = self.zio().take_unflushed();
         flushed.map_err(|_| PoolError::Io(DeviceError::Io))?;
+        // What they may lack is in their logs with the next txg.
+        unflushed.into_iter().for_each(|leaf| self.zio().note_missing(leaf, txg));
         let leaves = usable_leaves(&tree, &devices);
         let label = |(leaf, _): &(LeafId, Device)| ConfigBlock::new(&facts.label_config(&tree, *leaf, txg));
         let labels: Vec<ConfigBlock> = leaves.iter().filter(|_| config_dirty).map(label).collect::<Result<_, _>>()?;
         let write_configs = |first| -> Result<(), PoolError> {
             let writes = labels.iter().zip(&leaves).flat_map(|(label, (_, device))| label.writes(device, first)).collect();
             some_succeeded(&self.write_labels(&leaves, writes))?;
-            some_succeeded(&flush_all(exec, &leaves.iter().map(|(_, device)| device.clone()).collect::<Vec<_>>()))
+            some_succeeded(&self.flush_labels(&leaves))
         };
         if config_dirty {
             write_configs(0)?;
@@ -286,7 +310,7 @@ impl Syncer {
         let ashift = |leaf: LeafId| tree.tops[tree.leaf(leaf).top.0 as usize].ashift;
         let writes = chosen.iter().flat_map(|(leaf, device)| uberblock_writes(device, &ub, ashift(*leaf))).collect();
         some_succeeded(&self.write_labels(&leaves, writes))?;
-        some_succeeded(&flush_all(exec, &chosen.iter().map(|(_, device)| device.clone()).collect::<Vec<_>>()))?;
+        some_succeeded(&self.flush_labels(&chosen))?;
         if config_dirty {
             write_configs(1)?;
         }
@@ -304,9 +328,21 @@ impl Syncer {
             injected.extend(fault.map(|fault| if fault == FaultError::Noop { Ok(()) } else { Err(DeviceError::Io) }));
             fault.is_none()
         });
-        let mut results = write_all(&self.services.exec, writes);
+        let guid =
+            |device: &Device| leaves.iter().find(|(_, own)| Arc::ptr_eq(own, device)).map_or(Guid(0), |(leaf, _)| tree.leaf(*leaf).guid);
+        let ios = writes.into_iter().map(|write| (write.device, write.offset, DeviceOp::Write(write.data)));
+        let mut results = do_all(&self.services.exec, ios, &|device, io| zio.hand_to(guid(device), device, io));
         results.extend(injected);
         results
+    }
+
+    /// Makes what was written to the labels of leaves durable.
+    fn flush_labels(&self, leaves: &[(LeafId, Device)]) -> Vec<Result<(), DeviceError>> {
+        let (zio, tree) = (self.io.cache().zio(), self.config.lock().tree.clone());
+        let guid =
+            |device: &Device| leaves.iter().find(|(_, own)| Arc::ptr_eq(own, device)).map_or(Guid(0), |(leaf, _)| tree.leaf(*leaf).guid);
+        let ios = leaves.iter().map(|(_, device)| (device.clone(), 0, DeviceOp::Flush));
+        flushed(do_all(&self.services.exec, ios, &|device, io| zio.hand_to(guid(device), device, io)))
     }
 }
 

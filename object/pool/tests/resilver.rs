@@ -6,7 +6,7 @@ use common::{
     BLOCK_BYTES, BLOCKS, check, check_redundancy, checksum_errors, create, devices, guids, import, leaf, new_object, redundancy, write,
 };
 use device::MemDevice;
-use ondisk::Guid;
+use ondisk::{Guid, ObjectId};
 use pool::{DeviceProblem, Pool, PoolError, ScanError, ScanFunction, ScanState};
 use std::sync::Arc;
 use vdev::{LeafState, Pairing, TopKind};
@@ -114,6 +114,79 @@ fn a_resilver_takes_the_place_of_a_scrub() {
     assert_eq!(pool.tree().leaves[2].missing_txgs, vec![]);
     pool.export().expect("exported");
     check_redundancy(&devices, TopKind::Raidz(1), object, &[2; BLOCKS as usize], "after a scrub");
+}
+
+/// A pool in the middle of a resilver of its first leaf, which its second needs too; and the ages of its blocks.
+fn half_way(devices: &[Arc<MemDevice>]) -> (Pool, ObjectId, Vec<Guid>) {
+    let pool = create(devices, TopKind::Raidz(2));
+    let object = new_object(&pool);
+    write(&pool, object, 0..BLOCKS, 1);
+    pool.sync().expect("synced");
+    let leaves = guids(&pool);
+    pool.offline(leaves[0], false).expect("offline");
+    pool.offline(leaves[1], false).expect("offline");
+    write(&pool, object, 0..BLOCKS, 2);
+    pool.sync().expect("synced");
+    pool.online(leaves[0], Some(devices[0].clone())).expect("back");
+    pool.scrub_drive_part(BLOCKS as usize / 2).expect("driven");
+    let percent = pool.scan_status().expect("a resilver").percent();
+    assert!((10.0..100.0).contains(&percent), "{percent}");
+    (pool, object, leaves)
+}
+
+fn references(pool: &Pool) -> Option<u64> {
+    pool.features().into_iter().find(|(name, ..)| name == "resilver_defer").and_then(|(_, _, references)| references)
+}
+
+/// If this fails, every disk that is replaced while another is resilvered throws that one back to the beginning, or is never resilvered.
+#[test]
+fn a_device_that_comes_late_waits_for_the_next_resilver() {
+    let devices = devices(5);
+    let (pool, object, leaves) = half_way(&devices);
+    let began = pool.scan_status().expect("a resilver");
+    pool.online(leaves[1], Some(devices[1].clone())).expect("back");
+    let now = pool.scan_status().expect("a resilver");
+    assert_eq!((now.start_time, now.issued >= began.issued), (began.start_time, true), "it goes on");
+    let deferred = |pool: &Pool| pool.tree().leaves.iter().map(|leaf| leaf.resilver_deferred).collect::<Vec<_>>();
+    assert_eq!((deferred(&pool), references(&pool)), (vec![false, true, false, false, false], Some(1)));
+    // It is known to the next one who imports the pool, and does not begin the resilver again then.
+    pool.export().expect("exported");
+    let pool = import(&devices, false).expect("imported");
+    assert_eq!((deferred(&pool), references(&pool)), (vec![false, true, false, false, false], Some(1)));
+    assert_eq!(pool.scan_status().expect("a resilver").start_time, began.start_time);
+    pool.scrub_wait().expect("resilvered");
+    pool.sync().expect("synced");
+    assert!(pool.tree().leaves.iter().all(|leaf| leaf.missing_txgs.is_empty()), "both resilvers are over");
+    assert_eq!((deferred(&pool), references(&pool)), (vec![false; 5], Some(0)));
+    let lines = pool.history().expect("readable");
+    let said = |name: &str| lines.iter().filter(|line| line.get_str("internal_name") == Some(name)).count();
+    assert_eq!((said("starting deferred resilver"), said("scan setup"), said("scan cancelled")), (1, 2, 0));
+    pool.export().expect("exported");
+    check_redundancy(&devices, TopKind::Raidz(2), object, &[2; BLOCKS as usize], "after two resilvers");
+}
+
+/// If this fails, `zpool resilver` leaves out who waits, or nobody can have it the old way.
+#[test]
+fn a_resilver_begins_again_with_everybody_when_it_is_told_to() {
+    let devices = devices(5);
+    for told in [false, true] {
+        let (pool, object, leaves) = half_way(&devices);
+        if !told {
+            pool.tune_scans(pool::ScanTunables { defer_percent: None, ..pool::ScanTunables::default() });
+        }
+        pool.online(leaves[1], Some(devices[1].clone())).expect("back");
+        if told {
+            pool.resilver_restart().expect("begun");
+        }
+        assert_eq!(references(&pool), Some(0), "nobody waits");
+        assert!(pool.tree().leaves[..2].iter().all(|leaf| leaf.resilver_txg.0 != 0 && !leaf.resilver_deferred));
+        pool.scrub_wait().expect("resilvered");
+        pool.sync().expect("synced");
+        assert!(pool.tree().leaves.iter().all(|leaf| leaf.missing_txgs.is_empty()));
+        pool.export().expect("exported");
+        check_redundancy(&devices, TopKind::Raidz(2), object, &[2; BLOCKS as usize], "after one resilver");
+        devices.iter().for_each(|device| device.tamper(|bytes| bytes.fill(0)));
+    }
 }
 
 /// If this fails, a single disk can't become a mirror, or a disk can't be replaced, or the old one is let go too early.

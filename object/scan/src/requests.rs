@@ -44,6 +44,31 @@ impl Scan {
         Ok(())
     }
 
+    /// The txg up to which the resilver that goes on looks at blocks; None when none does.
+    pub fn resilvers_through(&self) -> Option<Txg> {
+        let shared = self.shared.lock();
+        shared.is_resilvering().then_some(Txg(shared.phys.scn_max_txg))
+    }
+
+    /// A resilver is about to begin.
+    pub fn is_resilver_wanted(&self) -> bool {
+        self.shared.lock().resilver_wanted
+    }
+
+    /// Waits until the resilver that is wanted began, for the loop that just ended; false when there is none for it.
+    pub(crate) fn begin_waiting(&self) -> bool {
+        let waits = |shared: &Shared| shared.resilver_wanted && !shared.halted && !shared.running;
+        if !waits(&self.shared.lock()) {
+            return false;
+        }
+        while waits(&self.shared.lock()) {
+            if self.txgs.wait_synced(self.txgs.open_txg()).is_err() {
+                return false;
+            }
+        }
+        self.claim()
+    }
+
     /// The txg up to which the last complete scrub verified everything (OpenZFS: `spa_get_last_scrubbed_txg`).
     pub fn last_scrubbed(&self) -> Result<Txg, ScanError> {
         Ok(Txg(Zap::hold(&self.mos, record::DIRECTORY)?.try_lookup_u64(record::LAST_SCRUBBED)?.unwrap_or(0)))
@@ -121,13 +146,13 @@ impl Scan {
         self.changed.wait_until(self.exec(), &|| {
             let shared = self.shared.lock();
             let scans = shared.is_scanning() && !shared.is_paused();
-            !(scans || shared.errorscrub.is_active()) || shared.halted
+            !(scans || shared.resilver_wanted || shared.errorscrub.is_active()) || shared.halted
         });
     }
 
     /// Does the work of the scan on this thread until there is none.
     pub fn run(self: &Arc<Self>) {
-        if self.claim() {
+        if self.claim() || self.begin_waiting() {
             self.work();
         }
     }

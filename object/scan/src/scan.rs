@@ -53,11 +53,14 @@ pub struct ScanTunables {
     pub checkpoint_seconds: u64,
     /// Scans make no progress (OpenZFS: `zfs_scan_suspend_progress`).
     pub suspended: bool,
+    /// A resilver that has come this far, in percent, is not begun again for devices that come later (OpenZFS:
+    /// `zfs_resilver_defer_percent`); None begins it again at any time (`zfs_resilver_disable_defer`).
+    pub defer_percent: Option<u64>,
 }
 
 impl Default for ScanTunables {
     fn default() -> ScanTunables {
-        ScanTunables { memory_max: 0, checkpoint_seconds: 7200, suspended: false }
+        ScanTunables { memory_max: 0, checkpoint_seconds: 7200, suspended: false, defer_percent: Some(10) }
     }
 }
 
@@ -312,6 +315,10 @@ impl Scan {
     pub fn set_tunables(&self, tunables: ScanTunables) {
         *self.tunables.lock() = tunables;
     }
+    /// How scans behave.
+    pub fn tunables(&self) -> ScanTunables {
+        *self.tunables.lock()
+    }
     pub(crate) fn is_suspended(&self) -> bool {
         self.tunables.lock().suspended
     }
@@ -385,6 +392,15 @@ impl Scan {
     // ---- the loop ----
 
     pub(crate) fn work(self: &Arc<Self>) {
+        self.work_on_one();
+        // A resilver that waited for the scan that ended is this loop's too.
+        while self.begin_waiting() {
+            self.work_on_one();
+        }
+        self.changed.notify_all();
+    }
+
+    fn work_on_one(self: &Arc<Self>) {
         while let Some(view) = self.next_view() {
             self.wait_while_suspended();
             let walked = self.walk(&view);
@@ -410,7 +426,6 @@ impl Scan {
                 self.stopping.store(true, Ordering::Release);
             }
         }
-        self.changed.notify_all();
     }
 
     /// Everything found was read: a restart can go on from here.

@@ -199,13 +199,19 @@ impl Scan {
             }
         }
         ErrorLog::new(&self.mos).rotate(tx)?;
+        // Devices that came while it ran have waited for its end (OpenZFS: `vdev_clear_resilver_deferred`).
+        let waiting = state == scan_state::FINISHED && self.zio().view().tree.leaves.iter().any(|leaf| leaf.resilver_deferred);
         let name = if state == scan_state::FINISHED { "scan done" } else { "scan cancelled" };
         self.host.log(name, &format!("errors={errors}"), tx);
+        if waiting {
+            self.host.log("starting deferred resilver", &format!("errors={errors}"), tx);
+        }
         record::store(&self.mos, &phys, tx)?;
         self.frees.set_active(false);
         self.fed.set_active(false);
         let mut shared = self.shared.lock();
         (shared.phys, shared.view, shared.complete, shared.paused_since) = (phys, None, false, None);
+        shared.resilver_wanted |= waiting;
         drop(shared);
         self.clear_queue();
         Ok(())

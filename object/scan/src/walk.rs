@@ -113,7 +113,7 @@ pub(crate) struct Walk<'a> {
 impl<'a> Walk<'a> {
     /// Visits what lies at `position` and after; moves `position` along. Data is queued.
     pub(crate) fn run(scan: &'a Arc<Scan>, generation: u64, scope: Scope, position: &mut Position) -> Result<(), Suspended> {
-        let lacking = scan.is_resilver().then(|| scan.zio().view().tree);
+        let lacking = scan.is_resilver().then(|| scan.zio().view().tree.without_deferred());
         let mut walk = Walk { scan, generation, scope, from: *position, position: *position, lacking };
         let result = walk.root();
         *position = walk.position;

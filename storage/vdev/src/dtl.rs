@@ -5,6 +5,7 @@
 
 use crate::{LeafId, Node, NodeKind, RaidzColumn, RaidzMap, TopVdev, VdevTree};
 use ondisk::{BlockPtr, Dva, Guid, Txg};
+use std::sync::Arc;
 
 /// Every txg.
 const ALL: (u64, u64) = (0, u64::MAX);
@@ -84,6 +85,19 @@ impl VdevTree {
         let first = ranges.iter().map(|(first, _)| first.0).min()?;
         let last = ranges.iter().map(|(_, last)| last.0).max()?;
         Some((Txg(first.saturating_sub(1)), Txg(last)))
+    }
+
+    /// The tree as a resilver that is under way sees it: leaves that wait for the next one lack nothing (OpenZFS:
+    /// `dsl_scan_check_deferred`).
+    pub fn without_deferred(self: &Arc<Self>) -> Arc<VdevTree> {
+        if !self.leaves.iter().any(|leaf| leaf.resilver_deferred) {
+            return self.clone();
+        }
+        let mut tree = VdevTree::clone(self);
+        // What it lacks beyond the resilver that it takes part in is the next one's.
+        let waiting = tree.leaves.iter_mut().filter(|leaf| leaf.resilver_deferred && leaf.resilver_txg.0 == 0);
+        waiting.for_each(|leaf| leaf.missing_txgs.clear());
+        Arc::new(tree)
     }
 
     /// As [`VdevTree::resilver_range`], for the leaves that a sequential rebuild of one top-level vdev brings everything to: those

@@ -107,7 +107,7 @@ fn kind_of(op: &DeviceOp) -> IoKind {
 
 impl<F: FnOnce(Vec<LeafResult>) + Send + 'static> Batch<F> {
     /// Hands an I/O to its device past the queue.
-    fn straight(self: Arc<Self>, core: &Core, queue: &LeafQueue, (member, class): (Member, Class), (op, offset): (DeviceOp, u64)) {
+    fn straight(self: Arc<Self>, core: &Arc<Core>, queue: &LeafQueue, (member, class): (Member, Class), (op, offset): (DeviceOp, u64)) {
         let issued_ns = core.exec.now_ns();
         let timing = LeafTiming {
             kind: member.kind,

@@ -5,6 +5,7 @@ use crate::direct::{DirectParameters, VerifyErrors};
 use crate::events::{self, RateLimit};
 use crate::extended::LeafTiming;
 use crate::feed::ResilverFeed;
+use crate::flights::Flights;
 use crate::inject::{self, Injection};
 use crate::queue::{LeafQueue, LeafQueues};
 use crate::stats::{LeafStats, LeafStatsByGuid, ZioStats};
@@ -44,6 +45,20 @@ impl Snapshot {
     pub(crate) fn queue(&self, leaf: LeafId) -> Option<&Arc<LeafQueue>> {
         self.queues.get(leaf.0 as usize)?.as_ref()
     }
+    /// The leaves in use whose devices are open.
+    pub(crate) fn open_leaves(&self) -> Vec<LeafId> {
+        let leaves = (0..self.view.tree.leaves.len() as u32).map(LeafId);
+        leaves.filter(|&leaf| self.view.tree.leaf(leaf).state.is_usable() && self.view.device(leaf).is_some()).collect()
+    }
+    /// True when a top-level vdev that has one of the `bad` leaves cannot do without these and those that are not in use.
+    pub(crate) fn is_lost_without(&self, bad: &BTreeSet<LeafId>) -> bool {
+        let tree = &self.view.tree;
+        tree.tops.iter().any(|top| {
+            let out = |leaf: &LeafId| bad.contains(leaf) || !tree.leaf(*leaf).state.is_usable();
+            let dead = top.slots.iter().filter(|slot| !slot.is_empty() && slot.iter().all(out)).count();
+            dead > top.parity() && top.slots.iter().flatten().any(|leaf| bad.contains(leaf))
+        })
+    }
     /// The leaf's guid.
     pub(crate) fn guid(&self, leaf: LeafId) -> Guid {
         self.view.tree.leaf(leaf).guid
@@ -71,6 +86,7 @@ pub(crate) struct Core {
     pub(crate) injection: Injection,
     pub(crate) delays: RateLimit,
     pub(crate) deadmen: RateLimit,
+    pub(crate) flights: Flights,
     /// Those of the current view.
     pub(crate) queues: Mutex<LeafQueues>,
     /// Who is fed by degraded reads, once there is somebody.
@@ -92,7 +108,8 @@ impl Core {
         }
     }
     /// Gives an I/O to its device, now or at the end of a plug.
-    pub(crate) fn hand_over(&self, queue: &LeafQueue, io: DeviceIo) {
+    pub(crate) fn hand_over(self: &Arc<Self>, queue: &LeafQueue, io: DeviceIo) {
+        let io = self.noted(queue.guid(), io);
         let onward = |io| plug::submit(&self.exec, queue.device(), io);
         if self.injection.is_set() { inject::hand_over(self, queue, io, onward) } else { onward(io) }
     }
@@ -162,6 +179,7 @@ impl Zio {
             injection: Injection::default(),
             delays: RateLimit::default(),
             deadmen: RateLimit::default(),
+            flights: Flights::default(),
             queues: Mutex::new(queues),
             feed: OnceLock::new(),
             cell: ViewCell::new(&snapshot),
@@ -310,10 +328,7 @@ impl Zio {
     /// that did not flush than it can lose.
     pub fn flush_all(&self, then: UnitThen) {
         let snapshot = self.core.snapshot();
-        let leaves: Vec<LeafId> = (0..snapshot.view.tree.leaves.len() as u32)
-            .map(LeafId)
-            .filter(|&leaf| snapshot.view.tree.leaf(leaf).state.is_usable() && snapshot.view.device(leaf).is_some())
-            .collect();
+        let leaves = snapshot.open_leaves();
         let ops = leaves.iter().map(|&leaf| LeafOp { leaf, offset: 0, op: DeviceOp::Flush }).collect();
         let options = BatchOptions { class: TaskClass::Interrupt, priority: Priority::SyncWrite, speculative: false };
         let (owner, view) = (self.core.clone(), snapshot.clone());
@@ -322,11 +337,7 @@ impl Zio {
             let bad: BTreeSet<LeafId> =
                 leaves.into_iter().zip(results).filter(|(_, result)| failed(result)).map(|(leaf, _)| leaf).collect();
             owner.unflushed.lock().extend(bad.iter().map(|&leaf| view.guid(leaf)));
-            let lost = view.view.tree.tops.iter().any(|top| {
-                let dead = top.slots.iter().filter(|slot| !slot.is_empty() && slot.iter().all(|leaf| bad.contains(leaf))).count();
-                dead > top.parity()
-            });
-            then(if lost { Err(ZioError::new(ErrorKind::Io, Bookmark::default())) } else { Ok(()) });
+            then(if view.is_lost_without(&bad) { Err(ZioError::new(ErrorKind::Io, Bookmark::default())) } else { Ok(()) });
         });
     }
 

@@ -229,6 +229,7 @@ pub(crate) fn hand_over(core: &Core, queue: &LeafQueue, io: DeviceIo, onward: im
             then(DeviceReply { outcome: Ok(()), parts });
         }
         Some(FaultError::Corrupt) => onward(corrupted(core.exec.random_u64(), io)),
+        Some(FaultError::Gone) => io.fail(DeviceError::Gone),
         Some(_) => io.fail(DeviceError::Io),
     }
 }

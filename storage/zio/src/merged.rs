@@ -1,9 +1,10 @@
 //! Neighbouring I/Os of one device as one request: their bytes gathered, its reply given out in the pieces.
 //!
-//! A merged request that fails is issued again in its pieces, so that one bad sector costs only the block that it belongs to.
+//! A merged request that fails is issued again in its pieces, so that one bad sector costs only the block that it belongs to; one that
+//! took too long is not.
 
 use abd::{Abd, AbdPart};
-use device::{BlockDevice, DeviceIo, DeviceOp, DeviceReply, DeviceThen};
+use device::{BlockDevice, DeviceError, DeviceIo, DeviceOp, DeviceReply, DeviceThen};
 use exec::{Exec, TaskClass};
 use std::sync::Arc;
 
@@ -66,7 +67,8 @@ fn give_out(exec: &Exec, device: Arc<dyn BlockDevice>, pieces: Vec<Piece>, reply
             (piece, mine)
         })
         .collect();
-    if outcome.is_ok() {
+    // Given up, because the device hangs: the pieces would hang too.
+    if outcome.is_ok() || outcome == Err(DeviceError::TimedOut) {
         pieces.into_iter().for_each(|(piece, parts)| (piece.then)(DeviceReply { outcome, parts }));
         return;
     }

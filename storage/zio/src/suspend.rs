@@ -1,16 +1,24 @@
 //! Suspension: I/Os that cannot succeed now wait here for [`Zio::resume`] (OpenZFS: `zio_suspend`, `zio_resume`).
 
+use crate::batch::{self, BatchOptions, LeafOp};
 use crate::engine::{Core, Snapshot};
 use crate::view::FailMode;
-use crate::{ErrorKind, ReadRequest, ReadThen, WriteRequest, WriteThen, Zio, ZioError, events};
-use exec::Mutex;
+use crate::{ErrorKind, Priority, ReadRequest, ReadThen, WriteRequest, WriteThen, Zio, ZioError, events};
+use device::DeviceOp;
+use exec::{Completer, Mutex, TaskClass, completion};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use vdev::{LABEL_START_BYTES, LeafId};
+
+/// Bytes that tell whether a device works.
+const PROBE_BYTES: usize = 4096;
 
 /// An I/O that waits for the pool to be resumed.
 pub(crate) enum Held {
     Read(ReadRequest, ReadThen),
     Write(Box<WriteRequest>, WriteThen),
+    /// Somebody who cannot go on: told whether the pool was resumed.
+    Waiter(Completer<bool>),
 }
 
 impl Held {
@@ -19,6 +27,7 @@ impl Held {
         match self {
             Held::Read(request, then) => then(Err(ZioError::new(kind, request.bookmark))),
             Held::Write(request, then) => then(Err(ZioError::new(kind, request.bookmark))),
+            Held::Waiter(done) => done.complete(false),
         }
     }
 }
@@ -38,7 +47,7 @@ impl Core {
     pub(crate) fn hold(&self, snapshot: &Snapshot, held: Held) -> Option<Held> {
         let keeps = match snapshot.view.facts.fail_mode {
             FailMode::Wait => true,
-            FailMode::Continue | FailMode::Panic => matches!(held, Held::Write(..)),
+            FailMode::Continue | FailMode::Panic => matches!(held, Held::Write(..) | Held::Waiter(_)),
             FailMode::Never => false,
         };
         if !keeps {
@@ -77,8 +86,43 @@ impl Zio {
             match io {
                 Held::Read(request, then) => self.read(request, then),
                 Held::Write(request, then) => self.write(*request, then),
+                Held::Waiter(done) => done.complete(true),
             }
         }
+    }
+
+    /// Suspends the pool for somebody who cannot go on, and waits; true once it was resumed, and what failed is worth another try.
+    /// False when the pool is given up, and where nobody could resume it: while it is being opened, and under an executor with
+    /// one thread (OpenZFS: `zio_suspend`, `zio_resume_wait`). Only operations wait.
+    pub fn suspend_and_wait(&self) -> bool {
+        if self.exec().is_inline() {
+            return false;
+        }
+        let (done, wait) = completion();
+        if let Some(held) = self.core.hold(&self.core.snapshot(), Held::Waiter(done)) {
+            held.fail(ErrorKind::Suspended);
+        }
+        wait.wait(self.exec())
+    }
+
+    /// As [`Zio::suspend_and_wait`] when so many devices fail to read anything that the pool cannot go on; false at once when they work,
+    /// and what failed was the place.
+    pub fn wait_if_down(&self) -> bool {
+        !self.exec().is_inline() && self.is_down() && self.suspend_and_wait()
+    }
+
+    /// Whether devices that the pool cannot do without fail to read their first block (OpenZFS: `vdev_probe`). Waits.
+    fn is_down(&self) -> bool {
+        let snapshot = self.core.snapshot();
+        let leaves = snapshot.open_leaves();
+        let probe = |&leaf: &LeafId| LeafOp { leaf, offset: LABEL_START_BYTES, op: DeviceOp::read(PROBE_BYTES) };
+        let options = BatchOptions { class: TaskClass::Interrupt, priority: Priority::SyncRead, speculative: true };
+        let (done, wait) = completion();
+        let ops = leaves.iter().map(probe).collect();
+        batch::issue(&self.core, &snapshot, options, ops, move |results| done.complete(results));
+        let results = wait.wait(self.exec());
+        let bad = leaves.into_iter().zip(results).filter(|(_, result)| result.is_err()).map(|(leaf, _)| leaf).collect();
+        snapshot.is_lost_without(&bad)
     }
 
     fn take_held(&self) -> Vec<Held> {

@@ -89,13 +89,18 @@ impl Zio {
     }
 
     /// Posts an event for every leaf whose device has had an I/O for longer than `zfs_deadman_ziotime_ms`, and says how many there are;
-    /// to be called every `zfs_deadman_checktime_ms`. A suspended pool is left alone (OpenZFS: `vdev_deadman`, `zio_deadman`).
+    /// to be called every `zfs_deadman_checktime_ms`. I/Os are given up where [`crate::DeadmanFailMode`] says so. Of a suspended pool
+    /// nothing is told (OpenZFS: `vdev_deadman`, `zio_deadman`).
     pub fn check_deadman(&self) -> usize {
         let tunables = self.queue_tunables();
-        if !tunables.deadman_enabled || self.is_suspended() {
+        let (now, limit) = (self.core.exec.now_ns(), tunables.deadman_ziotime_ms.saturating_mul(1_000_000));
+        if !tunables.deadman_enabled {
             return 0;
         }
-        let (now, limit) = (self.core.exec.now_ns(), tunables.deadman_ziotime_ms.saturating_mul(1_000_000));
+        if self.is_suspended() {
+            // Told enough; but what hangs would keep the pool from being resumed, or given up.
+            return self.give_up_older(limit).len();
+        }
         let mut hung = 0;
         for (leaf, stats) in self.leaves() {
             let Some(age_ns) = stats.oldest_io_ns(now).filter(|age| *age > limit) else { continue };
@@ -104,7 +109,7 @@ impl Zio {
                 self.core.events.event(events::deadman(&self.core.snapshot(), leaf, age_ns));
             }
         }
-        hung
+        hung.max(self.give_up_older(limit).len())
     }
 
     /// Where the schedulers learn how much data is dirty; the first source counts. It is asked often and must not wait.

@@ -12,7 +12,7 @@ use metaslab::Allocator;
 use ondisk::Guid;
 use std::sync::Arc;
 use vdev::{LeafId, TopKind, VdevTree};
-use zio::{Class, Facts, IoKind, LatencyTarget, LeafRequest, PoolView, Priority, Scheduler, Zio};
+use zio::{Class, DeadmanFailMode, Facts, IoKind, LatencyTarget, LeafRequest, PoolView, Priority, Scheduler, Zio};
 
 const BLOCK: u64 = 4096;
 /// Behind the labels.
@@ -305,6 +305,41 @@ fn slow_and_hung_ios_are_told() {
         assert_eq!(bench.zio.check_deadman(), 0);
         assert_eq!(bench.zio.leaf_stats_of(bench.leaf).counts().slow_ios, 1);
         assert_eq!(bench.classes(), ["ereport.fs.zfs.deadman", "ereport.fs.zfs.delay"]);
+    }
+}
+
+/// If this fails, one disk that neither works nor fails stops a mirror for good, or answers twice when it comes back.
+#[test]
+fn hung_ios_are_given_up_where_that_was_asked_for() {
+    for rotational in [true, false] {
+        let bench = Bench::new(rotational);
+        bench.zio.tune_queues(|tunables| tunables.set("zfs_vdev_async_read_max_active", 1).expect("a parameter"));
+        bench.zio.set_deadman_fail_mode(DeadmanFailMode::Continue);
+        bench.read(Priority::SyncRead, 0);
+        [2, 3, 4].into_iter().for_each(|block| bench.read(Priority::AsyncRead, block));
+        let device: Arc<dyn BlockDevice> = bench.device.clone();
+        let answers = bench.answers.clone();
+        let label = DeviceIo::new(DeviceOp::read(BLOCK as usize), 0, move |reply| answers.lock().push((0, reply.into_abd())));
+        bench.zio.hand_to(bench.leaf, &device, label);
+        bench.exec.sleep_ns(290 * SECOND);
+        assert_eq!((bench.zio.check_deadman(), bench.answers.lock().len()), (0, 0));
+        bench.exec.sleep_ns(20 * SECOND);
+        // On a rotational device two reads wait for the third and come to the device as one when that is given up.
+        while bench.answers.lock().len() < 5 {
+            assert_eq!(bench.zio.check_deadman(), 1, "one leaf");
+            bench.inline.run_ready();
+            bench.exec.sleep_ns(310 * SECOND);
+        }
+        assert!(bench.answers.lock().iter().all(|(_, result)| *result == Err(DeviceError::TimedOut)));
+        let stats = bench.zio.leaf_stats_of(bench.leaf);
+        assert_eq!((stats.counts().errors[IoKind::Read as usize], stats.in_flight_bytes()), (4, 0), "errors as any others");
+        while bench.device.held() > 0 {
+            bench.release(0);
+        }
+        assert_eq!((bench.answers.lock().len(), stats.in_flight_bytes()), (5, 0), "what comes too late is thrown away");
+        bench.read(Priority::SyncRead, 9);
+        bench.release(0);
+        assert!(bench.answers.lock()[5].1.is_ok(), "a device that works again is used");
     }
 }
 

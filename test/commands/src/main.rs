@@ -1,10 +1,11 @@
-//! `zirconia-commands [--seed N] [--steps N] [NAME…]`: the programs as users run them.
+//! `zirconia-commands [--seed N] [--steps N] [NAME…]`: the programs as users run them; `zirconia-commands campaign`: the same, disturbed.
 //!
 //! Every scenario gets a daemon, a state directory and file vdevs of its own, runs the built commands and looks at what users
 //! see: exit codes, messages, tables, JSON, files through the mount, and what is left after a kill. No engine code is linked.
 //! The programs are looked for beside this one, or in `ZIRCONIA_BIN`. Scenarios that mount are skipped, and said so, where
 //! there is no `/dev/fuse`.
 
+mod campaign;
 mod coherency;
 mod datasets;
 mod faults;
@@ -49,6 +50,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "recovery: missing device, missing vdev", mounts: true, run: recovery::missing },
     Scenario { name: "recovery: offline, online, resilver", mounts: true, run: recovery::offline },
     Scenario { name: "recovery: attach, replace, detach", mounts: true, run: recovery::replace },
+    Scenario { name: "recovery: resilvers that wait", mounts: true, run: recovery::deferred },
     Scenario { name: "recovery: sequential rebuild", mounts: true, run: sweeps::rebuild },
     Scenario { name: "life: add, remove", mounts: true, run: lifecycle::add_and_remove },
     Scenario { name: "life: spares", mounts: true, run: lifecycle::spares },
@@ -59,6 +61,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "faults: zinject", mounts: true, run: faults::inject },
     Scenario { name: "faults: scheduler and its parameters", mounts: true, run: faults::scheduler },
     Scenario { name: "faults: programs run on events", mounts: false, run: faults::hooks },
+    Scenario { name: "campaign: a sample", mounts: true, run: campaign::sample },
     Scenario { name: "output: JSON", mounts: false, run: output::json },
     Scenario { name: "output: scripted, columns, usage", mounts: false, run: output::scripted },
     Scenario { name: "output: history, wait, iostat, version", mounts: false, run: output::others },
@@ -79,6 +82,10 @@ fn arguments() -> Option<(Vec<String>, Options)> {
 }
 
 fn main() -> ExitCode {
+    let mut words = std::env::args().skip(1);
+    if words.next().as_deref() == Some("campaign") {
+        return if campaign::main(words) { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    }
     let Some((wanted, options)) = arguments() else {
         eprintln!("usage: zirconia-commands [--seed N] [--steps N] [NAME…]");
         return ExitCode::from(2);

@@ -228,3 +228,42 @@ pub fn scans(world: &World) -> Result<(), Failure> {
     )?;
     world.ok("zpool status tank")?.shows("scan: scrub repaired 0B").map(|_| ())
 }
+
+/// A device that is replaced while another is resilvered waits for the next resilver, through an import too, or for nobody.
+pub fn deferred(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a", "b", "c", "d", "x", "y", "z"])?;
+    world.ok("zpool create -m {mnt}/tank -O compression=off tank raidz2 {vdevs}/a {vdevs}/b {vdevs}/c {vdevs}/d")?;
+    let data: Vec<u8> = (0..10_u32 << 18).flat_map(|word| word.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    std::fs::write(world.path("mnt/tank/file"), &data)?;
+    let set = |name: &str, value: &str| std::fs::write(world.path(&format!("state/sys/module/zfs/parameters/{name}")), value);
+    set("zfs_scan_suspend_progress", "1")?;
+    set("zfs_resilver_defer_percent", "0")?;
+    world.ok("zpool replace tank {vdevs}/a {vdevs}/x")?;
+    world.ok("zpool status tank")?.shows("(resilvering)")?.hides("awaiting")?;
+    world.ok("zpool replace tank {vdevs}/b {vdevs}/y")?;
+    world.ok("zpool status tank")?.shows("(resilvering)")?.shows("  (awaiting resilver)\n")?;
+    world.ok("zpool status -j tank")?.shows("\"resilver_deferred\":\"1\"")?;
+    world.ok("zpool get -H -o value feature@resilver_defer tank")?.prints("active")?;
+    world.ok("zpool export tank")?;
+    world.ok("zpool import -d {vdevs} tank")?;
+    world.ok("zpool status tank")?.shows("resilver in progress")?.shows("  (awaiting resilver)\n")?;
+    set("zfs_scan_suspend_progress", "0")?;
+    world.ok("zpool wait -t resilver tank")?;
+    world.ok("zpool status tank")?.shows("state: ONLINE")?.hides("awaiting")?.hides("replacing")?.hides("vdevs/a ")?.hides("vdevs/b ")?;
+    world.ok("zpool history -i tank")?.shows("starting deferred resilver")?;
+    world.ok("zpool get -H -o value feature@resilver_defer tank")?.prints("enabled")?;
+    // Told to, the one that runs begins again with all.
+    set("zfs_scan_suspend_progress", "1")?;
+    world.ok("zpool replace tank {vdevs}/c {vdevs}/z")?;
+    world.ok("zpool offline tank x")?;
+    std::fs::write(world.path("mnt/tank/more"), &data)?;
+    world.ok("zpool online tank x")?;
+    world.ok("zpool status tank")?.shows("  (awaiting resilver)\n")?;
+    world.ok("zpool resilver tank")?;
+    world.ok("zpool status tank")?.shows("(resilvering)")?.hides("awaiting")?;
+    set("zfs_scan_suspend_progress", "0")?;
+    world.ok("zpool wait tank")?;
+    world.ok("zpool offline tank z")?;
+    world.ok("zpool offline tank d")?;
+    same("on those that waited", std::fs::read(world.path("mnt/tank/more"))? == data, true)
+}

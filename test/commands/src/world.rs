@@ -3,14 +3,19 @@
 //! Dropping a [`World`] stops its daemon and removes its folder.
 
 use std::fmt::Display;
+use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// What went wrong, with the command line and its output.
 pub type Failure = Box<dyn std::error::Error>;
 
 /// Bytes of a file vdev.
 pub const VDEV_BYTES: u64 = 256 << 20;
+
+/// A daemon that has not ended by then is killed.
+const STOP: Duration = Duration::from_secs(60);
 
 /// What the command line says to scenarios that can be made longer.
 #[derive(Clone, Copy, Debug, Default)]
@@ -44,6 +49,11 @@ impl Ran {
     /// A failure that shows the command and what it printed.
     pub fn fault(&self, why: impl Display) -> Failure {
         format!("      {why}\n      $ {}\n      exit {}\n--- out\n{}\n--- err\n{}", self.line, self.code, self.out, self.err).into()
+    }
+
+    /// The command line.
+    pub fn line(&self) -> &str {
+        &self.line
     }
 
     /// Standard output contains this.
@@ -122,19 +132,32 @@ impl World {
     }
 
     fn run_with(&self, line: &str, variables: &[(&str, &Path)]) -> Result<Ran, Failure> {
+        let (line, mut command) = self.command(line)?;
+        let output = command.envs(variables.iter().copied()).output()?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Ok(Ran { code: output.status.code().unwrap_or(-1), out: text(&output.stdout), err: text(&output.stderr), line })
+    }
+
+    /// A command line as it is shown, and ready to be started.
+    fn command(&self, line: &str) -> Result<(String, Command), Failure> {
         let line = line.replace("{vdevs}", &self.at("vdevs")).replace("{mnt}", &self.at("mnt")).replace("{dir}", &self.at("."));
         let mut words = line.split_whitespace();
         let program = words.next().ok_or("an empty command line")?;
         let ours = self.programs.join(program);
         let mut command = Command::new(if ours.exists() { ours } else { PathBuf::from(program) });
-        let output = command
-            .args(words)
-            .env("ZIRCONIA_STATE", self.path("state"))
-            .envs(variables.iter().copied())
-            .current_dir(&self.folder)
-            .output()?;
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        Ok(Ran { code: output.status.code().unwrap_or(-1), out: text(&output.stdout), err: text(&output.stderr), line })
+        command.args(words).env("ZIRCONIA_STATE", self.path("state")).current_dir(&self.folder);
+        Ok((line, command))
+    }
+
+    /// Starts a command line that has to end by itself within `deadline`; see [`Running::finish`].
+    pub fn start(&self, line: &str, deadline: Duration) -> Result<Running, Failure> {
+        static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let output = ["out", "err"].map(|stream| self.path(&format!("{number}.{stream}")));
+        let (line, mut command) = self.command(line)?;
+        // To files: a pipe that is full, or kept open by somebody else, would look like a command that hangs.
+        command.stdin(Stdio::null()).stdout(File::create(&output[0])?).stderr(File::create(&output[1])?);
+        Ok(Running { line, child: command.spawn()?, output, started: Instant::now(), deadline })
     }
 
     /// Runs a command that must succeed.
@@ -165,10 +188,47 @@ impl World {
     }
 }
 
+/// A command that runs.
+pub struct Running {
+    line: String,
+    child: Child,
+    output: [PathBuf; 2],
+    started: Instant,
+    deadline: Duration,
+}
+
+impl Running {
+    /// Waits for the end. One that is not over at its deadline is killed, and a failure. Also tells how long it took.
+    pub fn finish(mut self) -> Result<(Ran, Duration), Failure> {
+        let status = loop {
+            match self.child.try_wait()? {
+                Some(status) => break Some(status),
+                None if self.started.elapsed() > self.deadline => {
+                    self.child.kill()?;
+                    break None;
+                }
+                None => std::thread::sleep(Duration::from_millis(2)),
+            }
+        };
+        let took = self.started.elapsed();
+        let [out, err] = self.output.each_ref().map(|path| std::fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()));
+        self.output.iter().for_each(|path| drop(std::fs::remove_file(path)));
+        let ran = Ran { line: self.line, code: status.and_then(|status| status.code()).unwrap_or(-1), out: out?, err: err? };
+        if status.is_none() {
+            return Err(ran.fault(format!("no answer within its deadline of {} s", self.deadline.as_secs())));
+        }
+        Ok((ran, took))
+    }
+}
+
 impl Drop for World {
     fn drop(&mut self) {
         // Failures here were reported, or do not matter: the folder is removed below.
-        let _ = self.run("zirconia stop");
+        let daemon = self.daemon();
+        let stopped = self.start("zirconia stop", STOP).and_then(Running::finish);
+        if let (Err(_), Ok(daemon)) = (stopped, daemon) {
+            let _ = self.run(&format!("kill -9 {daemon}"));
+        }
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }

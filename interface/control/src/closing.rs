@@ -1,0 +1,207 @@
+//! `zpool export` and `zpool destroy`: closing pools, whatever their devices do.
+//!
+//! An operation of its own closes the pool, and the request looks after it: a pool that cannot be written is let go as after a crash, at
+//! once by force, after a while otherwise, when nobody else can bring it back any more; a forced export that waits for a
+//! device answers without it. What then still waits lets go when the device does, or the daemon ends.
+
+use crate::failure::because;
+use crate::mounts::Directory;
+use crate::pools::pool_failure;
+use crate::{Control, OpenPool};
+use control_api::{ErrorKind, Failure, PoolTarget, Response};
+use exec::{Condvar, Mutex};
+use pool::{Pool, PoolError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// A forced export answers within this time.
+const FORCED_NS: u64 = 30_000_000_000;
+/// An ordinary one, and every other request, waits so long for a suspended pool.
+pub(crate) const SUSPENDED_NS: u64 = 10_000_000_000;
+/// Between two looks at a pool that is being closed.
+const STEP: Duration = Duration::from_millis(25);
+
+/// How a pool's last operation ends.
+type End = fn(Pool) -> Result<(), PoolError>;
+
+/// A pool that is being closed.
+#[derive(Default)]
+struct Closing {
+    outcome: Mutex<Option<Result<Response, Failure>>>,
+    changed: Condvar,
+    /// The request does not wait for it any more, and the pool is on no list.
+    is_forsaken: AtomicBool,
+}
+
+/// What is closed, and how.
+struct Order {
+    target: PoolTarget,
+    verb: &'static str,
+    end: End,
+}
+
+impl Order {
+    fn what(&self) -> String {
+        format!("cannot {} '{}'", self.verb, self.target.pool)
+    }
+}
+
+/// The pool has to be brought back first.
+pub(crate) fn suspended(what: String) -> Failure {
+    because(ErrorKind::Io, what, "pool I/O is currently suspended")
+}
+
+impl Control {
+    pub(crate) fn pool_destroy(self: &Arc<Self>, target: &PoolTarget) -> Result<Response, Failure> {
+        self.close(target, "destroy", Pool::destroy)
+    }
+
+    pub(crate) fn pool_export(self: &Arc<Self>, target: &PoolTarget) -> Result<Response, Failure> {
+        self.close(target, "export", Pool::export)
+    }
+
+    /// Lets a pool go that can't go on, as `zpool export -f` would.
+    pub(crate) fn give_up(self: &Arc<Self>, name: &str) {
+        let target = PoolTarget { pool: name.to_string(), force: true };
+        if let Err(failure) = self.close(&target, "export", Pool::export) {
+            eprintln!("{failure}");
+        }
+    }
+
+    pub(crate) fn close(self: &Arc<Self>, target: &PoolTarget, verb: &'static str, end: End) -> Result<Response, Failure> {
+        let order = Order { target: target.clone(), verb, end };
+        let open = self.open_pool(&target.pool)?;
+        if target.force {
+            self.remove_handlers(|report| report.pool == target.pool && report.pool_delay.is_none());
+        } else if self.is_injected(&target.pool) {
+            let busy = because(ErrorKind::Busy, order.what(), "pool is busy");
+            return Err(busy.advise("remove its fault handlers first: zinject -c all"));
+        }
+        let zio = open.pool().zio().clone();
+        if zio.is_suspended() {
+            if !target.force {
+                return Err(suspended(order.what())
+                    .advise("bring its devices back and run 'zpool clear', or use '-f' to give up what was not written yet"));
+            }
+            zio.abandon();
+        }
+        drop(open);
+        let closing = Arc::new(Closing::default());
+        let (control, told) = (self.clone(), closing.clone());
+        let work = move || {
+            let outcome = control.close_now(&order, &told);
+            *told.outcome.lock() = Some(outcome);
+            told.changed.notify_all();
+        };
+        drop(self.exec.spawn_operation("z-close", Box::new(work)));
+        self.look_after(target, verb, &zio, &closing)
+    }
+
+    /// Waits for the end of a pool, as long as that makes sense.
+    fn look_after(&self, target: &PoolTarget, verb: &str, zio: &zio::Zio, closing: &Arc<Closing>) -> Result<Response, Failure> {
+        let begun = self.exec.now_ns();
+        let mut suspended_at = None;
+        loop {
+            {
+                let mut outcome = closing.outcome.lock();
+                if outcome.is_none() {
+                    closing.changed.wait_for(&mut outcome, STEP);
+                }
+                if let Some(outcome) = outcome.take() {
+                    return outcome;
+                }
+            }
+            let what = || format!("cannot {verb} '{}'", target.pool);
+            if Arc::strong_count(closing) == 1 {
+                return Err(because(ErrorKind::Internal, what(), "a defect in the daemon ended it"));
+            }
+            let now = self.exec.now_ns();
+            if zio.is_suspended() {
+                let waited = now - *suspended_at.get_or_insert(now);
+                if target.force || (waited > SUSPENDED_NS && !self.pools.read().contains_key(&target.pool)) {
+                    zio.abandon();
+                } else if waited > SUSPENDED_NS {
+                    return Err(suspended(what()));
+                }
+            } else {
+                suspended_at = None;
+            }
+            if target.force && now - begun > FORCED_NS {
+                return Ok(self.forsake(&target.pool, zio, closing));
+            }
+        }
+    }
+
+    /// Takes a pool off the list whose devices do not answer.
+    fn forsake(&self, name: &str, zio: &zio::Zio, closing: &Closing) -> Response {
+        let open = {
+            let mut pools = self.pools.write();
+            closing.is_forsaken.store(true, Ordering::Release);
+            pools.remove(name)
+        };
+        zio.abandon();
+        self.remember();
+        if let Some(open) = open {
+            // Letting go of it waits for the device.
+            drop(self.exec.spawn_operation("z-close", Box::new(move || drop(open))));
+        }
+        Response::Done { remarks: vec![format!("warning: a device of pool '{name}' does not answer; the pool is given up")] }
+    }
+
+    fn close_now(self: &Arc<Self>, order: &Order, closing: &Closing) -> Result<Response, Failure> {
+        let Order { target, verb, end } = order;
+        let began_ns = self.exec.now_ns();
+        let open = self.open_pool(&target.pool)?;
+        if target.force {
+            // What can't be synced any more is unmounted all the same.
+            for _ in 0..open.mounts.list().len() {
+                let _ = open.mounts.unmount_below(&open.name(), true, Directory::Remove);
+            }
+        }
+        self.unmount_tree(&open, &open.name(), target.force, Directory::Remove)?;
+        drop(open);
+        let Some(open) = self.pools.write().remove(&target.pool) else {
+            return Err(because(ErrorKind::NotFound, order.what(), "no such pool"));
+        };
+        let pool = match self.sole_owner(open) {
+            Ok(pool) => pool,
+            Err(open) => {
+                let mut pools = self.pools.write();
+                if !closing.is_forsaken.load(Ordering::Acquire) {
+                    pools.insert(target.pool.clone(), open);
+                }
+                let busy = because(ErrorKind::Busy, order.what(), "another command still works on the pool");
+                return Err(busy.advise("wait for it, then try again"));
+            }
+        };
+        let guid = pool.guid();
+        let remarks = match end(pool) {
+            Ok(()) => Ok(Vec::new()),
+            Err(_) if target.force => {
+                Ok(vec![format!("warning: pool '{}' could not be written; what was not synced is lost", target.pool)])
+            }
+            Err(error) => Err(pool_failure(order.what(), &error)),
+        };
+        if remarks.is_ok() {
+            let class = if *verb == "destroy" { "sysevent.fs.zfs.pool_destroy" } else { "sysevent.fs.zfs.pool_export" };
+            self.tell(class, &target.pool, guid);
+        }
+        self.remember();
+        self.injected_delay(&target.pool, false, began_ns);
+        remarks.map(|remarks| Response::Done { remarks })
+    }
+
+    /// Waits a while for other requests to let go of the pool.
+    fn sole_owner(&self, mut open: Arc<OpenPool>) -> Result<Pool, Arc<OpenPool>> {
+        const TRIES: u32 = 200;
+        for _ in 0..TRIES {
+            match Arc::try_unwrap(open) {
+                Ok(open) => return Ok(open.into_pool()),
+                Err(shared) => open = shared,
+            }
+            self.exec.sleep_ns(25_000_000);
+        }
+        Err(open)
+    }
+}

@@ -1,0 +1,71 @@
+//! Within what time a command answers, whatever happens to daemon and devices meanwhile. The table of docs/deadlines.md is this one.
+//!
+//! A deadline guards against hanging, it is no promise of speed: an idle machine needs a hundredth of it.
+
+use std::time::Duration;
+
+/// A kind of commands and how long each may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deadline {
+    /// Which commands.
+    pub commands: &'static str,
+    /// When.
+    pub state: &'static str,
+    /// Seconds.
+    pub seconds: u64,
+}
+
+impl Deadline {
+    /// As a duration.
+    pub fn time(self) -> Duration {
+        Duration::from_secs(self.seconds)
+    }
+}
+
+/// What is asked of the daemon's memory.
+pub const LOOK: Deadline = Deadline {
+    commands: "`zpool status`, `list`, `get`, `iostat`, `events`",
+    state: "always, also while devices hang or the pool is suspended",
+    seconds: 5,
+};
+/// What may have to be read from devices.
+pub const READ: Deadline = Deadline {
+    commands: "`zfs list`, `zfs get`, `zpool history`, `zpool status -v`",
+    state: "always; while the pool is suspended the answer may be that it is",
+    seconds: 20,
+};
+/// What waits for a transaction group.
+pub const CHANGE: Deadline = Deadline {
+    commands: "every command that changes a pool, `zpool clear`, `zpool sync`, `zpool export`",
+    state: "while devices answer or fail; on a suspended pool the answer is that it is suspended",
+    seconds: 60,
+};
+/// What gives a pool up.
+pub const FORCE: Deadline =
+    Deadline { commands: "`zpool export -f`", state: "always, also while devices hang or the pool is suspended", seconds: 60 };
+/// What opens pools.
+pub const OPEN: Deadline = Deadline {
+    commands: "`zpool import`, and the first command after the daemon ended",
+    state: "while devices answer or fail",
+    seconds: 60,
+};
+
+/// Every row.
+#[cfg(test)]
+const TABLE: [Deadline; 5] = [LOOK, READ, CHANGE, FORCE, OPEN];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever scripts around a command looks its deadline up: the page and what is checked must be the same.
+    #[test]
+    fn the_page_has_every_deadline() {
+        let page = include_str!("../../../../docs/deadlines.md");
+        for Deadline { commands, state, seconds } in TABLE {
+            let row = format!("| {commands} | {state} | {seconds} s |");
+            assert!(page.contains(&row), "docs/deadlines.md lacks: {row}");
+        }
+        assert_eq!(page.lines().filter(|line| line.starts_with("| `") || line.starts_with("| every")).count(), TABLE.len());
+    }
+}
