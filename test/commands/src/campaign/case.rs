@@ -305,7 +305,8 @@ impl Run<'_> {
     fn note(&mut self, ran: &Ran, took: Duration, deadline: Deadline) {
         let of = deadline.time();
         if took.as_secs_f64() / of.as_secs_f64() > self.slowest.took.as_secs_f64() / self.slowest.of.as_secs_f64() {
-            self.slowest = Slowest { line: ran.line().to_string(), took, of };
+            let line = ran.line().replace(&format!("{}/", self.world.at("vdevs")), "");
+            self.slowest = Slowest { line, took, of };
         }
     }
 

@@ -26,7 +26,10 @@ pub struct Operation {
 }
 
 const HELD_SCAN: &[(&str, &str, &str)] = &[("zfs_scan_suspend_progress", "1", "0")];
-const SLOW_REBUILD: &[(&str, &str, &str)] = &[("zfs_rebuild_max_segment", "4096", "1048576"), ("zfs_rebuild_vdev_limit", "1", "67108864")];
+const SLOW_REBUILD: &[(&str, &str, &str)] =
+    &[("zfs_rebuild_max_segment", "262144", "1048576"), ("zfs_rebuild_vdev_limit", "1", "67108864")];
+/// What a rebuild reads comes slowly.
+const SLOW_READS: &[&str] = &["zinject -d {vdevs}/a -D 20:1 -T read tank"];
 const MIRROR: &str = "mirror {vdevs}/a {vdevs}/b";
 const THREE: &str = "mirror {vdevs}/a {vdevs}/b {vdevs}/x";
 const RAIDZ: &str = "raidz {vdevs}/a {vdevs}/b {vdevs}/c";
@@ -67,6 +70,7 @@ pub const OPERATIONS: &[Operation] = &[
     Operation { name: "attach", hold: HELD_SCAN, begin: "zpool attach tank {vdevs}/a {vdevs}/x", seen: RESILVERS, ..PLAIN },
     Operation {
         name: "rebuild",
+        before: SLOW_READS,
         hold: SLOW_REBUILD,
         begin: "zpool attach -s tank {vdevs}/a {vdevs}/x",
         seen: Some(("zpool status tank", "resilver (mirror-0) in progress")),
@@ -75,6 +79,7 @@ pub const OPERATIONS: &[Operation] = &[
     Operation {
         name: "rebuild-spare",
         layout: "draid1:2d:1s:4c {vdevs}/a {vdevs}/b {vdevs}/c {vdevs}/d",
+        before: SLOW_READS,
         hold: SLOW_REBUILD,
         begin: "zpool replace -s tank {vdevs}/a draid1-0-0",
         seen: Some(("zpool status tank", "resilver (draid1:2d:4c:1s-0) in progress")),
