@@ -2,7 +2,7 @@
 //! a full queue: half as much again as the device does in the time of its quickest I/O (bandwidth × delay). Constant memory, no clock.
 
 /// So many I/Os are never too many.
-const IOS_MIN: u32 = 2;
+const IOS_MIN: u32 = 4;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Flight {
