@@ -3,7 +3,7 @@
 
 use crate::PoolError;
 use crate::config::{PoolFacts, PoolState};
-use crate::labels::{Device, DeviceLabels, read_labels};
+use crate::labels::{Device, DeviceLabels, any_names, read_labels};
 use exec::Exec;
 use ondisk::{Guid, Txg, Uberblock, VdevId};
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use vdev::{Leaf, TopKind, TopVdev, VdevTree};
 pub(crate) struct Member {
     pub device: Device,
     pub labels: DeviceLabels,
-    /// Guid of the leaf that it is.
+    /// Guid of the leaf that it is, by its newest label.
     pub guid: Guid,
 }
 
@@ -141,7 +141,7 @@ impl FoundPool {
         let least: Vec<u64> = tree.tops.iter().map(TopVdev::min_leaf_asize).collect();
         let has_device = |leaf: &&mut Leaf| leaf.state.is_usable() && leaf.kind != vdev::LeafKind::DraidSpare;
         for leaf in tree.leaves.iter_mut().filter(has_device) {
-            let device = self.members.iter().find(|member| member.guid == leaf.guid).map(|member| &member.device);
+            let device = self.device_of(leaf);
             let bytes = device.and_then(|device| vdev::leaf_asize(device.size_bytes())).unwrap_or(0);
             if bytes == 0 || bytes < least[leaf.top.0 as usize] {
                 leaf.state = vdev::LeafState::Missing;
@@ -150,7 +150,12 @@ impl FoundPool {
     }
     /// The devices of the leaves of `tree`.
     pub(crate) fn devices_of(&self, tree: &VdevTree) -> Vec<Option<Device>> {
-        let device = |leaf: &Leaf| self.members.iter().find(|member| member.guid == leaf.guid).map(|member| member.device.clone());
-        tree.leaves.iter().map(device).collect()
+        tree.leaves.iter().map(|leaf| self.device_of(leaf).cloned()).collect()
+    }
+    /// The device whose newest label says that it is this leaf, else one with an older label that does.
+    fn device_of(&self, leaf: &Leaf) -> Option<&Device> {
+        let newest = self.members.iter().find(|member| member.guid == leaf.guid);
+        let any = || self.members.iter().find(|member| any_names(&member.labels.configs, self.guid(), leaf.guid));
+        newest.or_else(any).map(|member| &member.device)
     }
 }

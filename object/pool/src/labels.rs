@@ -14,7 +14,7 @@ use ondisk::label::{
     CONFIG_BYTES, CONFIG_NVLIST_BYTES, CONFIG_OFFSET, LABEL_BYTES, LABELS, RING_BYTES, RING_OFFSET, RING_SLOT_SHIFT_MAX,
     RING_SLOT_SHIFT_MIN, label_offset, ring_slot_bytes, ring_slot_offset, ring_slots,
 };
-use ondisk::{Checksum, Txg, Uberblock};
+use ondisk::{Checksum, Guid, Txg, Uberblock};
 use std::sync::Arc;
 
 /// A device as labels see it.
@@ -39,6 +39,13 @@ impl DeviceLabels {
         let not_newer = |config: &&NvList| config.get_u64("txg").is_some_and(|written| written <= txg.0);
         self.configs.iter().find(not_newer).or_else(|| self.configs.first())
     }
+}
+
+/// True when some label says that its device is this leaf of this pool. A crash can leave labels of two minds: a leaf that was about to
+/// take its parent's place has its guid in those that were written before, and they outlive later txgs while the leaf is out of use
+/// (OpenZFS: `vdev_validate`, which allows for it until the next txg).
+pub(crate) fn any_names(configs: &[NvList], pool: Guid, leaf: Guid) -> bool {
+    configs.iter().any(|config| config.get_u64("guid") == Some(leaf.0) && config.get_u64("pool_guid") == Some(pool.0))
 }
 
 /// A label's configuration; most devices have four copies of one, which are summed and decoded once.

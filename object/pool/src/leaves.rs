@@ -4,7 +4,7 @@
 //! A change of a leaf's state replaces the tree at once and is written with the next txg. I/O under way goes on with the tree that
 //! it began with; so whatever a leaf that leaves may not have flushed counts as missed.
 
-use crate::labels::{Device, read_configs};
+use crate::labels::{Device, any_names, read_configs};
 use crate::sync::Config;
 use crate::{Pool, PoolError};
 use kstat::Event;
@@ -223,13 +223,10 @@ impl Pool {
         Ok(tree.tops[tree.leaf(id).top.0 as usize].min_leaf_asize())
     }
 
-    /// True when the device's label says that it is this leaf of this pool, and it is large enough.
+    /// True when a label of the device says that it is this leaf of this pool, and it is large enough.
     fn is_device_of(&self, device: &Device, leaf: Guid, least_bytes: u64) -> bool {
         let configs = read_configs(self.exec(), device);
-        let is_it = configs
-            .first()
-            .is_some_and(|config| config.get_u64("guid") == Some(leaf.0) && config.get_u64("pool_guid") == Some(self.guid().0));
-        is_it && vdev::leaf_asize(device.size_bytes()).is_some_and(|bytes| bytes >= least_bytes)
+        any_names(&configs, self.guid(), leaf) && vdev::leaf_asize(device.size_bytes()).is_some_and(|bytes| bytes >= least_bytes)
     }
 
     fn sync_unless_suspended(&self) -> Result<(), PoolError> {

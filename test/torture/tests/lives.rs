@@ -2,9 +2,17 @@
 //! redundancy that a resilver said it restored.
 
 use torture::lives::{Report, live, shapes};
+use vdev::TopKind;
 
 /// Lives of each shape, and how long they are: healed often, and seldom.
 const LIVES: [(u64, u64); 2] = [(12, 16), (3, 40)];
+
+/// A disk whose replacement was about to take its guid when the power went off, twice: labels of two minds made a stranger of it.
+#[test]
+fn a_device_is_known_by_any_of_its_labels() {
+    let shape = shapes().into_iter().find(|shape| shape.kind == TopKind::Leaf).expect("a disk");
+    live(shape, 21_000_420, 16).expect("it comes back");
+}
 
 #[test]
 fn whatever_happens_to_devices_nothing_promised_is_lost() {

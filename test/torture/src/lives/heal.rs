@@ -108,6 +108,10 @@ impl Life {
     fn leave_to_spare(&mut self, device: usize, guid: Guid) -> Result<bool, String> {
         self.finish_scans()?;
         let tree = self.pool()?.tree();
+        // A device that is being replaced together with its spare goes when its successor is whole and the spare is gone, not before.
+        if tree.is_replacing() {
+            return Ok(false);
+        }
         let Some(id) = tree.leaf_by_guid(guid) else { return Ok(true) };
         let Some(spare) = tree.successor(id).map(|spare| tree.leaf(spare)) else { return Ok(false) };
         if !spare.state.is_usable() || !spare.missing_txgs.is_empty() || self.dead.contains(&number_of(spare)) {
