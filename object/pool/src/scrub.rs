@@ -92,6 +92,12 @@ impl Pool {
         if self.scan.is_resilvering(range) && stale().all(|leaf| leaf.resilver_txg.0 != 0) {
             return Ok(());
         }
+        // Who waits already goes on waiting, whoever else comes back; after an import too.
+        let has_all = |leaf: &Leaf, through: Txg| leaf.resilver_txg.0 != 0 && leaf.missing_txgs.iter().all(|(_, last)| *last <= through);
+        let is_settled = |through: Txg| stale().all(|leaf| leaf.resilver_deferred || has_all(leaf, through));
+        if self.scan.resilvers_through().is_some_and(is_settled) {
+            return Ok(());
+        }
         if self.defers_resilvers() && self.defer_resilver()? {
             return Ok(());
         }
