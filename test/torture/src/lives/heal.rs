@@ -96,7 +96,8 @@ impl Life {
             // Another member that is being replaced keeps the last free device until its resilver ends.
             self.finish_scans()?;
         }
-        let Some(new) = self.free_device()? else { return Err(format!("no device is free to replace d{device}")) };
+        // The next round may find one that has become free; that all is well in the end is looked at there.
+        let Some(new) = self.free_device()? else { return Ok(()) };
         match self.pool()?.attach(guid, &leaf(&self.devices[new]), Pairing::Replacing, true) {
             // It went meanwhile.
             Err(PoolError::NoSuchDevice) => Ok(()),
