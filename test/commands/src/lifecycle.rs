@@ -195,6 +195,8 @@ pub fn grow(world: &World) -> Result<(), Failure> {
     world.ok("zpool import -d {vdevs} tank")?;
     same("missing", line_of(world, "tank", "/b")?.starts_with("UNAVAIL"), true)?;
     std::fs::write(world.path("mnt/tank/meanwhile"), &file)?;
+    // A device that is back before anything was written without it lacks nothing.
+    world.ok("zpool sync tank")?;
     std::fs::rename(world.path("away"), world.path("vdevs/b"))?;
     until(world, "zpool status tank", "state: ONLINE")?;
     world.ok("zpool wait tank")?;
