@@ -150,8 +150,12 @@ impl Syncer {
         }
         self.sync_after_import(&mut work, &tx)?;
         self.services.history.sync(&tx)?;
-        let (root, config_dirty) = self.converge(&mut work, &tx)?;
+        let (mut root, mut config_dirty) = self.converge(&mut work, &tx, 1)?;
         if root.is_some() || config_dirty {
+            while self.flush(txg)? {
+                let (again, dirty) = self.converge(&mut work, &tx, 2)?;
+                (root, config_dirty) = (again.or(root), config_dirty | dirty);
+            }
             // Labels have no other place to go to (OpenZFS: `spa_sync_rewrite_vdev_config`).
             while let Err(error) = self.commit(txg, root, config_dirty) {
                 if !matches!(error, PoolError::Io(_)) || !self.zio().suspend_and_wait() {
@@ -248,12 +252,32 @@ impl Syncer {
         Ok(dirty)
     }
 
-    /// Syncs the MOS until nothing of the txg is dirty; gives its root when there was anything, and whether the configuration
-    /// changed.
-    fn converge(&self, work: &mut Work, tx: &Tx) -> Result<(Option<BlockPtr>, bool), PoolError> {
+    /// Makes durable what was written. What leaves that did not flush may lack is to be in their logs with this txg: true when it is not,
+    /// and the MOS has to be synced once more.
+    fn flush(&self, txg: Txg) -> Result<bool, PoolError> {
+        let mut is_news = false;
+        loop {
+            let flushed = self.zio().flush_wait();
+            let tree = self.config.lock().tree.clone();
+            for leaf in self.zio().take_unflushed() {
+                is_news |= tree.leaf_by_guid(leaf).is_some_and(|id| !tree.leaf(id).lacks(txg));
+                self.zio().note_missing(leaf, txg);
+            }
+            if flushed.is_ok() {
+                return Ok(is_news);
+            }
+            if !self.zio().suspend_and_wait() {
+                return Err(PoolError::Io(DeviceError::Io));
+            }
+        }
+    }
+
+    /// Syncs the MOS, beginning with this pass, until nothing of the txg is dirty; gives its root when there was anything, and whether
+    /// the configuration changed.
+    fn converge(&self, work: &mut Work, tx: &Tx, first: u32) -> Result<(Option<BlockPtr>, bool), PoolError> {
         let txg = tx.txg();
         let (mut root, mut config_dirty) = (None, false);
-        for pass in 1..=PASSES_MAX {
+        for pass in first..=PASSES_MAX {
             self.io.set_pass(pass);
             // What a leaf missed in the last pass must be on disk with this txg.
             self.sync_dtls(work, tx)?;
@@ -290,11 +314,6 @@ impl Syncer {
             ub.ub_rootbp = root;
         }
         let exec = &self.services.exec;
-        let flushed = self.zio().flush_wait();
-        let unflushed = self.zio().take_unflushed();
-        flushed.map_err(|_| PoolError::Io(DeviceError::Io))?;
-        // What they may lack is in their logs with the next txg.
-        unflushed.into_iter().for_each(|leaf| self.zio().note_missing(leaf, txg));
         let leaves = usable_leaves(&tree, &devices);
         let label = |(leaf, _): &(LeafId, Device)| ConfigBlock::new(&facts.label_config(&tree, *leaf, txg));
         let labels: Vec<ConfigBlock> = leaves.iter().filter(|_| config_dirty).map(label).collect::<Result<_, _>>()?;

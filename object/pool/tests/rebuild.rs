@@ -8,6 +8,7 @@ use exec::{Exec, Mutex};
 use pool::{DeviceProblem, LeafSpec, Pool, PoolError, PoolSpec, RebuildState, Runtime, ScanError, ScanFunction, ScanState, TopSpec};
 use std::sync::Arc;
 use vdev::{DraidConfig, LeafKind, Pairing, TopKind};
+use zio::{Fault, FaultError};
 
 fn draid(parity: usize, data: usize, children: usize) -> TopKind {
     TopKind::Draid(DraidConfig::new(parity, data, 0, children).expect("a shape"))
@@ -309,5 +310,43 @@ fn a_distributed_spare_stands_in_until_the_device_is_replaced() {
         check(&pool, object, &ages, &what);
         pool.export().expect("exported");
         check_redundancy(&devices[1..], kind, object, &ages, &what);
+    }
+}
+
+/// A device and another one fail while a spare is filled, so that the spare alone has what both missed. If this fails, such a pool
+/// cannot be imported, or the rebuild that goes on writes old bytes over what only the spare has.
+#[test]
+fn what_only_the_spare_has_is_found_at_import_and_outlives_the_rebuild() {
+    for other in 1..4 {
+        let what = format!("devices 0 and {other} fail");
+        let kind = TopKind::Draid(DraidConfig::new(1, 2, 1, 4).expect("a shape"));
+        let devices = devices(4);
+        let pool = create(&devices, kind);
+        let object = new_object(&pool);
+        write(&pool, object, 0..BLOCKS, 1);
+        pool.sync().expect("synced");
+        let (leaves, spare) = (guids(&pool), pool.spares()[0].guid);
+        pool.spare_in(leaves[0], spare, None, true).expect("a spare");
+        pool.rebuild_parameters().max_segment.store(64 << 10, std::sync::atomic::Ordering::Relaxed);
+        pool.rebuild_drive_part(2).expect("driven");
+        // No block loses more than one column: the first device's are on the spare.
+        for (age, failing) in [(2, leaves[0]), (3, leaves[other])] {
+            pool.zio().inject(age, Fault::Device { leaf: failing, error: FaultError::Io, kind: None }, 0);
+            write(&pool, object, 0..8 * (4 - age), age);
+            pool.sync().expect("synced");
+        }
+        assert!(pool.is_rebuilding(), "{what}");
+        drop(pool);
+        let pool = import(&devices, false).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let ages: Vec<u64> = (0..BLOCKS).map(|block| 3 - (block / 8).min(2)).collect();
+        check(&pool, object, &ages, &format!("{what}, imported"));
+        pool.rebuild_wait().expect("rebuilt");
+        pool.scrub_wait().expect("resilvered");
+        pool.sync().expect("synced");
+        check(&pool, object, &ages, &format!("{what}, rebuilt"));
+        assert_eq!(pool.tree().resilver_range(), None, "{what}: nobody lacks anything");
+        pool.detach(spare).expect("free again");
+        pool.export().expect("exported");
+        check_redundancy(&devices, kind, object, &ages, &what);
     }
 }

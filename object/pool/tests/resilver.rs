@@ -10,6 +10,7 @@ use ondisk::{Guid, ObjectId};
 use pool::{DeviceProblem, Pool, PoolError, ScanError, ScanFunction, ScanState};
 use std::sync::Arc;
 use vdev::{LeafState, Pairing, TopKind};
+use zio::{Fault, FaultError, IoKind};
 
 #[test]
 fn a_device_that_was_offline_is_resilvered_when_it_comes_back() {
@@ -268,5 +269,29 @@ fn a_degraded_read_feeds_the_resilver() {
         assert!(!pool.tree().is_replacing(), "{what}");
         pool.export().expect("exported");
         check_redundancy(&devices[1..], kind, object, &[1; BLOCKS as usize], &what);
+    }
+}
+
+/// A device that fails to flush may lose what it took. If this fails, nobody knows after a crash, and the device is believed.
+#[test]
+fn what_a_device_that_did_not_flush_may_lack_is_on_disk_with_the_same_txg() {
+    for (kind, count) in [(TopKind::Mirror, 2), (TopKind::Raidz(1), 3), (TopKind::Raidz(2), 5)] {
+        let what = format!("{kind:?} of {count}");
+        let devices = devices(count);
+        let pool = create(&devices, kind);
+        let object = new_object(&pool);
+        write(&pool, object, 0..BLOCKS, 1);
+        pool.sync().expect("synced");
+        let leaves = guids(&pool);
+        pool.zio().inject(1, Fault::Device { leaf: leaves[0], error: FaultError::Io, kind: Some(IoKind::Flush) }, 0);
+        write(&pool, object, 0..4, 2);
+        pool.sync().expect("synced");
+        let txg = pool.txg();
+        drop(pool);
+        let pool = import(&devices, true).unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert_eq!(pool.txg(), txg, "{what}: nothing was synced since");
+        let tree = pool.tree();
+        let lacks: Vec<bool> = leaves.iter().map(|guid| tree.leaf(tree.leaf_by_guid(*guid).expect("there")).lacks(txg)).collect();
+        assert_eq!(lacks, (0..count).map(|index| index == 0).collect::<Vec<_>>(), "{what}");
     }
 }

@@ -3,11 +3,17 @@
 //! A dRAID block at the end of a group has two rows, each with parity of its own. Behind a dRAID column's data lie zeros that
 //! parity counts in: a scrub reads and compares them, a plain read leaves them alone (OpenZFS: `vdev_draid_map_alloc_read`,
 //! `vdev_draid_map_verify_empty`).
+//!
+//! Several leaves can hold the same column: a device and the spare that stands in for it. Which of them lacks a block is known from
+//! the dirty time logs, and not at all before those are read: then what the others hold is tried in every mixture.
 
 use crate::read::{Common, ReadFailure, ReadMode, ReadOutcome, ReadStep, Repair, Verify};
 use crate::size::LABEL_START_BYTES;
 use crate::{LeafId, LeafIo, Part, RaidzColumn, RaidzMap, TopVdev, math};
 use abd::Abd;
+
+/// So many mixtures of what the leaves of several columns hold are tried.
+const MIXTURES_MAX: usize = 256;
 
 #[derive(Debug)]
 enum State {
@@ -29,10 +35,14 @@ struct Column {
     state: State,
     /// The leaf being read, or that was read last.
     leaf: LeafId,
-    /// Every usable leaf lacks the block's txg: read only when nothing else helps.
-    stale: bool,
+    /// How many of the candidates do not lack the block's txg.
+    fresh: usize,
     /// Usable leaves that lack the block's txg and are to have it: the last of the candidates.
     lacking: usize,
+    /// What candidates brought that were asked because nothing that the one read first brought made the block verify.
+    others: Vec<(LeafId, Option<Abd>)>,
+    /// Whose bytes count: 0 for those read first, else the others' with that number.
+    version: usize,
     offset: u64,
     /// Bytes to read: the column's own, or with the zeros behind them.
     length: usize,
@@ -63,16 +73,23 @@ impl Raidz {
 
     pub(crate) fn complete(&mut self, common: &Common, results: Vec<Option<Abd>>, verify: Verify<'_>) -> ReadStep {
         let pending = std::mem::take(&mut self.pending);
-        let mut results = results.into_iter();
+        let (mut results, mut has_others) = (results.into_iter(), false);
         for index in pending {
             let column = &mut self.columns[index];
-            column.state = match results.next().flatten() {
-                Some(bytes) if bytes.len() == column.length => State::Read(bytes),
-                _ if column.tried < column.candidates.len() => State::Idle,
-                _ => State::Failed,
+            let bytes = results.next().flatten().filter(|bytes| bytes.len() == column.length);
+            if let State::Read(_) = column.state {
+                column.others.push((column.candidates[column.tried], bytes));
+                column.tried += 1;
+                has_others = true;
+                continue;
+            }
+            column.state = match bytes {
+                Some(bytes) => State::Read(bytes),
+                None if column.tried < column.candidates.len() => State::Idle,
+                None => State::Failed,
             };
         }
-        self.advance(common, verify)
+        if has_others { self.search_mixtures(common, verify) } else { self.advance(common, verify) }
     }
 
     fn is_read(&self, index: usize) -> bool {
@@ -97,7 +114,7 @@ impl Raidz {
         let first = row * self.map.width;
         let (parities, columns) = (first..first + self.map.parity, first + self.map.parity..first + self.map.width);
         let idle = |index: &usize| self.is_idle(*index);
-        let fresh = |index: &usize| idle(index) && !self.columns[*index].stale;
+        let fresh = |index: &usize| idle(index) && !self.columns[*index].is_stale();
         let data: Vec<usize> = columns.clone().filter(fresh).collect();
         let absent = columns.clone().filter(|&index| !self.is_read(index)).count() - data.len();
         let have = parities.clone().filter(|&index| self.is_read(index)).count();
@@ -119,11 +136,34 @@ impl Raidz {
             column.leaf = column.candidates[column.tried];
             column.tried += 1;
             column.state = State::Pending;
-            let part = self.map.parity_index(index).map_or_else(|| Part::Data(self.map.columns[index].data.clone()), Part::Parity);
-            ios.push(LeafIo { leaf: column.leaf, offset: column.offset, length: column.length, part, column: index as u32 });
+            let leaf = column.leaf;
+            ios.push(self.io(index, leaf));
         }
         self.pending = wanted;
         ReadStep::Issue(ios)
+    }
+
+    fn io(&self, index: usize, leaf: LeafId) -> LeafIo {
+        let column = &self.columns[index];
+        let part = self.map.parity_index(index).map_or_else(|| Part::Data(self.map.columns[index].data.clone()), Part::Parity);
+        LeafIo { leaf, offset: column.offset, length: column.length, part, column: index as u32 }
+    }
+
+    /// Asks the leaves that hold the same columns as those that were read; None when there are none, or they could not help.
+    fn ask_others(&mut self) -> Option<ReadStep> {
+        if !self.is_complete() {
+            return None;
+        }
+        let (mut pending, mut ios) = (Vec::new(), Vec::new());
+        for index in (0..self.columns.len()).filter(|&index| self.counts(index) && self.is_read(index)) {
+            let column = &self.columns[index];
+            for &leaf in &column.candidates[column.tried..] {
+                pending.push(index);
+                ios.push(self.io(index, leaf));
+            }
+        }
+        self.pending = pending;
+        (!ios.is_empty()).then_some(ReadStep::Issue(ios))
     }
 
     fn advance(&mut self, common: &Common, verify: Verify<'_>) -> ReadStep {
@@ -154,9 +194,34 @@ impl Raidz {
         columns.filter(|&index| self.counts(index) && !self.is_read(index)).count()
     }
 
+    /// Looks for columns that are wrong; when that does not help, for leaves that hold them too.
+    fn search(&mut self, common: &Common, verify: Verify<'_>) -> ReadStep {
+        let found = self.suspect(common, verify).or_else(|| self.ask_others());
+        found.unwrap_or_else(|| self.lost())
+    }
+
+    /// The same with what other leaves hold in place of what was read first, in every mixture.
+    fn search_mixtures(&mut self, common: &Common, verify: Verify<'_>) -> ReadStep {
+        let versions = self.columns.iter().enumerate().map(|(index, column)| (index, column.versions()));
+        let doubts: Vec<(usize, Vec<usize>)> = versions.filter(|(_, versions)| versions.len() > 1).collect();
+        let mixtures = doubts.iter().fold(1usize, |product, (_, versions)| product.saturating_mul(versions.len()));
+        // The first mixture is what was read first, and was searched.
+        for number in 1..mixtures.min(MIXTURES_MAX) {
+            let mut rest = number;
+            for (index, versions) in &doubts {
+                self.columns[*index].version = versions[rest % versions.len()];
+                rest /= versions.len();
+            }
+            if let Some(step) = self.attempt(common, &[], verify).or_else(|| self.suspect(common, verify)) {
+                return step;
+            }
+        }
+        self.lost()
+    }
+
     /// Suspects ever larger sets of what came back, until one set makes the block verify: devices, with their columns in every
     /// row; then, where there are two rows, columns of each row on their own.
-    fn search(&self, common: &Common, verify: Verify<'_>) -> ReadStep {
+    fn suspect(&self, common: &Common, verify: Verify<'_>) -> Option<ReadStep> {
         let read: Vec<usize> = (0..self.columns.len()).filter(|&index| self.counts(index) && self.is_read(index)).collect();
         let parity = self.map.parity;
         let least_failed = (0..self.map.rows()).map(|row| self.failed(row)).min().unwrap_or(0);
@@ -167,14 +232,25 @@ impl Raidz {
             slots.dedup();
             let on = |slots: Vec<usize>| read.iter().copied().filter(|&index| slots.contains(&self.map.columns[index].slot)).collect();
             if let Some(step) = self.suspect_each(common, &slots, most, on, verify) {
-                return step;
+                return Some(step);
             }
         }
-        if let Some(step) = self.suspect_each(common, &read, most, |columns| columns, verify) {
-            return step;
+        self.suspect_each(common, &read, most, |columns| columns, verify)
+    }
+
+    /// True when so much came back that the block could be computed, were it right.
+    fn is_complete(&self) -> bool {
+        (0..self.map.rows()).all(|row| self.failed(row) <= self.map.parity)
+    }
+
+    fn lost(&self) -> ReadStep {
+        let complete = self.is_complete();
+        let mut suspects = Vec::new();
+        for index in (0..self.columns.len()).filter(|&index| complete && self.counts(index) && self.is_read(index)) {
+            let column = &self.columns[index];
+            suspects.push(column.leaf);
+            suspects.extend(column.others.iter().filter(|(_, bytes)| bytes.is_some()).map(|(leaf, _)| *leaf));
         }
-        let complete = (0..self.map.rows()).all(|row| self.failed(row) <= parity);
-        let suspects = if complete { read.iter().map(|&index| self.columns[index].leaf).collect() } else { Vec::new() };
         ReadStep::Lost(ReadFailure { corrupt: complete, suspects })
     }
 
@@ -205,13 +281,11 @@ impl Raidz {
     /// The bytes of a column, unless it did not come back or is in `suspects`. Nobody needs to read that a column is empty.
     fn trusted(&self, index: usize, suspects: &[usize]) -> Option<Abd> {
         let column = &self.columns[index];
-        match &column.state {
-            _ if column.data_length == 0 => Some(Abd::default()),
-            State::Read(bytes) if suspects.contains(&index) || bytes.len() < column.data_length => None,
-            State::Read(bytes) if bytes.len() == column.data_length => Some(bytes.clone()),
-            State::Read(bytes) => Some(bytes.slice(0..column.data_length)),
-            _ => None,
+        if column.data_length == 0 {
+            return Some(Abd::default());
         }
+        let bytes = column.bytes().filter(|bytes| !suspects.contains(&index) && bytes.len() >= column.data_length)?;
+        Some(if bytes.len() == column.data_length { bytes.clone() } else { bytes.slice(0..column.data_length) })
     }
 
     /// The data columns of `row` with those in `suspects` taken as lost, if they can be computed.
@@ -291,15 +365,20 @@ impl Raidz {
             // Leaves of the slot that lack the block and were not looked at.
             let lacking = &column.candidates[column.tried.max(column.candidates.len() - column.lacking)..];
             repairs.extend(lacking.iter().map(|&leaf| repair(leaf, false)));
-            let corrupt = match &column.state {
+            let first = match &column.state {
                 State::Idle | State::Pending => continue,
                 State::Failed if column.candidates.is_empty() => continue,
-                State::Failed => false,
-                State::Read(_) if column.stale && common.mode == ReadMode::Normal => continue,
-                State::Read(bytes) if column.is_right(bytes, right(index)) => continue,
-                State::Read(_) => !column.stale,
+                State::Failed => None,
+                State::Read(bytes) => Some(bytes),
             };
-            repairs.push(repair(column.leaf, corrupt));
+            let others = column.others.iter().map(|(leaf, bytes)| (*leaf, bytes.as_ref()));
+            for (leaf, bytes) in std::iter::once((column.leaf, first)).chain(others) {
+                let lacks = column.lacks(leaf);
+                let is_fine = |bytes: &Abd| (lacks && common.mode == ReadMode::Normal) || column.is_right(bytes, right(index));
+                if !bytes.is_some_and(is_fine) {
+                    repairs.push(repair(leaf, bytes.is_some() && !lacks));
+                }
+            }
         }
         repairs
     }
@@ -317,8 +396,8 @@ impl Column {
         if holders.len() > 1 {
             holders.sort_by_key(|&(lacks, _)| lacks);
         }
-        let stale = holders.first().is_some_and(|&(lacks, _)| lacks);
-        let lacking = if common.mode == ReadMode::Normal { 0 } else { holders.iter().filter(|(lacks, _)| *lacks).count() };
+        let fresh = holders.iter().filter(|(lacks, _)| !lacks).count();
+        let lacking = if common.mode == ReadMode::Normal { 0 } else { holders.len() - fresh };
         let candidates: Vec<LeafId> = holders.into_iter().map(|(_, leaf)| leaf).collect();
         let length = if common.mode == ReadMode::Scrub { column.padded } else { column.length };
         let state = match candidates.first() {
@@ -328,7 +407,39 @@ impl Column {
         };
         let leaf = candidates.first().copied().unwrap_or_default();
         let offset = column.offset + LABEL_START_BYTES;
-        Column { candidates, tried: 0, state, leaf, stale, lacking, offset, length, data_length: column.length, padded: column.padded }
+        let (data_length, padded) = (column.length, column.padded);
+        Column { candidates, tried: 0, state, leaf, fresh, lacking, others: Vec::new(), version: 0, offset, length, data_length, padded }
+    }
+
+    /// Every usable leaf lacks the block's txg: read only when nothing else helps.
+    fn is_stale(&self) -> bool {
+        self.fresh == 0 && !self.candidates.is_empty()
+    }
+
+    fn lacks(&self, leaf: LeafId) -> bool {
+        self.candidates[self.fresh..].contains(&leaf)
+    }
+
+    /// The bytes that count.
+    fn bytes(&self) -> Option<&Abd> {
+        match &self.state {
+            State::Read(bytes) if self.version == 0 => Some(bytes),
+            State::Read(_) => self.others[self.version - 1].1.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// The versions of its bytes that differ, what was read first before the others.
+    fn versions(&self) -> Vec<usize> {
+        let (mut versions, mut known) = (vec![0], Vec::new());
+        known.extend(self.bytes());
+        for (index, (_, bytes)) in self.others.iter().enumerate() {
+            if let Some(bytes) = bytes.as_ref().filter(|bytes| !known.contains(bytes)) {
+                versions.push(index + 1);
+                known.push(bytes);
+            }
+        }
+        versions
     }
 
     /// True when `bytes`, as they were read, are `right` and zeros.

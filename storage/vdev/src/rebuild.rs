@@ -2,39 +2,29 @@
 //! leaves that have it and written to those that lack it (OpenZFS: `vdev_rebuild.c`, `vdev_mirror_rebuild_asize`,
 //! `vdev_draid_rebuild_asize`).
 //!
-//! There is no checksum to judge by. So a leaf counts by what its dirty time log says: one that lacks nothing is believed; one that
-//! lacks some txgs is believed when there are not enough others; one that lacks the pool's first txg has nothing, and never is.
+//! There is no checksum to judge by. So only a leaf that lacks nothing, by its dirty time log, is believed. One that lacks some txgs
+//! holds something else there, which would be written over what newer writes brought: where it would be needed, the part is left to a
+//! resilver, which sees block pointers (OpenZFS believes it: `vdev_rebuild_blkptr_init`).
 
 use crate::size::LABEL_START_BYTES;
 use crate::{LeafId, LeafIo, Part, RaidzColumn, RaidzMap, Repair, TopKind, TopVdev, VdevTree, math};
 use abd::Abd;
-use ondisk::Txg;
 
 /// Largest block, and so the largest part that is read at once (OpenZFS: `SPA_MAXBLOCKSIZE`).
 const PART_BYTES_MAX: u64 = 16 << 20;
-
-/// How much a leaf can be believed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Trust {
-    /// It lacks nothing.
-    Whole,
-    /// It lacks some txgs.
-    Partial,
-    /// It lacks everything that was there when it came.
-    Empty,
-}
 
 /// A leaf that holds a column.
 #[derive(Clone, Copy, Debug)]
 struct Holder {
     leaf: LeafId,
-    trust: Trust,
+    /// It lacks nothing, and is read from; all others are written to.
+    is_whole: bool,
     failed: bool,
 }
 
 #[derive(Debug)]
 struct Column {
-    /// Those that are believed most first.
+    /// Whole ones first.
     holders: Vec<Holder>,
     offset: u64,
     length: usize,
@@ -48,7 +38,7 @@ pub enum RebuildStep {
     Issue(Vec<LeafIo>),
     /// Write these.
     Done(Vec<Repair>),
-    /// It can't be computed from what the leaves have.
+    /// It can't be computed from what whole leaves have.
     Lost,
 }
 
@@ -57,8 +47,6 @@ pub enum RebuildStep {
 pub struct RebuildJob {
     map: RaidzMap,
     columns: Vec<Column>,
-    /// The least trust that a leaf needs to be read from; all others that are usable are written to.
-    least: Trust,
     pending: Vec<(usize, LeafId)>,
 }
 
@@ -114,11 +102,11 @@ impl RebuildJob {
     pub fn start(tree: &VdevTree, top: &TopVdev, offset: u64, asize: u64) -> Option<(RebuildJob, RebuildStep)> {
         let map = top.part_map(offset, asize);
         let columns: Vec<Column> = map.columns.iter().map(|column| Column::new(tree, top, column)).collect();
-        let needed = columns.iter().flat_map(|column| &column.holders).any(|holder| holder.trust != Trust::Whole);
+        let needed = columns.iter().flat_map(|column| &column.holders).any(|holder| !holder.is_whole);
         if !needed || map.rows() != 1 {
             return None;
         }
-        let mut job = RebuildJob { map, columns, least: Trust::Whole, pending: Vec::new() };
+        let mut job = RebuildJob { map, columns, pending: Vec::new() };
         let step = job.advance();
         Some((job, step))
     }
@@ -140,21 +128,14 @@ impl RebuildJob {
     /// Reads as many columns as there are data columns, data before parity; then computes.
     fn advance(&mut self) -> RebuildStep {
         let wanted = self.map.width - self.map.parity;
-        loop {
-            let data_first = (self.map.parity..self.map.width).chain(0..self.map.parity);
-            let have = self.columns.iter().filter(|column| column.bytes.is_some()).count();
-            let readable = |index: &usize| self.columns[*index].bytes.is_none() && self.columns[*index].source(self.least).is_some();
-            let next: Vec<usize> = data_first.filter(readable).take(wanted.saturating_sub(have)).collect();
-            if have >= wanted {
-                return self.solve();
-            }
-            if have + next.len() >= wanted {
-                return self.issue(&next);
-            }
-            if self.least == Trust::Partial {
-                return RebuildStep::Lost;
-            }
-            self.least = Trust::Partial;
+        let data_first = (self.map.parity..self.map.width).chain(0..self.map.parity);
+        let have = self.columns.iter().filter(|column| column.bytes.is_some()).count();
+        let readable = |index: &usize| self.columns[*index].bytes.is_none() && self.columns[*index].source().is_some();
+        let next: Vec<usize> = data_first.filter(readable).take(wanted.saturating_sub(have)).collect();
+        match have + next.len() {
+            _ if have >= wanted => self.solve(),
+            reachable if reachable >= wanted => self.issue(&next),
+            _ => RebuildStep::Lost,
         }
     }
 
@@ -162,7 +143,7 @@ impl RebuildJob {
         let mut ios = Vec::with_capacity(wanted.len());
         for &index in wanted {
             let column = &self.columns[index];
-            let Some(leaf) = column.source(self.least) else { continue };
+            let Some(leaf) = column.source() else { continue };
             self.pending.push((index, leaf));
             let part = self.map.parity_index(index).map_or_else(|| Part::Data(self.map.columns[index].data.clone()), Part::Parity);
             ios.push(LeafIo { leaf, offset: column.offset, length: column.length, part, column: index as u32 });
@@ -183,7 +164,7 @@ impl RebuildJob {
             math::solve(&known, &lengths, &given)
         };
         let Some(data) = data else { return RebuildStep::Lost };
-        let targets = |index: usize| self.columns[index].holders.iter().filter(|holder| holder.trust > self.least);
+        let targets = |index: usize| self.columns[index].holders.iter().filter(|holder| !holder.is_whole);
         let wants_parity = (0..parity).any(|index| self.columns[index].bytes.is_none() && targets(index).next().is_some());
         let computed = if wants_parity { math::generate(&data, parity, self.map.parity_length(0)) } else { Vec::new() };
         let mut repairs = Vec::new();
@@ -207,13 +188,13 @@ impl Column {
         let mut holders = Vec::with_capacity(2);
         top.each_holder(tree, column.slot, column.offset, &mut |leaf, chain| {
             if chain.iter().all(|&link| tree.leaf(link).state.is_usable()) {
-                let trust = chain.iter().map(|&link| trust_of(tree, link)).max().unwrap_or(Trust::Empty);
-                holders.push(Holder { leaf, trust, failed: false });
+                let is_whole = chain.iter().all(|&link| tree.leaf(link).missing_txgs.is_empty());
+                holders.push(Holder { leaf, is_whole, failed: false });
             }
         });
-        holders.sort_by_key(|holder| holder.trust);
+        holders.sort_by_key(|holder| !holder.is_whole);
         // Whole leaves of a mirror take turns.
-        let whole = holders.iter().filter(|holder| holder.trust == Trust::Whole).count();
+        let whole = holders.iter().filter(|holder| holder.is_whole).count();
         if whole > 1 {
             let turn = (column.offset / PART_BYTES_MAX) as usize % whole;
             holders[..whole].rotate_left(turn);
@@ -222,16 +203,7 @@ impl Column {
     }
 
     /// The leaf to read from next.
-    fn source(&self, least: Trust) -> Option<LeafId> {
-        self.holders.iter().find(|holder| !holder.failed && holder.trust <= least).map(|holder| holder.leaf)
-    }
-}
-
-fn trust_of(tree: &VdevTree, leaf: LeafId) -> Trust {
-    let leaf = tree.leaf(leaf);
-    match leaf.missing_txgs.is_empty() {
-        true => Trust::Whole,
-        false if leaf.lacks(Txg::INITIAL) => Trust::Empty,
-        false => Trust::Partial,
+    fn source(&self) -> Option<LeafId> {
+        self.holders.iter().find(|holder| !holder.failed && holder.is_whole).map(|holder| holder.leaf)
     }
 }
