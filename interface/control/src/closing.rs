@@ -143,6 +143,8 @@ impl Control {
         zio.abandon();
         self.remember();
         if let Some(open) = open {
+            // Commands that wait for a txg get their answer.
+            open.pool().txgs().give_up();
             // Letting go of it waits for the device.
             drop(self.exec.spawn_operation("z-close", Box::new(move || drop(open))));
         }

@@ -185,9 +185,9 @@ impl TxgManager {
         result
     }
 
-    /// Stops without writing what is open, as a crash would; a sync under way ends first. Idempotent, also after
-    /// [`TxgManager::stop`].
-    pub fn abandon(&self) {
+    /// Tells everybody who waits that nothing more will be synced. A sync under way is not waited for: its devices may never answer, and
+    /// nobody knows what becomes of it.
+    pub fn give_up(&self) {
         {
             let mut state = self.state.lock();
             state.failed.get_or_insert(SyncError::Stopped);
@@ -196,6 +196,12 @@ impl TxgManager {
         }
         self.changed.notify_all();
         self.budget.fell.notify_all();
+    }
+
+    /// Stops without writing what is open, as a crash would; a sync under way ends first. Idempotent, also after
+    /// [`TxgManager::stop`].
+    pub fn abandon(&self) {
+        self.give_up();
         let handle = self.thread.lock().take();
         if let Some(handle) = handle {
             handle.join();

@@ -4,7 +4,7 @@ use crate::{DmuError, SyncError, TxgConfig, TxgManager, TxgSync};
 use exec::{Exec, Inline, Mutex, Pool};
 use ondisk::Txg;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Records what was synced; fails at one txg.
 #[derive(Default)]
@@ -111,6 +111,43 @@ fn a_failure_wakes_everybody_who_waits() {
         assert_eq!(waiters.map(|waiter| waiter.join().expect("a waiter failed")), [true; 3]);
     });
     assert!(txgs.stop().is_err());
+}
+
+/// A sync that its devices never let end.
+struct Stuck {
+    exec: Exec,
+    began: AtomicBool,
+    released: AtomicBool,
+}
+
+impl TxgSync for Stuck {
+    fn sync_txg(&self, _: Txg) -> Result<(), SyncError> {
+        self.began.store(true, Ordering::SeqCst);
+        while !self.released.load(Ordering::SeqCst) {
+            self.exec.sleep_ns(1_000_000);
+        }
+        Ok(())
+    }
+}
+
+/// If this fails, commands on a pool that is given up because its devices hang wait as long as these.
+#[test]
+fn who_gives_up_waits_for_no_device() {
+    let exec: Exec = Arc::new(Pool::new(1));
+    let stuck = Arc::new(Stuck { exec: exec.clone(), began: AtomicBool::new(false), released: AtomicBool::new(false) });
+    let txgs = TxgManager::new(exec.clone(), Txg(10), TxgConfig::default());
+    txgs.start(stuck.clone());
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| txgs.wait_synced(Txg(11)));
+        while !stuck.began.load(Ordering::SeqCst) {
+            exec.sleep_ns(1_000_000);
+        }
+        txgs.give_up();
+        assert_eq!(waiter.join().expect("a waiter failed"), Err(SyncError::Stopped));
+    });
+    assert!(txgs.assign(0).is_err(), "nothing new begins");
+    stuck.released.store(true, Ordering::SeqCst);
+    txgs.abandon();
 }
 
 /// If this fails, an idle file system keeps changes in memory for longer than five seconds.

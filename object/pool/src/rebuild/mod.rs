@@ -156,6 +156,8 @@ struct Shared {
     halted: bool,
     /// How many work: in [`Rebuilds::run`], or on operations of their own.
     workers: usize,
+    /// The scan that follows is about to begin: whoever waits for the end of all this must not find a moment without work.
+    following: bool,
     /// The vdevs that are being swept.
     sweeping: BTreeSet<VdevId>,
     /// A vdev was rebuilt since nobody worked.
@@ -230,6 +232,11 @@ impl Rebuilds {
         shared.workers > 0 || shared.tops.values().any(Top::is_active)
     }
 
+    /// The same, and until the scan that follows was begun.
+    pub fn is_busy(&self) -> bool {
+        self.is_active() || self.shared.lock().following
+    }
+
     /// Vdevs that nobody works on, though there is something to do.
     fn waiting(shared: &Shared) -> usize {
         if shared.halted || shared.budget == Some(0) {
@@ -268,7 +275,7 @@ impl Rebuilds {
     pub fn wait(&self) {
         self.changed.wait_until(self.exec(), &|| {
             let shared = self.shared.lock();
-            shared.halted || shared.workers == 0
+            shared.halted || (shared.workers == 0 && !shared.following)
         });
     }
 
@@ -311,9 +318,9 @@ impl Pool {
     pub fn rebuild_status(&self) -> Vec<RebuildStatus> {
         self.rebuilds.status()
     }
-    /// True while a vdev is being rebuilt.
+    /// True while a vdev is being rebuilt, and until the scan that follows was begun.
     pub fn is_rebuilding(&self) -> bool {
-        self.rebuilds.is_active()
+        self.rebuilds.is_busy()
     }
     /// The knobs of sequential rebuilds.
     pub fn rebuild_parameters(&self) -> &RebuildParameters {

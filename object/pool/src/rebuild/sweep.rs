@@ -66,11 +66,12 @@ impl Rebuilds {
         let ended = {
             let mut shared = self.shared.lock();
             shared.workers -= 1;
-            let all = shared.workers == 0 && !shared.halted && !shared.tops.values().any(super::Top::is_active);
-            all.then(|| std::mem::take(&mut shared.completed))
+            shared.following = shared.workers == 0 && !shared.halted && !shared.tops.values().any(super::Top::is_active);
+            shared.following.then(|| std::mem::take(&mut shared.completed))
         };
         if let Some(completed) = ended {
             self.follow_up(completed);
+            self.shared.lock().following = false;
         }
         self.changed.notify_all();
     }
