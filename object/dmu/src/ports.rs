@@ -102,6 +102,10 @@ pub trait BlockIo: Send + Sync {
         let _ = keep;
         self.prefetch(bp, bookmark);
     }
+    /// As [`BlockIo::prefetch`], for a walk over what was destroyed: nobody waits for it but the freeing of space.
+    fn prefetch_destroyed(&self, bp: &BlockPtr, bookmark: &Bookmark) {
+        self.prefetch(bp, bookmark);
+    }
     /// Writes a block to a new place (or in place, see [`BlockWrite::previous`]); returns at once.
     /// All-zero data with compression on gives [`BlockPtr::HOLE`].
     fn write(&self, write: BlockWrite, done: WriteDone);

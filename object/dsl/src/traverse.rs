@@ -41,6 +41,10 @@ pub struct Walk<'a> {
     pub(crate) most: u64,
     /// Go on when a block cannot be read: what is below it is left out.
     pub(crate) skip_unreadable: bool,
+    /// What is walked was destroyed: its blocks are read when nobody else wants the devices.
+    pub(crate) destroyed: bool,
+    /// It pauses after this time, though not before one block was visited.
+    pub(crate) until_ns: u64,
 }
 
 /// A walk under way.
@@ -57,7 +61,7 @@ struct Traverse<'a> {
 impl<'a> Walk<'a> {
     /// A walk that ends at the first error, over the object set with this number.
     pub fn all(io: &'a dyn BlockIo, objset: u64, root: &'a BlockPtr, after: u64) -> Walk<'a> {
-        Walk { io, objset, root, after, resume: None, most: u64::MAX, skip_unreadable: false }
+        Walk { io, objset, root, after, resume: None, most: u64::MAX, skip_unreadable: false, destroyed: false, until_ns: u64::MAX }
     }
 
     /// Walks and calls `visit` on every block that is not a hole (embedded ones too), after the blocks below it. Gives the
@@ -81,7 +85,16 @@ impl<'a> Walk<'a> {
 
 impl Traverse<'_> {
     fn read(&self, bp: &BlockPtr, at: &Bookmark) -> Result<Vec<u8>, DslError> {
+        if self.walk.destroyed {
+            // The read that waits shares this one, and so its place among the I/Os of the device.
+            self.walk.io.prefetch_destroyed(bp, at);
+        }
         Ok(self.walk.io.read(bp, at).map_err(dmu::DmuError::from)?.to_vec())
+    }
+
+    fn is_to_pause(&self) -> bool {
+        let is_late = || self.walk.until_ns < u64::MAX && self.walk.io.exec().now_ns() >= self.walk.until_ns;
+        self.left == 0 || self.left < self.walk.most && is_late()
     }
 
     fn damaged(&self, what: &'static str) -> Result<(), DslError> {
@@ -155,7 +168,7 @@ impl Traverse<'_> {
                 Err(_) if self.walk.skip_unreadable => {}
                 Err(error) => return Err(error),
             }
-        } else if self.left == 0 && at.object.0 != 0 {
+        } else if at.object.0 != 0 && self.is_to_pause() {
             self.paused = Some(Position { object: at.object.0, block: at.block.0 });
         }
         if self.paused.is_some() {
@@ -188,7 +201,11 @@ impl Traverse<'_> {
         for (index, bp) in blocks {
             let at = place(*index);
             if !bp.is_embedded() && (bp.level() > 0 || bp.object_type() == ObjectType::DNODE) && !self.is_done(&at) {
-                self.walk.io.prefetch(bp, &at);
+                if self.walk.destroyed {
+                    self.walk.io.prefetch_destroyed(bp, &at);
+                } else {
+                    self.walk.io.prefetch(bp, &at);
+                }
             }
         }
     }

@@ -120,6 +120,9 @@ impl BlockIo for PoolIo {
     fn prefetch_kept(&self, bp: &BlockPtr, bookmark: &Bookmark, keep: Keep) {
         self.cache.prefetch(bp, bookmark, kept(keep));
     }
+    fn prefetch_destroyed(&self, bp: &BlockPtr, bookmark: &Bookmark) {
+        self.cache.prefetch_as(bp, bookmark, arc::Keep::Kept, Priority::AsyncDestroy);
+    }
     fn write(&self, write: BlockWrite, done: WriteDone) {
         let keep = write.keep == Keep::Kept;
         let request = self.request(write);

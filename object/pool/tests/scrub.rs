@@ -267,3 +267,26 @@ fn a_scrub_on_its_own_thread_beside_writers_finds_nothing_and_ends_with_the_pool
     let status = pool.scan_status().expect("a scan");
     assert_eq!((status.state, status.errors), (ScanState::Finished, 0));
 }
+
+/// Whoever uses a pool must not feel that a large file system was destroyed there: what is read to free it gives way as a scrub does.
+#[test]
+fn what_was_destroyed_is_read_in_the_background() {
+    let exec: Exec = Arc::new(Inline::new(7));
+    let devices = devices(1);
+    let (pool, _) = filled(&exec, &devices, TopKind::Leaf);
+    let background = |pool: &Pool| -> u64 {
+        let is_scrub = |stat: &zio::ExtendedStat| ["vdev_ind_scrub_histo", "vdev_agg_scrub_histo"].contains(&stat.name);
+        let of_leaf = |leaf: &vdev::Leaf| pool.zio().leaf_stats_of(leaf.guid).extended();
+        let stats = pool.tree().leaves.iter().flat_map(|leaf| zio::EXTENDED.iter().zip(of_leaf(leaf))).collect::<Vec<_>>();
+        stats.into_iter().filter(|(stat, _)| is_scrub(stat)).flat_map(|(_, counts)| counts).sum()
+    };
+    pool.export().expect("exported");
+    let pool = import(&devices);
+    assert_eq!(background(&pool), 0);
+    pool.dsl().destroy_dataset("tank/clone").expect("destroyed");
+    while pool.dsl().has_frees() {
+        pool.sync().expect("synced");
+    }
+    assert!(background(&pool) > 0);
+    assert!(pool.verify_space().expect("readable").is_clean());
+}

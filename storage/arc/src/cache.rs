@@ -236,6 +236,11 @@ impl Cache {
     /// Starts reading the block into the cache unless it is there or on its way. [`Keep::Once`] holds it until its
     /// first use.
     pub fn prefetch(&self, bp: &BlockPtr, bookmark: &Bookmark, keep: Keep) {
+        self.prefetch_as(bp, bookmark, keep, Priority::AsyncRead);
+    }
+
+    /// As [`Cache::prefetch`], with the priority that its I/O is to have.
+    pub fn prefetch_as(&self, bp: &BlockPtr, bookmark: &Bookmark, keep: Keep, priority: Priority) {
         let Some(wanted) = Wanted::new(bp, bookmark, keep) else { return };
         let now_ns = self.exec().now_ns();
         {
@@ -249,7 +254,7 @@ impl Cache {
             state.flights.insert(wanted.key, Flight::new(&wanted, Access::Prefetch));
         }
         let cache = self.clone();
-        self.exec().spawn(TaskClass::Read, Box::new(move || cache.start(wanted, Priority::AsyncRead)));
+        self.exec().spawn(TaskClass::Read, Box::new(move || cache.start(wanted, priority)));
     }
 
     /// The block's bytes when they are in memory. Changes nothing of how long they stay unless they are kept anyway.

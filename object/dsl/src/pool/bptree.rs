@@ -16,6 +16,9 @@ use std::sync::atomic::Ordering;
 const QUEUE_NAME: &str = "bptree_obj";
 /// The object set number of what has no object set any more (OpenZFS: `ZB_DESTROYED_OBJSET`).
 const DESTROYED_OBJSET: u64 = u64::MAX;
+/// A txg is held up by the freeing of what was destroyed for so long: its reads give way to everybody else's (OpenZFS:
+/// `zfs_free_min_time_ms`).
+const FREE_TIME_NS: u64 = 1_000_000_000;
 
 struct Queue {
     dnode: Arc<Dnode>,
@@ -94,10 +97,11 @@ impl DslPool {
         }
         let mut queue = Queue::open(self, object)?;
         let mut count = 0;
-        while queue.phys.bt_begin < queue.phys.bt_end && count < most {
+        let until_ns = self.meta.io.exec().now_ns().saturating_add(FREE_TIME_NS);
+        while queue.phys.bt_begin < queue.phys.bt_end && count < most && (count == 0 || self.meta.io.exec().now_ns() < until_ns) {
             let index = queue.phys.bt_begin;
             let mut entry = queue.entry(index)?;
-            let (paused, freed, visited) = self.free_some(&entry, most - count, tx)?;
+            let (paused, freed, visited) = self.free_some(&entry, (most - count, until_ns), tx)?;
             count += visited;
             bump(&mut queue.phys.bt_bytes, -freed.used);
             bump(&mut queue.phys.bt_comp, -freed.comp);
@@ -136,11 +140,11 @@ impl DslPool {
         Ok(())
     }
 
-    /// Frees blocks of one entry: where it paused, what was freed, how many.
-    fn free_some(&self, entry: &BptreeEntry, most: u64, tx: &Tx) -> Result<(Option<Position>, Usage, u64), DslError> {
+    /// Frees so many blocks of one entry, until then: where it paused, what was freed, how many.
+    fn free_some(&self, entry: &BptreeEntry, (most, until_ns): (u64, u64), tx: &Tx) -> Result<(Option<Position>, Usage, u64), DslError> {
         let io = &*self.meta.io;
         let all = Walk::all(io, DESTROYED_OBJSET, &entry.be_bp, entry.be_birth_txg);
-        let walk = Walk { resume: resume_of(entry), most, skip_unreadable: true, ..all };
+        let walk = Walk { resume: resume_of(entry), most, skip_unreadable: true, destroyed: true, until_ns, ..all };
         let (mut freed, mut visited) = (Usage::default(), 0);
         let paused = walk.run(&mut |bp| {
             freed += self.meta.usage(bp);
