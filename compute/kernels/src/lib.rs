@@ -12,5 +12,5 @@ pub mod raidz;
 mod zero;
 
 pub use checksum::{ByteOrder, ChecksumError, checksum};
-pub use compress::{DecompressError, compress, decompress};
+pub use compress::{COMPRESSIONS, DecompressError, compress, decompress};
 pub use zero::is_zero;

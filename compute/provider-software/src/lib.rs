@@ -21,22 +21,6 @@ use exec::{Exec, TaskClass};
 use ondisk::{ByteOrder, Checksum, Compression};
 use std::sync::Arc;
 
-/// The kinds that are offered; each gzip level is one, zstd has its levels.
-const COMPRESSIONS: [Compression; 13] = [
-    Compression::LZJB,
-    Compression::ZLE,
-    Compression::LZ4,
-    Compression::GZIP_1,
-    Compression::GZIP_2,
-    Compression::GZIP_3,
-    Compression::GZIP_4,
-    Compression::GZIP_5,
-    Compression::GZIP_6,
-    Compression::GZIP_7,
-    Compression::GZIP_8,
-    Compression::GZIP_9,
-    Compression::ZSTD,
-];
 const CHECKSUMS: [Checksum; 4] = [Checksum::FLETCHER_2, Checksum::FLETCHER_4, Checksum::SHA256, Checksum::SHA512];
 /// zstd-1 to zstd-19, and the on-disk numbers of zstd-fast-1 to zstd-fast-1000.
 const ZSTD_LEVELS: [(u8, u8); 2] = [(1, 19), (103, 123)];
@@ -45,7 +29,7 @@ const ZSTD_LEVELS: [(u8, u8); 2] = [(1, 19), (103, 123)];
 pub fn features() -> Vec<Feature> {
     let mut list = vec![Feature::CopyIn { scatter: true }, Feature::CopyOut { scatter: true }];
     list.extend([Feature::ZeroFill, Feature::ZeroTest, Feature::Compare]);
-    for kind in COMPRESSIONS {
+    for kind in kernels::COMPRESSIONS {
         let levels: &[(u8, u8)] = if kind == Compression::ZSTD { &ZSTD_LEVELS } else { &[(0, 0)] };
         list.extend(levels.iter().map(|&(level_min, level_max)| Feature::Compress { kind, level_min, level_max }));
         list.push(Feature::Decompress { kind });

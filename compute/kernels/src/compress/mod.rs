@@ -14,6 +14,23 @@ pub use zstd::{ZSTD_LEVEL_DEFAULT, level_of as zstd_level_of, library_level as z
 
 use ondisk::Compression;
 
+/// Every kind that [`compress`] and [`decompress`] know; each gzip level is one, zstd has its levels.
+pub const COMPRESSIONS: [Compression; 13] = [
+    Compression::LZJB,
+    Compression::ZLE,
+    Compression::LZ4,
+    Compression::GZIP_1,
+    Compression::GZIP_2,
+    Compression::GZIP_3,
+    Compression::GZIP_4,
+    Compression::GZIP_5,
+    Compression::GZIP_6,
+    Compression::GZIP_7,
+    Compression::GZIP_8,
+    Compression::GZIP_9,
+    Compression::ZSTD,
+];
+
 /// Why a block did not decompress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecompressError {
@@ -84,22 +101,6 @@ pub fn from_property(value: &str) -> Option<(Compression, u8)> {
 mod tests {
     use super::*;
 
-    const KINDS: [Compression; 13] = [
-        Compression::LZJB,
-        Compression::ZLE,
-        Compression::LZ4,
-        Compression::ZSTD,
-        Compression::GZIP_1,
-        Compression::GZIP_2,
-        Compression::GZIP_3,
-        Compression::GZIP_4,
-        Compression::GZIP_5,
-        Compression::GZIP_6,
-        Compression::GZIP_7,
-        Compression::GZIP_8,
-        Compression::GZIP_9,
-    ];
-
     fn random(seed: u64) -> impl FnMut() -> u64 {
         let mut state = seed | 1;
         move || {
@@ -128,7 +129,7 @@ mod tests {
     /// What was written must be what is read, for every kind, level and fit.
     #[test]
     fn every_kind_gives_back_its_input() {
-        for kind in KINDS {
+        for kind in COMPRESSIONS {
             let levels: &[u8] = if kind == Compression::ZSTD { &[0, 1, 3, 9, 15, 103, 112, 113, 123, 255] } else { &[0] };
             let mut fitted = 0;
             for (sample, &level) in samples().iter().flat_map(|sample| levels.iter().map(move |level| (sample, level))) {
@@ -152,7 +153,7 @@ mod tests {
     fn damaged_streams_never_panic() {
         let mut next = random(11);
         let mut wrong_size = 0;
-        for kind in KINDS {
+        for kind in COMPRESSIONS {
             for sample in samples().iter().filter(|sample| sample.len() <= 16_384) {
                 let mut packed = vec![0u8; sample.len() + 64];
                 let Some(length) = compress(kind, 0, sample, &mut packed) else { continue };
