@@ -139,23 +139,28 @@ impl FoundPool {
     /// Marks the leaves that no device was found for, or only one that is too small.
     pub(crate) fn mark_missing(&self, tree: &mut VdevTree) {
         let least: Vec<u64> = tree.tops.iter().map(TopVdev::min_leaf_asize).collect();
-        let has_device = |leaf: &&mut Leaf| leaf.state.is_usable() && leaf.kind != vdev::LeafKind::DraidSpare;
-        for leaf in tree.leaves.iter_mut().filter(has_device) {
-            let device = self.device_of(leaf);
+        let devices = self.devices_of(tree);
+        let has_device = |leaf: &Leaf| leaf.state.is_usable() && leaf.kind != vdev::LeafKind::DraidSpare;
+        for (leaf, device) in tree.leaves.iter_mut().zip(devices).filter(|(leaf, _)| has_device(leaf)) {
             let bytes = device.and_then(|device| vdev::leaf_asize(device.size_bytes())).unwrap_or(0);
             if bytes == 0 || bytes < least[leaf.top.0 as usize] {
                 leaf.state = vdev::LeafState::Missing;
             }
         }
     }
-    /// The devices of the leaves of `tree`.
+    /// The devices of the leaves of `tree`: for each the one whose newest label says that it is this leaf, else one with an older label
+    /// that does. No device is given to two leaves, whatever its labels say, and each leaf's own device is its own before all.
     pub(crate) fn devices_of(&self, tree: &VdevTree) -> Vec<Option<Device>> {
-        tree.leaves.iter().map(|leaf| self.device_of(leaf).cloned()).collect()
-    }
-    /// The device whose newest label says that it is this leaf, else one with an older label that does.
-    fn device_of(&self, leaf: &Leaf) -> Option<&Device> {
-        let newest = self.members.iter().find(|member| member.guid == leaf.guid);
-        let any = || self.members.iter().find(|member| any_names(&member.labels.configs, self.guid(), leaf.guid));
-        newest.or_else(any).map(|member| &member.device)
+        let mut free: Vec<&Member> = self.members.iter().collect();
+        let mut devices = vec![None; tree.leaves.len()];
+        let by_newest = |member: &Member, leaf: &Leaf| member.guid == leaf.guid;
+        let by_any = |member: &Member, leaf: &Leaf| any_names(&member.labels.configs, self.guid(), leaf.guid);
+        for is_it in [&by_newest as &dyn Fn(&Member, &Leaf) -> bool, &by_any] {
+            for (leaf, device) in tree.leaves.iter().zip(&mut devices).filter(|(_, device)| device.is_none()) {
+                let found = free.iter().position(|member| is_it(member, leaf));
+                *device = found.map(|index| free.swap_remove(index).device.clone());
+            }
+        }
+        devices
     }
 }

@@ -223,10 +223,13 @@ impl Pool {
         Ok(tree.tops[tree.leaf(id).top.0 as usize].min_leaf_asize())
     }
 
-    /// True when a label of the device says that it is this leaf of this pool, and it is large enough.
+    /// True when a label of the device says that it is this leaf of this pool, the newest does not say that it is another one, and it is
+    /// large enough.
     fn is_device_of(&self, device: &Device, leaf: Guid, least_bytes: u64) -> bool {
         let configs = read_configs(self.exec(), device);
-        any_names(&configs, self.guid(), leaf) && vdev::leaf_asize(device.size_bytes()).is_some_and(|bytes| bytes >= least_bytes)
+        let newest = configs.first().and_then(|config| config.get_u64("guid")).map(Guid);
+        let is_others = newest.is_some_and(|newest| newest != leaf && self.tree().leaf_by_guid(newest).is_some());
+        !is_others && any_names(&configs, self.guid(), leaf) && vdev::leaf_asize(device.size_bytes()).is_some_and(|bytes| bytes >= least_bytes)
     }
 
     fn sync_unless_suspended(&self) -> Result<(), PoolError> {

@@ -18,11 +18,15 @@ fn exec() -> Exec {
 }
 
 fn pool_on(count: usize) -> Vec<Arc<MemDevice>> {
+    pool_of(TopKind::Raidz(1), count)
+}
+
+fn pool_of(kind: TopKind, count: usize) -> Vec<Arc<MemDevice>> {
     let devices: Vec<_> = (0..count).map(|index| Arc::new(MemDevice::new(&format!("d{index}"), DEVICE_BYTES))).collect();
     let leaf = |device: &Arc<MemDevice>| LeafSpec { path: "d".to_string(), kind: LeafKind::File, device: device.clone() };
     let spec = PoolSpec::new(
         "tank",
-        vec![TopSpec { kind: TopKind::Raidz(1), leaves: devices.iter().map(leaf).collect() }],
+        vec![TopSpec { kind, leaves: devices.iter().map(leaf).collect() }],
         CreateDataset { kind: ObjsetType::ZFS, properties: Vec::new(), init: Box::new(|_, _| Ok(())) },
     );
     Pool::create(&exec(), spec, &Runtime::new()).expect("made").export().expect("exported");
@@ -31,8 +35,13 @@ fn pool_on(count: usize) -> Vec<Arc<MemDevice>> {
 
 /// Writes packed bytes as the configuration of all labels, with right checksums.
 fn plant(device: &MemDevice, packed: &[u8]) {
+    plant_in(device, 0..LABELS, packed);
+}
+
+/// As [`plant`], of these labels.
+fn plant_in(device: &MemDevice, labels: std::ops::Range<usize>, packed: &[u8]) {
     device.tamper(|bytes| {
-        for label in 0..LABELS {
+        for label in labels {
             let offset = label_offset(DEVICE_BYTES as u64, label) as usize + CONFIG_OFFSET;
             let block = &mut bytes[offset..offset + CONFIG_BYTES];
             block.fill(0);
@@ -125,4 +134,35 @@ fn noise_in_a_label_is_survived() {
     }
     plant(&devices[0], &packed);
     assert!(try_import(&devices), "the true label still leads to the pool");
+}
+
+/// Two leaves on one device would be one copy where the user believes in two, and each write would destroy the other's data.
+#[test]
+fn a_device_with_labels_of_two_leaves_is_one_of_them() {
+    let devices = pool_of(TopKind::Mirror, 2);
+    let label_of = |device: &Arc<MemDevice>| inspect_labels(&exec(), &(device.clone() as Arc<dyn BlockDevice>)).configs.remove(0);
+    let [first, second] = [&devices[0], &devices[1]].map(label_of);
+    let number = |list: &NvList, name: &str| list.get_u64(name).expect("a number of the label");
+    let packed = |guid: u64, age: u64| {
+        let mut list = first.clone();
+        for (name, changed) in [("guid", guid), ("txg", number(&first, "txg") - age)] {
+            let (_, value) = list.iter_mut().find(|(known, _)| *known == name).expect("there");
+            *value = Value::Uint64(changed);
+        }
+        list.encode(Encoding::Xdr)
+    };
+    let [own, others] = [&first, &second].map(|list| number(list, "guid"));
+    // The newest says that it is the first leaf, a leaf that the pool does not have, or (the way round) the second.
+    for (guids, alone) in [([own, others, own], true), ([0x5eed, own, others], true), ([others, own, own], true), ([own, others, own], false)]
+    {
+        for (label, (guid, age)) in guids.into_iter().zip(0..).enumerate() {
+            plant_in(&devices[0], label..label + 1, &packed(guid, age));
+        }
+        plant_in(&devices[0], 3..LABELS, &packed(guids[2], 2));
+        let opened = devices.iter().take(if alone { 1 } else { 2 }).map(|device| device.clone() as Arc<dyn BlockDevice>).collect();
+        let options = ImportOptions { read_only: true, force: true, ..ImportOptions::default() };
+        let pool = Pool::import(&exec(), opened, &options, &Runtime::new()).expect("imported");
+        let usable = pool.tree().leaves.iter().filter(|leaf| leaf.state.is_usable()).count();
+        assert_eq!(usable, if alone { 1 } else { 2 }, "labels of {guids:x?}");
+    }
 }
