@@ -112,12 +112,29 @@ impl Oracle {
         self.zpfix.is_some()
     }
 
-    /// `zdb -bccd`: every block read, no leak, every reference count of a feature right, no complaint.
+    /// `zdb -bccdh`: every block read, no leak, every reference count of a feature right, no complaint.
     ///
     /// It is not waited for once it said so: it spends the next six seconds on emptying its cache, because blocks that were
-    /// prefetched have to stay in it that long (OpenZFS: `arc_evict_hdr`).
+    /// prefetched have to stay in it that long (OpenZFS: `arc_evict_hdr`). So its exit code is not judged:
+    /// [`Oracle::zdb_clean_to_its_end`] does that.
     pub fn zdb_clean(&self, folder: &Path, pool: &str) -> Result<(), Failure> {
-        let Some(zdb) = &self.zdb else { return Ok(()) };
+        let is_enough = |text: &str| text.split_once(LAST_WORDS).is_some_and(|(text, _)| clean(text).is_ok());
+        self.zdb_says(folder, pool, is_enough).map(drop)
+    }
+
+    /// As [`Oracle::zdb_clean`], and the history is shown, the pool is let go of, and zdb ends with 0. Six seconds slower: the whole
+    /// matrix (`--all`) does it once for each layout, quick runs never.
+    pub fn zdb_clean_to_its_end(&self, folder: &Path, pool: &str) -> Result<(), Failure> {
+        let Some(said) = self.zdb_says(folder, pool, |_| false)? else { return Ok(()) };
+        if said.code != Some(0) {
+            return Err(format!("zdb -bccdh found nothing wrong, but ended with {:?}:\n      {}", said.code, tail(&said.text)).into());
+        }
+        Ok(())
+    }
+
+    /// What zdb said of the pool until `is_enough`; an error when it is not clean, nothing without a zdb.
+    fn zdb_says(&self, folder: &Path, pool: &str, is_enough: impl Fn(&str) -> bool) -> Result<Option<Said>, Failure> {
+        let Some(zdb) = &self.zdb else { return Ok(None) };
         // Line by line, where there is a program that makes it so.
         let mut command = match on_path("stdbuf") {
             Some(stdbuf) => Command::new(stdbuf),
@@ -126,12 +143,12 @@ impl Oracle {
         if on_path("stdbuf").is_some() {
             command.arg("-oL").arg(zdb);
         }
-        let is_enough = |text: &str| text.split_once(LAST_WORDS).is_some_and(|(text, _)| clean(text).is_ok());
         let said = run_until(command.args(["-e", "-p"]).arg(folder).args(["-bccdh", pool]), ZDB_SECONDS, is_enough)?;
         match said.text.split_once(LAST_WORDS) {
-            Some((text, _)) => clean(text),
-            None => Err(format!("zdb -bccd ended with {:?}:\n      {}", said.code, tail(&said.text)).into()),
+            Some((text, _)) => clean(text)?,
+            None => return Err(format!("zdb -bccdh ended with {:?}:\n      {}", said.code, tail(&said.text)).into()),
         }
+        Ok(Some(said))
     }
 
     /// Our zdb (built beside this program) shows a pool as the real one does: configuration, datasets, objects, contents, blocks.

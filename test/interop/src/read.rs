@@ -198,7 +198,7 @@ impl Bench<'_> {
                 }
             }
         }
-        table.check(&format!("read {name}, then written by us"), || self.written(&pool));
+        table.check(&format!("read {name}, then written by us"), || self.written(&pool, all));
         let heals = fixture.parity > 0 && (all || HEALED_QUICKLY.contains(&name) || by_name);
         if heals {
             let count = fixture.parity;
@@ -228,14 +228,17 @@ impl Bench<'_> {
     }
 
     /// We write to it, and the real engine finds it clean and lists it as we do; so do we after the real engine wrote to it.
-    fn written(&self, name: &str) -> Result<(), Failure> {
+    fn written(&self, name: &str, to_its_end: bool) -> Result<(), Failure> {
         copy_pool(&self.made, &self.work)?;
         let pool = driver::import(&self.exec, &self.work, name, false)?;
         touch::touch(&pool)?;
         let ours = manifest::of_pool(&pool)?;
         pool.export()?;
         self.list(&self.work, name, &ours).map_err(|error| format!("after our export: {error}"))?;
-        self.oracle.zdb_clean(&self.work, name)?;
+        match to_its_end {
+            true => self.oracle.zdb_clean_to_its_end(&self.work, name)?,
+            false => self.oracle.zdb_clean(&self.work, name)?,
+        }
         if let Some(theirs) = self.oracle.check(&self.work, name)? {
             manifest::compare("the real engine's", &ours, &theirs)?;
         }
