@@ -229,7 +229,9 @@ impl Pool {
         let configs = read_configs(self.exec(), device);
         let newest = configs.first().and_then(|config| config.get_u64("guid")).map(Guid);
         let is_others = newest.is_some_and(|newest| newest != leaf && self.tree().leaf_by_guid(newest).is_some());
-        !is_others && any_names(&configs, self.guid(), leaf) && vdev::leaf_asize(device.size_bytes()).is_some_and(|bytes| bytes >= least_bytes)
+        !is_others
+            && any_names(&configs, self.guid(), leaf)
+            && vdev::leaf_asize(device.size_bytes()).is_some_and(|bytes| bytes >= least_bytes)
     }
 
     fn sync_unless_suspended(&self) -> Result<(), PoolError> {

@@ -153,7 +153,8 @@ fn a_device_with_labels_of_two_leaves_is_one_of_them() {
     };
     let [own, others] = [&first, &second].map(|list| number(list, "guid"));
     // The newest says that it is the first leaf, a leaf that the pool does not have, or (the way round) the second.
-    for (guids, alone) in [([own, others, own], true), ([0x5eed, own, others], true), ([others, own, own], true), ([own, others, own], false)]
+    for (guids, alone) in
+        [([own, others, own], true), ([0x5eed, own, others], true), ([others, own, own], true), ([own, others, own], false)]
     {
         for (label, (guid, age)) in guids.into_iter().zip(0..).enumerate() {
             plant_in(&devices[0], label..label + 1, &packed(guid, age));
