@@ -4,13 +4,16 @@
 #[path = "../tests/world/mod.rs"]
 mod world;
 
-use world::table::{Table, Throttle, hdd_scenarios, nvme_scenarios, print, print_ceiling, print_targets};
+use world::table::{Table, Throttle, hdd_scenarios, nvme_scenarios, print, print_ceiling, print_rows, print_targets};
 
 fn main() {
     let wanted = std::env::args().nth(1).unwrap_or_default();
     if "HDD".contains(&wanted) {
         print_ceiling();
         print_targets(&hdd_scenarios()[4]);
+    }
+    if "records".contains(&wanted) {
+        print_rows();
     }
     let scenarios = hdd_scenarios().into_iter().chain(nvme_scenarios());
     for scenario in scenarios.filter(|scenario| scenario.name.contains(&wanted)) {

@@ -70,12 +70,12 @@ impl LatencyHistogram {
         self.total
     }
 
-    /// The latency that `per_mille` of 1000 samples do not exceed; none without samples.
-    pub fn quantile_ns(&self, per_mille: u32) -> Option<u64> {
+    /// The latency that `ppm` of a million samples do not exceed; none without samples.
+    pub fn quantile_ns(&self, ppm: u32) -> Option<u64> {
         if self.total == 0 {
             return None;
         }
-        let rank = (u64::from(self.total) * u64::from(per_mille)).div_ceil(1000).max(1);
+        let rank = (u64::from(self.total) * u64::from(ppm)).div_ceil(1_000_000).max(1);
         let mut seen = 0u64;
         for (bucket, count) in self.counts.iter().enumerate() {
             seen += u64::from(*count);
@@ -106,7 +106,7 @@ mod tests {
         for latency in 1..=1000u64 {
             histogram.record(latency * 1000);
         }
-        let p99 = histogram.quantile_ns(990).expect("there are samples");
+        let p99 = histogram.quantile_ns(990_000).expect("there are samples");
         assert!((990_000..=990_000 + 990_000 / 16).contains(&p99), "{p99}");
     }
 
@@ -117,6 +117,6 @@ mod tests {
         (0..100_000).for_each(|_| histogram.record(50_000_000));
         (0..100_000).for_each(|_| histogram.record(100_000));
         assert!(histogram.samples() < FORGET_AT);
-        assert!(histogram.quantile_ns(990).expect("there are samples") < 200_000);
+        assert!(histogram.quantile_ns(990_000).expect("there are samples") < 200_000);
     }
 }

@@ -5,16 +5,19 @@
 //!   Unbound ◄────────────────────────── Bound ◄────────────────────────────── Unbound
 //!                                         │ `share`: background I/Os that the device may have
 //!                                         │   one late I/O, or p99 above the limit  → × 7/8, × 1/2   (`observe`, `cut`)
-//!                                         │   1024 I/Os in time                     → + 1            (`observe`)
+//!                                         │   1024 × width I/Os in time             → + 1            (`observe`, `grow`)
 //!                                         │   one above the limit of p99.9          → 2048 must be in time first
 //!                                         │ `hold`: nothing new for a moment, to see the idle device (`holds`)
 //! ```
 //! The limit is the target, or twice the p99 of I/Os that had no background I/O beside them ("alone"). A late I/O counts once per
 //! decision: only I/Os that arrived after the last cut can cause another. Constant memory, constant time amortized, no clock.
+//!
+//! What is promised is the p99 of requests, and a request waits for the slowest of `width` leaves. Late I/Os of all of them add up at
+//! worst, so each leaf keeps the quantile 1 − 0.01 / width ([`Promise::quantile_ppm`]), of the idle device as of the busy one.
 //! On a rotational device promised I/Os wait for each other instead (`gather`).
 
-use crate::LatencyHistogram;
 use crate::gather::MAX_NS;
+use crate::{Device, LatencyHistogram};
 
 /// One background I/O at a time, in the unit of `share`.
 const ONE: u32 = 1024;
@@ -22,14 +25,22 @@ const ONE: u32 = 1024;
 const SHARE_MAX: u32 = 256 * ONE;
 /// The least: below one, so that background work waits for a moment in which nobody else does.
 const SHARE_MIN: u32 = ONE / 4 * 3;
+/// Until an I/O was late the share grows so much faster where requests wait for many leaves.
+const START_STEP: u32 = 8;
 /// Without promised I/O for this long the device belongs to background work.
 const QUIET_NS: u64 = 1_000_000_000;
-/// So many samples of the idle device are needed before the limit counts.
-const ALONE_MIN: u32 = 256;
+/// So many requests in a million may be late.
+const LATE_PPM: u32 = 10_000;
+/// So many samples of the idle device are needed before the limit counts: they tell its p99.
+pub(crate) const ALONE_MIN: u32 = 256;
+/// Requests that wait for more leaves than this are treated as if it were so many: nobody knows that rare an I/O.
+const WIDTH_MAX: u32 = 32;
 /// So many samples of the idle device per era end the holds.
 const ALONE_ENOUGH: u32 = 2048;
 /// So many samples of the idle device tell its p99.9.
 const ALONE_TAIL_MIN: u32 = 1024;
+/// So many requests in a million may be later than that.
+const TAIL_PPM: u32 = 1_000;
 /// After an I/O that took longer than the limit of one in a thousand so many others must be in time before the share grows.
 const DEBT_IOS: u32 = 2048;
 /// The p99 under load is looked at after so many samples.
@@ -103,11 +114,14 @@ struct Manner {
     gathers: bool,
     /// Background work gets one I/O after this long without any, whoever waits.
     starving_ns: u64,
+    /// How many leaves a request waits for.
+    width: u32,
 }
 
 impl Manner {
-    fn of(rotational: bool) -> Manner {
-        Manner { gathers: rotational, starving_ns: if rotational { 500_000_000 } else { 10_000_000 } }
+    fn of(device: Device) -> Manner {
+        let starving_ns = if device.rotational { 500_000_000 } else { 10_000_000 };
+        Manner { gathers: device.rotational, starving_ns, width: device.width.clamp(1, WIDTH_MAX) }
     }
 }
 
@@ -122,12 +136,15 @@ pub(crate) struct Promise {
     tail_ns: Option<u64>,
     debt: u32,
     share: u32,
+    /// I/Os that were in time since the share grew.
+    in_time: u32,
+    /// With this share an I/O was late last; none was, if that is the most that there can be.
+    late_share: u32,
     last_promised_ns: Option<u64>,
     last_background_ns: u64,
     last_cut_ns: u64,
     since_judged: u32,
     hold_until_ns: u64,
-    next_hold_ns: u64,
     era_began_ns: u64,
     era_samples: u32,
     reason: Reason,
@@ -158,21 +175,22 @@ pub(crate) struct Crowd {
 }
 
 impl Promise {
-    pub(crate) fn new(rotational: bool) -> Promise {
+    pub(crate) fn new(device: Device) -> Promise {
         Promise {
-            manner: Manner::of(rotational),
+            manner: Manner::of(device),
             alone: LatencyHistogram::default(),
             beside: LatencyHistogram::default(),
             limit_ns: None,
             tail_ns: None,
             debt: 0,
             share: ONE,
+            in_time: 0,
+            late_share: SHARE_MAX,
             last_promised_ns: None,
             last_background_ns: 0,
             last_cut_ns: 0,
             since_judged: 0,
             hold_until_ns: 0,
-            next_hold_ns: 0,
             era_began_ns: 0,
             era_samples: 0,
             reason: Reason::None,
@@ -241,7 +259,25 @@ impl Promise {
         [self.hold_until_ns, starving, quiet].into_iter().filter(|at| *at > now_ns && *at != u64::MAX).min()
     }
 
-    /// Whether background work pauses so that the idle device can be seen; begins such a pause when one is due.
+    /// What promised I/Os took lately, before there was background work: the idle device need not be waited for.
+    pub(crate) fn learned(&mut self, target: LatencyTarget, latencies_ns: &[u64], now_ns: u64) {
+        if latencies_ns.is_empty() {
+            return;
+        }
+        // What was learned before counts as long as there is not enough.
+        if latencies_ns.len() < ALONE_MIN as usize {
+            self.alone.forget_half()
+        } else {
+            self.alone.clear()
+        }
+        latencies_ns.iter().for_each(|latency_ns| self.alone.record(*latency_ns));
+        self.era_began_ns = now_ns;
+        self.era_samples = u32::try_from(latencies_ns.len()).unwrap_or(u32::MAX);
+        self.set_limit(target);
+    }
+
+    /// Whether background work pauses so that the idle device can be seen; begins such a pause when one is due. All leaves pause at the
+    /// same time: what they share is then idle too.
     fn holds(&mut self, now_ns: u64) -> bool {
         if now_ns < self.hold_until_ns {
             return self.era_samples < ALONE_ENOUGH;
@@ -251,11 +287,11 @@ impl Promise {
             self.era_samples = 0;
             self.alone.forget_half();
         }
-        if now_ns < self.next_hold_ns || self.era_samples >= ALONE_ENOUGH {
+        let due_ns = now_ns - now_ns % HOLD_EVERY_NS;
+        if now_ns >= due_ns + HOLD_NS || self.era_samples >= ALONE_ENOUGH {
             return false;
         }
-        self.hold_until_ns = now_ns + HOLD_NS;
-        self.next_hold_ns = now_ns + HOLD_EVERY_NS;
+        self.hold_until_ns = due_ns + HOLD_NS;
         true
     }
 
@@ -288,18 +324,43 @@ impl Promise {
         } else if self.debt > 0 {
             self.debt -= 1;
         } else if (seen.background + 1).saturating_mul(ONE) >= self.share {
-            self.share = (self.share + 1).min(SHARE_MAX);
+            self.grow();
         }
-        if self.since_judged >= JUDGE_EVERY {
+        if self.since_judged >= JUDGE_EVERY * self.manner.width {
             self.since_judged = 0;
-            if self.beside.quantile_ns(990).is_some_and(|p99| p99 > limit) {
+            if self.beside.quantile_ns(self.quantile_ppm(u32::MAX)).is_some_and(|reached| reached > limit) {
                 self.cut(self.share / 2, seen);
                 self.beside.clear();
             }
         }
     }
 
+    /// Which part of this leaf's I/Os (in millionths) must be within the limit so that 99 of 100 requests are; the highest that so many
+    /// samples tell, if they do not tell that one.
+    fn quantile_ppm(&self, samples: u32) -> u32 {
+        let told = u64::from(ALONE_MIN) * u64::from(LATE_PPM) / u64::from(samples.max(1));
+        1_000_000 - (LATE_PPM / self.manner.width).max(u32::try_from(told).unwrap_or(1_000_000).min(1_000_000))
+    }
+
+    /// An I/O was in time while background work had all of its share. Where one was late before, the share grows so slowly that no more
+    /// are late than may be; elsewhere as fast as if requests waited for one leaf, and faster until any was late.
+    fn grow(&mut self) {
+        let width = self.manner.width;
+        let is_near = self.share >= self.late_share - self.late_share / 8;
+        if is_near && self.share >= self.late_share {
+            self.late_share = SHARE_MAX - 1;
+        }
+        self.in_time += 1;
+        if is_near && self.in_time < width {
+            return;
+        }
+        self.in_time = 0;
+        let step = if self.late_share == SHARE_MAX { width.min(START_STEP) } else { 1 };
+        self.share = (self.share + step).min(SHARE_MAX);
+    }
+
     fn cut(&mut self, share: u32, seen: Seen) {
+        self.late_share = self.share.min(SHARE_MAX - 1);
         self.share = share.max(SHARE_MIN);
         self.last_cut_ns = seen.arrived_ns.saturating_add(seen.latency_ns);
         self.cuts += 1;
@@ -310,8 +371,8 @@ impl Promise {
             self.limit_ns = Some(self.budget_ns(target)).filter(|budget| *budget > 0);
             return;
         }
-        let known = self.alone.samples() >= ALONE_MIN;
-        let Some(alone) = self.alone.quantile_ns(990).filter(|_| known) else { return };
+        let samples = self.alone.samples();
+        let Some(alone) = self.alone.quantile_ns(self.quantile_ppm(samples)).filter(|_| samples >= ALONE_MIN) else { return };
         // The histogram may say a sixteenth too much.
         let twice = alone * 2 - alone / 8;
         self.limit_ns = match target {
@@ -320,7 +381,8 @@ impl Promise {
             LatencyTarget::P99(target_ns) if alone < target_ns => Some(target_ns),
             LatencyTarget::P99(_) => Some(twice),
         };
-        let tail = self.alone.quantile_ns(999).filter(|_| self.alone.samples() >= ALONE_TAIL_MIN);
+        let width = self.manner.width;
+        let tail = self.alone.quantile_ns(1_000_000 - TAIL_PPM / width).filter(|_| samples >= ALONE_TAIL_MIN * width);
         self.tail_ns = match target {
             LatencyTarget::P99(_) => Some(u64::MAX),
             _ => tail.map(|alone| (alone * 2 - alone / 8).max(twice)),
@@ -338,8 +400,8 @@ impl Promise {
             reason: self.reason,
             bound: self.is_bound(now_ns),
             share_milli: (u64::from(self.share) * 1000 / u64::from(ONE)) as u32,
-            alone_p99_ns: self.alone.quantile_ns(990),
-            beside_p99_ns: self.beside.quantile_ns(990),
+            alone_p99_ns: self.alone.quantile_ns(990_000),
+            beside_p99_ns: self.beside.quantile_ns(990_000),
             limit_ns: self.limit_ns,
             cuts: self.cuts,
             late: self.late,
@@ -356,4 +418,49 @@ pub(crate) struct Seen {
     pub(crate) alone: bool,
     /// Background I/Os in the device when it ended.
     pub(crate) background: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEAVES: usize = 10;
+    const TARGET_NS: u64 = 400_000;
+
+    /// How many of a million records are later than the target: a column takes 100 µs and an exponential rest, whose mean grows with the
+    /// background I/Os in the device.
+    fn late_ppm(width: u32, seed: u64) -> usize {
+        let mut state = seed;
+        let mut uniform = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            ((state >> 11) + 1) as f64 / (1u64 << 53) as f64
+        };
+        let target = LatencyTarget::P99(TARGET_NS);
+        let mut leaves = vec![Promise::new(Device { rotational: false, width }); LEAVES];
+        let (mut late, records) = (0, 400_000u64);
+        for record in 0..records + 2_000 {
+            let alone = record < 2_000;
+            let mut slowest = 0;
+            for leaf in &mut leaves {
+                let background = if alone { 0 } else { leaf.share / ONE };
+                let latency_ns = 100_000 + (-uniform().ln() * f64::from(20_000 + 10_000 * background)) as u64;
+                leaf.observe(target, Seen { arrived_ns: record * 1_000_000, latency_ns, alone, background });
+                slowest = slowest.max(latency_ns);
+            }
+            late += usize::from(!alone && slowest > TARGET_NS);
+        }
+        late * 1_000_000 / records as usize
+    }
+
+    /// Who reads a record waits for the slowest of ten leaves: if each kept a p99 of its own, more than one record in a hundred would be
+    /// late, as the first line shows.
+    #[test]
+    fn leaves_that_know_how_many_serve_a_record_keep_the_record_s_p99() {
+        for seed in 1..=4 {
+            let [apart, together] = [1, LEAVES as u32].map(|width| late_ppm(width, seed));
+            assert!(apart > 2 * LATE_PPM as usize, "{apart} of a million are late where leaves know nothing of each other");
+            assert!(together <= LATE_PPM as usize, "{together} of a million are late");
+            assert!(together > LATE_PPM as usize / 20, "{together} of a million: background work is held back more than it need be");
+        }
+    }
 }

@@ -29,6 +29,8 @@ const SCATTERED_MOST: u32 = 32;
 pub struct Device {
     /// Whether places far apart are expensive.
     pub rotational: bool,
+    /// How many leaves a request of its vdev waits for: whoever made it sees the slowest of them. 1 where a leaf serves requests alone.
+    pub width: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -107,7 +109,7 @@ impl VdevQueue {
             device,
             tunables,
             dirty: Dirty::default(),
-            promise: Promise::new(device.rotational),
+            promise: Promise::new(device),
             waiting: BTreeMap::new(),
             order: Default::default(),
             places: Default::default(),
@@ -129,6 +131,12 @@ impl VdevQueue {
             next_issue: 0,
             slow_ios: 0,
         }
+    }
+
+    /// What I/Os for which somebody waited took lately while the device had no background work and they went past the queue, in
+    /// nanoseconds.
+    pub fn learned(&mut self, latencies_ns: &[u64], now_ns: u64) {
+        self.promise.learned(self.tunables.latency_target, latencies_ns, now_ns);
     }
 
     /// Queues an I/O.

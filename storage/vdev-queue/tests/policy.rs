@@ -16,7 +16,7 @@ fn plain() -> Tunables {
 }
 
 fn queue(rotational: bool, tunables: Tunables) -> VdevQueue {
-    VdevQueue::new(Device { rotational }, tunables)
+    VdevQueue::new(Device { rotational, width: 1 }, tunables)
 }
 
 fn kind_of(class: Class) -> IoKind {

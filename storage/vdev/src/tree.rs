@@ -211,6 +211,14 @@ impl TopVdev {
     pub fn columns(&self) -> usize {
         self.slots.len()
     }
+    /// How many leaves a read of a large block waits for: the data columns of a row.
+    pub fn read_width(&self) -> usize {
+        match self.kind {
+            TopKind::Raidz(parity) => self.columns().saturating_sub(usize::from(parity)).max(1),
+            TopKind::Draid(config) => config.data(),
+            _ => 1,
+        }
+    }
     /// Bytes that an I/O of `psize` bytes takes on a leaf: a whole number of sectors.
     pub fn padded_psize(&self, psize: usize) -> usize {
         psize.next_multiple_of(1 << self.ashift)

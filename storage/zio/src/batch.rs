@@ -121,7 +121,11 @@ impl<F: FnOnce(Vec<LeafResult>) + Send + 'static> Batch<F> {
         };
         self.snapshot.stats(member.leaf).issued(&timing);
         let done = move |reply: DeviceReply| {
-            self.core.leaf_returned(self.snapshot.guid(member.leaf), self.snapshot.stats(member.leaf), timing, &reply.outcome);
+            let guid = self.snapshot.guid(member.leaf);
+            let took_ns = self.core.leaf_returned(guid, self.snapshot.stats(member.leaf), timing, &reply.outcome);
+            if let Some(queue) = self.snapshot.queue(member.leaf) {
+                queue.went_straight(&timing, took_ns);
+            }
             self.leaf_done(member, reply);
         };
         core.hand_over(queue, DeviceIo::new(op, offset, done));

@@ -21,7 +21,7 @@ use ondisk::{BlockPtr, Bookmark, Guid, Txg};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-use vdev::LeafId;
+use vdev::{LeafId, TopVdev};
 use vdev_queue::IoKind;
 
 /// Receives the outcome of something without a value. Runs once, on any thread, and must not wait.
@@ -113,8 +113,8 @@ impl Core {
         let onward = |io| plug::submit(&self.exec, queue.device(), io);
         if self.injection.is_set() { inject::hand_over(self, queue, io, onward) } else { onward(io) }
     }
-    /// An I/O came back from the device of a leaf: counts it, and tells when it was slow.
-    pub(crate) fn leaf_returned(&self, guid: Guid, stats: &LeafStats, timing: LeafTiming, outcome: &Result<(), DeviceError>) {
+    /// An I/O came back from the device of a leaf: counts it, and tells when it was slow. Gives what the device took, in nanoseconds.
+    pub(crate) fn leaf_returned(&self, guid: Guid, stats: &LeafStats, timing: LeafTiming, outcome: &Result<(), DeviceError>) -> u64 {
         let timing = LeafTiming { disk_ns: self.exec.now_ns().saturating_sub(timing.issued_ns), ..timing };
         stats.returned(&timing);
         if outcome.is_ok() {
@@ -126,6 +126,7 @@ impl Core {
                 self.events.event(events::delay(&self.snapshot(), guid, &timing));
             }
         }
+        timing.disk_ns
     }
     /// A leaf lacks what was born in `txg`.
     pub(crate) fn note_missing(&self, snapshot: &Snapshot, leaf: LeafId, txg: Txg) {
@@ -141,7 +142,8 @@ fn snapshot_of(view: PoolView, known: &mut LeafStatsByGuid, schedulers: (&mut Le
     for (index, leaf) in view.tree.leaves.iter().enumerate() {
         let Some(device) = view.device(LeafId(index as u32)) else { continue };
         let kept = before.get(&leaf.guid).filter(|queue| queue.is_on(device)).cloned();
-        now.insert(leaf.guid, kept.unwrap_or_else(|| Arc::new(LeafQueue::new(leaf.guid, device, &stats[index], tuning))));
+        let width = view.tree.tops.get(leaf.top.0 as usize).map_or(1, TopVdev::read_width);
+        now.insert(leaf.guid, kept.unwrap_or_else(|| Arc::new(LeafQueue::new(leaf.guid, (device, width), &stats[index], tuning))));
     }
     let queues = view.tree.leaves.iter().map(|leaf| now.get(&leaf.guid).cloned()).collect();
     *before = now;

@@ -19,6 +19,7 @@ mod feed;
 mod flights;
 mod free;
 mod gang;
+mod idle;
 mod inject;
 mod leaf;
 mod merged;

@@ -8,7 +8,7 @@
 //! Straight goes what somebody may wait for (reads, writes of users and transaction groups) on a device that is not rotational, as long as
 //! no background work has used it in the last second: that costs one relaxed load of a word that nobody writes, no lock and no allocation.
 //! While background work is there the queue sees everything, so that it can keep the latency promise (docs/adr/0005), but still lets
-//! what somebody may wait for through at once. Background work, and everything on a rotational device, waits for its turn. Flushes
+//! what somebody may wait for through at once; what went straight before tells it what the idle device does (`idle`). Background work, and everything on a rotational device, waits for its turn. Flushes
 //! are never queued: they follow what was written.
 //!
 //! Invariants: the lock is held for decisions only, never while a device or a continuation runs; whoever frees a place starts what is next,
@@ -16,6 +16,7 @@
 
 use crate::engine::Core;
 use crate::extended::LeafTiming;
+use crate::idle::IdleLatencies;
 use crate::merged;
 use crate::stats::LeafStats;
 use crate::tuning::Tuning;
@@ -63,6 +64,7 @@ pub(crate) struct LeafQueue {
     device: Arc<dyn BlockDevice>,
     stats: Arc<LeafStats>,
     flags: AtomicU8,
+    idle: IdleLatencies,
     state: Mutex<State>,
 }
 
@@ -155,13 +157,15 @@ fn flags_of(device: &dyn BlockDevice, tunables: &Tunables) -> u8 {
 }
 
 impl LeafQueue {
-    pub(crate) fn new(guid: Guid, device: &Arc<dyn BlockDevice>, stats: &Arc<LeafStats>, tuning: &Tuning) -> LeafQueue {
+    /// The scheduler of a leaf on this device, whose vdev reads a large block from so many leaves.
+    pub(crate) fn new(guid: Guid, (device, width): (&Arc<dyn BlockDevice>, usize), stats: &Arc<LeafStats>, tuning: &Tuning) -> LeafQueue {
         let generation = tuning.generation();
         let tunables = tuning.tunables();
         let flags = AtomicU8::new(flags_of(device.as_ref(), &tunables));
-        let queue = VdevQueue::new(Device { rotational: device.is_rotational() }, tunables);
+        let width = u32::try_from(width).unwrap_or(u32::MAX);
+        let queue = VdevQueue::new(Device { rotational: device.is_rotational(), width }, tunables);
         let state = State { queue, waiting: BTreeMap::new(), generation, timer_at: None, background_at: 0 };
-        LeafQueue { guid, device: device.clone(), stats: stats.clone(), flags, state: Mutex::new(state) }
+        LeafQueue { guid, device: device.clone(), stats: stats.clone(), flags, idle: IdleLatencies::default(), state: Mutex::new(state) }
     }
 
     pub(crate) fn guid(&self) -> Guid {
@@ -190,6 +194,13 @@ impl LeafQueue {
         if queued { Route::Queued } else { Route::Straight }
     }
 
+    /// An I/O that was not queued came back after so long.
+    pub(crate) fn went_straight(&self, timing: &LeafTiming, took_ns: u64) {
+        if timing.class.is_promised() {
+            self.idle.note(timing.issued_ns, took_ns);
+        }
+    }
+
     pub(crate) fn state(&self, now_ns: u64) -> QueueState {
         let queue = &self.state.lock().queue;
         QueueState {
@@ -207,7 +218,9 @@ impl LeafQueue {
             let mut state = self.state.lock();
             if class.is_background() {
                 state.background_at = now;
-                self.flags.fetch_or(WATCHED, Ordering::Relaxed);
+                if self.flags.fetch_or(WATCHED, Ordering::Relaxed) & WATCHED == 0 {
+                    state.queue.learned(&self.idle.recent(now), now);
+                }
             }
             state.refresh(core);
             let mut ready = Vec::new();

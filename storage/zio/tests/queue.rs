@@ -215,6 +215,24 @@ fn only_background_work_waits_where_nothing_rotates() {
     bench.assert_right();
 }
 
+/// A resilver that begins must know what users are used to: until it does, nothing is promised to them.
+#[test]
+fn what_went_straight_tells_what_the_idle_device_does() {
+    let bench = Bench::new(false);
+    bench.exec.sleep_ns(100 * SECOND);
+    for round in 0..400u64 {
+        bench.read(Priority::SyncRead, round);
+        bench.exec.sleep_ns(1_000_000);
+        bench.release(0);
+    }
+    assert_eq!(bench.zio.queue_state(bench.leaf).expect("it has a device").promise.limit_ns, None);
+    bench.read(Priority::Scrub, 500);
+    let promise = bench.zio.queue_state(bench.leaf).expect("it has a device").promise;
+    assert!(promise.alone_p99_ns.is_some_and(|p99| (1_000_000..1_100_000).contains(&p99)), "{promise:?}");
+    assert!(promise.limit_ns.is_some_and(|limit| (1_900_000..2_200_000).contains(&limit)), "{promise:?}");
+    bench.finish(401);
+}
+
 /// A parameter of the users' who want everything queued, or nothing.
 #[test]
 fn the_scheduler_can_be_switched() {

@@ -7,6 +7,7 @@
 
 mod hdd;
 mod nvme;
+pub mod records;
 pub mod table;
 
 pub use hdd::{DISK_BYTES, Hdd, excursion_ns};
@@ -144,7 +145,7 @@ pub fn run(model: &mut dyn Model, tunables: &Tunables, load: &Load) -> Outcome {
     let arrival = if load.interactive > 0.0 { random.exponential_ns(load.interactive) } else { u64::MAX };
     let count = load.background.len();
     let mut world = World {
-        queue: VdevQueue::new(Device { rotational: model.rotational() }, tunables.clone()),
+        queue: VdevQueue::new(Device { rotational: model.rotational(), width: 1 }, tunables.clone()),
         model,
         load,
         random,

@@ -4,6 +4,7 @@
 //! served them one at a time and nothing else (rate × mean service time of the idle disk); on an NVMe device, a fifth of the I/Os a second
 //! that it can do.
 
+use super::records::{Row, run_row};
 use super::{Hdd, KIB, Load, MIB, MS, Model, Nvme, Outcome, Stream, excursion_ns, run};
 use vdev_queue::{ActiveLimits, Class, IoKind, LatencyTarget, Tunables};
 
@@ -228,6 +229,64 @@ pub fn nvme_scenarios() -> Vec<Scenario> {
         Scenario { load: Load { interactive_sizes: MIXED, ..mixed.load.clone() }, ..mixed },
         nvme("NVMe, 138 000/s, scrub 128 KiB and async destroy", fifth, scrub_and_destroy(K128), 10, scattered),
     ]
+}
+
+/// RAID-Z of twelve NVMe devices, records of 1 MiB read at a tenth of their bandwidth, and fewer; a thirteenth takes a lost one's place and
+/// is written at 1 800 MiB/s.
+pub fn rows() -> Vec<(&'static str, Row)> {
+    let row = |parity: usize, records: f64, seconds: [f64; 2]| {
+        let leaves = 12 - parity;
+        let column_bytes = MIB.div_ceil(leaves as u64).next_multiple_of(4 * KIB);
+        Row { leaves, column_bytes, records, new_device: 1800 * MIB, seconds, seed: 1 }
+    };
+    vec![
+        ("raidz1 of 12, 3 600 records/s", row(1, 3600.0, [0.5, 1.0])),
+        ("raidz2 of 12, 3 200 records/s", row(2, 3200.0, [0.5, 1.0])),
+        ("raidz2 of 12, 200 records/s", row(2, 200.0, [2.0, 6.0])),
+    ]
+}
+
+/// As many background I/Os as may help at a time.
+pub fn deep(latency_target: LatencyTarget) -> Tunables {
+    let mut tunables = Tunables { latency_target, ..Tunables::default() };
+    tunables.active[Class::Scrub as usize].max = 32;
+    tunables
+}
+
+/// Prints what records over several leaves see beside a resilver, with leaves that keep their own p99 and with those that keep the records'.
+pub fn print_rows() {
+    println!("records over NVMe devices, a healing resilver beside them; a leaf keeps the p99 of its own I/Os, or of records");
+    println!(
+        "  {:<32} {:<12} {:<16} {:>9} {:>9} {:>9} {:>11} {:>22}",
+        "", "target", "promise of", "idle p99", "p99 ms", "× idle", "p99.9 ms", "of the new device's"
+    );
+    for (name, row) in rows() {
+        let idle = run_row(&row, 1, &Tunables::default()).idle.quantile(0.99);
+        let targets = [("off", LatencyTarget::Off), ("auto", LatencyTarget::Auto), ("1.5 × idle", LatencyTarget::P99(idle * 3 / 2))];
+        for (target, latency_target) in targets {
+            for (promise, width) in [("I/Os", 1), ("records", row.leaves as u32)] {
+                if latency_target == LatencyTarget::Off && width > 1 {
+                    continue;
+                }
+                let tunables = deep(latency_target);
+                let all = (1..=2).map(|seed| run_row(&Row { seed, ..row.clone() }, width, &tunables));
+                let figures = all.map(|healed| {
+                    let [idle, busy] = [&healed.idle, &healed.busy].map(|outcome| outcome.quantile(0.99) as f64);
+                    let share = healed.busy.background_mib_s * MIB as f64 / row.new_device as f64;
+                    [idle, busy, busy / idle, healed.busy.quantile(0.999) as f64, -share]
+                });
+                let worst = figures.fold([f64::MIN; 5], |worst, one| std::array::from_fn(|index| worst[index].max(one[index])));
+                let [idle, busy, times, tail, share] = worst;
+                println!(
+                    "  {name:<32} {target:<12} {promise:<16} {:>9.3} {:>9.3} {times:>9.2} {:>11.3} {:>20.1} %",
+                    idle / MS as f64,
+                    busy / MS as f64,
+                    tail / MS as f64,
+                    -share * 100.0
+                );
+            }
+        }
+    }
 }
 
 fn hdd(name: &'static str, interactive: f64, background: Vec<Stream>, bounds: Bounds) -> Scenario {

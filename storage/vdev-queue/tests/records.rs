@@ -1,0 +1,22 @@
+//! The latency promise to whoever reads records that lie on several leaves, beside a healing resilver, in virtual time.
+
+mod world;
+
+use vdev_queue::LatencyTarget;
+use world::records::run_row;
+use world::table::{deep, ms, rows};
+
+/// A read of a record waits for the slowest of its columns. And the resilver must go on: who waits for it is one device away from losing
+/// data.
+#[test]
+fn records_keep_the_promise_beside_a_resilver_that_keeps_its_speed() {
+    for (name, row) in rows() {
+        let [promised, unbound] = [LatencyTarget::Auto, LatencyTarget::Off].map(|target| run_row(&row, row.leaves as u32, &deep(target)));
+        let idle = promised.idle.quantile(0.99);
+        let [busy, fault] = [&promised.busy, &unbound.busy].map(|outcome| outcome.quantile(0.99));
+        assert!(fault > idle * 3, "{name}: the model shows the fault: p99 {:.3} ms, {:.3} ms idle", ms(fault), ms(idle));
+        assert!(busy <= idle * 2, "{name}: p99 {:.3} ms beside the resilver, {:.3} ms without", ms(busy), ms(idle));
+        let share = promised.busy.background_mib_s * world::MIB as f64 / row.new_device as f64;
+        assert!(share >= 0.85, "{name}: {:.1} % of the new device's bandwidth", share * 100.0);
+    }
+}
