@@ -4,7 +4,7 @@ use device::{BlockDevice, MemDevice};
 use dsl::CreateDataset;
 use exec::{Exec, Inline};
 use kernels::checksum::{Verifier, embed};
-use nvlist::{Encoding, NvList, Value};
+use nvlist::{Encoding, NvList, NvString, Value};
 use ondisk::label::{CONFIG_BYTES, CONFIG_OFFSET, LABELS, label_offset};
 use ondisk::{Checksum, ObjsetType};
 use pool::{ImportOptions, LeafSpec, Pool, PoolSpec, Runtime, TopSpec, find_pools, inspect_labels};
@@ -146,7 +146,7 @@ fn a_device_with_labels_of_two_leaves_is_one_of_them() {
     let packed = |guid: u64, age: u64| {
         let mut list = first.clone();
         for (name, changed) in [("guid", guid), ("txg", number(&first, "txg") - age)] {
-            let (_, value) = list.iter_mut().find(|(known, _)| *known == name).expect("there");
+            let (_, value) = list.iter_mut().find(|(known, _)| **known == NvString::from(name)).expect("there");
             *value = Value::Uint64(changed);
         }
         list.encode(Encoding::Xdr)
