@@ -315,6 +315,8 @@ pub enum Outcome {
 #[derive(Debug)]
 pub struct Report {
     pub(crate) outcomes: Vec<Result<Outcome, OpError>>,
+    /// Nanoseconds by node, as far as the provider told.
+    pub(crate) times: Vec<u64>,
     /// False when the graph was given up and the provider may still use its operands: they can only be dropped.
     pub settled: bool,
     /// Nanoseconds from submission to the provider's start.
@@ -379,6 +381,22 @@ impl Report {
             Outcome::Flag(flag) => Ok(*flag),
             _ => Err(OpError::Invalid),
         }
+    }
+
+    /// Bytes that were written to a store.
+    ///
+    /// # Errors
+    /// Why there are none.
+    pub fn stored(&self, node: NodeId) -> Result<u64, OpError> {
+        match self.outcome(node)? {
+            Outcome::Stored(bytes) => Ok(*bytes),
+            _ => Err(OpError::Invalid),
+        }
+    }
+
+    /// Nanoseconds that the provider says it worked on a node.
+    pub fn device_ns_of(&self, node: NodeId) -> u64 {
+        self.times.get(node.0 as usize).copied().unwrap_or(0)
     }
 
     /// Bytes that were copied out, as one buffer; can be taken once.

@@ -1,0 +1,163 @@
+//! `zirconia-target`: the process on the storage side that owns buffers and writes disks for hosts elsewhere (docs/target-protocol.md).
+//!
+//! It computes in software, on the machine that has the disks; hosts load it as a provider. SIGTERM and SIGINT end it: sessions end,
+//! what runs goes on to its end, nothing more is begun.
+#![forbid(unsafe_code)]
+
+mod stores;
+
+use clap::Parser;
+use dpusm::{Device, RegisterOptions, Registry};
+use exec::{Exec, Pool};
+use provider_software::{Software, SoftwareOptions};
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use stores::Allowed;
+use target_server::{Listening, Target, TargetSetup};
+use target_wire::{Address, Listener, Secret, SecretError};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Largest block of the tests at the start, in bytes: hosts test again, with larger ones.
+const TEST_BYTES_MAX: usize = 4096;
+
+/// Compute and write disks for hosts elsewhere.
+#[derive(Debug, Parser)]
+#[command(name = "zirconia-target", version)]
+struct Arguments {
+    /// Where to listen; may be given several times. Port 0 is one that the system chooses, which is then shown.
+    #[arg(long, required = true, value_name = "unix:path|tcp:host:port")]
+    listen: Vec<Address>,
+    /// A file with the secret that hosts have to know, of at least 16 bytes.
+    #[arg(long, value_name = "file")]
+    secret_file: PathBuf,
+    /// A device or file that hosts may write, or a folder of such; may be given several times.
+    #[arg(long, required = true, value_name = "path")]
+    allow: Vec<PathBuf>,
+    /// Most memory of a session, in bytes, with K, M or G behind it in units of 1024.
+    #[arg(long, default_value = "1G", value_name = "bytes", value_parser = bytes)]
+    memory: u64,
+    /// Seconds after which a session ends whose host says nothing.
+    #[arg(long, default_value_t = 30, value_name = "seconds", value_parser = clap::value_parser!(u32).range(1..=3600))]
+    lease: u32,
+    /// Most sessions.
+    #[arg(long, default_value_t = 16, value_name = "count")]
+    sessions: usize,
+    /// Worker threads; the default is one per core, at least four.
+    #[arg(long, value_name = "count")]
+    threads: Option<usize>,
+}
+
+fn bytes(text: &str) -> Result<u64, String> {
+    let wrong = || format!("'{text}' is no number of bytes");
+    let (digits, shift) = match text.as_bytes().last() {
+        Some(b'K' | b'k') => (&text[..text.len() - 1], 10),
+        Some(b'M' | b'm') => (&text[..text.len() - 1], 20),
+        Some(b'G' | b'g') => (&text[..text.len() - 1], 30),
+        _ => (text, 0),
+    };
+    let number: u64 = digits.parse().map_err(|_| wrong())?;
+    number.checked_mul(1 << shift).filter(|bytes| *bytes > 0).ok_or_else(wrong)
+}
+
+/// Why there is no target.
+#[derive(Debug)]
+enum Failure {
+    Secret(PathBuf, SecretError),
+    Allow(PathBuf, io::Error),
+    Listen(Address, io::Error),
+    Registry(dpusm::RegistryError),
+    Signals(io::Error),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Secret(path, error) => write!(f, "{}: {error}", path.display()),
+            Failure::Allow(path, error) => write!(f, "{}: {error}", path.display()),
+            Failure::Listen(address, error) => write!(f, "cannot listen at {address}: {error}"),
+            Failure::Registry(error) => error.fmt(f),
+            Failure::Signals(error) => write!(f, "cannot wait for signals: {error}"),
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("zirconia-target: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let secret = Secret::read(&arguments.secret_file).map_err(|error| Failure::Secret(arguments.secret_file.clone(), error))?;
+    let stores = Allowed::new(&arguments.allow).map_err(|(path, error)| Failure::Allow(path, error))?;
+    // From here on a signal ends it in good order.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::Signals)?;
+    let entered = runtime.enter();
+    let mut terminate = signal(SignalKind::terminate()).map_err(Failure::Signals)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::Signals)?;
+    drop(entered);
+    let cores = std::thread::available_parallelism().map_or(4, usize::from);
+    let exec: Exec = Arc::new(Pool::new(arguments.threads.unwrap_or(cores.max(4))));
+    let setup = TargetSetup {
+        lease_ns: u64::from(arguments.lease) * 1_000_000_000,
+        memory_bytes_max: arguments.memory,
+        sessions_max: arguments.sessions,
+        ..TargetSetup::new(secret)
+    };
+    let target = Target::new(&exec, software(&exec)?, setup, Arc::new(stores));
+    let listening = arguments.listen.iter().map(|address| listen(&target, address)).collect::<Result<Vec<Listening>, _>>()?;
+    for one in &listening {
+        println!("zirconia-target: listening at {}", one.address());
+    }
+    runtime.block_on(async {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    });
+    drop(listening);
+    target.stop();
+    Ok(())
+}
+
+/// The device that programs run on: this machine's processors.
+fn software(exec: &Exec) -> Result<Device, Failure> {
+    let software = Software::new(exec, SoftwareOptions::default());
+    let options = RegisterOptions { scratch: Some(std::env::temp_dir()), test_bytes_max: TEST_BYTES_MAX, ..RegisterOptions::default() };
+    Registry::new(exec).register(software, &options).map_err(Failure::Registry)
+}
+
+fn listen(target: &Arc<Target>, address: &Address) -> Result<Listening, Failure> {
+    let failed = |error| Failure::Listen(address.clone(), error);
+    target.listen(Listener::bind(address).map_err(failed)?).map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    /// Users would look for an option that is not described, or try one that is not there.
+    #[test]
+    fn the_manual_page_has_every_option() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../man/man8/zirconia-target.8");
+        assert_eq!(cli::manual::check(&Arguments::command(), page.as_ref()), Ok(()));
+    }
+
+    #[test]
+    fn memory_has_a_unit_or_none() {
+        for (text, wanted) in [("512", 512), ("4K", 4096), ("3m", 3 << 20), ("1G", 1 << 30)] {
+            assert_eq!(bytes(text), Ok(wanted));
+        }
+        for text in ["", "G", "0", "1T", "-1", "99999999999G"] {
+            assert!(bytes(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! The provider of disaggregated storage: device memory, operations and disks are a target's, at the other end of a socket.
+//!
+//! A program is one frame, its answer another: with the two programs of a record (docs/adr/0006), two round trips. Buffers are numbers;
+//! they are made on the target by the first program that names them, and their release travels with a later one. So a
+//! record's bytes cross the link once, and what is computed from them, compressed data and parity, never does.
+//!
+//! A connection that fails is made again, the session goes on, and what was not answered is sent again under its old number: the
+//! target knows what it did. When that does not succeed within the session's lease, or the target has forgotten the session, the provider is
+//! down for good: every program ends with [`OpError::Down`], and somebody connects anew and replaces it in the registry.
+//!
+//! Invariants: nothing here waits but [`TargetProvider::connect`] and opening a store; threads of operations read and write the link, so an
+//! executor with threads is needed; no lock is held while a program ends or the link is used.
+#![forbid(unsafe_code)]
+
+mod connect;
+mod encode;
+mod link;
+mod state;
+mod stats;
+
+pub use connect::ConnectError;
+pub use stats::LinkStats;
+
+use connect::{Link, open_link};
+use dpusm::{Capabilities, DeviceHandle, MemoryStats, OpError, Program, Provider, StoreTarget};
+use encode::{RemoteBuffer, RemoteStore};
+use exec::Exec;
+use state::Shared;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+use target_wire::{Address, Secret};
+
+/// Most attempts of the first connection: a damaged handshake is tried again.
+const ATTEMPTS: usize = 5;
+
+/// Which target, and how it is called here.
+#[derive(Clone, Debug)]
+pub struct TargetOptions {
+    /// The provider's name.
+    pub name: String,
+    /// Where the target listens.
+    pub address: Address,
+    /// What both know.
+    pub secret: Secret,
+    /// How long connecting and each step of the handshake may take.
+    pub timeout: Duration,
+}
+
+impl TargetOptions {
+    /// A target at `address`, with five seconds for each step.
+    pub fn new(name: &str, address: Address, secret: Secret) -> TargetOptions {
+        TargetOptions { name: name.to_string(), address, secret, timeout: Duration::from_secs(5) }
+    }
+}
+
+/// See the module.
+pub struct TargetProvider {
+    name: String,
+    shared: Arc<Shared>,
+}
+
+impl fmt::Debug for TargetProvider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TargetProvider({} at {})", self.name, self.shared.options.address)
+    }
+}
+
+impl TargetProvider {
+    /// Connects to a target and begins a session. Waits: for operations only.
+    ///
+    /// # Errors
+    /// Why there is no session.
+    pub fn connect(exec: &Exec, options: &TargetOptions) -> Result<Arc<TargetProvider>, ConnectError> {
+        if exec.is_inline() {
+            return Err(ConnectError::NoThreads);
+        }
+        let mut attempt = 1;
+        let (link, welcome): (Link, _) = loop {
+            match open_link(&options.address, &options.secret, None, options.timeout, &mut || {}) {
+                Ok(opened) => break opened,
+                Err(ConnectError::Broken(_)) if attempt < ATTEMPTS => attempt += 1,
+                Err(error) => return Err(error),
+            }
+        };
+        let shared = Shared::new(exec, options, welcome);
+        let own = shared.clone();
+        // It ends by itself, when the provider is dropped or shut down.
+        drop(exec.spawn_operation("z-target-link", Box::new(move || link::run(&own, link))));
+        Ok(Arc::new(TargetProvider { name: options.name.clone(), shared }))
+    }
+
+    /// What crossed the link so far.
+    pub fn stats(&self) -> LinkStats {
+        self.shared.counters.read()
+    }
+
+    /// True when the session is lost: every program ends with `Down` from then on.
+    pub fn is_down(&self) -> bool {
+        self.shared.is_down()
+    }
+}
+
+impl Drop for TargetProvider {
+    fn drop(&mut self) {
+        self.shared.close();
+    }
+}
+
+impl Provider for TargetProvider {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn version(&self) -> &str {
+        &self.shared.welcome.about
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.shared.welcome.capabilities.clone()
+    }
+
+    fn alloc(&self, bytes: usize) -> Result<DeviceHandle, OpError> {
+        self.shared.alloc(bytes).map(DeviceHandle::new)
+    }
+
+    fn free(&self, handle: DeviceHandle) {
+        if let Some(buffer) = handle.into_own::<RemoteBuffer>() {
+            self.shared.free(&buffer);
+        }
+    }
+
+    fn submit(&self, programs: Vec<Program>) -> Result<(), Vec<Program>> {
+        self.shared.submit(programs);
+        Ok(())
+    }
+
+    /// Asks the target: it has to be there, and one that hosts may write. Waits for the answer, up to the lease.
+    fn open(&self, target: &StoreTarget) -> Result<DeviceHandle, OpError> {
+        self.shared.open(target).map(DeviceHandle::new)
+    }
+
+    fn close(&self, handle: DeviceHandle) {
+        if let Some(store) = handle.into_own::<RemoteStore>() {
+            self.shared.close_store(&store);
+        }
+    }
+
+    fn memory(&self) -> Option<MemoryStats> {
+        Some(self.shared.memory())
+    }
+
+    fn shut_down(&self) {
+        self.shared.close();
+    }
+}

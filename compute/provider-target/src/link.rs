@@ -1,0 +1,119 @@
+//! The link: one operation that writes frames and connects anew when that is needed, and one that reads, for each connection.
+
+use crate::connect::{ConnectError, Link, open_link};
+use crate::encode::{all, results};
+use crate::state::{Next, Shared, Work};
+use crate::stats::add;
+use abd::Abd;
+use dpusm::OpError;
+use std::io::BufReader;
+use std::sync::Arc;
+use std::time::Duration;
+use target_wire::{Connection, Frame, HEADER_BYTES, Header, Kind, Limits, Received, Refusal, WireCompletion, read_frame, write_frame};
+
+/// Pauses between attempts to connect, in nanoseconds.
+const PAUSE_NS_MIN: u64 = 2_000_000;
+const PAUSE_NS_MAX: u64 = 200_000_000;
+
+/// Keeps the session alive until nobody needs it, or it is lost.
+pub(crate) fn run(shared: &Arc<Shared>, first: Link) {
+    let mut link = first;
+    loop {
+        serve(shared, link);
+        match reconnect(shared) {
+            Some(next) => link = next,
+            None => return shared.go_down(),
+        }
+    }
+}
+
+/// Uses a connection until it fails or the provider is closed.
+fn serve(shared: &Arc<Shared>, link: Link) {
+    let Link { reader, mut writer } = link;
+    let own = shared.clone();
+    let reading = shared.exec.spawn_operation("z-target-read", Box::new(move || read_all(&own, reader)));
+    loop {
+        let (header, message, payload) = match shared.next() {
+            Next::Broken => break,
+            Next::Closed => {
+                let header = Header { kind: Kind::Goodbye, epoch: shared.welcome.epoch, op: 0, floor: 0 };
+                // If it does not arrive, the lease frees what is there.
+                let _ = write_frame(&mut writer, &header, &[], &Abd::default());
+                break;
+            }
+            Next::Frame(header, program, payload) => (header, program.encode(), payload),
+        };
+        // Counted before its answer can come.
+        shared.counters.sent((HEADER_BYTES + message.len() + payload.len()) as u64);
+        if write_frame(&mut writer, &header, &message, &payload).is_err() {
+            break;
+        }
+        shared.note_sent();
+    }
+    writer.shut_down();
+    reading.join();
+}
+
+/// A new connection for the session; None when it is lost, or not needed any more.
+fn reconnect(shared: &Shared) -> Option<Link> {
+    let session = Some((shared.welcome.session, shared.welcome.epoch));
+    let timeout = shared.options.timeout.min(Duration::from_nanos(shared.welcome.lease_ns)).max(Duration::from_millis(1));
+    let mut pause_ns = PAUSE_NS_MIN;
+    while shared.may_reconnect() {
+        match open_link(&shared.options.address, &shared.options.secret, session, timeout, &mut || shared.note_sent()) {
+            Ok((link, _)) => {
+                shared.note_connected();
+                return Some(link);
+            }
+            Err(ConnectError::Refused(Refusal::Session | Refusal::Secret | Refusal::Version) | ConnectError::Impostor) => return None,
+            Err(_) => shared.exec.sleep_ns(pause_ns),
+        }
+        pause_ns = (pause_ns * 2).min(PAUSE_NS_MAX);
+    }
+    None
+}
+
+/// Reads until the connection ends.
+fn read_all(shared: &Shared, mut link: BufReader<Connection>) {
+    while let Ok(received) = read_frame(&mut link, &Limits::SESSION) {
+        shared.note_heard();
+        match received {
+            Received::Damaged(header, bytes) => {
+                shared.counters.received(bytes);
+                add(&shared.counters.damaged, 1);
+                shared.again(header.op);
+            }
+            Received::Whole(frame) => {
+                shared.counters.received(frame.link_bytes());
+                let is_ours = frame.header.epoch == shared.welcome.epoch;
+                match frame.header.kind {
+                    Kind::Completion if is_ours => complete(shared, &frame),
+                    Kind::Damaged if is_ours => shared.again(frame.header.op),
+                    _ => break,
+                }
+            }
+        }
+    }
+    shared.note_broken();
+}
+
+/// Hands an answer to whoever waits for it.
+fn complete(shared: &Shared, frame: &Frame) {
+    let Some(work) = shared.answered(frame.header.op) else { return };
+    // The CRC was right, so a message that makes no sense is the target's fault.
+    let completion = WireCompletion::decode(&frame.message);
+    match work {
+        Work::Renew => {}
+        Work::Open(_, completer) => {
+            let answer = completion.ok().and_then(|completion| completion.opens.first().copied());
+            completer.complete(answer.unwrap_or(Err(OpError::BadResult)));
+        }
+        Work::Program(program) => {
+            let results = match completion {
+                Ok(completion) => results(&program, &completion, &frame.payload),
+                Err(_) => all(&program, OpError::BadResult),
+            };
+            program.finish(results);
+        }
+    }
+}

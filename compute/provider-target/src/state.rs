@@ -1,0 +1,369 @@
+//! What the provider's callers and the threads of its link share: operations on their way, numbers of buffers, what is free again.
+//!
+//! ```text
+//! submit ──► unsent ──writer──► sent ──completion──► gone         sent ──damaged, connection lost──► unsent, same number
+//! given up by its user before it is sent (again): it becomes a question without operations, so that what it frees still arrives
+//! lease over, session refused, closed: everything ends with Down
+//! ```
+
+use crate::TargetOptions;
+use crate::encode::{Encoded, RemoteBuffer, RemoteStore, all, encode};
+use crate::stats::{Counters, add};
+use abd::Abd;
+use dpusm::{MemoryStats, OpError, Program, StoreTarget};
+use exec::{Completer, Condvar, Exec, Mutex, completion};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+use target_wire::{Header, Kind, OpenStore, Welcome, WireProgram};
+
+/// Freed bytes and buffers that are told even when there is nothing else to say.
+const FREED_BYTES_MAX: u64 = 64 << 20;
+const FREED_MAX: usize = 4096;
+
+/// What an operation is about.
+pub(crate) enum Work {
+    /// A program of a user.
+    Program(Program),
+    /// A store to open.
+    Open(OpenStore, Completer<Result<(), OpError>>),
+    /// Nothing but a sign of life, and what is free.
+    Renew,
+}
+
+struct Pending {
+    work: Work,
+    frees: Vec<u64>,
+    closes: Vec<u64>,
+    was_sent: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Up,
+    /// Nobody needs it any more.
+    Closed,
+    /// The session is lost.
+    Down,
+}
+
+struct State {
+    phase: Phase,
+    next_number: u64,
+    next_op: u64,
+    pending: BTreeMap<u64, Pending>,
+    unsent: BTreeSet<u64>,
+    freed: Vec<u64>,
+    freed_bytes: u64,
+    closed: Vec<u64>,
+    memory: MemoryStats,
+    /// The connection has failed.
+    is_broken: bool,
+    /// When the target may last have renewed the lease, at the latest.
+    sent_ns: u64,
+    /// When it was last heard.
+    heard_ns: u64,
+}
+
+/// See the module.
+pub(crate) struct Shared {
+    pub(crate) exec: Exec,
+    pub(crate) options: TargetOptions,
+    pub(crate) welcome: Welcome,
+    pub(crate) counters: Counters,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// What the writer does next.
+pub(crate) enum Next {
+    /// Send this.
+    Frame(Header, WireProgram, Abd),
+    /// The connection is of no use.
+    Broken,
+    /// Say goodbye.
+    Closed,
+}
+
+impl Shared {
+    pub(crate) fn new(exec: &Exec, options: &TargetOptions, welcome: Welcome) -> Arc<Shared> {
+        let now = exec.now_ns();
+        let state = State {
+            phase: Phase::Up,
+            next_number: 1,
+            next_op: 1,
+            pending: BTreeMap::new(),
+            unsent: BTreeSet::new(),
+            freed: Vec::new(),
+            freed_bytes: 0,
+            closed: Vec::new(),
+            memory: MemoryStats::default(),
+            is_broken: false,
+            sent_ns: now,
+            heard_ns: now,
+        };
+        let (exec, options, counters) = (exec.clone(), options.clone(), Counters::default());
+        Arc::new(Shared { exec, options, welcome, counters, state: Mutex::new(state), changed: Condvar::new() })
+    }
+
+    pub(crate) fn is_down(&self) -> bool {
+        self.state.lock().phase != Phase::Up
+    }
+
+    pub(crate) fn memory(&self) -> MemoryStats {
+        self.state.lock().memory
+    }
+
+    /// A number for a buffer; the target hears of it with the first program.
+    pub(crate) fn alloc(&self, bytes: usize) -> Result<RemoteBuffer, OpError> {
+        let bytes = bytes as u64;
+        let mut state = self.state.lock();
+        if state.phase != Phase::Up {
+            return Err(OpError::Down);
+        }
+        let after = state.memory.active.requested_bytes.checked_add(bytes);
+        if after.is_none_or(|after| after > self.welcome.memory_bytes_max) {
+            return Err(OpError::NoMemory);
+        }
+        let memory = &mut state.memory;
+        for count in [&mut memory.active, &mut memory.total] {
+            count.buffers += 1;
+            count.requested_bytes += bytes;
+            count.actual_bytes += bytes;
+        }
+        let number = state.take_number();
+        Ok(RemoteBuffer { number, bytes })
+    }
+
+    pub(crate) fn free(&self, buffer: &RemoteBuffer) {
+        let mut state = self.state.lock();
+        let active = &mut state.memory.active;
+        active.buffers -= 1;
+        active.requested_bytes -= buffer.bytes;
+        active.actual_bytes -= buffer.bytes;
+        if state.phase != Phase::Up {
+            return;
+        }
+        state.freed.push(buffer.number);
+        state.freed_bytes += buffer.bytes;
+        let is_much = state.is_much_freed();
+        drop(state);
+        if is_much {
+            self.changed.notify_one();
+        }
+    }
+
+    pub(crate) fn close_store(&self, store: &RemoteStore) {
+        self.state.lock().closed.push(store.number);
+    }
+
+    /// Queues programs. Those of a provider that is down end at once.
+    pub(crate) fn submit(&self, programs: Vec<Program>) {
+        let mut state = self.state.lock();
+        if state.phase != Phase::Up {
+            drop(state);
+            return drop(programs);
+        }
+        for program in programs {
+            state.add(Work::Program(program));
+        }
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// Has a store opened, and waits for the answer.
+    pub(crate) fn open(&self, target: &StoreTarget) -> Result<RemoteStore, OpError> {
+        let (completer, opened) = completion();
+        let mut state = self.state.lock();
+        if state.phase != Phase::Up {
+            return Err(OpError::Down);
+        }
+        let number = state.take_number();
+        state.add(Work::Open(OpenStore { number, kind: target.kind, path: target.path.clone() }, completer));
+        drop(state);
+        self.changed.notify_one();
+        opened.wait(&self.exec).map(|()| RemoteStore { number })
+    }
+
+    /// What the writer of a connection does next: waits for it, keeps the lease, and notices a silent target.
+    pub(crate) fn next(&self) -> Next {
+        let third = self.welcome.lease_ns / 3;
+        loop {
+            let mut state = self.state.lock();
+            let refused = loop {
+                if state.phase == Phase::Closed {
+                    return Next::Closed;
+                }
+                if state.is_broken || state.phase == Phase::Down {
+                    return Next::Broken;
+                }
+                if let Some(op) = state.unsent.pop_first() {
+                    match state.encode(op) {
+                        Some(Ok((program, payload))) => return self.frame(state, op, program, payload),
+                        Some(Err(refused)) => break refused,
+                        None => continue,
+                    }
+                }
+                let now = self.exec.now_ns();
+                let due = state.sent_ns.saturating_add(third);
+                let is_waiting = !state.pending.is_empty();
+                if is_waiting && now.saturating_sub(state.heard_ns) > 2 * third {
+                    return Next::Broken;
+                }
+                if now >= due || state.is_much_freed() {
+                    state.add(Work::Renew);
+                    continue;
+                }
+                self.changed.wait_for(&mut state, Duration::from_nanos(due - now).max(Duration::from_millis(1)));
+            };
+            drop(state);
+            let (program, error) = refused;
+            let results = all(&program, error);
+            program.finish(results);
+        }
+    }
+
+    fn frame(&self, mut state: exec::MutexGuard<'_, State>, op: u64, program: WireProgram, payload: Abd) -> Next {
+        let floor = state.pending.first_key_value().map_or(state.next_op, |(first, _)| *first);
+        let now = self.exec.now_ns();
+        state.sent_ns = now;
+        if let Some(pending) = state.pending.get_mut(&op) {
+            if std::mem::replace(&mut pending.was_sent, true) {
+                add(&self.counters.resent, 1);
+            }
+            if let Work::Program(program) = &pending.work {
+                program.start(now);
+            }
+        }
+        // When nothing was on its way, there was nothing to be heard.
+        if state.pending.len() == 1 {
+            state.heard_ns = now;
+        }
+        drop(state);
+        let payload = if payload.is_unstable() { payload.to_stable() } else { payload };
+        Next::Frame(Header { kind: Kind::Execute, epoch: self.welcome.epoch, op, floor }, program, payload)
+    }
+
+    /// Something was heard.
+    pub(crate) fn note_heard(&self) {
+        self.state.lock().heard_ns = self.exec.now_ns();
+    }
+
+    /// Something was sent that may have renewed the lease.
+    pub(crate) fn note_sent(&self) {
+        self.state.lock().sent_ns = self.exec.now_ns();
+    }
+
+    /// Sends an operation again, if it was not answered.
+    pub(crate) fn again(&self, op: u64) {
+        let mut state = self.state.lock();
+        if state.pending.contains_key(&op) {
+            state.unsent.insert(op);
+            drop(state);
+            self.changed.notify_one();
+        }
+    }
+
+    /// The operation that was answered.
+    pub(crate) fn answered(&self, op: u64) -> Option<Work> {
+        let mut state = self.state.lock();
+        state.unsent.remove(&op);
+        let pending = state.pending.remove(&op)?;
+        add(&self.counters.round_trips, 1);
+        Some(pending.work)
+    }
+
+    /// The connection failed.
+    pub(crate) fn note_broken(&self) {
+        self.state.lock().is_broken = true;
+        self.changed.notify_one();
+    }
+
+    /// There is a new connection: everything that was not answered is sent again.
+    pub(crate) fn note_connected(&self) {
+        let mut state = self.state.lock();
+        state.is_broken = false;
+        state.unsent = state.pending.keys().copied().collect();
+        (state.sent_ns, state.heard_ns) = (self.exec.now_ns(), self.exec.now_ns());
+        add(&self.counters.reconnects, 1);
+    }
+
+    /// False once no attempt to connect makes sense any more: nobody wants it, or the session's lease is over, with a quarter of it for
+    /// what was on its way.
+    pub(crate) fn may_reconnect(&self) -> bool {
+        let state = self.state.lock();
+        let lease = self.welcome.lease_ns;
+        state.phase == Phase::Up && self.exec.now_ns() < state.sent_ns.saturating_add(lease.saturating_add(lease / 4))
+    }
+
+    /// The session is lost.
+    pub(crate) fn go_down(&self) {
+        self.finish(Phase::Down);
+    }
+
+    /// Nobody needs it any more.
+    pub(crate) fn close(&self) {
+        self.finish(Phase::Closed);
+    }
+
+    fn finish(&self, phase: Phase) {
+        let mut state = self.state.lock();
+        if state.phase != Phase::Up {
+            return;
+        }
+        state.phase = phase;
+        state.unsent.clear();
+        let left = std::mem::take(&mut state.pending);
+        drop(state);
+        self.changed.notify_all();
+        for pending in left.into_values() {
+            // Programs that are dropped end with `Down`.
+            if let Work::Open(_, completer) = pending.work {
+                completer.complete(Err(OpError::Down));
+            }
+        }
+    }
+}
+
+impl State {
+    fn take_number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number - 1
+    }
+
+    fn add(&mut self, work: Work) {
+        let op = self.next_op;
+        self.next_op += 1;
+        self.pending.insert(op, Pending { work, frees: Vec::new(), closes: Vec::new(), was_sent: false });
+        self.unsent.insert(op);
+    }
+
+    fn is_much_freed(&self) -> bool {
+        self.freed_bytes > FREED_BYTES_MAX || self.freed.len() > FREED_MAX
+    }
+
+    /// An operation as it is sent; a program that can't be, to be ended with the reason, becomes a sign of life that goes next.
+    /// None when it was answered meanwhile.
+    fn encode(&mut self, op: u64) -> Option<Result<(WireProgram, Abd), (Program, OpError)>> {
+        let pending = self.pending.get_mut(&op)?;
+        let (opens, encoded) = match &pending.work {
+            Work::Program(program) => match encode(program) {
+                Ok(encoded) => (Vec::new(), encoded),
+                Err(error) => {
+                    self.unsent.insert(op);
+                    let Work::Program(program) = std::mem::replace(&mut pending.work, Work::Renew) else { return None };
+                    return Some(Err((program, error)));
+                }
+            },
+            Work::Open(open, _) => (vec![open.clone()], Encoded::default()),
+            Work::Renew => (Vec::new(), Encoded::default()),
+        };
+        if !pending.was_sent {
+            pending.frees = std::mem::take(&mut self.freed);
+            pending.closes = std::mem::take(&mut self.closed);
+            self.freed_bytes = 0;
+        }
+        let (frees, closes) = (pending.frees.clone(), pending.closes.clone());
+        Some(Ok((WireProgram { frees, closes, opens, buffers: encoded.buffers, ops: encoded.ops }, encoded.payload)))
+    }
+}
