@@ -5,7 +5,8 @@
 use std::fmt::Display;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// What went wrong, with the command line and its output.
@@ -157,7 +158,21 @@ impl World {
         let (line, mut command) = self.command(line)?;
         // To files: a pipe that is full, or kept open by somebody else, would look like a command that hangs.
         command.stdin(Stdio::null()).stdout(File::create(&output[0])?).stderr(File::create(&output[1])?);
-        Ok(Running { line, child: command.spawn()?, output, started: Instant::now(), deadline })
+        let mut child = command.spawn()?;
+        let started = Instant::now();
+        // It is looked after from now on: whoever asks for its end later must not take that for its time.
+        let watch = move || loop {
+            match child.try_wait()? {
+                Some(status) => return Ok((Some(status), started.elapsed())),
+                None if started.elapsed() > deadline => {
+                    child.kill()?;
+                    child.wait()?;
+                    return Ok((None, started.elapsed()));
+                }
+                None => std::thread::sleep(Duration::from_millis(2)),
+            }
+        };
+        Ok(Running { line, watcher: std::thread::spawn(watch), output, deadline })
     }
 
     /// Runs a command that must succeed.
@@ -191,26 +206,16 @@ impl World {
 /// A command that runs.
 pub struct Running {
     line: String,
-    child: Child,
+    /// How it ended, if it did in time, and how long it took.
+    watcher: JoinHandle<std::io::Result<(Option<ExitStatus>, Duration)>>,
     output: [PathBuf; 2],
-    started: Instant,
     deadline: Duration,
 }
 
 impl Running {
     /// Waits for the end. One that is not over at its deadline is killed, and a failure. Also tells how long it took.
-    pub fn finish(mut self) -> Result<(Ran, Duration), Failure> {
-        let status = loop {
-            match self.child.try_wait()? {
-                Some(status) => break Some(status),
-                None if self.started.elapsed() > self.deadline => {
-                    self.child.kill()?;
-                    break None;
-                }
-                None => std::thread::sleep(Duration::from_millis(2)),
-            }
-        };
-        let took = self.started.elapsed();
+    pub fn finish(self) -> Result<(Ran, Duration), Failure> {
+        let (status, took) = self.watcher.join().map_err(|_| "      the watcher failed")??;
         let [out, err] = self.output.each_ref().map(|path| std::fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()));
         self.output.iter().for_each(|path| drop(std::fs::remove_file(path)));
         let ran = Ran { line: self.line, code: status.and_then(|status| status.code()).unwrap_or(-1), out: out?, err: err? };
