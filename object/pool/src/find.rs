@@ -3,7 +3,7 @@
 
 use crate::PoolError;
 use crate::config::{PoolFacts, PoolState};
-use crate::labels::{Device, DeviceLabels, any_names, read_labels};
+use crate::labels::{Device, DeviceLabels, KnownRings, any_names, read_labels};
 use exec::Exec;
 use ondisk::{Guid, Txg, Uberblock, VdevId};
 use std::collections::BTreeMap;
@@ -77,8 +77,9 @@ impl FoundPool {
 /// Looks for pools on `devices`. Devices without a valid label are ignored.
 pub fn find_pools(exec: &Exec, devices: Vec<Device>) -> Vec<FoundPool> {
     let mut pools: BTreeMap<Guid, Vec<Member>> = BTreeMap::new();
+    let mut known = KnownRings::default();
     for device in devices {
-        let labels = read_labels(exec, &device);
+        let labels = read_labels(exec, &device, &mut known);
         let Some(config) = labels.configs.first() else { continue };
         // A device of a pool that was never finished, or one that left its pool (OpenZFS: `zpool_find_import`).
         if config.get_u64("txg") == Some(0) {

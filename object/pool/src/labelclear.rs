@@ -2,7 +2,7 @@
 
 use crate::PoolError;
 use crate::config::{PoolFacts, PoolState};
-use crate::labels::{Device, LabelWrite, flush_all, read_labels, write_all};
+use crate::labels::{Device, KnownRings, LabelWrite, flush_all, read_labels, write_all};
 use abd::Abd;
 use exec::Exec;
 use nvlist::NvList;
@@ -24,7 +24,7 @@ pub struct LabelReport {
 
 /// Reads the labels of `device`.
 pub fn inspect_labels(exec: &Exec, device: &Device) -> LabelReport {
-    let labels = read_labels(exec, device);
+    let labels = read_labels(exec, device, &mut KnownRings::default());
     let pool = labels.configs.first().and_then(PoolFacts::from_config).map(|facts| (facts.name, facts.state));
     LabelReport { configs: labels.configs, uberblocks: labels.uberblocks, damaged: labels.damaged, pool }
 }

@@ -55,13 +55,43 @@ struct KnownConfig {
     config: NvList,
 }
 
-/// Reads the labels of `device`. Unreadable and invalid parts are skipped.
-pub(crate) fn read_labels(exec: &Exec, device: &Device) -> DeviceLabels {
+/// The rings of the device that was read before, and which of their uberblocks verified: most devices of a pool have the same ones at the
+/// same places, and the same bytes need no second sum.
+#[derive(Default)]
+pub(crate) struct KnownRings(Vec<KnownRing>);
+
+struct KnownRing {
+    /// Where the label began.
+    start: u64,
+    label: Abd,
+    /// Where in the label verified uberblocks begin and how long their slots are, ascending.
+    sound: Vec<(usize, usize)>,
+}
+
+impl KnownRings {
+    /// True when the label at `start` had these bytes at `at`, and they verified.
+    fn has(&self, start: u64, at: usize, slot: &[u8]) -> bool {
+        let same = |ring: &KnownRing| {
+            ring.sound.binary_search(&(at, slot.len())).is_ok()
+                && ring.label.as_contiguous().and_then(|label| label.get(at..at + slot.len())) == Some(slot)
+        };
+        self.0.iter().any(|ring| ring.start == start && same(ring))
+    }
+}
+
+/// Reads the labels of `device`. Unreadable and invalid parts are skipped. `known` is of the device before, and then of this one.
+pub(crate) fn read_labels(exec: &Exec, device: &Device, known: &mut KnownRings) -> DeviceLabels {
     let mut labels = DeviceLabels::default();
     let rings = read_configs_into(exec, device, (0, LABEL_BYTES), &mut labels);
     let ashift = labels.configs.first().and_then(|config| config.get_nvlist("vdev_tree")?.get_u64("ashift"));
+    let mut seen = Vec::new();
     for (start, label) in rings {
-        uberblocks_of(&label, start, ashift, &mut labels);
+        let label = label.to_contiguous();
+        let sound = uberblocks_of(&label, (start, ashift), known, &mut labels);
+        seen.push(KnownRing { start, label, sound });
+    }
+    if !seen.is_empty() {
+        known.0 = seen;
     }
     labels.uberblocks.sort_by_key(|ub| std::cmp::Reverse(ub.preference()));
     labels.uberblocks.dedup();
@@ -120,20 +150,26 @@ fn config_of(block: &Abd, start: u64, known: &mut Option<KnownConfig>) -> Option
     Some(config)
 }
 
-fn uberblocks_of(label: &Abd, start: u64, ashift: Option<u64>, out: &mut DeviceLabels) {
-    let label = label.to_contiguous();
-    let Some(ring) = label.as_contiguous().and_then(|label| label.get(RING_OFFSET..RING_OFFSET + RING_BYTES)) else { return };
+/// Finds the uberblocks in the ring of the label that begins at `start`; gives where in the label those that verify
+/// begin, and how long their slots are.
+fn uberblocks_of(label: &Abd, (start, ashift): (u64, Option<u64>), known: &KnownRings, out: &mut DeviceLabels) -> Vec<(usize, usize)> {
+    let mut sound = Vec::new();
+    let Some(ring) = label.as_contiguous().and_then(|label| label.get(RING_OFFSET..RING_OFFSET + RING_BYTES)) else { return sound };
     let shifts = match ashift.and_then(|ashift| u32::try_from(ashift).ok()) {
         Some(ashift) => ondisk::label::ring_slot_shift(ashift)..=ondisk::label::ring_slot_shift(ashift),
         None => RING_SLOT_SHIFT_MIN..=RING_SLOT_SHIFT_MAX,
     };
     for shift in shifts {
-        for (index, slot) in ring.chunks_exact(1 << shift).enumerate() {
+        for (index, slot) in ring.chunks_exact(1 << shift).enumerate().filter(|(_, slot)| !abd::slice_is_zero(slot)) {
             let decoded = Uberblock::decode_slot(slot).ok().flatten().map(|(ub, _)| ub);
-            let offset = start + (RING_OFFSET + (index << shift)) as u64;
-            let verifies = || verify_embedded(Checksum::LABEL, slot, Verifier::label(offset)).is_ok();
+            let at = RING_OFFSET + (index << shift);
+            let verifies =
+                || known.has(start, at, slot) || verify_embedded(Checksum::LABEL, slot, Verifier::label(start + at as u64)).is_ok();
             match decoded {
-                Some(ub) if verifies() => out.uberblocks.push(ub),
+                Some(ub) if verifies() => {
+                    out.uberblocks.push(ub);
+                    sound.push((at, slot.len()));
+                }
                 // OpenZFS starts a ring with an uberblock of txg 0 and a checksum of the whole ring in its last slot.
                 Some(ub) if ub.ub_txg == 0 => {}
                 None if abd::slice_is_zero(&slot[..slot.len() - ZioEck::SIZE]) => {}
@@ -141,6 +177,8 @@ fn uberblocks_of(label: &Abd, start: u64, ashift: Option<u64>, out: &mut DeviceL
             }
         }
     }
+    sound.sort_unstable();
+    sound
 }
 
 /// One write of a batch.
@@ -194,6 +232,9 @@ pub(crate) fn flush_all(exec: &Exec, devices: &[Device]) -> Vec<Result<(), Devic
     flushed(do_all(exec, devices.iter().map(|device| (device.clone(), 0, DeviceOp::Flush)), &straight))
 }
 
+/// Bytes at the end of a label block that each label has for itself: a page, so that what it shares can be written from where it is.
+const CONFIG_TAIL_BYTES: usize = 4096;
+
 /// A configuration as labels have it, summed once for the labels of one device.
 pub(crate) struct ConfigBlock {
     block: Abd,
@@ -219,8 +260,10 @@ impl ConfigBlock {
     pub fn writes(&self, device: &Device, first: usize) -> Vec<LabelWrite> {
         let write = |index| {
             let offset = label_offset(device.size_bytes(), index) + CONFIG_OFFSET as u64;
-            let mut data = self.block.clone();
-            data.make_mut()[CONFIG_BYTES - EMBEDDED_CHECKSUM_BYTES..].copy_from_slice(&self.sum.trailer(Verifier::label(offset)));
+            let (head, tail) = (0..CONFIG_BYTES - CONFIG_TAIL_BYTES, CONFIG_BYTES - CONFIG_TAIL_BYTES..CONFIG_BYTES);
+            let mut tail = self.block.slice(tail);
+            tail.make_mut()[CONFIG_TAIL_BYTES - EMBEDDED_CHECKSUM_BYTES..].copy_from_slice(&self.sum.trailer(Verifier::label(offset)));
+            let data = Abd::gang(&[self.block.slice(head), tail]);
             LabelWrite { device: device.clone(), offset, data }
         };
         (first..LABELS).step_by(2).map(write).collect()
@@ -242,7 +285,7 @@ pub(crate) fn uberblock_writes(device: &Device, ub: &Uberblock, ashift: u32) -> 
 /// The writes that make a device's labels those of a new vdev: configuration, empty boot block, empty ring (OpenZFS:
 /// `vdev_label_init`).
 pub(crate) fn init_writes(device: &Device, config: &NvList) -> Result<Vec<LabelWrite>, PoolError> {
-    let block = ConfigBlock::new(config)?;
+    let (block, ring) = (ConfigBlock::new(config)?, Abd::zeroed(RING_BYTES));
     let mut writes = [block.writes(device, 0), block.writes(device, 1)].concat();
     for index in 0..LABELS {
         let start = label_offset(device.size_bytes(), index);
@@ -250,7 +293,7 @@ pub(crate) fn init_writes(device: &Device, config: &NvList) -> Result<Vec<LabelW
         let mut block = Abd::zeroed(ondisk::label::BOOT_BLOCK_BYTES);
         seal(block.make_mut(), start + boot);
         writes.push(LabelWrite { device: device.clone(), offset: start + boot, data: block });
-        writes.push(LabelWrite { device: device.clone(), offset: start + RING_OFFSET as u64, data: Abd::zeroed(RING_BYTES) });
+        writes.push(LabelWrite { device: device.clone(), offset: start + RING_OFFSET as u64, data: ring.clone() });
     }
     Ok(writes)
 }

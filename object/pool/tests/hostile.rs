@@ -5,7 +5,7 @@ use dsl::CreateDataset;
 use exec::{Exec, Inline};
 use kernels::checksum::{Verifier, embed};
 use nvlist::{Encoding, NvList, NvString, Value};
-use ondisk::label::{CONFIG_BYTES, CONFIG_OFFSET, LABELS, label_offset};
+use ondisk::label::{CONFIG_BYTES, CONFIG_OFFSET, LABELS, RING_BYTES, RING_OFFSET, label_offset};
 use ondisk::{Checksum, ObjsetType};
 use pool::{ImportOptions, LeafSpec, Pool, PoolSpec, Runtime, TopSpec, find_pools, inspect_labels};
 use std::sync::Arc;
@@ -165,5 +165,27 @@ fn a_device_with_labels_of_two_leaves_is_one_of_them() {
         let pool = Pool::import(&exec(), opened, &options, &Runtime::new()).expect("imported");
         let usable = pool.tree().leaves.iter().filter(|leaf| leaf.state.is_usable()).count();
         assert_eq!(usable, if alone { 1 } else { 2 }, "labels of {guids:x?}");
+    }
+}
+
+/// Devices of a pool have the same uberblocks, which are summed once: one that is damaged on some device, or on all in the same way, must
+/// count as damaged there, and nowhere else. What the user loses: an import from a state that never was.
+#[test]
+fn an_uberblock_that_verified_elsewhere_is_damaged_where_it_differs() {
+    for damaged in [&[0][..], &[1], &[2], &[0, 1, 2], &[]] {
+        let devices = pool_on(3);
+        for device in damaged.iter().map(|index| &devices[*index]) {
+            device.tamper(|bytes| {
+                for start in (0..LABELS).map(|label| label_offset(DEVICE_BYTES as u64, label) as usize + RING_OFFSET) {
+                    let ring = &mut bytes[start..start + RING_BYTES];
+                    let used = ring.iter().position(|byte| *byte != 0).expect("an uberblock");
+                    // Its time.
+                    ring[used + 33] ^= 1;
+                }
+            });
+        }
+        let opened = devices.iter().map(|device| device.clone() as Arc<dyn BlockDevice>).collect::<Vec<_>>();
+        let found = find_pools(&exec(), opened);
+        assert_eq!(found.iter().map(|pool| pool.damaged_uberblocks()).sum::<usize>(), damaged.len() * LABELS, "{damaged:?}");
     }
 }

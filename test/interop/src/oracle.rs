@@ -107,6 +107,11 @@ impl Oracle {
         Oracle { zdb, zpfix: zpfix.ok() }
     }
 
+    /// True when zdb can judge pools.
+    pub fn has_zdb(&self) -> bool {
+        self.zdb.is_some()
+    }
+
     /// True when the real engine can make and check pools.
     pub fn has_zpfix(&self) -> bool {
         self.zpfix.is_some()

@@ -206,6 +206,11 @@ impl SimDevice {
         self.sim.world.lock().devices[self.index].clone()
     }
 
+    /// True when the device holds zeros only.
+    pub fn is_blank(&self) -> bool {
+        self.sim.world.lock().devices[self.index].written().next().is_none()
+    }
+
     /// Changes what the device holds behind everybody's back: silent corruption.
     pub fn tamper(&self, change: impl FnOnce(&mut Image)) {
         change(&mut self.sim.world.lock().devices[self.index]);

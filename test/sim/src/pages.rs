@@ -7,7 +7,7 @@ const PAGE_BYTES: usize = 16 << 10;
 type Page = [u8; PAGE_BYTES];
 static ZEROS: Page = [0; PAGE_BYTES];
 
-/// Bytes of a device at some moment. Pages never written are zeros and take no memory.
+/// Bytes of a device at some moment. Pages of zeros take no memory.
 #[derive(Clone, Debug, Default)]
 pub struct Image {
     pages: Vec<Option<Arc<Page>>>,
@@ -63,9 +63,16 @@ impl Image {
             let at = offset + done;
             let (page, start) = (at / PAGE_BYTES, at % PAGE_BYTES);
             let count = (PAGE_BYTES - start).min(bytes.len() - done);
-            let page = self.pages[page].get_or_insert_with(|| Arc::new([0; PAGE_BYTES]));
-            Arc::make_mut(page)[start..start + count].copy_from_slice(&bytes[done..done + count]);
+            let piece = &bytes[done..done + count];
             done += count;
+            let place = &mut self.pages[page];
+            // Zeros take no memory, where nothing else is.
+            if (count == PAGE_BYTES || place.is_none()) && abd::slice_is_zero(piece) {
+                *place = None;
+                continue;
+            }
+            let page = place.get_or_insert_with(|| Arc::new([0; PAGE_BYTES]));
+            Arc::make_mut(page)[start..start + count].copy_from_slice(piece);
         }
     }
 
@@ -103,7 +110,7 @@ impl Image {
         bytes
     }
 
-    /// The parts that were ever written, with their offsets; enough to write the image into a sparse file.
+    /// The parts that may hold anything but zeros, with their offsets; enough to write the image into a sparse file.
     pub fn written(&self) -> impl Iterator<Item = (usize, &[u8])> {
         self.pages.iter().enumerate().filter_map(|(index, page)| {
             let offset = index * PAGE_BYTES;

@@ -180,3 +180,22 @@ fn every_cut_of_a_long_program_is_visited() {
         }
     }
 }
+
+/// Images of a hundred devices are kept at once: pages of zeros must take no memory, and yet read as zeros.
+#[test]
+fn zeros_take_no_memory() {
+    const PAGE: usize = 16 << 10;
+    let mut image = Image::new(8 * PAGE);
+    image.write(0, &vec![0; 8 * PAGE]);
+    image.write(PAGE + 100, &[0; 50]);
+    assert_eq!(image.written().count(), 0);
+    image.write(2 * PAGE + 5, &[7; 10]);
+    image.write(2 * PAGE + 7, &[0; 3]);
+    assert_eq!(image.written().map(|(at, _)| at).collect::<Vec<_>>(), [2 * PAGE]);
+    let mut bytes = [1; 12];
+    image.read(2 * PAGE + 4, &mut bytes);
+    assert_eq!(bytes, [0, 7, 7, 0, 0, 0, 7, 7, 7, 7, 7, 0]);
+    image.write(2 * PAGE - 1, &vec![0; PAGE + 2]);
+    assert_eq!(image, Image::new(8 * PAGE));
+    assert_eq!(image.written().count(), 0);
+}

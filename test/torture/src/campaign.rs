@@ -6,6 +6,7 @@ use crate::lives::{Ended, Report, live, shape_of, story};
 use crate::outcome::Verdict;
 use exec::{Executor, Mutex};
 use interop::oracle::Oracle;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,8 +17,10 @@ pub const LIFE_STEPS: u64 = 16;
 const SEEDS: u64 = 1_000_000;
 /// Between two lines that tell the progress.
 const TOLD_EVERY: Duration = Duration::from_secs(5);
-/// While one life waits for zdb, another goes on.
-const THREADS_MORE: usize = 1;
+/// Lives that take longer are named: something does not end.
+const LONG: Duration = Duration::from_secs(60);
+/// Memory for buffers that is kept from one life for the next.
+const KEPT_BYTES_MAX: usize = 512 << 20;
 
 /// What is to be lived.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +36,10 @@ pub struct Campaign {
 }
 
 impl Campaign {
+    fn seed_of(&self, program: u64) -> u64 {
+        self.seed * SEEDS + program
+    }
+
     /// One of each `judged_every`, another one each time: every shape has its turn.
     fn is_judged(&self, program: u64) -> bool {
         self.judged_every > 0 && program % self.judged_every == program / self.judged_every % self.judged_every
@@ -48,6 +55,10 @@ struct Progress {
     judged: u64,
     verdict: Verdict,
     report: Report,
+    /// Seeds that are being lived, and since when.
+    running: BTreeMap<u64, Instant>,
+    /// Lives by shape, and how many of them failed.
+    shapes: BTreeMap<String, (u64, u64)>,
 }
 
 impl Progress {
@@ -63,25 +74,62 @@ impl Progress {
             (left / 60.0).floor(),
             left % 60.0
         );
+        for (seed, since) in self.running.iter().filter(|(_, since)| since.elapsed() > LONG) {
+            eprintln!("  the life {seed} takes {} s", since.elapsed().as_secs());
+        }
+    }
+
+    /// The next life, if there is one more: its number.
+    fn next(&mut self, campaign: &Campaign) -> Option<u64> {
+        let program = Some(self.next).filter(|program| *program < campaign.programs)?;
+        self.next += 1;
+        self.running.insert(campaign.seed_of(program), Instant::now());
+        Some(program)
+    }
+
+    /// A life is over; true when it is the first that failed.
+    fn note(&mut self, seed: u64, is_judged: bool, (verdict, report): (&Verdict, &Report)) -> bool {
+        let is_first = self.verdict.failed == 0 && verdict.failed != 0;
+        self.running.remove(&seed);
+        self.done += 1;
+        self.judged += u64::from(is_judged);
+        self.report.add(report);
+        self.verdict.add(verdict.clone());
+        let shape = self.shapes.entry(shape_of(seed).to_string()).or_default();
+        *shape = (shape.0 + 1, shape.1 + verdict.failed);
+        is_first
     }
 }
 
 /// Lives all of it; prints what failed at once, with the story of the first.
 pub fn run(campaign: Campaign) -> Verdict {
-    let judge = Arc::new((campaign.judged_every > 0).then(|| Oracle::find(&interop::root())));
+    let oracle = (campaign.judged_every > 0).then(|| Oracle::find(&interop::root()));
+    let judge = Arc::new(oracle.filter(Oracle::has_zdb));
     let now = Instant::now();
-    let (verdict, report) = (Verdict::default(), Report::default());
-    let progress = Arc::new(Mutex::new(Progress { began: now, told: now, next: 0, done: 0, judged: 0, verdict, report }));
+    let progress = Progress {
+        began: now,
+        told: now,
+        next: 0,
+        done: 0,
+        judged: 0,
+        verdict: Verdict::default(),
+        report: Report::default(),
+        running: BTreeMap::new(),
+        shapes: BTreeMap::new(),
+    };
+    let progress = Arc::new(Mutex::new(progress));
+    abd::set_cache_bytes_max(KEPT_BYTES_MAX);
     let threads = exec::Pool::new(1);
     let start = |_| {
         let (progress, judge) = (progress.clone(), judge.clone());
         threads.spawn_operation("lives", Box::new(move || work(&campaign, &progress, (*judge).as_ref())))
     };
-    let handles: Vec<_> = (0..campaign.threads + THREADS_MORE).map(start).collect();
+    let handles: Vec<_> = (0..campaign.threads).map(start).collect();
     handles.into_iter().for_each(exec::OperationHandle::join);
     let mut progress = progress.lock();
     progress.tell(campaign.programs);
     println!("seed {}: {}; {} judged by zdb", campaign.seed, progress.report, progress.judged);
+    progress.shapes.iter().for_each(|(shape, (lives, failed))| println!("  {shape:<16} {lives} lives, {failed} failed"));
     if let Ok(folder) = interop::scratch() {
         let _ = std::fs::remove_dir_all(folder);
     }
@@ -91,15 +139,8 @@ pub fn run(campaign: Campaign) -> Verdict {
 /// One thread's part: whatever life is next.
 fn work(campaign: &Campaign, progress: &Mutex<Progress>, judge: Option<&Oracle>) {
     loop {
-        let program = {
-            let mut progress = progress.lock();
-            progress.next += 1;
-            progress.next - 1
-        };
-        if program >= campaign.programs {
-            return;
-        }
-        let seed = campaign.seed * SEEDS + program;
+        let Some(program) = progress.lock().next(campaign) else { return };
+        let seed = campaign.seed_of(program);
         let judge = judge.filter(|_| campaign.is_judged(program));
         let (mut verdict, mut report) = (Verdict::default(), Report::default());
         verdict.trial(&format!("{} seed {seed}", shape_of(seed)), || {
@@ -107,19 +148,15 @@ fn work(campaign: &Campaign, progress: &Mutex<Progress>, judge: Option<&Oracle>)
             report = ended.report.clone();
             judge.map_or(Ok(()), |judge| real_engine_agrees(judge, &ended, seed))
         });
+        verdict.failures.iter().for_each(|failure| eprintln!("FAILED {failure}\n  again with: torture life {seed}"));
         let is_first = {
             let mut progress = progress.lock();
-            let is_first = progress.verdict.failed == 0 && verdict.failed != 0;
-            progress.done += 1;
-            progress.judged += u64::from(judge.is_some());
-            progress.report.add(&report);
-            progress.verdict.add(verdict.clone());
+            let is_first = progress.note(seed, judge.is_some(), (&verdict, &report));
             if progress.told.elapsed() > TOLD_EVERY {
                 progress.tell(campaign.programs);
             }
             is_first
         };
-        verdict.failures.iter().for_each(|failure| eprintln!("FAILED {failure}\n  again with: torture life {seed}"));
         if is_first {
             let _ = retell(seed, None);
         }

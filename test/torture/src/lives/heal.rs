@@ -1,9 +1,9 @@
 //! Healing: everything is done that gives the pool its redundancy back; then devices are left out to see whether it has it.
 
 use super::life::{Life, leaf, said};
-use super::survival::{Health, number_of};
+use super::survival::{Health, is_replaced, number_of, suffices};
 use ondisk::Guid;
-use pool::PoolError;
+use pool::{PoolError, ScanStatus};
 use vdev::{Leaf, NodeKind, Pairing};
 
 /// Resilvers that may follow each other until nothing is missing.
@@ -38,17 +38,35 @@ impl Life {
             let leaves: Vec<_> = tree.leaves.iter().map(of).collect();
             return Err(format!("after {ROUNDS_MAX} resilvers: {leaves:?}, {:?}", self.pool()?.scan_status()));
         }
+        self.prove()?;
+        self.dismiss_spares()
+    }
+
+    /// A scrub finds nothing that can't be repaired, and the pool has its redundancy. Where nothing was damaged without anybody's
+    /// knowledge, resilvers alone gave that back: then it is looked at before the scrub, which would hide what they left out, and the scrub
+    /// has nothing to repair.
+    fn prove(&mut self) -> Result<(), String> {
+        let is_known = self.members()?.iter().all(|(device, _)| !self.tainted.contains(device) || self.left.contains(device));
+        if is_known {
+            self.report.count("losses after resilvers");
+            self.count_as_whole();
+            self.lose()?;
+        }
         self.start_scrub()?;
         said("scrub", self.pool()?.scrub_wait())?;
-        if let Some(status) = self.pool()?.scan_status().filter(|status| status.errors != 0) {
-            return Err(format!("the scrub could not repair everything: {status:?}"));
+        let is_bad = |status: &ScanStatus| status.errors != 0 || (is_known && status.repaired != 0);
+        if let Some(status) = self.pool()?.scan_status().filter(is_bad) {
+            return Err(format!("the scrub found something after resilvers: {status:?}"));
         }
+        self.count_as_whole();
+        self.check("after healing")?;
+        if is_known { Ok(()) } else { self.lose() }
+    }
+
+    fn count_as_whole(&mut self) {
         self.hurt.clone_from(&self.left);
         self.tainted.clone_from(&self.left);
         self.dead.clone_from(&self.left);
-        self.check("after healing")?;
-        self.lose()?;
-        self.dismiss_spares()
     }
 
     /// Rebuild and resilver to their ends.
@@ -97,11 +115,33 @@ impl Life {
             self.finish_scans()?;
         }
         // The next round may find one that has become free; that all is well in the end is looked at there.
-        let Some(new) = self.free_device()? else { return Ok(()) };
+        let Some(new) = self.free_device()? else { return self.release_spare(guid) };
         match self.pool()?.attach(guid, &leaf(&self.devices[new]), Pairing::Replacing, true) {
             // It went meanwhile.
             Err(PoolError::NoSuchDevice) => Ok(()),
             done => said("replace", done),
+        }
+    }
+
+    /// A dead device that is being replaced goes when its spare is gone: the device that takes its place has everything.
+    fn release_spare(&mut self, guid: Guid) -> Result<(), String> {
+        let tree = self.pool()?.tree();
+        let Some(id) = tree.leaf_by_guid(guid) else { return Ok(()) };
+        let is_going = tree.tops.iter().filter_map(|top| top.node.as_ref()).any(|node| is_replaced(node, id));
+        let Some(spare) = tree.successor(id).map(|spare| tree.leaf(spare).clone()).filter(|spare| is_going && spare.is_spare) else {
+            return Ok(());
+        };
+        let health = |id| match tree.leaf(id) {
+            leaf if self.tainted.contains(&number_of(leaf)) => Health::Tainted,
+            leaf if leaf.guid == spare.guid || !leaf.state.is_usable() || !leaf.missing_txgs.is_empty() => Health::Lacking,
+            _ => Health::Whole,
+        };
+        if !tree.tops.iter().all(|top| top.node.as_ref().is_some_and(|node| suffices(node, &health))) {
+            return Ok(());
+        }
+        match self.pool()?.detach(spare.guid) {
+            Ok(()) | Err(PoolError::NoReplicas) => Ok(()),
+            Err(error) => Err(format!("detach the spare of a device that is replaced: {error}")),
         }
     }
 

@@ -49,7 +49,9 @@ pub struct Life {
 /// Bytes that tell block and age.
 fn pattern(age: u64, block: u64) -> Vec<u8> {
     let mut random = SplitMix::new(age << 16 | block);
-    (0..BLOCK_BYTES / 8).flat_map(|_| random.next_u64().to_le_bytes()).collect()
+    let mut bytes = vec![0; BLOCK_BYTES];
+    bytes.as_chunks_mut().0.iter_mut().for_each(|word| *word = random.next_u64().to_le_bytes());
+    bytes
 }
 
 /// A pool of which small parts are trimmed, and rebuilt in small parts.
@@ -182,7 +184,8 @@ impl Life {
     }
 
     pub fn import(&self, devices: &[usize], read_only: bool) -> Result<Pool, PoolError> {
-        let opened = devices.iter().map(|index| self.devices[*index].clone() as Arc<dyn BlockDevice>).collect();
+        let devices = devices.iter().map(|index| &self.devices[*index]).filter(|device| !device.is_blank());
+        let opened = devices.map(|device| device.clone() as Arc<dyn BlockDevice>).collect();
         let options = ImportOptions { host: host(), read_only, ..ImportOptions::default() };
         Pool::import(&self.exec, opened, &options, &Runtime::new()).map(tuned)
     }

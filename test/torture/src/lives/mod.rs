@@ -4,7 +4,8 @@
 //! The model ([`survival`]) knows which devices hold everything that they should. It lets only those things happen after which every
 //! block can still be had from them; so whatever was promised must be there, at any time. After each *healing* ([`heal`]: faults end,
 //! devices come back, dead ones are replaced or left to their spares, resilver and scrub run to their ends) every device counts as
-//! whole again: any that the layout can do without are left out, and everything must be read.
+//! whole again: any that the layout can do without are left out, and everything must be read. Where the engine knew of all that was
+//! missing, that is done after the resilver, and the scrub must find nothing to repair.
 //!
 //! * [`life`]: the pool, and what was written to it;
 //! * [`verbs`]: what can happen; [`spares`]: to spares; [`crash`]: exports, crashes, power cuts, imports.

@@ -50,7 +50,10 @@ impl Life {
         }
         let spare = &free[self.below(free.len() as u64) as usize];
         let members = self.members()?;
-        let (_, target) = members[self.below(members.len() as u64) as usize];
+        let (_, any) = members[self.below(members.len() as u64) as usize];
+        // That is what spares are for.
+        let dead = members.iter().find(|(device, _)| self.dead.contains(device)).map(|(_, guid)| *guid);
+        let target = dead.filter(|_| self.below(2) == 0).unwrap_or(any);
         let (key, by_path) = (spare_number(spare), self.below(2) == 0);
         // A rebuild looks at no checksum: what nobody knows of a device would be copied.
         let sequential = self.tainted.is_empty() && self.below(2) == 0;

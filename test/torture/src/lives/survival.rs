@@ -32,6 +32,14 @@ pub enum Health {
     Tainted,
 }
 
+/// True when the leaf is part of what is being replaced, below the node.
+pub fn is_replaced(node: &Node, leaf: LeafId) -> bool {
+    fn holds(node: &Node, leaf: LeafId) -> bool {
+        matches!(node.kind, NodeKind::Leaf(this) if this == leaf) || node.children.iter().any(|child| holds(child, leaf))
+    }
+    node.kind == NodeKind::Replacing && holds(node, leaf) || node.children.iter().any(|child| is_replaced(child, leaf))
+}
+
 /// True when everything below the node can be had from its leaves, now and when a replaced one has left by itself: then what
 /// nobody knows of the other one counts.
 ///
