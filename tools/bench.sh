@@ -35,10 +35,10 @@ check depth
 check locks
 check bandwidth
 # Devices as fast as memory: CPU decides, and the peer takes part.
-"$zbench" matrix --devices 1,4,12 --minutes 5 --json "$out/matrix.jsonl" || missed="$missed matrix"
+"$zbench" matrix --devices 1,4,12 --minutes 3 --json "$out/matrix.jsonl" || missed="$missed matrix"
 "$zbench" matrix --devices 4 --size-kib 1024 --jobs 1,16 --minutes 1 --json "$out/matrix.jsonl" || missed="$missed matrix"
 # Devices with a cap: the share of the raw devices decides.
-"$zbench" matrix --devices-are loops --layers raw,library,fuse --seconds 0.6 --minutes 8 --json "$out/matrix.jsonl" ||
+"$zbench" matrix --devices-are loops --layers raw,library,fuse --seconds 0.4 --minutes 6 --json "$out/matrix.jsonl" ||
     missed="$missed matrix"
 outputs=()
 for name in kernels engine direct fuse memory depth locks bandwidth; do outputs+=(--output "$out/$name.txt"); done

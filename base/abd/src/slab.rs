@@ -28,6 +28,8 @@ const CACHE_BYTES_DEFAULT: usize = 64 << 20;
 static CACHE_BYTES_MAX: AtomicUsize = AtomicUsize::new(CACHE_BYTES_DEFAULT);
 /// Bytes in empty slabs and spare mappings.
 static CACHED_BYTES: AtomicUsize = AtomicUsize::new(0);
+/// Empty slabs that depots keep.
+static KEPT: AtomicUsize = AtomicUsize::new(0);
 static MAPPED_BYTES: AtomicUsize = AtomicUsize::new(0);
 static LARGE_LIVE_BYTES: AtomicUsize = AtomicUsize::new(0);
 /// Mappings of any size that are empty.
@@ -143,13 +145,14 @@ pub(crate) fn take_block<T>(length: usize, make: impl FnOnce(&Mapping, usize, Pl
         } else if let Some((other, lender)) = lender(class, number) {
             (number, depot) = (other, lender);
         } else {
-            depot.add_slab(map(SLAB_BYTES), block_bytes);
+            depot.add_slab(take_kept().unwrap_or_else(|| map(SLAB_BYTES)), block_bytes);
         }
     }
     let id = depot.listed[depot.listed.len() - 1];
     depot.blocks_out += 1;
     if depot.kept == Some(id) {
         depot.kept = None;
+        KEPT.fetch_sub(1, Ordering::Relaxed);
         CACHED_BYTES.fetch_sub(SLAB_BYTES, Ordering::Relaxed);
     }
     let slab = depot.slab(id);
@@ -184,6 +187,7 @@ pub(crate) fn return_block(place: &Place) {
     }
     if depot.kept.is_none() && reserve_cache(SLAB_BYTES) {
         depot.kept = Some(place.slab);
+        KEPT.fetch_add(1, Ordering::Relaxed);
         return;
     }
     let mapping = depot.remove_slab(place.slab);
@@ -212,6 +216,22 @@ fn take_spare(size: usize) -> Option<Mapping> {
     let index = spare.iter().rposition(|mapping| mapping.size() == size)?;
     CACHED_BYTES.fetch_sub(size, Ordering::Relaxed);
     Some(spare.swap_remove(index))
+}
+
+/// An empty slab that another depot keeps, of whatever class: memory that is there is better than fresh memory. Never waits.
+fn take_kept() -> Option<Mapping> {
+    if KEPT.load(Ordering::Relaxed) == 0 {
+        return None;
+    }
+    for depot in depots() {
+        let Some(mut depot) = depot.try_lock() else { continue };
+        if let Some(id) = depot.kept.take() {
+            KEPT.fetch_sub(1, Ordering::Relaxed);
+            CACHED_BYTES.fetch_sub(SLAB_BYTES, Ordering::Relaxed);
+            return Some(depot.remove_slab(id));
+        }
+    }
+    None
 }
 
 /// A fresh mapping.
@@ -243,6 +263,7 @@ pub fn trim_cache() -> usize {
     for depot in depots() {
         let mut depot = depot.lock();
         if let Some(id) = depot.kept.take() {
+            KEPT.fetch_sub(1, Ordering::Relaxed);
             idle.push(depot.remove_slab(id));
         }
     }

@@ -75,6 +75,21 @@ pub const POOL: &[Described] = &[
     p("maxblocksize", "MAXBLOCKSIZE", Number),
     p("maxdnodesize", "MAXDNODESIZE", Number),
     p("background_latency_target", "BACKGROUND_LATENCY_TARGET", Text),
+    p("zia_available", "ZIA_AVAILABLE", Index(3)),
+    p("zia_provider", "ZIA_PROVIDER", Text),
+    p("zia_compress", "ZIA_COMPRESS", Index(3)),
+    p("zia_decompress", "ZIA_DECOMPRESS", Index(3)),
+    p("zia_checksum", "ZIA_CHECKSUM", Index(3)),
+    p("zia_raidz1_gen", "ZIA_RAIDZ1_GEN", Index(3)),
+    p("zia_raidz2_gen", "ZIA_RAIDZ2_GEN", Index(3)),
+    p("zia_raidz3_gen", "ZIA_RAIDZ3_GEN", Index(3)),
+    p("zia_raidz1_rec", "ZIA_RAIDZ1_REC", Index(3)),
+    p("zia_raidz2_rec", "ZIA_RAIDZ2_REC", Index(3)),
+    p("zia_raidz3_rec", "ZIA_RAIDZ3_REC", Index(3)),
+    p("zia_file_write", "ZIA_FILE_WRITE", Index(3)),
+    p("zia_disk_write", "ZIA_DISK_WRITE", Index(3)),
+    p("zia_verify", "ZIA_VERIFY", Number),
+    p("zia_mode", "ZIA_MODE", Index(7)),
 ];
 
 /// Properties of datasets.

@@ -27,6 +27,7 @@ mod report;
 mod resilver;
 mod subject;
 mod sys;
+mod zia;
 
 use clap::{Parser, Subcommand};
 
@@ -59,6 +60,8 @@ enum Command {
     Locks(locks::Args),
     /// A device is lost and replaced: the share of its write bandwidth that the resilver reaches, with and without load; CPU beside the peer's
     Resilver(resilver::Args),
+    /// The write pipeline on accelerators: software beside providers, with data that stays on the device and without
+    Zia(zia::Args),
     /// One HTML page from the results of other commands
     Report(report::Args),
     /// Mounts the in-memory file system that `fuse` compares with
@@ -79,6 +82,7 @@ fn main() -> std::process::ExitCode {
         Command::Depth(args) => depth::run(&args),
         Command::Locks(args) => locks::run(&args),
         Command::Resilver(args) => resilver::run(&args),
+        Command::Zia(args) => zia::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Memfs(args) => fuse_line::serve_memfs(&args),
     }

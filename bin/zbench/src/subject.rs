@@ -12,7 +12,7 @@ use pool::{ImportOptions, LeafSpec, Pool, PoolSpec, RebuildStatus, Runtime, Scan
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vdev::{LeafKind, Pairing};
-use zio::IoKind;
+use zio::{Accelerator, IoKind};
 
 const DATASET: &str = "zbench/fs";
 /// Freed space is reused this many transaction groups later (OpenZFS: `TXG_DEFER_SIZE`).
@@ -97,6 +97,16 @@ impl Subject {
         pool.dsl().create_dataset(DATASET, dataset).map_err(text)?;
         let fs = pool.dsl().hold(DATASET).map_err(text)?;
         Ok(Subject { exec, config: config.clone(), pool, fs })
+    }
+
+    /// Where it runs.
+    pub fn exec(&self) -> &Exec {
+        &self.exec
+    }
+
+    /// Gives stages of the pipeline to a provider, or to none any more.
+    pub fn set_accelerator(&self, accelerator: Option<Accelerator>) {
+        self.pool.zio().set_accelerator(accelerator);
     }
 
     /// Exports and imports: the cache is empty afterwards.

@@ -1,6 +1,8 @@
 //! The launcher: puts Zirconia's programs on PATH for one shell, and starts, asks and stops the daemon.
 #![forbid(unsafe_code)]
 
+mod provider;
+
 use clap::{Parser, Subcommand};
 use cli::Client;
 use control_api::{ErrorKind, Failure, Request, Response};
@@ -27,6 +29,9 @@ enum Verb {
     Status,
     /// Unmount, sync and close every pool, and end the daemon.
     Stop,
+    /// Accelerators that stages of the write pipeline run on.
+    #[command(subcommand)]
+    Provider(provider::Verb),
 }
 
 fn main() -> ExitCode {
@@ -36,6 +41,9 @@ fn main() -> ExitCode {
 fn run(verb: &Verb) -> Result<u8, Failure> {
     if matches!(verb, Verb::Shellenv) {
         return shellenv();
+    }
+    if let Verb::Provider(verb) = verb {
+        return provider::run(verb);
     }
     let client = Client::from_environment()?;
     match verb {

@@ -13,6 +13,7 @@ mod inject;
 mod openapi;
 mod pool;
 mod property;
+mod provider;
 mod state_dir;
 mod sweep;
 mod vdev;
@@ -24,6 +25,7 @@ pub use events::*;
 pub use inject::*;
 pub use pool::*;
 pub use property::{Property, Source, Value};
+pub use provider::*;
 pub use state_dir::{StateDir, StateDirError};
 pub use sweep::*;
 pub use vdev::*;
@@ -113,6 +115,12 @@ pub enum Request {
     Unmount(UnmountRequest),
     /// `zfs direct-stats`, `zpool iostat --direct`; answers [`Response::Direct`].
     Direct(DirectQuery),
+    /// `zirconia provider list`, `info`; answers [`Response::Providers`].
+    ProviderList,
+    /// `zirconia provider load`.
+    ProviderLoad(ProviderLoad),
+    /// `zirconia provider unload`.
+    ProviderUnload(ProviderUnload),
 }
 
 impl Request {
@@ -130,6 +138,7 @@ impl Request {
                 | Request::InjectList
                 | Request::DatasetQuery(_)
                 | Request::Direct(_)
+                | Request::ProviderList
         )
     }
 }
@@ -185,6 +194,8 @@ pub enum Response {
     Mounts(Vec<MountReport>),
     /// Counts of direct I/O.
     Direct(Vec<DirectReport>),
+    /// Accelerators.
+    Providers(Vec<ProviderReport>),
 }
 
 /// The running daemon.

@@ -45,6 +45,9 @@ const ANSWERS: &[(&str, &str)] = &[
     ("mount", "done or mounts"),
     ("unmount", "done"),
     ("direct", "direct"),
+    ("provider-list", "providers"),
+    ("provider-load", "providers"),
+    ("provider-unload", "done"),
 ];
 
 /// The variants of a tagged enum: tag, description, schema of the content.

@@ -19,6 +19,7 @@ mod mounts;
 mod open_pool;
 mod policy;
 mod pools;
+mod providers;
 mod report;
 mod scrub;
 mod statistics;
@@ -52,6 +53,7 @@ pub struct Control {
     injections: inject::Injections,
     watcher: Arc<watch::Watcher>,
     mounted_tree: statistics::Mounted,
+    accelerators: Arc<providers::Accelerators>,
     stopping: AtomicBool,
 }
 
@@ -86,7 +88,21 @@ impl Control {
         let mounted_tree = statistics::Mounted::default();
         let injections = inject::Injections::default();
         let (pools, watcher, stopping) = (RwLock::default(), Arc::default(), AtomicBool::new(false));
-        let control = Control { exec, state, started_ns, pools, parameters, events, injections, watcher, mounted_tree, direct, stopping };
+        let accelerators = providers::Accelerators::new(&exec, &state);
+        let control = Control {
+            exec,
+            state,
+            started_ns,
+            pools,
+            parameters,
+            events,
+            injections,
+            watcher,
+            mounted_tree,
+            direct,
+            accelerators,
+            stopping,
+        };
         let control = Arc::new(control);
         control.reopen();
         control
@@ -196,6 +212,9 @@ impl Control {
             Request::Mount(request) => self.mount(request),
             Request::Unmount(request) => self.unmount(request),
             Request::Direct(query) => self.direct_counts(query),
+            Request::ProviderList => Ok(self.provider_list()),
+            Request::ProviderLoad(request) => self.provider_load(request),
+            Request::ProviderUnload(request) => self.provider_unload(request),
         }
     }
 

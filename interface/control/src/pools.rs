@@ -416,6 +416,8 @@ impl Control {
                     PoolError::BadValue => {
                         because(ErrorKind::Invalid, &*what, format!("'{}' is no value for '{}'", request.value, request.property))
                     }
+                    PoolError::NoProvider { .. } => because(ErrorKind::Invalid, &*what, "given provider does not exist")
+                        .advise("'zirconia provider list' shows those that do; 'zirconia provider load PATH' adds one"),
                     other => pool_failure(what.clone(), &other),
                 })?;
                 Ok(done())

@@ -247,7 +247,13 @@ pub fn properties(status: &PoolStatus, health: &str, altroot: Option<&str>, feat
         fixed("autotrim", text("off")),
         fixed("compatibility", text("off")),
         fixed("background_latency_target", text("auto")),
+        Property::fact("zia_available", text("yes")),
+        fixed("zia_provider", Value::None),
     ];
+    let switches = ["zia_compress", "zia_decompress", "zia_checksum"];
+    let raidz = ["zia_raidz1_gen", "zia_raidz2_gen", "zia_raidz3_gen", "zia_raidz1_rec", "zia_raidz2_rec", "zia_raidz3_rec"];
+    list.extend(switches.iter().chain(&raidz).chain(&["zia_file_write", "zia_disk_write"]).map(|name| fixed(name, text("off"))));
+    list.extend([fixed("zia_verify", text("1")), fixed("zia_mode", text("offload"))]);
     for (name, _, references) in features {
         let state = match references {
             None => "disabled",

@@ -201,6 +201,8 @@ impl Control {
         runtime.txg.delay_scale_ns = get("zfs_delay_scale");
         runtime.txg.dirty_data_sync_percent = get("zfs_dirty_data_sync_percent");
         runtime.events = self.events.clone();
+        let accelerators = self.accelerators.clone();
+        runtime.providers = Some(pool::Providers::new(move |name| accelerators.session(name)));
         runtime
     }
 }

@@ -145,14 +145,15 @@ impl Pool {
         crate::queues::attach(&syncer, &txgs)?;
         txgs.start(syncer.clone());
         txgs.wait_synced(Txg::INITIAL)?;
-        Ok(Pool { syncer, txgs, damaged_labels: 0, damaged_uberblocks: 0, scan, rebuilds, sweeps })
+        let providers = runtime.providers.clone();
+        Ok(Pool { syncer, txgs, damaged_labels: 0, damaged_uberblocks: 0, scan, rebuilds, sweeps, providers })
     }
 }
 
 impl Runtime {
-    /// Defaults: 4 allocators, a cache of 256 MiB, OpenZFS's txg tunables, no events.
+    /// Defaults: 4 allocators, a cache of 256 MiB, OpenZFS's txg tunables, no events, no accelerators.
     pub fn new() -> Runtime {
-        Runtime { allocators: 4, arc_max: 256 << 20, txg: TxgConfig::default(), events: Arc::new(kstat::NoEvents) }
+        Runtime { allocators: 4, arc_max: 256 << 20, txg: TxgConfig::default(), events: Arc::new(kstat::NoEvents), providers: None }
     }
 }
 impl Default for Runtime {

@@ -77,6 +77,11 @@ pub enum PoolError {
     BadProperty,
     /// The value is not possible for the property.
     BadValue,
+    /// No accelerator has this name.
+    NoProvider {
+        /// The name.
+        name: String,
+    },
     /// The pool is being closed.
     Closed,
     /// A device failed.
@@ -165,6 +170,7 @@ impl fmt::Display for PoolError {
             PoolError::SpaceMap(vdev, ms) => write!(f, "the space map of metaslab {ms} of vdev {vdev} contradicts itself"),
             PoolError::BadProperty => f.write_str("invalid pool property"),
             PoolError::BadValue => f.write_str("invalid value for the pool property"),
+            PoolError::NoProvider { name } => write!(f, "no provider is called '{name}'"),
             PoolError::Closed => f.write_str("the pool is being closed"),
             PoolError::Io(error) => fmt::Display::fmt(error, f),
             PoolError::Dmu(error) => fmt::Display::fmt(error, f),

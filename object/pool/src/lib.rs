@@ -43,6 +43,7 @@ mod spares;
 mod sweep;
 mod sync;
 mod verify;
+mod zia;
 
 pub use add::AddSpec;
 pub use config::{Host, PoolState};
@@ -60,3 +61,4 @@ pub use spares::{Spare, label_guid};
 pub use sweep::{SweepAction, SweepKind, SweepParameters, SweepState, SweepStatus};
 pub use sync::SyncHook;
 pub use verify::SpaceReport;
+pub use zia::Providers;

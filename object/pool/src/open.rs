@@ -12,7 +12,7 @@ use crate::services::Services;
 use crate::spacemap::SpaceMaps;
 use crate::spares::AuxDevices;
 use crate::sync::{Config, Syncer, VERSION, Work};
-use crate::{Pool, PoolError, Support, dtl, feature_by_guid, props};
+use crate::{Pool, PoolError, Providers, Support, dtl, feature_by_guid, props};
 use arc::Cache;
 use dmu::{Objset, ObjsetProps, TxgConfig, TxgManager};
 use dsl::{DslPool, Mos, PoolServices};
@@ -43,6 +43,8 @@ pub struct Runtime {
     pub txg: TxgConfig,
     /// Who hears of errors.
     pub events: Arc<dyn EventSink>,
+    /// Where accelerators are found; None: stages of the pipeline all run in software.
+    pub providers: Option<Providers>,
 }
 
 /// Which pool to import, and how.
@@ -288,23 +290,25 @@ impl Start {
             scan,
             rebuilds,
             sweeps,
+            providers: runtime.providers.clone(),
         };
-        if !options.read_only {
-            begin(&pool, syncer)?;
-        }
-        Ok(pool)
+        begin(pool, syncer, options.read_only)
     }
 }
 
-/// Starts the txgs, and what an earlier import left to be done.
-fn begin(pool: &Pool, syncer: Arc<Syncer>) -> Result<(), PoolError> {
+/// Starts the txgs, and what an earlier import left to be done, unless nothing may be written.
+fn begin(pool: Pool, syncer: Arc<Syncer>, read_only: bool) -> Result<Pool, PoolError> {
+    pool.follow_providers()?;
+    if read_only {
+        return Ok(pool);
+    }
     pool.txgs.start(syncer);
     pool.sync()?;
     pool.resilver_stale()?;
     pool.scan.spawn();
     pool.rebuilds.spawn();
     pool.sweeps.spawn();
-    Ok(())
+    Ok(pool)
 }
 
 /// The error of a pool that cannot be opened: missing devices explain it best.

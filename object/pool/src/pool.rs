@@ -1,5 +1,6 @@
 //! An open pool: the handle that commands, mounts and tests use.
 
+use crate::Providers;
 use crate::config::PoolState;
 use crate::labels::Device;
 use crate::rebuild::Rebuilds;
@@ -28,6 +29,7 @@ pub struct Pool {
     pub(crate) rebuilds: Arc<Rebuilds>,
     pub(crate) sweeps: Arc<Sweeps>,
     pub(crate) damaged_uberblocks: usize,
+    pub(crate) providers: Option<Providers>,
 }
 
 /// A leaf's facts and counters.

@@ -4,7 +4,7 @@
 
 use crate::features::{DIRECTORY, create_linked_zap};
 use crate::queues::target_of;
-use crate::{Pool, PoolError};
+use crate::{Pool, PoolError, zia};
 use dmu::{Objset, Tx};
 use dsl::{DslError, DslPool};
 use ondisk::{ObjectId, ObjectType};
@@ -34,9 +34,44 @@ const NUMERIC: &[Numeric] = &[
     Numeric { name: "autotrim", values: SWITCH, default: 0 },
 ];
 
-/// Our own property, and as what it is stored.
+/// A property of our own: stored as one that users make up, with this before its name.
+const OWN_PREFIX: &str = "zirconia:";
 const LATENCY_TARGET: &str = "background_latency_target";
-const LATENCY_TARGET_STORED: &str = "zirconia:background_latency_target";
+
+/// A property of our own.
+struct Own {
+    name: &'static str,
+    default: &'static str,
+    is_valid: fn(&str) -> bool,
+}
+
+const fn switch(name: &'static str) -> Own {
+    Own { name, default: "off", is_valid: |text| matches!(text, "on" | "off") }
+}
+
+const OWN: &[Own] = &[
+    Own { name: LATENCY_TARGET, default: "auto", is_valid: |text| target_of(text).is_some() },
+    Own { name: zia::PROVIDER, default: "-", is_valid: |_| true },
+    switch("zia_compress"),
+    switch("zia_decompress"),
+    switch("zia_checksum"),
+    switch("zia_raidz1_gen"),
+    switch("zia_raidz2_gen"),
+    switch("zia_raidz3_gen"),
+    switch("zia_raidz1_rec"),
+    switch("zia_raidz2_rec"),
+    switch("zia_raidz3_rec"),
+    switch("zia_file_write"),
+    switch("zia_disk_write"),
+    Own { name: "zia_verify", default: "1", is_valid: zia::is_percent },
+    Own { name: "zia_mode", default: "offload", is_valid: |text| matches!(text, "offload" | "per-op") },
+];
+
+/// One of our own properties, by its name or that under which it is stored.
+fn own(name: &str) -> Option<&'static Own> {
+    let name = name.strip_prefix(OWN_PREFIX).unwrap_or(name);
+    OWN.iter().find(|own| own.name == name)
+}
 /// Longest name of a user's property (OpenZFS: `ZAP_MAXNAMELEN`, with its end), and longest value (`ZAP_MAXVALUELEN`).
 const USER_NAME_BYTES_MAX: usize = 255;
 const USER_VALUE_BYTES_MAX: usize = 8191;
@@ -54,7 +89,7 @@ pub struct PoolProp {
 
 /// True for a property that [`Pool::props`] reads from the pool's property object.
 pub fn is_stored_prop(name: &str) -> bool {
-    name == LATENCY_TARGET || NUMERIC.iter().any(|numeric| numeric.name == name)
+    OWN.iter().any(|own| own.name == name) || NUMERIC.iter().any(|numeric| numeric.name == name)
 }
 
 /// True for the name of a property that users make up: with a colon, of small letters, digits and `:-._` (OpenZFS: `zfs_prop_user`).
@@ -82,12 +117,17 @@ pub(crate) fn fail_mode(mos: &Arc<Objset>) -> Result<FailMode, PoolError> {
 
 /// What the pool's background work leaves to others.
 pub(crate) fn latency_target(mos: &Arc<Objset>) -> Result<LatencyTarget, PoolError> {
-    let stored = match props_zap(mos)? {
-        Some(zap) => text_of(&zap, LATENCY_TARGET_STORED)?,
-        None => None,
-    };
+    let stored = own_text(mos, LATENCY_TARGET)?;
     // A word of a later release changes nothing.
     Ok(stored.and_then(|text| target_of(&text)).unwrap_or_default())
+}
+
+/// The text of one of our own properties, if it is set.
+pub(crate) fn own_text(mos: &Arc<Objset>, name: &str) -> Result<Option<String>, PoolError> {
+    match props_zap(mos)? {
+        Some(zap) => text_of(&zap, &format!("{OWN_PREFIX}{name}")),
+        None => Ok(None),
+    }
 }
 
 fn text_of(zap: &Zap, name: &str) -> Result<Option<String>, PoolError> {
@@ -138,7 +178,7 @@ impl Pool {
             let unset = if name == "compatibility" { "off" } else { "-" };
             props.push(PoolProp { name: name.to_string(), value: text.unwrap_or_else(|| unset.to_string()), is_local });
         }
-        let mut own = BTreeMap::new();
+        let mut users = BTreeMap::new();
         if let Some(zap) = &zap {
             let mut names = Vec::new();
             zap.for_each(|entry| {
@@ -147,15 +187,16 @@ impl Pool {
             })?;
             for name in names.into_iter().filter(|name| is_user_prop(name)) {
                 if let Some(text) = text_of(zap, &name)? {
-                    own.insert(name, text);
+                    users.insert(name, text);
                 }
             }
         }
-        let target = own.remove(LATENCY_TARGET_STORED);
-        let is_local = target.is_some();
-        let value = target.unwrap_or_else(|| "auto".to_string());
-        props.push(PoolProp { name: LATENCY_TARGET.to_string(), value, is_local });
-        props.extend(own.into_iter().map(|(name, value)| PoolProp { name, value, is_local: true }));
+        for own in OWN {
+            let stored = users.remove(&format!("{OWN_PREFIX}{}", own.name));
+            let is_local = stored.is_some();
+            props.push(PoolProp { name: own.name.to_string(), value: stored.unwrap_or_else(|| own.default.to_string()), is_local });
+        }
+        props.extend(users.into_iter().map(|(name, value)| PoolProp { name, value, is_local: true }));
         Ok(props)
     }
 
@@ -178,11 +219,8 @@ impl Pool {
         if name == "comment" || name == "compatibility" {
             return self.set_text(name == "comment", value);
         }
-        if name == LATENCY_TARGET || name == LATENCY_TARGET_STORED {
-            let target = target_of(value).ok_or(PoolError::BadValue)?;
-            self.set_own(LATENCY_TARGET_STORED, value)?;
-            self.zio().tune_queues(|tunables| tunables.latency_target = target);
-            return Ok(());
+        if let Some(own) = own(name) {
+            return self.set_own_prop(own, value);
         }
         if is_user_prop(name) {
             let is_too_long = name.len() > USER_NAME_BYTES_MAX || value.len() > USER_VALUE_BYTES_MAX;
@@ -202,6 +240,24 @@ impl Pool {
             self.syncer.io.set_view(config.view(&self.syncer.services));
         }
         Ok(())
+    }
+
+    /// Sets one of our own properties, and follows it.
+    fn set_own_prop(&self, own: &Own, value: &str) -> Result<(), PoolError> {
+        if !(own.is_valid)(value) {
+            return Err(PoolError::BadValue);
+        }
+        let is_provider = own.name == zia::PROVIDER;
+        if is_provider {
+            self.check_provider(value)?;
+        }
+        let value = if is_provider && zia::is_none(value) { "" } else { value };
+        self.set_own(&format!("{OWN_PREFIX}{}", own.name), value)?;
+        if let Some(target) = target_of(value).filter(|_| own.name == LATENCY_TARGET) {
+            self.zio().tune_queues(|tunables| tunables.latency_target = target);
+            return Ok(());
+        }
+        self.follow_providers()
     }
 
     /// Stores a text under the name of a user's property.

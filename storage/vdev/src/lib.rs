@@ -27,10 +27,10 @@ pub use config::ConfigScope;
 pub use draid::{DraidConfig, DraidLayout};
 pub use edit::Pairing;
 pub use raidz::{RaidzColumn, RaidzMap};
-pub use read::{ReadFailure, ReadJob, ReadMode, ReadOutcome, ReadStep, Repair};
+pub use read::{LostRow, ReadFailure, ReadJob, ReadMode, ReadOutcome, ReadStep, Repair};
 pub use rebuild::{RebuildJob, RebuildStep};
 pub use size::{
     ASHIFT_MAX, ASHIFT_MIN, DEVICE_BYTES_MIN, LABEL_BYTES, LABEL_END_BYTES, LABEL_START_BYTES, label_offset, leaf_asize, metaslab_shift,
 };
 pub use tree::{DraidSpare, Leaf, LeafId, LeafKind, LeafState, Node, NodeKind, TopKind, TopVdev, TreeError, VdevTree};
-pub use write::{LeafIo, Part, WriteOutcome, WritePlan};
+pub use write::{LeafIo, ParityRow, Part, WriteOutcome, WritePlan};

@@ -133,7 +133,48 @@ impl ReadJob {
     pub fn complete(&mut self, results: Vec<Option<Abd>>, verify: &mut dyn FnMut(&Abd) -> bool) -> ReadStep {
         match &mut self.machine {
             Machine::Copies(copies) => copies.complete(&self.common, results, verify),
-            Machine::Raidz(raidz) => raidz.complete(&self.common, results, verify),
+            Machine::Raidz(raidz) => {
+                raidz.take(results);
+                raidz.proceed(&self.common, verify)
+            }
         }
     }
+
+    /// The first half of [`ReadJob::complete`]: takes the results, and says which rows have columns to be computed before the block is
+    /// whole. Then comes [`ReadJob::go_on`]. Gives the results back when there is nothing to compute: then comes [`ReadJob::complete`].
+    ///
+    /// # Errors
+    /// The results.
+    pub fn to_compute(&mut self, results: Vec<Option<Abd>>) -> Result<Vec<LostRow>, Vec<Option<Abd>>> {
+        let Machine::Raidz(raidz) = &mut self.machine else { return Err(results) };
+        if results.iter().all(Option::is_some) && !raidz.lacks_columns() {
+            return Err(results);
+        }
+        raidz.take(results);
+        Ok(raidz.lost_rows(&self.common))
+    }
+
+    /// The second half. `computed` are the data columns of rows that somebody else computed; they are believed when the block verifies with
+    /// them, and forgotten otherwise.
+    pub fn go_on(&mut self, computed: Vec<(usize, Vec<Abd>)>, verify: &mut dyn FnMut(&Abd) -> bool) -> ReadStep {
+        match &mut self.machine {
+            Machine::Copies(copies) => copies.complete(&self.common, Vec::new(), verify),
+            Machine::Raidz(raidz) => raidz.go_on(&self.common, computed, verify),
+        }
+    }
+}
+
+/// A row of a block of which data columns are lost, with parity enough to compute them.
+#[derive(Clone, Debug)]
+pub struct LostRow {
+    /// Its number.
+    pub row: usize,
+    /// Number of parity columns of the row.
+    pub parities: usize,
+    /// The parity columns that came back, by their numbers.
+    pub parity: Vec<(usize, Abd)>,
+    /// The data columns; None: lost.
+    pub data: Vec<Option<Abd>>,
+    /// Lengths of the data columns.
+    pub lengths: Vec<usize>,
 }

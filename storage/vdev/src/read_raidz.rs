@@ -7,7 +7,7 @@
 //! Several leaves can hold the same column: a device and the spare that stands in for it. Which of them lacks a block is known from
 //! the dirty time logs, and not at all before those are read: then what the others hold is tried in every mixture.
 
-use crate::read::{Common, ReadFailure, ReadMode, ReadOutcome, ReadStep, Repair, Verify};
+use crate::read::{Common, LostRow, ReadFailure, ReadMode, ReadOutcome, ReadStep, Repair, Verify};
 use crate::size::LABEL_START_BYTES;
 use crate::{LeafId, LeafIo, Part, RaidzColumn, RaidzMap, TopVdev, math};
 use abd::Abd;
@@ -60,18 +60,23 @@ pub(crate) struct Raidz {
     pending: Vec<usize>,
     /// The data as it came back did not verify.
     mismatch: bool,
+    /// Of columns that were read, what other leaves hold came back last.
+    has_others: bool,
+    /// Data columns of rows that somebody else computed.
+    computed: Vec<(usize, Vec<Abd>)>,
 }
 
 impl Raidz {
     pub(crate) fn start(common: &Common, top: &TopVdev, offset: u64) -> (Raidz, ReadStep) {
         let map = RaidzMap::new(top, offset, common.length);
         let columns = map.columns.iter().map(|column| Column::new(common, top, column)).collect();
-        let mut raidz = Raidz { map, columns, pending: Vec::new(), mismatch: false };
+        let mut raidz = Raidz { map, columns, pending: Vec::new(), mismatch: false, has_others: false, computed: Vec::new() };
         let step = raidz.advance(common, &mut |_| false);
         (raidz, step)
     }
 
-    pub(crate) fn complete(&mut self, common: &Common, results: Vec<Option<Abd>>, verify: Verify<'_>) -> ReadStep {
+    /// Takes the results of the I/Os that were out.
+    pub(crate) fn take(&mut self, results: Vec<Option<Abd>>) {
         let pending = std::mem::take(&mut self.pending);
         let (mut results, mut has_others) = (results.into_iter(), false);
         for index in pending {
@@ -89,7 +94,55 @@ impl Raidz {
                 None => State::Failed,
             };
         }
-        if has_others { self.search_mixtures(common, verify) } else { self.advance(common, verify) }
+        self.has_others = has_others;
+    }
+
+    /// Goes on with what came back.
+    pub(crate) fn proceed(&mut self, common: &Common, verify: Verify<'_>) -> ReadStep {
+        if self.has_others { self.search_mixtures(common, verify) } else { self.advance(common, verify) }
+    }
+
+    /// True when a data column is known to have failed.
+    pub(crate) fn lacks_columns(&self) -> bool {
+        (0..self.columns.len()).any(|index| self.map.parity_index(index).is_none() && matches!(self.columns[index].state, State::Failed))
+    }
+
+    /// The rows whose lost data columns can be computed now; none when something is still to be read, or when wrong bytes are being
+    /// looked for.
+    pub(crate) fn lost_rows(&self, common: &Common) -> Vec<LostRow> {
+        if self.mismatch || self.has_others || !self.wanted(common).is_empty() {
+            return Vec::new();
+        }
+        (0..self.map.rows()).filter_map(|row| self.lost_row(row)).collect()
+    }
+
+    fn lost_row(&self, row: usize) -> Option<LostRow> {
+        let first = row * self.map.width;
+        let data: Vec<Option<Abd>> = (first + self.map.parity..first + self.map.width).map(|index| self.trusted(index, &[])).collect();
+        let parity: Vec<(usize, Abd)> =
+            (0..self.map.parity).filter_map(|number| Some((number, self.trusted(first + number, &[])?))).collect();
+        let lost = data.iter().filter(|column| column.is_none()).count();
+        let lengths = self.map.data_columns(row).iter().map(|column| column.length).collect();
+        (lost > 0 && lost <= parity.len()).then_some(LostRow { row, parities: self.map.parity, parity, data, lengths })
+    }
+
+    /// Goes on after [`Raidz::take`]; `computed` columns count as long as the block verifies with them.
+    pub(crate) fn go_on(&mut self, common: &Common, computed: Vec<(usize, Vec<Abd>)>, verify: Verify<'_>) -> ReadStep {
+        self.computed = computed;
+        if !self.computed.is_empty()
+            && let Some(step) = self.attempt(common, &[], verify)
+        {
+            return step;
+        }
+        self.computed.clear();
+        self.proceed(common, verify)
+    }
+
+    /// What somebody else computed of a row, if it has the right form.
+    fn computed_row(&self, row: usize) -> Option<Vec<Abd>> {
+        let (_, columns) = self.computed.iter().find(|(of, _)| *of == row)?;
+        let expected = self.map.data_columns(row).iter().map(|column| column.length);
+        (columns.len() == self.map.width - self.map.parity && columns.iter().map(Abd::len).eq(expected)).then(|| columns.clone())
     }
 
     fn is_read(&self, index: usize) -> bool {
@@ -295,6 +348,11 @@ impl Raidz {
         let mut data: Vec<Option<Abd>> = data_columns.map(|index| self.trusted(index, suspects)).collect();
         if data.iter().all(Option::is_some) {
             return Some(data.into_iter().flatten().collect());
+        }
+        if suspects.is_empty()
+            && let Some(columns) = self.computed_row(row)
+        {
+            return Some(columns);
         }
         let lengths: Vec<usize> = self.map.data_columns(row).iter().map(|column| column.length).collect();
         let parity = |index: usize| Some((index, self.trusted(first + index, suspects)?.to_contiguous()));

@@ -40,6 +40,17 @@ pub enum WriteOutcome {
     Lost,
 }
 
+/// One row of a block, as what computes its parity needs it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParityRow {
+    /// Parity columns.
+    pub parity: usize,
+    /// Length of each.
+    pub parity_bytes: usize,
+    /// Where the data columns lie in the (padded) buffer.
+    pub data: Vec<Range<usize>>,
+}
+
 /// The leaf writes of one block on one top-level vdev.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WritePlan {
@@ -96,6 +107,16 @@ impl WritePlan {
         let Some(map) = &self.map else { return Vec::new() };
         let row = |row| math::generate(&columns(map, row, data), map.parity, map.parity_length(row));
         if map.rows() == 1 { row(0) } else { (0..map.rows()).flat_map(row).collect() }
+    }
+
+    /// The rows, in the order of [`WritePlan::parity`]'s columns; none unless the vdev is RAID-Z or dRAID.
+    pub fn rows(&self) -> impl Iterator<Item = ParityRow> + '_ {
+        self.map.iter().flat_map(|map| {
+            (0..map.rows()).map(|row| {
+                let data = map.data_columns(row).iter().map(|column| column.data.clone()).collect();
+                ParityRow { parity: map.parity, parity_bytes: map.parity_length(row), data }
+            })
+        })
     }
 
     /// The parity columns and the Fletcher-4 of `data` in one pass over it; None unless the vdev is RAID-Z or dRAID and the

@@ -12,6 +12,7 @@ use crate::stats::{LeafStats, LeafStatsByGuid, ZioStats};
 use crate::suspend::Suspension;
 use crate::tuning::Tuning;
 use crate::view::{PoolView, ViewCell};
+use crate::zia::Zia;
 use crate::{ErrorKind, LandedThen, Priority, ReadRequest, ReadThen, WriteRequest, WriteThen, ZioError, free, plug, read, write};
 use abd::{Abd, AbdPart};
 use device::{DeviceError, DeviceIo, DeviceOp};
@@ -87,6 +88,7 @@ pub(crate) struct Core {
     pub(crate) delays: RateLimit,
     pub(crate) deadmen: RateLimit,
     pub(crate) flights: Flights,
+    pub(crate) zia: Zia,
     /// Those of the current view.
     pub(crate) queues: Mutex<LeafQueues>,
     /// Who is fed by degraded reads, once there is somebody.
@@ -182,6 +184,7 @@ impl Zio {
             delays: RateLimit::default(),
             deadmen: RateLimit::default(),
             flights: Flights::default(),
+            zia: Zia::default(),
             queues: Mutex::new(queues),
             feed: OnceLock::new(),
             cell: ViewCell::new(&snapshot),

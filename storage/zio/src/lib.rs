@@ -37,6 +37,7 @@ mod tuning;
 mod verify;
 mod view;
 mod write;
+mod zia;
 
 pub use direct::{ChangedBuffers, DirectParameters};
 pub use engine::{UnitThen, Zio};
@@ -53,6 +54,7 @@ pub use stats::{LeafCounts, LeafStats, ZioStats};
 pub use tuning::DirtySource;
 pub use vdev_queue::{Class, Dirty, IoKind, LatencyTarget, PromiseState, Reason, Scheduler, TunableError, Tunables};
 pub use view::{Facts, FailMode, PoolView};
+pub use zia::{Accelerator, ZiaMode, ZiaPolicy};
 
 use abd::Abd;
 use ondisk::BlockPtr;

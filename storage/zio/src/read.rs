@@ -15,7 +15,7 @@ use crate::inject::FaultError;
 use crate::together::{self, Place};
 use crate::verify::{GANG_HEADER_BYTES, block_is_right, check_pointer, decompress, header_order};
 use crate::{
-    ErrorKind, Landed, LandedThen, Priority, ReadFlags, ReadRequest, ReadThen, ZioError, events, feed, gang, plug, suspend, verify,
+    ErrorKind, Landed, LandedThen, Priority, ReadFlags, ReadRequest, ReadThen, ZioError, events, feed, gang, plug, suspend, verify, zia,
 };
 use abd::{Abd, AbdPart};
 use device::{DeviceError, DeviceOp};
@@ -107,22 +107,25 @@ fn read_as(core: &Arc<Core>, request: ReadRequest, target: Vec<AbdPart>, place: 
     let (owner, view) = (core.clone(), snapshot.clone());
     let unpacks = !raw && bp.compression() != Compression::OFF;
     let (near, target) = if unpacks || bp.is_gang() { (target, Vec::new()) } else { (Vec::new(), target) };
-    let deliver: LandedThen = Box::new(move |result| {
-        let result = result.and_then(|landed| match landed {
-            Landed::Elsewhere(physical) if !raw => {
-                let fault = owner.injection.block_fault(&owner.exec, &request.bookmark, request.bp.object_type(), None);
-                let unpacked = if fault.is_some() { Err(ErrorKind::Io) } else { decompress_into(&request.bp, &physical, near) };
-                unpacked.map_err(|kind| ZioError::new(kind, request.bookmark))
-            }
-            landed => Ok(landed),
-        });
-        match result {
+    let finish = {
+        let owner = owner.clone();
+        move |result: Result<Landed, ZioError>| match result {
             Ok(landed) => then(Ok(landed)),
             Err(error) => {
                 let then: ReadThen = Box::new(move |result| then(result.map(Landed::Elsewhere)));
                 suspend::read_failed(&owner, &view, request, then, error);
             }
         }
+    };
+    let deliver: LandedThen = Box::new(move |result| match result {
+        Ok(Landed::Elsewhere(physical)) if !raw => {
+            let unpacked = move |result: Result<Landed, ErrorKind>| finish(result.map_err(|kind| ZioError::new(kind, request.bookmark)));
+            if owner.injection.block_fault(&owner.exec, &request.bookmark, request.bp.object_type(), None).is_some() {
+                return unpacked(Err(ErrorKind::Io));
+            }
+            zia::decompress(&owner, &request.bp, physical, near, unpacked);
+        }
+        result => finish(result),
     });
     if bp.is_gang() {
         let deliver = move |result: Result<Abd, ZioError>| deliver(result.map(Landed::Elsewhere));
@@ -133,7 +136,7 @@ fn read_as(core: &Arc<Core>, request: ReadRequest, target: Vec<AbdPart>, place: 
 }
 
 /// Decompresses into the target when that is one stable part.
-fn decompress_into(bp: &BlockPtr, physical: &Abd, mut near: Vec<AbdPart>) -> Result<Landed, ErrorKind> {
+pub(crate) fn decompress_into(bp: &BlockPtr, physical: &Abd, mut near: Vec<AbdPart>) -> Result<Landed, ErrorKind> {
     let fits = |part: &AbdPart| part.len() == bp.lsize() && !part.is_unstable();
     if bp.compression() == Compression::OFF || near.len() != 1 || !fits(&near[0]) {
         return decompress(bp, physical).map(Landed::Elsewhere);
@@ -321,6 +324,28 @@ impl CopyReader {
     fn leaves_done(mut self: Box<Self>, results: Vec<LeafResult>, is_injected: bool) {
         self.device_error |= results.iter().any(|result| matches!(result, Err(error) if *error != DeviceError::Gone));
         let Some(mut job) = self.job.take() else { return self.finish() };
+        let results: Vec<Option<Abd>> = results.into_iter().map(Result::ok).collect();
+        if self.fate == Fate::Unstable || !zia::reconstructs(&self.core) {
+            return self.judge(job, is_injected, |job, verify| job.complete(results, verify));
+        }
+        match job.to_compute(results) {
+            Err(results) => self.judge(job, is_injected, |job, verify| job.complete(results, verify)),
+            Ok(rows) => {
+                let core = self.core.clone();
+                zia::reconstruct(&core, rows, move |computed| {
+                    self.judge(job, is_injected, |job, verify| job.go_on(computed, verify));
+                });
+            }
+        }
+    }
+
+    /// Goes on by what `next` says of the block's bytes.
+    fn judge(
+        mut self: Box<Self>,
+        mut job: ReadJob,
+        is_injected: bool,
+        next: impl FnOnce(&mut ReadJob, &mut dyn FnMut(&Abd) -> bool) -> ReadStep,
+    ) {
         let spec = self.spec;
         let mut wrong = false;
         let mut is_right = |data: &Abd| {
@@ -328,7 +353,7 @@ impl CopyReader {
             wrong |= !right;
             right
         };
-        let step = job.complete(results.into_iter().map(Result::ok).collect(), &mut is_right);
+        let step = next(&mut job, &mut is_right);
         let is_done = matches!(step, ReadStep::Done(_));
         if self.fate == Fate::Unstable && !is_done {
             // The device or the user: nobody knows, and nothing may be computed or healed from it. Again, where no user comes.

@@ -39,8 +39,8 @@ pub(crate) struct Planned {
 }
 
 /// Plans every copy of `stores`. With `sum` it also gives the Fletcher-4 of the first store's data, when that comes nearly
-/// free because parity is computed over the same bytes.
-pub(crate) fn plan(snapshot: &Snapshot, stores: &[Store], mut sum: bool) -> (Planned, Option<[u64; 4]>) {
+/// free because parity is computed over the same bytes. Parity that is `made` already is not computed again.
+pub(crate) fn plan(snapshot: &Snapshot, stores: &[Store], mut sum: bool, made: &[(Dva, Vec<Abd>)]) -> (Planned, Option<[u64; 4]>) {
     let mut planned = Planned { stores: stores.len(), copies: Vec::with_capacity(stores.len()), ops: Vec::new() };
     let mut found = None;
     for (index, store) in stores.iter().enumerate() {
@@ -52,14 +52,15 @@ pub(crate) fn plan(snapshot: &Snapshot, stores: &[Store], mut sum: bool) -> (Pla
                 Some(data) if data.len() == plan.length => data,
                 _ => pad(&store.data, plan.length),
             };
-            let fused = if sum && plan.length == store.data.len() { plan.parity_with_fletcher4(&data) } else { None };
+            let given = made.iter().find(|(address, _)| address == dva).map(|(_, parity)| parity.clone());
+            let fused = if sum && given.is_none() && plan.length == store.data.len() { plan.parity_with_fletcher4(&data) } else { None };
             sum = false;
             let parity = match fused {
                 Some((parity, words)) => {
                     found = Some(words);
                     parity
                 }
-                None => plan.parity(&data),
+                None => given.unwrap_or_else(|| plan.parity(&data)),
             };
             let first = planned.ops.len();
             planned.ops.extend(plan.ios.iter().map(|io| {

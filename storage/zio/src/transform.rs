@@ -32,10 +32,40 @@ pub(crate) fn rewrites(request: &WriteRequest, psize: usize) -> bool {
     replaces_own(request) && !previous.is_embedded() && previous.psize() == psize && request.pass >= PASS_REWRITE
 }
 
+/// The compression that a request really gets.
+pub(crate) fn effective_compression(request: &WriteRequest) -> Compression {
+    let late = replaces_own(request) && request.pass >= PASS_DONT_COMPRESS;
+    if late { Compression::OFF } else { request.compression }
+}
+
+/// The level at which a request is compressed, where there are levels.
+pub(crate) fn effective_level(request: &WriteRequest) -> u8 {
+    match (request.compression, request.zstd_level) {
+        (Compression::ZSTD, 0 | u8::MAX) => kernels::compress::ZSTD_LEVEL_DEFAULT,
+        (_, level) => level,
+    }
+}
+
+/// Least bytes that are allocated, and the step above.
+fn units(snapshot: &Snapshot) -> (usize, usize) {
+    let (least, step) = snapshot.view.tree.alloc_units();
+    (least as usize, step as usize)
+}
+
+/// Bytes that are stored of a block that was compressed to `length` bytes.
+pub(crate) fn physical_bytes(snapshot: &Snapshot, length: usize) -> usize {
+    let (least, step) = units(snapshot);
+    if length > least { length.next_multiple_of(step) } else { least }
+}
+
+/// Longest useful result of compressing `lsize` bytes.
+pub(crate) fn compress_limit(snapshot: &Snapshot, compression: Compression, lsize: usize) -> usize {
+    compressed_max(compression, units(snapshot), lsize)
+}
+
 /// Turns the request's bytes into what goes to the devices.
 pub(crate) fn prepare(snapshot: &Snapshot, request: &WriteRequest) -> Result<Prepared, ErrorKind> {
-    let late = replaces_own(request) && request.pass >= PASS_DONT_COMPRESS;
-    let compression = if late { Compression::OFF } else { request.compression };
+    let compression = effective_compression(request);
     match compression {
         Compression::OFF => return Ok(Prepared::Physical(request.data.clone(), Compression::OFF)),
         Compression::ON | Compression::INHERIT => return Err(ErrorKind::Unsupported),
@@ -44,8 +74,7 @@ pub(crate) fn prepare(snapshot: &Snapshot, request: &WriteRequest) -> Result<Pre
         _ => {}
     }
     let lsize = request.data.len();
-    let (least, step) = snapshot.view.tree.alloc_units();
-    let (least, step) = (least as usize, step as usize);
+    let (least, step) = units(snapshot);
     let limit = compressed_max(compression, (least, step), lsize);
     let mut target = AbdPart::scratch(limit.next_multiple_of(step).max(least));
     let source = request.data.to_contiguous();
@@ -57,7 +86,7 @@ pub(crate) fn prepare(snapshot: &Snapshot, request: &WriteRequest) -> Result<Pre
         let (kind, level, txg) = (request.object_type, request.level, request.txg);
         return Ok(Prepared::Embedded(BlockPtr::embedded(&target[..length], lsize, compression, kind, level, txg)));
     }
-    let rounded = if length > least { length.next_multiple_of(step) } else { least };
+    let rounded = physical_bytes(snapshot, length);
     if rounded >= lsize {
         return Ok(Prepared::Physical(request.data.clone(), Compression::OFF));
     }
@@ -77,7 +106,7 @@ fn compressed_max(compression: Compression, (least, step): (usize, usize), lsize
 }
 
 /// Level-0 blocks whose pointer need not carry a fill count may live in the pointer.
-fn may_embed(snapshot: &Snapshot, request: &WriteRequest) -> bool {
+pub(crate) fn may_embed(snapshot: &Snapshot, request: &WriteRequest) -> bool {
     let has_fill = matches!(request.object_type, ObjectType::DNODE | ObjectType::OBJSET);
     request.level == 0 && !has_fill && snapshot.view.facts.embedded_data
 }

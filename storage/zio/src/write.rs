@@ -13,6 +13,7 @@ use crate::engine::{Core, Snapshot};
 use crate::store::{Store, plan, write_all};
 use crate::suspend::{Held, may_recover};
 use crate::transform::{Prepared, prepare, rewrites};
+use crate::zia::{self, Offloaded};
 use crate::{ErrorKind, WriteRequest, WriteThen, ZioError, gang};
 use abd::Abd;
 use exec::TaskClass;
@@ -60,13 +61,22 @@ fn refuse(snapshot: &Snapshot, request: &WriteRequest) -> Result<(), ErrorKind> 
     Ok(())
 }
 
-fn run(core: &Arc<Core>, mut request: WriteRequest, then: WriteThen, again: bool) {
+fn run(core: &Arc<Core>, request: WriteRequest, then: WriteThen, again: bool) {
     let snapshot = core.snapshot();
+    if let Err(kind) = refuse(&snapshot, &request) {
+        return fail(core, &request, then, kind);
+    }
+    if let Some((request, then)) = zia::write(core, &snapshot, request, then, again) {
+        run_in_software(core, &snapshot, request, then, again);
+    }
+}
+
+/// A write whose stages are all the host's.
+pub(crate) fn run_in_software(core: &Arc<Core>, snapshot: &Arc<Snapshot>, mut request: WriteRequest, then: WriteThen, again: bool) {
     if request.data.is_unstable() && !direct::can_stay_unstable(&request) {
         request.data = request.data.to_stable();
     }
-    let prepared = refuse(&snapshot, &request).and_then(|()| prepare(&snapshot, &request));
-    match prepared {
+    match prepare(snapshot, &request) {
         Err(kind) => fail(core, &request, then, kind),
         Ok(Prepared::Hole(bp)) => {
             core.stats.hole_writes.bump();
@@ -77,8 +87,9 @@ fn run(core: &Arc<Core>, mut request: WriteRequest, then: WriteThen, again: bool
             then(Ok(bp));
         }
         Ok(Prepared::Physical(data, compression)) => {
-            let job = Job { core: core.clone(), snapshot, request, then, again, data, compression };
-            if !rewrites(&job.request, job.data.len()) {
+            let mut job = Job::new(core.clone(), snapshot.clone(), request, then, again, data.len(), compression);
+            job.data = data;
+            if !rewrites(&job.request, job.psize) {
                 job.allocate();
             } else if job.request.previous.is_gang() {
                 gang::rewrite(job);
@@ -101,13 +112,46 @@ pub(crate) struct Job {
     pub(crate) request: WriteRequest,
     then: WriteThen,
     again: bool,
+    /// The physical bytes; none yet while an accelerator has them.
     pub(crate) data: Abd,
+    /// How many there are.
+    pub(crate) psize: usize,
     compression: Compression,
+    /// Their checksum, when an accelerator computed it.
+    sum: Option<[u64; 4]>,
+    /// Parity columns that an accelerator computed, by address.
+    made: Vec<(Dva, Vec<Abd>)>,
 }
 
 impl Job {
+    /// A job that has its bytes still to come.
+    pub(crate) fn new(
+        core: Arc<Core>,
+        snapshot: Arc<Snapshot>,
+        request: WriteRequest,
+        then: WriteThen,
+        again: bool,
+        psize: usize,
+        compression: Compression,
+    ) -> Job {
+        Job { core, snapshot, request, then, again, data: Abd::default(), psize, compression, sum: None, made: Vec::new() }
+    }
+
+    /// Takes over what an accelerator made: the bytes, which are on the host by now, their checksum and their parity.
+    pub(crate) fn take(&mut self, offloaded: &mut Offloaded, made: Vec<(Dva, Vec<Abd>)>) {
+        let (data, sum) = offloaded.take();
+        self.data = data.unwrap_or_default();
+        debug_assert_eq!(self.data.len(), self.psize, "the bytes are on the host");
+        (self.sum, self.made) = (sum, made);
+    }
+
+    /// What it takes to begin again.
+    pub(crate) fn into_request(self) -> (Arc<Core>, Arc<Snapshot>, WriteRequest, WriteThen, bool) {
+        (self.core, self.snapshot, self.request, self.then, self.again)
+    }
+
     /// New space.
-    fn allocate(mut self) {
+    pub(crate) fn allocate(mut self) {
         match place(&mut self) {
             Ok(placement) => self.store(placement),
             Err(kind) => fail(&self.core, &self.request, self.then, kind),
@@ -133,7 +177,7 @@ impl Job {
         let request = &self.request;
         let mut bp = BlockPtr::HOLE;
         bp.set_lsize(request.data.len());
-        bp.set_psize(self.data.len());
+        bp.set_psize(self.psize);
         bp.set_compression(self.compression);
         bp.set_checksum_kind(request.checksum);
         bp.set_object_type(request.object_type);
@@ -148,6 +192,12 @@ impl Job {
         bp
     }
 
+    /// An accelerator wrote the block: delivers the pointer.
+    pub(crate) fn stored(self, dvas: &[Dva; 3], sum: [u64; 4]) {
+        let bp = self.pointer(dvas, sum);
+        (self.then)(Ok(bp));
+    }
+
     /// Writes what `placement` lists and delivers the pointer.
     pub(crate) fn store(mut self, placement: Placement) {
         let Placement { dvas, mut stores, allocated } = placement;
@@ -160,9 +210,9 @@ impl Job {
             self.make_stable();
             stores.iter_mut().for_each(|store| store.data = self.data.clone());
         }
-        let fletcher = self.request.checksum == Checksum::FLETCHER_4 && stores.len() == 1;
-        let (planned, sum) = plan(&self.snapshot, &stores, fletcher);
-        let Ok(sum) = sum.map_or_else(|| sum_of(self.request.checksum, &self.data), Ok) else {
+        let fletcher = self.request.checksum == Checksum::FLETCHER_4 && stores.len() == 1 && self.sum.is_none();
+        let (planned, sum) = plan(&self.snapshot, &stores, fletcher, &self.made);
+        let Ok(sum) = self.sum.or(sum).map_or_else(|| sum_of(self.request.checksum, &self.data), Ok) else {
             return self.fail(ErrorKind::Unsupported);
         };
         let bp = self.pointer(&dvas, sum);
@@ -249,7 +299,7 @@ pub(crate) fn hint(bookmark: &Bookmark) -> u64 {
 /// Finds room for the block: in one piece, or as a gang.
 fn place(job: &mut Job) -> Result<Placement, ErrorKind> {
     let request = &job.request;
-    let psize = job.data.len() as u64;
+    let psize = job.psize as u64;
     let wanted = AllocRequest { psize, copies: request.copies, txg: request.txg, hint: hint(&request.bookmark) };
     match job.snapshot.view.allocator.alloc(&wanted) {
         Ok(dvas) => {

@@ -14,6 +14,7 @@ mod lifecycle;
 mod mapped;
 mod output;
 mod pools;
+mod providers;
 mod recovery;
 mod sweeps;
 mod world;
@@ -62,6 +63,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "faults: scheduler and its parameters", mounts: true, run: faults::scheduler },
     Scenario { name: "faults: programs run on events", mounts: false, run: faults::hooks },
     Scenario { name: "campaign: a sample", mounts: true, run: campaign::sample },
+    Scenario { name: "providers: listed, chosen, used, let go", mounts: true, run: providers::life },
     Scenario { name: "output: JSON", mounts: false, run: output::json },
     Scenario { name: "output: scripted, columns, usage", mounts: false, run: output::scripted },
     Scenario { name: "output: history, wait, iostat, version", mounts: false, run: output::others },

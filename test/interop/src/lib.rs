@@ -9,6 +9,7 @@
 //! (default `/var/tmp`), `ZIRCONIA_PEER` where the sources of `zpfix` are. Without the oracles the checks that need them are
 //! skipped, and said so.
 
+mod accelerated;
 mod accounting;
 mod churn;
 mod damage;

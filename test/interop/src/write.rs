@@ -5,12 +5,13 @@ use crate::manifest::{self, Lines};
 use crate::oracle::Oracle;
 use crate::program::{Program, Size};
 use crate::report::{Job, Table};
-use crate::{Failure, Wanted, direct, life, storm};
+use crate::{Failure, Wanted, accelerated, direct, life, storm};
 use exec::Exec;
 use pool::{RebuildState, RebuildStatus, SweepAction, SweepKind, SweepState};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use vdev::{DraidConfig, Pairing, TopKind};
+use zio::ZiaMode;
 
 const fn layout(name: &'static str, kind: TopKind, tops: usize, width: usize) -> Layout {
     Layout { name, kind, tops, width }
@@ -88,6 +89,17 @@ const SWEPT: [(&str, (&str, u32), bool); 4] = [
     ("swept-raidz2x6", ("raidz2x6", 9), false),
     ("swept-draid1x5s1", ("draid1x5s1", 12), true),
 ];
+/// Pools whose blocks are made by a provider, with their layout; the last one copies each block in and out at every stage.
+const OFFLOADED: [(&str, (&str, u32), bool); 7] = [
+    ("zia-stripe3", ("stripe3", 12), false),
+    ("zia-mirror2", ("mirror2", 9), false),
+    ("zia-raidz1x4", ("raidz1x4", 9), false),
+    ("zia-raidz2x6", ("raidz2x6", 12), true),
+    ("zia-raidz3x8", ("raidz3x8", 9), false),
+    ("zia-draid2x11s2", ("draid2x11s2", 12), false),
+    (PER_OP, ("raidz2x6", 9), false),
+];
+const PER_OP: &str = "zia-per-op-raidz2x6";
 /// Size of the devices that are filled up.
 const FULL_DEVICE_BYTES: u64 = 96 << 20;
 /// Files that zdb copies out, per pool.
@@ -118,6 +130,8 @@ enum Kind {
     Life,
     /// As the program, with all free space initialized, then trimmed; one trim is left suspended.
     Swept,
+    /// As the program, with every stage on a provider, and every tenth result verified.
+    Offloaded(ZiaMode),
 }
 
 struct Case<'a> {
@@ -157,6 +171,10 @@ pub fn run(oracle: &Oracle, wanted: &Wanted, table: &Table) {
     cases.extend(SPARED.map(|(name, place, quick)| (name.to_string(), Kind::Spared, place, quick)));
     cases.extend(LIVES.map(|(name, place, quick)| (name.to_string(), Kind::Life, place, quick)));
     cases.extend(SWEPT.map(|(name, place, quick)| (name.to_string(), Kind::Swept, place, quick)));
+    cases.extend(OFFLOADED.map(|(name, place, quick)| {
+        let mode = if name == PER_OP { ZiaMode::PerOp } else { ZiaMode::Offload };
+        (name.to_string(), Kind::Offloaded(mode), place, quick)
+    }));
     cases.extend(STRESS.map(|(name, kind, place, quick)| (name.to_string(), kind, place, quick)));
     let mut jobs: Vec<Job> = Vec::new();
     let mut judged = BTreeSet::new();
@@ -225,6 +243,10 @@ impl Case<'_> {
             small_memory: self.kind == Kind::Storm,
         };
         let pool = driver::create(&self.exec, &self.folder, new)?;
+        let offloaded = match self.kind {
+            Kind::Offloaded(mode) => Some(accelerated::begin(&self.exec, &pool, mode)?),
+            _ => None,
+        };
         let expected = match self.kind {
             Kind::Storm => storm::storm(&pool, if self.size.every_property { 2000 } else { 0 })?,
             Kind::Full => storm::full(&pool)?,
@@ -236,7 +258,7 @@ impl Case<'_> {
                 life::lead(&pool, &self.folder, shape, || program.churn(self.size.rounds / 4 + 1))?;
                 program.expected
             }
-            Kind::Program | Kind::Plain | Kind::Rebuilt | Kind::Spared | Kind::Swept => {
+            Kind::Program | Kind::Plain | Kind::Rebuilt | Kind::Spared | Kind::Swept | Kind::Offloaded(_) => {
                 let mut program = Program::new(&pool, self.size, u64::from(self.ashift));
                 if new.no_features {
                     program.fill_plain()?
@@ -253,6 +275,9 @@ impl Case<'_> {
                 program.expected
             }
         };
+        if let Some(registry) = offloaded {
+            accelerated::check(&registry, matches!(self.layout.kind, TopKind::Raidz(_) | TopKind::Draid(_)))?;
+        }
         let before = manifest::of_pool(&pool)?;
         pool.export()?;
         let lines = self.list()?;

@@ -1,0 +1,237 @@
+//! `zbench zia`: the write pipeline on accelerators: software beside providers, with data that stays on the device and without.
+//!
+//! The demonstration of the Z.I.A. talk: raidz2 of twelve, records of 1 MiB, gzip, Fletcher-4, sixteen files that compress by a quarter, written
+//! directly, so that the cache is no part of it. The modelled accelerator ([`provider_sim`]) has to compute what a device would compute; it says how
+//! much CPU that was, and what it remembers of earlier rounds it need not compute again. That CPU is taken off the host's and shown beside it;
+//! throughput stays a lower bound, because it occupies the same cores.
+
+use crate::files::VdevFiles;
+use crate::layout::Layout;
+use crate::machine::Machine;
+use crate::measure::{GIB, Samples, Verdicts, measure, text};
+use crate::pipeline::{self, Direction};
+use crate::subject::{Config, Subject};
+use abd::Abd;
+use clap::Args as ClapArgs;
+use dpusm::{OpKind, RegisterOptions, Registry, Tally};
+use ondisk::ObjectId;
+use provider_sim::{Rates, Sim, SimOptions};
+use provider_software::{Software, SoftwareOptions};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use zio::{Accelerator, ZiaMode, ZiaPolicy};
+
+/// Distinct records.
+const RECORDS: usize = 64;
+/// Throughput of the accelerator ÷ software's, at least.
+const FASTER: f64 = 8.0;
+/// Host CPU per byte with the accelerator ÷ software's, at most.
+const CPU_SHARE: f64 = 0.15;
+/// Throughput with data that stays ÷ copied at each stage, at least.
+const STAYING: f64 = 2.0;
+
+/// What to measure.
+#[derive(ClapArgs, Debug)]
+pub struct Args {
+    /// Layout
+    #[arg(long, default_value = "raidz2:12")]
+    layout: Layout,
+    /// Compression
+    #[arg(long, default_value = "gzip")]
+    compression: String,
+    /// Checksum
+    #[arg(long, default_value = "fletcher4")]
+    checksum: String,
+    /// Bytes of a record, in KiB
+    #[arg(long, default_value_t = 1024)]
+    record_kib: usize,
+    /// Files
+    #[arg(long, default_value_t = 16)]
+    files: u64,
+    /// Bytes of each file, in MiB; software alone writes a quarter of it
+    #[arg(long, default_value_t = 64)]
+    file_mib: u64,
+    /// Modelled cards (U.2, PCIe Gen3 x4, 3 GB/s of compression each)
+    #[arg(long, default_value_t = 4)]
+    cards: usize,
+    /// Requests in flight
+    #[arg(long, default_value_t = 32)]
+    depth: usize,
+    /// Worker threads
+    #[arg(long, default_value_t = 2)]
+    threads: usize,
+    /// Turns; medians count
+    #[arg(long, default_value_t = 3)]
+    reps: usize,
+    /// Directory for the vdev files; use tmpfs
+    #[arg(long, default_value = "/dev/shm/zbench")]
+    dir: PathBuf,
+}
+
+/// Who does the work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Who {
+    Host,
+    Provider(&'static str, ZiaMode),
+}
+
+const ROWS: [(&str, Who); 4] = [
+    ("software, no provider", Who::Host),
+    ("provider 'software', Z.I.A.", Who::Provider("software", ZiaMode::Offload)),
+    ("modelled cards, per operation", Who::Provider("sim", ZiaMode::PerOp)),
+    ("modelled cards, Z.I.A.", Who::Provider("sim", ZiaMode::Offload)),
+];
+
+#[derive(Default)]
+struct Figures {
+    mb_per_second: Samples,
+    host_cpu: Samples,
+    emulation_cpu: Samples,
+    copies: Samples,
+    link: Samples,
+}
+
+struct Bench<'a> {
+    args: &'a Args,
+    subject: Subject,
+    registry: Registry,
+    sim: Arc<Sim>,
+    objects: Vec<ObjectId>,
+    data: Abd,
+}
+
+/// Runs the measurement and prints the table; 2 when a bound was missed.
+pub fn run(args: &Args) -> ExitCode {
+    Verdicts::conclude("zia", |verdicts| measure_all(args, verdicts))
+}
+
+/// Records of noise with a quarter of it replaced by runs.
+fn data(record: usize) -> Abd {
+    let mut random = exec::SplitMix::new(25);
+    let bytes: Vec<u8> = (0..RECORDS * record).map(|at| if at % 256 < 192 { random.next_u64() as u8 } else { 0 }).collect();
+    Abd::from_slice(&bytes)
+}
+
+fn prepare<'a>(args: &'a Args, files: &VdevFiles) -> Result<Bench<'a>, String> {
+    let config = Config {
+        layout: args.layout,
+        devices: files.paths.clone(),
+        record: args.record_kib << 10,
+        checksum: args.checksum.clone(),
+        compression: args.compression.clone(),
+        threads: args.threads,
+        arc_max: 64 << 20,
+    };
+    let subject = Subject::create(&config)?;
+    let registry = Registry::new(subject.exec());
+    let options = RegisterOptions { test_bytes_max: 16 << 10, ..RegisterOptions::default() };
+    let memo_bytes_max = (3 * RECORDS * config.record) as u64;
+    let sim = Sim::new(subject.exec(), SimOptions { rates: Rates::noload_u2(args.cards), memo_bytes_max, ..SimOptions::new("sim") });
+    registry.register(Software::new(subject.exec(), SoftwareOptions::default()), &options).map_err(text)?;
+    registry.register(sim.clone(), &options).map_err(text)?;
+    let objects = (0..args.files).map(|_| subject.make_object()).collect::<Result<_, _>>()?;
+    Ok(Bench { args, subject, registry, sim, objects, data: data(config.record) })
+}
+
+impl Bench<'_> {
+    /// Whose work the pool's stages are from now on.
+    fn choose(&self, who: Who) -> Result<(), String> {
+        let Who::Provider(name, mode) = who else {
+            self.subject.set_accelerator(None);
+            return Ok(());
+        };
+        let policy = ZiaPolicy {
+            compress: true,
+            checksum: true,
+            raidz_gen: [true; 3],
+            mode,
+            verify_percent: 0.0,
+            deadline_ns: 60_000_000_000,
+            ..ZiaPolicy::default()
+        };
+        let session = self.registry.get(name).map_err(text)?;
+        self.subject.set_accelerator(Some(Accelerator::new(session, policy)));
+        Ok(())
+    }
+
+    /// Writes `bytes` of every file, and waits until it is on the devices.
+    fn write(&self, bytes: u64) -> Result<u64, String> {
+        let size = (self.args.record_kib << 10) as u64;
+        for object in &self.objects {
+            let object = self.subject.object(*object)?;
+            let offsets = (0..bytes).step_by(size as usize);
+            pipeline::run(&self.subject, &object, Direction::Write, self.args.depth, size, &self.data, offsets)?;
+        }
+        self.subject.sync()?;
+        Ok(bytes * self.objects.len() as u64)
+    }
+
+    /// Bytes that crossed the link so far.
+    fn link_bytes(&self, who: Who) -> u64 {
+        let Who::Provider(name, _) = who else { return 0 };
+        let moved = |kind| self.registry.get(name).map_or(0, |session| session.stats().get(kind, Tally::BytesIn));
+        moved(OpKind::CopyIn) + moved(OpKind::CopyOut)
+    }
+
+    fn turn(&self, who: Who, figures: &mut Figures) -> Result<(), String> {
+        self.choose(who)?;
+        let share = if who == Who::Host || matches!(who, Who::Provider("software", _)) { 4 } else { 1 };
+        let bytes = (self.args.file_mib << 20) / share;
+        let (emulated, copied, link) = (self.sim.emulation_cpu_ns(), abd::memory_stats(), self.link_bytes(who));
+        let (written, cost) = measure(|| self.write(bytes))?;
+        let (written, copied) = (written as f64, abd::memory_stats().copied_bytes - copied.copied_bytes);
+        let emulation = (self.sim.emulation_cpu_ns() - emulated) as f64 / 1e9;
+        figures.mb_per_second.push(written / 1e6 / cost.seconds);
+        figures.host_cpu.push((cost.cpu - emulation).max(0.0) * GIB / written);
+        figures.emulation_cpu.push(emulation * GIB / written);
+        figures.copies.push(copied as f64 / written);
+        figures.link.push((self.link_bytes(who) - link) as f64 / written);
+        self.subject.settle()
+    }
+}
+
+fn measure_all(args: &Args, verdicts: &mut Verdicts) -> Result<(), String> {
+    println!("{}", Machine::describe().header());
+    let bytes = args.files * (args.file_mib << 20);
+    let per_device = 3 * bytes / args.layout.data_devices().max(1) as u64 + (192 << 20);
+    let files = VdevFiles::create(&args.dir, args.layout.full_devices().max(args.layout.data_devices()), per_device)?;
+    let bench = prepare(args, &files)?;
+    let mut figures: Vec<Figures> = ROWS.iter().map(|_| Figures::default()).collect();
+    // What the model has to compute once, and the files' first blocks.
+    bench.choose(ROWS[3].1)?;
+    bench.write((RECORDS * (args.record_kib << 10)) as u64)?;
+    for _ in 0..args.reps {
+        for (row, figures) in ROWS.iter().zip(&mut figures) {
+            bench.turn(row.1, figures)?;
+        }
+    }
+    print(args, &figures, verdicts);
+    bench.subject.export()
+}
+
+fn print(args: &Args, figures: &[Figures], verdicts: &mut Verdicts) {
+    println!(
+        "{}, {} files of {} MiB, records of {} KiB, {}, {}; {} modelled cards; medians of {} turns\n",
+        args.layout, args.files, args.file_mib, args.record_kib, args.compression, args.checksum, args.cards, args.reps
+    );
+    println!("{:<30} {:>8} {:>5} {:>12} {:>11} {:>12} {:>10}", "", "MB/s", "±%", "host s/GiB", "model s/GiB", "copied/byte", "link/byte");
+    for ((name, _), row) in ROWS.iter().zip(figures) {
+        println!(
+            "{name:<30} {:>8.0} {:>4.0}% {:>12.3} {:>11.3} {:>12.2} {:>10.2}",
+            row.mb_per_second.median(),
+            row.mb_per_second.spread_percent(),
+            row.host_cpu.median(),
+            row.emulation_cpu.median(),
+            row.copies.median(),
+            row.link.median()
+        );
+    }
+    let [host, _, per_op, zia] = figures else { return };
+    let faster = zia.mb_per_second.median() / host.mb_per_second.median();
+    let share = zia.host_cpu.median() / host.host_cpu.median();
+    let staying = zia.mb_per_second.median() / per_op.mb_per_second.median();
+    println!("\nZ.I.A. ÷ software: {faster:.1} × the throughput (bound {FASTER}) {}", verdicts.judge(faster >= FASTER));
+    println!("Z.I.A. ÷ software: {share:.3} × the host's CPU (bound {CPU_SHARE}) {}", verdicts.judge(share <= CPU_SHARE));
+    println!("Z.I.A. ÷ per operation: {staying:.2} × the throughput (bound {STAYING}) {}", verdicts.judge(staying >= STAYING));
+}

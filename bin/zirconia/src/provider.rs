@@ -1,0 +1,310 @@
+//! `zirconia provider`: which accelerators there are, what they can do, whether they do it right, and how fast.
+//!
+//! `test` and `bench` run in this process, on a provider of their own: a library can be tried before the daemon has it.
+
+use abd::{Abd, AbdPart};
+use clap::Subcommand;
+use cli::Client;
+use control_api::{ErrorKind, Failure, ProviderLoad, ProviderReport, ProviderUnload, Request, Response};
+use dpusm::{Compress, Device, Feature, Graph, OpError, Provider, RaidContext, RegisterOptions, Registry, View};
+use exec::Exec;
+use ondisk::Compression;
+use provider_c::CProvider;
+use provider_software::{Software, SoftwareOptions};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Bytes of a block that is measured.
+const BENCH_BYTES: usize = 1 << 20;
+/// How long one operation is measured.
+const BENCH_TIME: Duration = Duration::from_millis(200);
+/// What one graph may take, in nanoseconds.
+const DEADLINE_NS: u64 = 60_000_000_000;
+/// Data columns of the row that is measured.
+const DATA_COLUMNS: usize = 8;
+
+/// What can be done with providers.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// The registered providers: state, pools that use them, what they can do.
+    List {
+        /// Names and states only, separated by tabs, for scripts.
+        #[arg(short = 'H')]
+        scripted: bool,
+    },
+    /// Everything about one: capabilities, those that were switched off and why, counters.
+    Info {
+        /// Its name.
+        name: String,
+    },
+    /// Load a shared object with a provider (include/zirconia/provider.h); it is loaded again after restarts.
+    Load {
+        /// Put it in the place of the provider of the same name, also while pools use it.
+        #[arg(short = 'r')]
+        replace: bool,
+        /// The shared object.
+        path: PathBuf,
+    },
+    /// Let a provider go, and forget its library.
+    Unload {
+        /// Also while pools use it: they go on in software.
+        #[arg(short = 'f')]
+        force: bool,
+        /// Its name.
+        name: String,
+    },
+    /// Compare every capability of a provider with software, in a process of its own.
+    Test {
+        /// A shared object, or the name of a registered provider.
+        provider: String,
+    },
+    /// Measure every capability of a provider, one block of 1 MiB at a time.
+    Bench {
+        /// A shared object, or the name of a registered provider.
+        provider: String,
+    },
+}
+
+pub(crate) fn run(verb: &Verb) -> Result<u8, Failure> {
+    match verb {
+        Verb::List { scripted } => list(*scripted),
+        Verb::Info { name } => {
+            info(&registered(name)?);
+            Ok(0)
+        }
+        Verb::Load { replace, path } => load(path, *replace),
+        Verb::Unload { force, name } => {
+            let request = Request::ProviderUnload(ProviderUnload { name: name.clone(), force: *force });
+            Client::from_environment()?.call(&request).map(|_| 0)
+        }
+        Verb::Test { provider } => test(provider),
+        Verb::Bench { provider } => bench(provider),
+    }
+}
+
+fn reports() -> Result<Vec<ProviderReport>, Failure> {
+    match Client::from_environment()?.call(&Request::ProviderList)? {
+        Response::Providers(reports) => Ok(reports),
+        other => Err(cli::unexpected("cannot ask for providers", other)),
+    }
+}
+
+fn registered(name: &str) -> Result<ProviderReport, Failure> {
+    let unknown = || Failure::new(ErrorKind::NotFound, format!("no provider is called '{name}'"), "it is not registered");
+    let advice = "'zirconia provider list' shows those that are; 'zirconia provider load PATH' adds one";
+    reports()?.into_iter().find(|report| report.name == name).ok_or_else(|| unknown().advise(advice))
+}
+
+fn list(scripted: bool) -> Result<u8, Failure> {
+    let reports = reports()?;
+    if scripted {
+        for report in &reports {
+            println!("{}\t{}\t{}\t{}", report.name, report.state, report.sessions, report.capabilities.len());
+        }
+        return Ok(0);
+    }
+    println!("{:<20} {:<8} {:>5} {:>12} {:>8}  FROM", "NAME", "STATE", "POOLS", "CAPABILITIES", "DISABLED");
+    for report in &reports {
+        let (name, path) = (&report.name, report.path.as_deref().unwrap_or("(built in)"));
+        let (state, sessions) = (&report.state, report.sessions);
+        println!("{name:<20} {state:<8} {sessions:>5} {:>12} {:>8}  {path}", report.capabilities.len(), report.disabled.len());
+    }
+    Ok(0)
+}
+
+fn info(report: &ProviderReport) {
+    println!("name:         {}", report.name);
+    println!("version:      {}", report.version);
+    println!("from:         {}", report.path.as_deref().unwrap_or("(built in)"));
+    println!("state:        {} (generation {})", report.state, report.generation);
+    println!("used by:      {} pools, {} handles", report.sessions, report.live_handles);
+    println!("capabilities: {}", report.capabilities.join(", "));
+    for disabled in &report.disabled {
+        println!("disabled:     {}: {}", disabled.capability, disabled.reason);
+    }
+    for (name, count) in &report.counters {
+        println!("counter:      {name} {count}");
+    }
+}
+
+fn load(path: &Path, replace: bool) -> Result<u8, Failure> {
+    let what = || format!("cannot load a provider from '{}'", path.display());
+    let path = std::fs::canonicalize(path).map_err(|error| Failure::new(ErrorKind::NotFound, what(), error.to_string()))?;
+    let request = Request::ProviderLoad(ProviderLoad { path: path.to_string_lossy().into_owned(), replace });
+    match Client::from_environment()?.call(&request)? {
+        Response::Providers(reports) => reports.iter().for_each(info),
+        other => return Err(cli::unexpected("cannot load a provider", other)),
+    }
+    Ok(0)
+}
+
+/// A provider of this process.
+fn own(exec: &Exec, name: &str) -> Result<Arc<dyn Provider>, Failure> {
+    if name == "software" {
+        return Ok(Software::new(exec, SoftwareOptions::default()));
+    }
+    let path = if Path::new(name).exists() {
+        PathBuf::from(name)
+    } else {
+        let report = registered(name)?;
+        report.path.map(PathBuf::from).unwrap_or_default()
+    };
+    let provider = CProvider::load(exec, &path).map_err(|error| {
+        Failure::new(ErrorKind::Invalid, format!("cannot load a provider from '{}'", path.display()), error.to_string())
+    })?;
+    Ok(provider)
+}
+
+/// Registers a provider of this process, which tests it.
+fn tested(name: &str) -> Result<Device, Failure> {
+    let exec: Exec = Arc::new(exec::Pool::new(std::thread::available_parallelism().map_or(2, usize::from)));
+    let provider = own(&exec, name)?;
+    let options = RegisterOptions { scratch: Some(std::env::temp_dir()), ..RegisterOptions::default() };
+    let registry = Registry::new(&exec);
+    let failed = |error: dpusm::RegistryError| Failure::new(ErrorKind::Invalid, format!("provider '{name}' fails"), error.to_string());
+    registry.register(provider, &options).map_err(failed)
+}
+
+fn test(name: &str) -> Result<u8, Failure> {
+    let device = tested(name)?;
+    for capability in &device.capabilities().list {
+        println!("ok      {}", capability.feature);
+    }
+    for disabled in device.disabled() {
+        println!("FAILED  {}: {}", disabled.capability.feature, disabled.fault);
+    }
+    let (right, wrong) = (device.capabilities().list.len(), device.disabled().len());
+    println!("{} {}: {right} capabilities agree with software, {wrong} do not", device.name(), device.version());
+    Ok(u8::from(wrong > 0))
+}
+
+fn bench(name: &str) -> Result<u8, Failure> {
+    let device = tested(name)?;
+    println!("{:<40} {:>10} {:>12}", "OPERATION (1 MiB)", "MB/S", "µS EACH");
+    let data = sample();
+    for capability in &device.capabilities().list {
+        let feature = &capability.feature;
+        match measure(&device, feature, &data) {
+            Ok(None) => {}
+            Ok(Some(each)) => {
+                let seconds = each.as_secs_f64();
+                println!("{:<40} {:>10.0} {:>12.1}", feature.to_string(), BENCH_BYTES as f64 / 1e6 / seconds, seconds * 1e6);
+            }
+            Err(error) => println!("{:<40} {error}", feature.to_string()),
+        }
+    }
+    Ok(0)
+}
+
+/// A block that compresses to about a third.
+fn sample() -> Abd {
+    let mut random = exec::SplitMix::new(1);
+    let byte = |at: usize, noise: u8| if at % 8 < 2 { noise } else { b'a' + (at % 8) as u8 };
+    Abd::from_slice(&(0..BENCH_BYTES).map(|at| byte(at, random.next_u64() as u8)).collect::<Vec<u8>>())
+}
+
+/// Time of one operation; None for those that are not about blocks in memory.
+fn measure(device: &Device, feature: &Feature, data: &Abd) -> Result<Option<Duration>, OpError> {
+    let (source, target) = (device.alloc(BENCH_BYTES)?.whole(), device.alloc(BENCH_BYTES)?.whole());
+    let mut fill = Graph::new();
+    fill.copy_in(data, &source);
+    run_graph(device, fill)?;
+    let mut rows = Vec::new();
+    if let Feature::RaidGenerate { parity, .. } | Feature::RaidReconstruct { parity, .. } = feature {
+        rows.push(row(device, &source, usize::from(*parity))?);
+    }
+    let packed = match feature {
+        Feature::Decompress { kind } => match packed(device, *kind, data)? {
+            Some(view) => Some(view),
+            None => return Ok(None),
+        },
+        _ => None,
+    };
+    let (begun, mut count) = (Instant::now(), 0u32);
+    while begun.elapsed() < BENCH_TIME {
+        let mut graph = Graph::new();
+        let known = add(&mut graph, feature, data, (&source, &target), &rows, packed.as_ref());
+        if !known {
+            return Ok(None);
+        }
+        run_graph(device, graph)?;
+        count += 1;
+    }
+    Ok(Some(begun.elapsed() / count.max(1)))
+}
+
+fn run_graph(device: &Device, graph: Graph) -> Result<(), OpError> {
+    device.run(graph, DEADLINE_NS).map_err(|refused| refused.error)?.all()
+}
+
+fn row(device: &Device, source: &View, parity: usize) -> Result<RaidContext, OpError> {
+    let bytes = BENCH_BYTES / DATA_COLUMNS;
+    let data = (0..DATA_COLUMNS).map(|column| source.slice(column * bytes..(column + 1) * bytes)).collect::<Result<Vec<_>, _>>()?;
+    let parity = (0..parity).map(|_| Ok(device.alloc(bytes)?.whole())).collect::<Result<Vec<_>, OpError>>()?;
+    RaidContext::new(parity, data)
+}
+
+/// The block compressed, in the provider's memory.
+fn packed(device: &Device, kind: Compression, data: &Abd) -> Result<Option<View>, OpError> {
+    let data = data.to_contiguous();
+    let mut out = AbdPart::scratch(BENCH_BYTES);
+    let level = if kind == Compression::ZSTD { 3 } else { 0 };
+    let Some(length) = data.as_contiguous().and_then(|bytes| kernels::compress(kind, level, bytes, &mut out)) else { return Ok(None) };
+    let bytes = out.freeze().slice(0..length);
+    let view = device.alloc(length)?.whole();
+    let mut graph = Graph::new();
+    graph.copy_in(&bytes, &view);
+    run_graph(device, graph)?;
+    Ok(Some(view))
+}
+
+/// Adds the operation of a feature; false when there is none to measure.
+fn add(
+    graph: &mut Graph,
+    feature: &Feature,
+    data: &Abd,
+    (source, target): (&View, &View),
+    rows: &[RaidContext],
+    packed: Option<&View>,
+) -> bool {
+    match feature {
+        Feature::CopyIn { .. } => {
+            graph.copy_in(data, target);
+        }
+        Feature::CopyOut { .. } => {
+            graph.copy_out(source, vec![AbdPart::scratch(BENCH_BYTES)]);
+        }
+        Feature::ZeroFill => {
+            graph.zero_fill(target);
+        }
+        Feature::ZeroTest => {
+            graph.zero_test(source);
+        }
+        Feature::Compare => {
+            graph.compare(source, target);
+        }
+        Feature::Compress { kind, level_min, .. } => {
+            let limit_bytes = BENCH_BYTES - BENCH_BYTES / 8;
+            graph.compress(source, target, Compress { kind: *kind, level: *level_min, limit_bytes, round_to_bytes: 512 });
+        }
+        Feature::Decompress { kind } => {
+            let Some(packed) = packed else { return false };
+            graph.decompress(packed, target, *kind);
+        }
+        Feature::Checksum { kind, order } => {
+            graph.checksum(source, *kind, *order);
+        }
+        Feature::RaidGenerate { .. } => {
+            let Some(row) = rows.first() else { return false };
+            graph.raid_generate(row);
+        }
+        Feature::RaidReconstruct { parity, .. } => {
+            let Some(row) = rows.first() else { return false };
+            let parity = usize::from(*parity);
+            graph.raid_reconstruct(row, &(parity..2 * parity).collect::<Vec<_>>());
+        }
+        Feature::Store { .. } => return false,
+    }
+    true
+}

@@ -1,0 +1,94 @@
+//! The pool's properties of Z.I.A.: which provider its stages run on, and which stages.
+//!
+//! The names are Z.I.A.'s (seed implementation: `zpool_prop.c` of its branch); unlike there, they are kept with the pool, as properties that
+//! users make up, which OpenZFS keeps and ignores. `zia_verify` and `zia_mode` are our own.
+
+use crate::{Pool, PoolError, props};
+use dmu::Objset;
+use dpusm::{RegistryError, Session};
+use std::fmt;
+use std::sync::Arc;
+use zio::{Accelerator, ZiaMode, ZiaPolicy};
+
+/// Gives sessions with providers by name; may take as long as the tests of one that is registered only now.
+type OpenSession = dyn Fn(&str) -> Result<Session, RegistryError> + Send + Sync;
+
+/// Where a pool finds the provider that its properties name.
+#[derive(Clone)]
+pub struct Providers(Arc<OpenSession>);
+
+impl Providers {
+    /// Providers by this way to them.
+    pub fn new(open: impl Fn(&str) -> Result<Session, RegistryError> + Send + Sync + 'static) -> Providers {
+        Providers(Arc::new(open))
+    }
+}
+
+impl fmt::Debug for Providers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Providers")
+    }
+}
+
+/// The name of the property with the provider's name.
+pub(crate) const PROVIDER: &str = "zia_provider";
+
+/// True for a value of `zia_verify`: percent of the blocks, with at most two decimals.
+pub(crate) fn is_percent(text: &str) -> bool {
+    let is_plain = text.len() <= 6 && text.chars().all(|letter| letter.is_ascii_digit() || letter == '.');
+    is_plain && text.parse::<f64>().is_ok_and(|percent| (0.0..=100.0).contains(&percent))
+}
+
+/// True for the word by which a provider is let go.
+pub(crate) fn is_none(provider: &str) -> bool {
+    matches!(provider, "" | "off" | "none" | "NULL")
+}
+
+/// What the properties say; None without a provider.
+fn wanted(mos: &Arc<Objset>) -> Result<Option<(String, ZiaPolicy)>, PoolError> {
+    let text = |name: &str| props::own_text(mos, name);
+    let is_on = |name: &str| Ok::<bool, PoolError>(text(name)?.as_deref() == Some("on"));
+    let Some(provider) = text(PROVIDER)?.filter(|name| !is_none(name)) else { return Ok(None) };
+    let mode = if text("zia_mode")?.as_deref() == Some("per-op") { ZiaMode::PerOp } else { ZiaMode::Offload };
+    let given = text("zia_verify")?.and_then(|percent| percent.parse::<f64>().ok());
+    let defaults = ZiaPolicy::default();
+    let policy = ZiaPolicy {
+        compress: is_on("zia_compress")?,
+        decompress: is_on("zia_decompress")?,
+        checksum: is_on("zia_checksum")?,
+        raidz_gen: [is_on("zia_raidz1_gen")?, is_on("zia_raidz2_gen")?, is_on("zia_raidz3_gen")?],
+        raidz_rec: [is_on("zia_raidz1_rec")?, is_on("zia_raidz2_rec")?, is_on("zia_raidz3_rec")?],
+        file_write: is_on("zia_file_write")?,
+        disk_write: is_on("zia_disk_write")?,
+        mode,
+        verify_percent: given.unwrap_or(defaults.verify_percent),
+        ..defaults
+    };
+    Ok(Some((provider, policy)))
+}
+
+impl Pool {
+    /// Gives the pool's stages to the provider that its properties name. One that is not there, or not any more, leaves them in software; to be
+    /// called again when providers came or went.
+    ///
+    /// # Errors
+    /// Those of reading the properties.
+    pub fn follow_providers(&self) -> Result<(), PoolError> {
+        let wanted = wanted(self.mos())?;
+        let accelerator = wanted.and_then(|(name, policy)| self.session(&name).ok().map(|session| Accelerator::new(session, policy)));
+        self.zio().set_accelerator(accelerator);
+        self.zio().open_stores();
+        Ok(())
+    }
+
+    fn session(&self, name: &str) -> Result<Session, PoolError> {
+        let unknown = || PoolError::NoProvider { name: name.to_string() };
+        let providers = self.providers.as_ref().ok_or_else(unknown)?;
+        (providers.0)(name).map_err(|_| unknown())
+    }
+
+    /// Refuses a provider that is not there.
+    pub(crate) fn check_provider(&self, name: &str) -> Result<(), PoolError> {
+        if is_none(name) { Ok(()) } else { self.session(name).map(drop) }
+    }
+}

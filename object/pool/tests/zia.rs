@@ -1,0 +1,104 @@
+//! A pool whose stages run on a provider, by its properties: followed at once, kept over an import, never a condition for reading it.
+
+mod common;
+
+use common::{BLOCKS, check, devices, exec, host, leaf, new_object, write};
+use device::{BlockDevice, MemDevice};
+use dpusm::{OpKind, RegisterOptions, Registry, Tally};
+use dsl::CreateDataset;
+use exec::Exec;
+use ondisk::ObjsetType;
+use pool::{ImportOptions, Pool, PoolError, PoolSpec, Providers, Runtime, TopSpec};
+use provider_software::{Software, SoftwareOptions};
+use std::sync::Arc;
+use vdev::TopKind;
+
+fn registry(exec: &Exec) -> Registry {
+    let registry = Registry::new(exec);
+    let provider = Software::new(exec, SoftwareOptions::default());
+    let options = RegisterOptions { test_bytes_max: 4096, ..RegisterOptions::default() };
+    registry.register(provider, &options).expect("software behaves");
+    registry
+}
+
+fn runtime(registry: &Registry) -> Runtime {
+    let registry = registry.clone();
+    Runtime { providers: Some(Providers::new(move |name| registry.get(name))), ..Runtime::new() }
+}
+
+fn create(exec: &Exec, devices: &[Arc<MemDevice>], runtime: &Runtime) -> Pool {
+    let properties = vec![("compression".to_string(), "gzip".to_string()), ("checksum".to_string(), "sha256".to_string())];
+    let dataset = CreateDataset { kind: ObjsetType::OTHER, properties, init: Box::new(|_, _| Ok(())) };
+    let tops = vec![TopSpec { kind: TopKind::Raidz(2), leaves: devices.iter().map(leaf).collect() }];
+    Pool::create(exec, PoolSpec { host: host(), ..PoolSpec::new("tank", tops, dataset) }, runtime).expect("created")
+}
+
+fn import(exec: &Exec, devices: &[Arc<MemDevice>], runtime: &Runtime) -> Pool {
+    let opened = devices.iter().map(|device| device.clone() as Arc<dyn BlockDevice>).collect();
+    Pool::import(exec, opened, &ImportOptions { host: host(), ..ImportOptions::default() }, runtime).expect("imported")
+}
+
+fn blocks(registry: &Registry, kind: OpKind) -> u64 {
+    registry.get("software").expect("it is there").stats().get(kind, Tally::Blocks)
+}
+
+fn prop(pool: &Pool, name: &str) -> String {
+    pool.props().expect("readable").into_iter().find(|prop| prop.name == name).expect("a property").value
+}
+
+/// Set, the stages go there at once; set still after an import; and without that provider the pool reads and writes as ever.
+#[test]
+fn properties_are_followed_and_kept() {
+    let devices = devices(5);
+    let ages = vec![1; BLOCKS as usize];
+    let object = {
+        let exec = exec(7);
+        let registry = registry(&exec);
+        let pool = create(&exec, &devices, &runtime(&registry));
+        let object = new_object(&pool);
+        write(&pool, object, 0..BLOCKS, 3);
+        assert_eq!(blocks(&registry, OpKind::Compress), 0, "nothing was asked for");
+        assert!(matches!(pool.set_prop("zia_provider", "nobody"), Err(PoolError::NoProvider { name }) if name == "nobody"));
+        for (name, value) in
+            [("zia_provider", "software"), ("zia_compress", "on"), ("zia_checksum", "on"), ("zia_raidz2_gen", "on"), ("zia_verify", "100")]
+        {
+            pool.set_prop(name, value).expect("set");
+        }
+        for (name, value) in
+            [("zia_compress", "yes"), ("zia_verify", "101"), ("zia_verify", "-1"), ("zia_mode", "qat"), ("zia_disk_write", "maybe")]
+        {
+            assert!(matches!(pool.set_prop(name, value), Err(PoolError::BadValue)), "{name}={value}");
+        }
+        write(&pool, object, 0..BLOCKS, 1);
+        pool.sync().expect("synced");
+        for kind in [OpKind::Compress, OpKind::Checksum, OpKind::RaidGenerate] {
+            assert!(blocks(&registry, kind) >= BLOCKS, "{kind:?} did not go to the provider");
+        }
+        check(&pool, object, &ages, "written with the provider");
+        pool.export().expect("exported");
+        object
+    };
+    {
+        let exec = exec(8);
+        let registry = registry(&exec);
+        let pool = import(&exec, &devices, &runtime(&registry));
+        assert_eq!((prop(&pool, "zia_provider"), prop(&pool, "zia_verify")), ("software".to_string(), "100".to_string()));
+        check(&pool, object, &ages, "imported with the provider");
+        write(&pool, object, 0..BLOCKS, 2);
+        pool.sync().expect("synced");
+        assert!(blocks(&registry, OpKind::RaidGenerate) >= BLOCKS, "the property was forgotten");
+        pool.set_prop("zia_provider", "off").expect("set");
+        assert_eq!(prop(&pool, "zia_provider"), "-");
+        pool.sync().expect("synced");
+        let before = blocks(&registry, OpKind::Compress);
+        write(&pool, object, 0..BLOCKS, 4);
+        pool.sync().expect("synced");
+        assert_eq!(blocks(&registry, OpKind::Compress), before, "it was let go");
+        pool.set_prop("zia_provider", "software").expect("set");
+        pool.export().expect("exported");
+    }
+    let pool = common::import(&devices, false).expect("a pool needs no provider");
+    check(&pool, object, &[4; BLOCKS as usize], "imported without the provider");
+    write(&pool, object, 0..BLOCKS, 5);
+    assert!(pool.verify_space().expect("readable").is_clean());
+}

@@ -1,0 +1,266 @@
+//! The first round of a write: what has to be known before a block gets an address, its physical size and its checksum.
+
+use super::{Accelerator, Offloaded, Wishes, reason};
+use crate::engine::{Core, Snapshot};
+use crate::transform::{compress_limit, effective_compression, effective_level, may_embed, physical_bytes};
+use crate::write::{Job, run_in_software};
+use crate::{WriteRequest, WriteThen};
+use abd::AbdPart;
+use dpusm::{Claim, Compress, Compressed, Device, Graph, NodeId, OpError, OpKind, Report, View, verify};
+use ondisk::{ByteOrder, Compression, EMBEDDED_PAYLOAD_BYTES};
+use std::sync::Arc;
+
+/// A write that has no address yet; its request has the original bytes.
+pub(super) struct Block {
+    pub(super) core: Arc<Core>,
+    pub(super) snapshot: Arc<Snapshot>,
+    pub(super) request: WriteRequest,
+    pub(super) then: WriteThen,
+    pub(super) again: bool,
+}
+
+impl Block {
+    /// Begins again, without the accelerator.
+    fn in_software(self) {
+        run_in_software(&self.core, &self.snapshot, self.request, self.then, self.again);
+    }
+
+    fn with(self, offloaded: Offloaded) {
+        let Block { core, snapshot, request, then, again } = self;
+        super::second::go_on(Job::new(core, snapshot, request, then, again, offloaded.psize, offloaded.compression), offloaded);
+    }
+}
+
+/// Where the results of a graph are.
+struct Nodes {
+    copy_in: NodeId,
+    packed: Option<Compressed>,
+    padding: Option<NodeId>,
+    sum: Option<NodeId>,
+    copy_out: Option<NodeId>,
+}
+
+/// Starts with the stages that are wished for.
+pub(super) fn begin(mut block: Block, accelerator: Arc<Accelerator>, device: Device, wishes: Wishes) {
+    let compression = effective_compression(&block.request);
+    if compression != Compression::OFF && block.request.data.is_zero() {
+        return block.in_software();
+    }
+    // Others may change the buffer: all stages must see the same bytes.
+    block.request.data = block.request.data.to_stable();
+    let is_verified = accelerator.sampler.pick();
+    let data = block.request.data.clone();
+    let offloaded = Offloaded {
+        accelerator,
+        device,
+        wishes,
+        is_verified,
+        on_device: None,
+        psize: data.len(),
+        on_host: Some(data),
+        compression: Compression::OFF,
+        is_packed_there: false,
+        sum: None,
+    };
+    let compresses_here = compression != Compression::OFF && compression != Compression::EMPTY && !wishes.compress;
+    if compresses_here {
+        return compressed_in_software(block, offloaded);
+    }
+    if wishes.compress || wishes.checksum {
+        submit(block, offloaded);
+    } else {
+        block.with(offloaded);
+    }
+}
+
+/// The block is compressed on the host, and goes on from there.
+fn compressed_in_software(block: Block, mut offloaded: Offloaded) {
+    use crate::transform::{Prepared, prepare};
+    match prepare(&block.snapshot, &block.request) {
+        Ok(Prepared::Physical(data, compression)) => {
+            (offloaded.psize, offloaded.compression) = (data.len(), compression);
+            offloaded.on_host = Some(data);
+            if offloaded.wishes.checksum { submit(block, offloaded) } else { block.with(offloaded) }
+        }
+        _ => block.in_software(),
+    }
+}
+
+/// How the block is to be compressed there.
+fn how(block: &Block) -> Compress {
+    let kind = effective_compression(&block.request);
+    let (_, step) = block.snapshot.view.tree.alloc_units();
+    let limit_bytes = compress_limit(&block.snapshot, kind, block.request.data.len());
+    Compress { kind, level: effective_level(&block.request), limit_bytes, round_to_bytes: step as usize }
+}
+
+/// {copy in, compress, pad, checksum}, of which one at a time where nothing stays on the device.
+fn submit(block: Block, offloaded: Offloaded) {
+    let how = offloaded.wishes.compress.then(|| how(&block));
+    let (graph, nodes, source, target) = match build(&block, &offloaded, how.as_ref()) {
+        Ok(built) => built,
+        Err(error) => return refused(block, &offloaded, error),
+    };
+    let (device, deadline_ns) = (offloaded.device.clone(), offloaded.deadline_ns());
+    let slot = Arc::new(exec::Mutex::new(Some((block, offloaded))));
+    let taken = slot.clone();
+    let done = move |report: Report| {
+        let waiting = taken.lock().take();
+        if let Some((block, offloaded)) = waiting {
+            landed(block, offloaded, report, &nodes, source, target, how.as_ref());
+        }
+    };
+    if let Err(error) = device.submit(graph, deadline_ns, done) {
+        let waiting = slot.lock().take();
+        if let Some((block, offloaded)) = waiting {
+            refused(block, &offloaded, error.error);
+        }
+    }
+}
+
+type Built = (Graph, Nodes, View, Option<View>);
+
+fn build(block: &Block, offloaded: &Offloaded, how: Option<&Compress>) -> Result<Built, OpError> {
+    let host = offloaded.on_host.as_ref().unwrap_or(&block.request.data);
+    let source = offloaded.device.alloc(host.len())?.whole();
+    let mut graph = Graph::new();
+    let copy_in = graph.copy_in(host, &source);
+    let mut nodes = Nodes { copy_in, packed: None, padding: None, sum: None, copy_out: None };
+    let mut target = None;
+    if let Some(how) = how {
+        let room = how.stored_bytes(how.limit_bytes).min(host.len());
+        let view = offloaded.device.alloc(room)?.whole();
+        let packed = graph.compress(&source, &view, *how);
+        nodes.padding = Some(graph.zero_fill(packed.padding()));
+        nodes.packed = Some(packed);
+        target = Some(view);
+        if offloaded.is_per_op() {
+            nodes.copy_out = Some(graph.copy_out(packed.result(), vec![AbdPart::scratch(host.len())]));
+            return Ok((graph, nodes, source, target));
+        }
+    }
+    if offloaded.wishes.checksum {
+        let (kind, order) = (block.request.checksum, ByteOrder::Little);
+        nodes.sum = Some(match nodes.packed {
+            Some(packed) => graph.checksum(packed.result(), kind, order),
+            None => graph.checksum(&source, kind, order),
+        });
+    }
+    Ok((graph, nodes, source, target))
+}
+
+/// The provider did not take the first round: all in software.
+fn refused(block: Block, offloaded: &Offloaded, error: OpError) {
+    let wished = [(offloaded.wishes.compress, OpKind::Compress), (offloaded.wishes.checksum, OpKind::Checksum)];
+    wished.iter().filter(|(is_wished, _)| *is_wished).for_each(|(_, kind)| offloaded.fell_back(*kind, reason(error)));
+    block.in_software();
+}
+
+/// The first round ended: goes on with what it gave.
+fn landed(
+    block: Block,
+    mut offloaded: Offloaded,
+    mut report: Report,
+    nodes: &Nodes,
+    source: View,
+    target: Option<View>,
+    how: Option<&Compress>,
+) {
+    let copied = report.status(nodes.copy_in);
+    if let Err(error) = copied {
+        return refused(block, &offloaded, error);
+    }
+    if let (Some(packed), Some(how), Some(target)) = (nodes.packed, how, target) {
+        let padded = nodes.padding.map_or(Ok(()), |node| report.status(node));
+        let length = match report.compressed(packed).and_then(|length| padded.map(|()| length)) {
+            Ok(length) => length,
+            Err(error) => {
+                offloaded.fell_back(OpKind::Compress, reason(error));
+                offloaded.device.note_restart(OpKind::Compress);
+                return block.in_software();
+            }
+        };
+        if !take_compressed(&block, &mut offloaded, length, (&source, &target), how) {
+            return block.in_software();
+        }
+        if let Some(node) = nodes.copy_out {
+            return per_op(block, offloaded, report.take_bytes(node));
+        }
+    } else if !offloaded.is_per_op() {
+        offloaded.on_device = Some(source);
+    }
+    if let Some(node) = nodes.sum {
+        match report.checksum(node) {
+            Ok(sum) => offloaded.sum = Some(sum),
+            Err(error) => offloaded.fell_back(OpKind::Checksum, reason(error)),
+        }
+    }
+    block.with(offloaded);
+}
+
+/// Notes what a compression made; false when the block is one of those that only the host makes: in the pointer, or of a size that is not a
+/// multiple of what vdevs allocate.
+fn take_compressed(
+    block: &Block,
+    offloaded: &mut Offloaded,
+    length: Option<usize>,
+    (source, target): (&View, &View),
+    how: &Compress,
+) -> bool {
+    let Some(length) = length else {
+        offloaded.on_device = Some(source.clone());
+        return true;
+    };
+    let psize = how.stored_bytes(length);
+    let is_hosts = length <= EMBEDDED_PAYLOAD_BYTES && may_embed(&block.snapshot, &block.request);
+    if is_hosts || physical_bytes(&block.snapshot, length) != psize {
+        return false;
+    }
+    let Ok(view) = target.slice(0..psize) else { return false };
+    (offloaded.psize, offloaded.compression, offloaded.is_packed_there) = (psize, how.kind, true);
+    (offloaded.on_device, offloaded.on_host) = (Some(view), None);
+    true
+}
+
+/// One stage at a time: what it gave is on the host again, and the device forgets it.
+fn per_op(block: Block, mut offloaded: Offloaded, bytes: Result<abd::Abd, OpError>) {
+    offloaded.on_device = None;
+    match bytes {
+        Ok(bytes) => {
+            // What did not shrink is there as it was.
+            offloaded.on_host.get_or_insert(bytes);
+        }
+        Err(error) => {
+            offloaded.fell_back(OpKind::Compress, reason(error));
+            offloaded.device.note_restart(OpKind::CopyOut);
+            return block.in_software();
+        }
+    }
+    offloaded.wishes.compress = false;
+    if offloaded.wishes.checksum { submit(block, offloaded) } else { block.with(offloaded) }
+}
+
+/// Judges what the provider made of a block whose physical bytes are on the host: false when its bytes are wrong. A wrong checksum is
+/// forgotten.
+pub(super) fn judge(request: &WriteRequest, offloaded: &mut Offloaded) -> bool {
+    let Some(data) = offloaded.on_host.clone() else { return false };
+    if offloaded.is_packed_there {
+        let claim = Claim::Compress { kind: offloaded.compression, source: &request.data, output: &data };
+        let is_right = verify(&claim);
+        offloaded.device.note_verified(OpKind::Compress, is_right);
+        if !is_right {
+            offloaded.fell_back(OpKind::Compress, dpusm::FallbackReason::Wrong);
+            return false;
+        }
+    }
+    if let Some(words) = offloaded.sum {
+        let claim = Claim::Checksum { kind: request.checksum, order: ByteOrder::Little, data: &data, words };
+        let is_right = verify(&claim);
+        offloaded.device.note_verified(OpKind::Checksum, is_right);
+        if !is_right {
+            offloaded.fell_back(OpKind::Checksum, dpusm::FallbackReason::Wrong);
+            offloaded.sum = None;
+        }
+    }
+    true
+}

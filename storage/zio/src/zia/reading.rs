@@ -1,0 +1,103 @@
+//! Reads on an accelerator: decompression of blocks that were verified on the host.
+
+use super::{Accelerator, reason};
+use crate::engine::Core;
+use crate::read::decompress_into;
+use crate::{ErrorKind, Landed};
+use abd::{Abd, AbdPart};
+use dpusm::{Claim, Device, FallbackReason, Feature, Graph, NodeId, OpError, OpKind, Report, verify};
+use exec::Mutex;
+use ondisk::{BlockPtr, Compression};
+use std::sync::Arc;
+
+/// Receives the logical bytes.
+type UnpackedThen = Box<dyn FnOnce(Result<Landed, ErrorKind>) + Send>;
+
+/// A block on its way.
+struct Packed {
+    accelerator: Arc<Accelerator>,
+    device: Device,
+    bp: BlockPtr,
+    physical: Abd,
+    near: Vec<AbdPart>,
+    then: UnpackedThen,
+}
+
+/// Delivers the logical bytes of a block whose `physical` bytes are right: by the accelerator where it is asked to and able to, else, or when it
+/// fails, in software, perhaps into `near`.
+pub(crate) fn decompress<F>(core: &Core, bp: &BlockPtr, physical: Abd, near: Vec<AbdPart>, then: F)
+where
+    F: FnOnce(Result<Landed, ErrorKind>) + Send + 'static,
+{
+    let wished = || core.zia.current().filter(|(accelerator, _)| accelerator.policy.decompress);
+    let current = if bp.compression() == Compression::OFF { None } else { wished() };
+    let Some((accelerator, device)) = current else { return then(decompress_into(bp, &physical, near)) };
+    let is_offered = device.has(&Feature::Decompress { kind: bp.compression() });
+    let why_not = match (bp.lsize() < accelerator.policy.bytes_min, is_offered) {
+        (true, _) => Some(FallbackReason::TooSmall),
+        (_, false) => Some(FallbackReason::NotSupported),
+        _ => None,
+    };
+    if let Some(reason) = why_not {
+        device.note_fallback(OpKind::Decompress, reason);
+        return then(decompress_into(bp, &physical, near));
+    }
+    Packed { accelerator, device, bp: *bp, physical, near, then: Box::new(then) }.submit();
+}
+
+impl Packed {
+    fn graph(&self) -> Result<(Graph, NodeId), OpError> {
+        let source = self.device.alloc(self.physical.len())?.whole();
+        let target = self.device.alloc(self.bp.lsize())?.whole();
+        let mut graph = Graph::new();
+        graph.copy_in(&self.physical, &source);
+        graph.decompress(&source, &target, self.bp.compression());
+        let copy_out = graph.copy_out(&target, vec![AbdPart::scratch(self.bp.lsize())]);
+        Ok((graph, copy_out))
+    }
+
+    fn submit(self) {
+        let (graph, copy_out) = match self.graph() {
+            Ok(built) => built,
+            Err(error) => return self.in_software(error),
+        };
+        let (device, deadline_ns) = (self.device.clone(), self.accelerator.policy.deadline_ns);
+        let slot = Arc::new(Mutex::new(Some(self)));
+        let taken = slot.clone();
+        let done = move |mut report: Report| {
+            let waiting = taken.lock().take();
+            if let Some(packed) = waiting {
+                let bytes = report.all().and_then(|()| report.take_bytes(copy_out));
+                packed.landed(bytes);
+            }
+        };
+        if let Err(refused) = device.submit(graph, deadline_ns, done) {
+            let waiting = slot.lock().take();
+            if let Some(packed) = waiting {
+                packed.in_software(refused.error);
+            }
+        }
+    }
+
+    fn landed(self, bytes: Result<Abd, OpError>) {
+        let output = match bytes {
+            Ok(bytes) => bytes,
+            Err(error) => return self.in_software(error),
+        };
+        if self.accelerator.sampler.pick() {
+            let claim = Claim::Decompress { kind: self.bp.compression(), source: &self.physical, output: &output };
+            let is_right = verify(&claim);
+            self.device.note_verified(OpKind::Decompress, is_right);
+            if !is_right {
+                self.device.note_fallback(OpKind::Decompress, FallbackReason::Wrong);
+                return (self.then)(decompress_into(&self.bp, &self.physical, self.near));
+            }
+        }
+        (self.then)(Ok(Landed::Elsewhere(output)));
+    }
+
+    fn in_software(self, error: OpError) {
+        self.device.note_fallback(OpKind::Decompress, reason(error));
+        (self.then)(decompress_into(&self.bp, &self.physical, self.near));
+    }
+}

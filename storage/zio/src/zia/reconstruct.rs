@@ -1,0 +1,127 @@
+//! Lost data columns of RAID-Z and dRAID rows, computed by the accelerator: in degraded reads, scrubs and resilvers.
+//!
+//! What comes back is judged by the block's checksum, as everything that is read; a block that does not verify with it is solved again in
+//! software, from what was read.
+
+use super::{Accelerator, reason};
+use crate::engine::Core;
+use abd::{Abd, AbdPart};
+use dpusm::{Device, FallbackReason, Feature, Graph, NodeId, OpError, OpKind, RaidContext, Report, View};
+use exec::Mutex;
+use std::sync::Arc;
+use vdev::LostRow;
+
+/// Data columns of rows, by their numbers.
+pub(crate) type Computed = Vec<(usize, Vec<Abd>)>;
+
+/// True when lost columns go to an accelerator.
+pub(crate) fn reconstructs(core: &Core) -> bool {
+    core.zia.current().is_some_and(|(accelerator, _)| accelerator.policy.raidz_rec.contains(&true))
+}
+
+/// Where the results are.
+struct Nodes {
+    copies_in: Vec<NodeId>,
+    solve: NodeId,
+    copies_out: Vec<NodeId>,
+}
+
+/// Computes the lost columns of `rows`; `then` gets those of the rows that went well.
+pub(crate) fn reconstruct<F>(core: &Core, rows: Vec<LostRow>, then: F)
+where
+    F: FnOnce(Computed) + Send + 'static,
+{
+    let Some((accelerator, device)) = core.zia.current() else { return then(Vec::new()) };
+    let rows: Vec<LostRow> = rows.into_iter().filter(|row| is_offered(&accelerator, &device, row)).collect();
+    if rows.is_empty() {
+        return then(Vec::new());
+    }
+    let mut graph = Graph::new();
+    let built: Result<Vec<Nodes>, OpError> = rows.iter().map(|row| add(&device, &mut graph, row)).collect();
+    let nodes = match built {
+        Ok(nodes) => nodes,
+        Err(error) => {
+            device.note_fallback(OpKind::RaidReconstruct, reason(error));
+            return then(Vec::new());
+        }
+    };
+    let deadline_ns = accelerator.policy.deadline_ns;
+    let slot = Arc::new(Mutex::new(Some((rows, then))));
+    let (taken, owner) = (slot.clone(), device.clone());
+    let done = move |mut report: Report| {
+        let waiting = taken.lock().take();
+        let Some((rows, then)) = waiting else { return };
+        let mut computed = Vec::new();
+        for (row, nodes) in rows.into_iter().zip(nodes) {
+            match columns(&mut report, &row, &nodes) {
+                Ok(columns) => computed.push((row.row, columns)),
+                Err(error) => owner.note_fallback(OpKind::RaidReconstruct, reason(error)),
+            }
+        }
+        then(computed);
+    };
+    if let Err(refused) = device.submit(graph, deadline_ns, done) {
+        let waiting = slot.lock().take();
+        if let Some((_, then)) = waiting {
+            device.note_fallback(OpKind::RaidReconstruct, reason(refused.error));
+            then(Vec::new());
+        }
+    }
+}
+
+fn is_offered(accelerator: &Accelerator, device: &Device, row: &LostRow) -> bool {
+    let policy = &accelerator.policy;
+    if policy.raidz_rec.get(row.parities - 1) != Some(&true) {
+        return false;
+    }
+    let offers = |capability: &dpusm::Capability| match capability.feature {
+        Feature::RaidReconstruct { parity, data_columns_max } => {
+            usize::from(parity) == row.parities && row.data.len() <= usize::from(data_columns_max)
+        }
+        _ => false,
+    };
+    let why_not = if row.lengths.iter().sum::<usize>() < policy.bytes_min {
+        FallbackReason::TooSmall
+    } else if !device.capabilities().list.iter().any(offers) {
+        FallbackReason::NotSupported
+    } else {
+        return true;
+    };
+    device.note_fallback(OpKind::RaidReconstruct, why_not);
+    false
+}
+
+/// {copy in what is known, solve, copy out what was lost}. Parity that did not come back is one of the columns to be computed.
+fn add(device: &Device, graph: &mut Graph, row: &LostRow) -> Result<Nodes, OpError> {
+    let longest = row.lengths.iter().copied().max().unwrap_or(0);
+    let mut copies_in = Vec::new();
+    let mut column = |bytes: usize, known: Option<&Abd>| -> Result<View, OpError> {
+        let view = device.alloc(bytes.max(1))?.view(0..bytes)?;
+        if let Some(known) = known.filter(|known| !known.is_empty()) {
+            copies_in.push(graph.copy_in(known, &view));
+        }
+        Ok(view)
+    };
+    let given = |number: usize| row.parity.iter().find(|(of, _)| *of == number).map(|(_, bytes)| bytes);
+    let parity = (0..row.parities).map(|number| column(longest, given(number))).collect::<Result<Vec<_>, _>>()?;
+    let data = row.lengths.iter().zip(&row.data).map(|(&bytes, known)| column(bytes, known.as_ref())).collect::<Result<Vec<_>, _>>()?;
+    let lost = row.data.iter().enumerate().filter(|(_, known)| known.is_none()).map(|(index, _)| index);
+    let lost: Vec<usize> = lost.collect();
+    let absent = (0..row.parities).filter(|number| given(*number).is_none());
+    let targets: Vec<usize> = absent.chain(lost.iter().map(|index| row.parities + index)).collect();
+    let solve = graph.raid_reconstruct(&RaidContext::new(parity, data.clone())?, &targets);
+    let copies_out = lost.iter().map(|&index| graph.copy_out(&data[index], vec![AbdPart::scratch(row.lengths[index])])).collect();
+    Ok(Nodes { copies_in, solve, copies_out })
+}
+
+/// All data columns of a row, those that were lost from the report.
+fn columns(report: &mut Report, row: &LostRow, nodes: &Nodes) -> Result<Vec<Abd>, OpError> {
+    nodes.copies_in.iter().try_for_each(|node| report.status(*node))?;
+    report.status(nodes.solve)?;
+    let mut made = nodes.copies_out.iter();
+    let column = |known: &Option<Abd>| match known {
+        Some(bytes) => Ok(bytes.clone()),
+        None => report.take_bytes(*made.next().ok_or(OpError::Invalid)?),
+    };
+    row.data.iter().map(column).collect()
+}

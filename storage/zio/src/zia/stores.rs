@@ -1,0 +1,155 @@
+//! Writes by the accelerator: the columns of a block go from its memory to the devices, and the host moves none of them.
+//!
+//! A provider that cannot reach a device writes through the host ([`LeafStore`]): then the I/O scheduler sees the write as any other. What
+//! reaches a device by itself does so past the scheduler, the statistics and the simulated faults; the devices are still flushed with the
+//! transaction group.
+
+use super::Offloaded;
+use crate::batch::{self, BatchOptions, LeafOp};
+use crate::engine::Core;
+use crate::write::Job;
+use crate::{Priority, Zio};
+use device::DeviceOp;
+use dpusm::{Feature, Graph, HostDone, HostStore, NodeId, OpError, Store, StoreKind, StoreTarget, View};
+use exec::TaskClass;
+use ondisk::{Dva, Guid};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use vdev::{LeafId, LeafKind, Part, WritePlan};
+
+/// EIO and ENODEV.
+const EIO: i32 = 5;
+const ENODEV: i32 = 19;
+
+/// The host's way to a leaf's device.
+struct LeafStore {
+    core: Weak<Core>,
+    leaf: Guid,
+}
+
+impl LeafStore {
+    fn issue(&self, offset: u64, op: DeviceOp, done: HostDone) {
+        let Some(core) = self.core.upgrade() else { return done(Err(ENODEV)) };
+        let snapshot = core.snapshot();
+        let Some(index) = snapshot.view.tree.leaves.iter().position(|leaf| leaf.guid == self.leaf) else { return done(Err(ENODEV)) };
+        let options = BatchOptions { class: TaskClass::Interrupt, priority: Priority::AsyncWrite, speculative: false };
+        let ops = vec![LeafOp { leaf: LeafId(index as u32), offset, op }];
+        batch::issue(&core, &snapshot, options, ops, move |results| {
+            done(if results.iter().all(Result::is_ok) { Ok(()) } else { Err(EIO) });
+        });
+    }
+}
+
+impl HostStore for LeafStore {
+    fn write(&self, offset: u64, data: abd::Abd, done: HostDone) {
+        self.issue(offset, DeviceOp::Write(data), done);
+    }
+
+    fn flush(&self, done: HostDone) {
+        self.issue(0, DeviceOp::Flush, done);
+    }
+}
+
+fn kind_of(kind: LeafKind) -> StoreKind {
+    if kind == LeafKind::Disk { StoreKind::Disk } else { StoreKind::File }
+}
+
+impl Zio {
+    /// Opens the devices of the current view for the accelerator's own writes, where it is asked for them and able to; those that it does not
+    /// open, or that come later, are written by the host. Waits: for operations only.
+    pub fn open_stores(&self) {
+        let Some((accelerator, device)) = self.core.zia.current() else { return };
+        let wanted = |kind| match kind {
+            StoreKind::File => accelerator.policy.file_write,
+            StoreKind::Disk => accelerator.policy.disk_write,
+        };
+        let mut open = BTreeMap::new();
+        for leaf in &self.core.snapshot().view.tree.leaves {
+            let kind = kind_of(leaf.kind);
+            if !leaf.state.is_usable() || !wanted(kind) || !device.has(&Feature::Store { kind }) {
+                continue;
+            }
+            let host = Arc::new(LeafStore { core: Arc::downgrade(&self.core), leaf: leaf.guid });
+            let target = StoreTarget { kind, path: leaf.path.clone().into(), host };
+            if let Ok(store) = device.open(&target) {
+                open.insert(leaf.guid, store);
+            }
+        }
+        *accelerator.stores.write() = open;
+    }
+}
+
+/// One write of one leaf.
+struct Write {
+    store: Store,
+    offset: u64,
+    part: Part,
+}
+
+/// The writes of one copy.
+struct Copy {
+    dva: Dva,
+    plan: WritePlan,
+    writes: Vec<Write>,
+}
+
+/// All writes of a block.
+pub(super) struct Writes(Vec<Copy>);
+
+/// The writes of a block, when the provider can do all of them: `parity` are the copies whose parity it computes.
+pub(super) fn plan(job: &Job, offloaded: &Offloaded, dvas: &[Dva; 3], parity: &[(Dva, WritePlan)]) -> Option<Writes> {
+    let stores = offloaded.accelerator.stores.read();
+    let has_sum = offloaded.sum.is_some() || offloaded.on_host.is_some();
+    // What is verified has to come back anyway.
+    if stores.is_empty() || offloaded.is_verified || !has_sum || offloaded.is_per_op() {
+        return None;
+    }
+    let tree = &job.snapshot.view.tree;
+    let mut copies = Vec::new();
+    for dva in dvas.iter().filter(|dva| !dva.is_empty()) {
+        let top = tree.top(dva.vdev)?;
+        let plan = WritePlan::new(tree, top, dva.offset, job.psize);
+        let is_whole = plan.length == job.psize && (top.parity() == 0 || parity.iter().any(|(of, _)| of == dva));
+        if !is_whole || plan.ios.is_empty() {
+            return None;
+        }
+        let mut writes = Vec::new();
+        for io in &plan.ios {
+            // Zeros behind a column are the host's.
+            let is_full = !matches!(&io.part, Part::Data(range) if range.len() < io.length);
+            let store = stores.get(&tree.leaf(io.leaf).guid).filter(|_| is_full)?;
+            writes.push(Write { store: store.clone(), offset: io.offset, part: io.part.clone() });
+        }
+        copies.push(Copy { dva: *dva, plan, writes });
+    }
+    Some(Writes(copies))
+}
+
+impl Writes {
+    /// Adds the writes of the block `whole`, whose `parity` columns are found by address and number.
+    pub(super) fn add(
+        &self,
+        graph: &mut Graph,
+        whole: &View,
+        parity: &dyn Fn(&Dva, usize) -> Option<View>,
+    ) -> Result<Vec<NodeId>, OpError> {
+        let mut nodes = Vec::new();
+        for copy in &self.0 {
+            for write in &copy.writes {
+                let source = match &write.part {
+                    Part::Data(range) => whole.slice(range.clone())?,
+                    Part::Parity(index) => parity(&copy.dva, *index).ok_or(OpError::Invalid)?,
+                };
+                nodes.push(graph.store(source, &write.store, write.offset));
+            }
+        }
+        Ok(nodes)
+    }
+
+    /// Notes the leaves that could not be written and so lack the block.
+    pub(super) fn note_skipped(&self, job: &Job) {
+        for leaf in self.0.iter().flat_map(|copy| &copy.plan.skipped) {
+            job.core.note_missing(&job.snapshot, *leaf, job.request.txg);
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! Stages of writes and reads on a provider: whatever it does, the pool has the bytes that software gives it.
+
+mod common;
+
+use abd::Abd;
+use common::*;
+use device::DeviceError;
+use dpusm::{BreakerPolicy, Device, Feature, OpError, OpKind, RegisterOptions, Registry, Tally};
+use exec::Exec;
+use ondisk::{BlockPtr, Checksum, Compression};
+use provider_faulty::{Fault, Faulty, Harm, When};
+use provider_software::{Software, SoftwareOptions, features};
+use std::sync::Arc;
+use vdev::TopKind;
+use zio::{Accelerator, WriteRequest, ZiaMode, ZiaPolicy};
+
+const DEADLINE_NS: u64 = 1_000_000_000;
+const KINDS: [Compression; 4] = [Compression::LZ4, Compression::GZIP_6, Compression::ZSTD, Compression::OFF];
+const SUMS: [Checksum; 2] = [Checksum::FLETCHER_4, Checksum::SHA256];
+
+const HARMS: [Harm; 7] =
+    [Harm::Fail(OpError::Failed), Harm::Fail(OpError::Full), Harm::Lie, Harm::Short, Harm::Stall, Harm::Slow(3 * DEADLINE_NS), Harm::Die];
+
+/// What the tests use: fewer features than all, so that registration is quick.
+fn used(feature: &Feature) -> bool {
+    match feature {
+        Feature::Compress { kind, .. } | Feature::Decompress { kind } => KINDS.contains(kind),
+        Feature::Checksum { kind, .. } => SUMS.contains(kind),
+        _ => true,
+    }
+}
+
+/// A pool whose stages run on a provider that can be told to misbehave.
+struct World {
+    rig: Rig,
+    registry: Registry,
+    faulty: Arc<Faulty>,
+    device: Device,
+}
+
+fn faulty(exec: &Exec) -> Arc<Faulty> {
+    let features = features().into_iter().filter(used).collect();
+    Faulty::new(exec, "faulty", Software::new(exec, SoftwareOptions { features, ..SoftwareOptions::default() }))
+}
+
+fn options(failures_max: u32) -> RegisterOptions {
+    let breaker = BreakerPolicy { failures_max, ..BreakerPolicy::default() };
+    RegisterOptions { breaker, test_bytes_max: 8192, scratch: Some(std::env::temp_dir()), ..RegisterOptions::default() }
+}
+
+fn world(layout: &[(TopKind, usize)], policy: ZiaPolicy, breaker: u32) -> World {
+    let rig = Rig::new(inline(), layout, 9);
+    let registry = Registry::new(&rig.exec);
+    let faulty = faulty(&rig.exec);
+    let device = registry.register(faulty.clone(), &options(breaker)).expect("it behaves so far");
+    assert!(device.disabled().is_empty(), "{:?}", device.disabled());
+    faulty.inject(None);
+    rig.zio.set_accelerator(Some(Accelerator::new(registry.get("faulty").expect("it is there"), policy)));
+    World { rig, registry, faulty, device }
+}
+
+/// All stages, every result verified.
+fn everything() -> ZiaPolicy {
+    ZiaPolicy {
+        compress: true,
+        decompress: true,
+        checksum: true,
+        raidz_gen: [true; 3],
+        raidz_rec: [true; 3],
+        verify_percent: 100.0,
+        bytes_min: 2048,
+        deadline_ns: DEADLINE_NS,
+        ..ZiaPolicy::default()
+    }
+}
+
+/// A record of the program: text, noise, runs, zeros, and some that end in the pointer or are small.
+fn record(number: u64) -> WriteRequest {
+    let bytes = [16 << 10, 8 << 10, 512, 32 << 10][(number % 4) as usize];
+    let data = match number % 7 {
+        0 | 1 | 5 => text(number, bytes),
+        2 => noise(number, bytes),
+        3 => Abd::from_slice(&(0..bytes).map(|at| (at / 1000) as u8).collect::<Vec<u8>>()),
+        4 => Abd::zeroed(bytes),
+        _ => Abd::from_slice(&vec![7; bytes]),
+    };
+    let compression = KINDS[(number / 2 % 4) as usize];
+    let zstd_level = if compression == Compression::ZSTD { 3 } else { 0 };
+    WriteRequest { compression, zstd_level, checksum: SUMS[(number / 3 % 2) as usize], ..request(data, number) }
+}
+
+/// Writes the records, reads them back, and gives their pointers.
+fn run(rig: &Rig, records: u64, what: &str) -> Vec<BlockPtr> {
+    (0..records)
+        .map(|number| {
+            let request = record(number);
+            let data = request.data.clone();
+            let bp = rig.write(request).unwrap_or_else(|error| panic!("{what}: record {number}: {error}"));
+            // A hole that replaces nothing does not even know its length.
+            let back = if bp.is_hole() { Ok(Abd::zeroed(data.len())) } else { rig.read(&bp) };
+            let back = back.unwrap_or_else(|error| panic!("{what}: reading record {number}: {error}"));
+            assert!(back == data, "{what}: record {number} reads as something else");
+            bp
+        })
+        .collect()
+}
+
+/// What software makes of the program: pointers and the bytes of every device.
+fn reference(layout: &[(TopKind, usize)], records: u64) -> (Vec<BlockPtr>, Vec<Vec<u8>>) {
+    let rig = Rig::new(inline(), layout, 9);
+    let pointers = run(&rig, records, "software");
+    (pointers, rig.contents())
+}
+
+/// The space of a block can be used again at once.
+fn give_back(world: &World, bp: &BlockPtr) {
+    bp.dvas().for_each(|dva| world.rig.allocator.unalloc(TXG, &dva));
+}
+
+/// Runs what late operations still have to do.
+fn drain(world: &World) {
+    world.faulty.release_stalled();
+    let (completer, completion) = exec::completion();
+    world.rig.exec.spawn_after(10 * DEADLINE_NS, exec::TaskClass::Background, Box::new(move || completer.complete(())));
+    completion.wait(&world.rig.exec);
+}
+
+/// Every subset of stages, in both modes, on every layout: what lies on the devices is what software puts there, bit by bit.
+#[test]
+fn any_set_of_stages_gives_the_same_bytes() {
+    for (name, layout) in layouts() {
+        let wanted = reference(&layout, 28);
+        for set in 0..16u32 {
+            for mode in [ZiaMode::Offload, ZiaMode::PerOp] {
+                let bit = |index: u32| set >> index & 1 == 1;
+                let policy =
+                    ZiaPolicy { compress: bit(0), checksum: bit(1), raidz_gen: [bit(2); 3], decompress: bit(3), mode, ..everything() };
+                let world = world(&layout, policy, 1);
+                let what = format!("{name}, stages {set:04b}, {mode:?}");
+                assert!(run(&world.rig, 28, &what) == wanted.0, "{what}: other pointers");
+                assert!(world.rig.contents() == wanted.1, "{what}: other bytes on the devices");
+                drain(&world);
+                assert_eq!(world.device.live_handles(), 0, "{what}");
+                assert_eq!(world.faulty.operations() > 0, set & 0b1011 != 0 || (bit(2) && name.starts_with("raidz")), "{what}");
+            }
+        }
+    }
+}
+
+/// A provider that fails, lies, gives less, hangs, is late or dies, at any operation of any stage: every record reads back, what is on the
+/// devices can be scrubbed without a repair, and nothing leaks.
+#[test]
+fn no_fault_at_any_operation_costs_data() {
+    let layout = [(TopKind::Raidz(2), 5)];
+    for mode in [ZiaMode::Offload, ZiaMode::PerOp] {
+        let world = world(&layout, ZiaPolicy { mode, ..everything() }, u32::MAX);
+        let count = 14;
+        run(&world.rig, count, "no fault");
+        let operations = world.faulty.operations();
+        assert!(operations > 6 * count, "{operations}");
+        for harm in HARMS {
+            for at in 0..operations {
+                let what = format!("{harm:?} at {at}, {mode:?}");
+                world.faulty.inject(Some(Fault { harm, when: When::At(at) }));
+                let pointers = run(&world.rig, count, &what);
+                assert_eq!(world.faulty.struck(), 1, "{what} struck nothing");
+                for bp in pointers.iter().filter(|bp| !bp.is_hole() && !bp.is_embedded()) {
+                    assert!(world.rig.scrub(bp).is_ok(), "{what}: a scrub");
+                    give_back(&world, bp);
+                }
+                assert!((0..5).all(|leaf| world.rig.checksum_errors(leaf) == 0), "{what}: a device has wrong bytes");
+                drain(&world);
+                assert_eq!(world.device.live_handles(), 0, "{what} leaked");
+            }
+        }
+    }
+}
+
+/// All stages and the writes themselves, nothing verified: nothing comes back to the host.
+fn all_the_way() -> ZiaPolicy {
+    ZiaPolicy { file_write: true, disk_write: true, verify_percent: 0.0, ..everything() }
+}
+
+/// A provider that writes the devices by itself puts there what the host would; devices that are gone are noted as ever.
+#[test]
+fn blocks_that_the_provider_writes_are_the_same() {
+    for (name, layout) in layouts() {
+        let wanted = reference(&layout, 28);
+        let world = world(&layout, all_the_way(), 1);
+        world.rig.zio.open_stores();
+        assert!(run(&world.rig, 28, name) == wanted.0, "{name}: other pointers");
+        assert!(world.rig.contents() == wanted.1, "{name}: other bytes on the devices");
+        let stats = world.device.stats();
+        assert!(stats.get(OpKind::Store, Tally::Blocks) > 0, "{name}: it wrote nothing");
+        assert_eq!(stats.get(OpKind::Compress, Tally::Restarts), 0, "{name}");
+        drop(world.rig.zio.accelerator());
+        world.rig.zio.set_accelerator(None);
+        drain(&world);
+        assert_eq!(world.device.live_handles(), 0, "{name}");
+    }
+}
+
+/// As above with faults at every operation, but for lies and short results: those are found by verification, which keeps writes at the host.
+#[test]
+fn no_fault_of_a_provider_that_writes_costs_data() {
+    let layout = [(TopKind::Raidz(2), 5)];
+    let world = world(&layout, all_the_way(), u32::MAX);
+    world.rig.zio.open_stores();
+    let count = 7;
+    world.faulty.inject(None);
+    run(&world.rig, count, "no fault");
+    let operations = world.faulty.operations();
+    for harm in HARMS.into_iter().filter(|harm| !matches!(harm, Harm::Lie | Harm::Short)) {
+        for at in 0..operations {
+            let what = format!("{harm:?} at {at}");
+            world.faulty.inject(Some(Fault { harm, when: When::At(at) }));
+            let pointers = run(&world.rig, count, &what);
+            assert_eq!(world.faulty.struck(), 1, "{what} struck nothing");
+            drain(&world);
+            for bp in pointers.iter().filter(|bp| !bp.is_hole() && !bp.is_embedded()) {
+                assert!(world.rig.scrub(bp).is_ok(), "{what}: a scrub");
+                give_back(&world, bp);
+            }
+            assert!((0..5).all(|leaf| world.rig.checksum_errors(leaf) == 0), "{what}: a device has wrong bytes");
+        }
+    }
+}
+
+/// Columns of lost devices are computed there, and whatever it does, every block reads as it was written.
+#[test]
+fn lost_devices_are_read_through_whatever_the_provider_does() {
+    let layout = [(TopKind::Raidz(2), 5)];
+    let world = world(&layout, everything(), u32::MAX);
+    let count = 14;
+    let pointers = run(&world.rig, count, "whole");
+    world.rig.kill(&[1, 2], DeviceError::Io);
+    let read_all = |what: &str| {
+        for (number, bp) in pointers.iter().enumerate().filter(|(_, bp)| !bp.is_hole()) {
+            let back = world.rig.read(bp).unwrap_or_else(|error| panic!("{what}: record {number}: {error}"));
+            assert!(back == record(number as u64).data, "{what}: record {number} reads as something else");
+        }
+    };
+    world.faulty.inject(None);
+    read_all("degraded");
+    assert!(world.device.stats().get(OpKind::RaidReconstruct, Tally::Blocks) > 0, "nothing went to the provider");
+    let operations = world.faulty.operations();
+    for harm in HARMS {
+        for at in 0..operations {
+            let what = format!("{harm:?} at {at}");
+            world.faulty.inject(Some(Fault { harm, when: When::At(at) }));
+            read_all(&what);
+            assert_eq!(world.faulty.struck(), 1, "{what} struck nothing");
+            drain(&world);
+            assert_eq!(world.device.live_handles(), 0, "{what} leaked");
+        }
+    }
+    assert!(world.rig.checksum_errors(0) + world.rig.checksum_errors(3) + world.rig.checksum_errors(4) == 0, "a device was blamed");
+}
+
+/// A provider that dies, and one that takes its place, between any two operations of a block: it ends in software, the next ones go to the
+/// new one.
+#[test]
+fn a_provider_is_replaced_between_the_operations_of_a_block() {
+    let layout = [(TopKind::Raidz(1), 3)];
+    let operations = {
+        let world = world(&layout, everything(), u32::MAX);
+        run(&world.rig, 7, "no fault");
+        world.faulty.operations()
+    };
+    for at in (0..operations).step_by(3) {
+        let world = world(&layout, everything(), u32::MAX);
+        world.faulty.inject(Some(Fault { harm: Harm::Die, when: When::At(at) }));
+        run(&world.rig, 7, &format!("death at {at}"));
+        world.registry.invalidate("faulty").expect("it is there");
+        run(&world.rig, 7, "dead");
+        let next = faulty(&world.rig.exec);
+        world.registry.replace(next.clone(), &options(u32::MAX)).expect("the new one behaves");
+        next.inject(None);
+        run(&world.rig, 7, "replaced");
+        assert!(next.operations() > 0, "blocks do not go to the new one");
+        drain(&world);
+        assert_eq!(world.device.live_handles(), 0, "death at {at} leaked");
+    }
+}

@@ -1,0 +1,53 @@
+//! Pools whose stages run on a provider: OpenZFS must find in them what it finds in all others.
+
+use crate::Failure;
+use dpusm::{OpKind, RegisterOptions, Registry, Tally};
+use exec::Exec;
+use pool::Pool;
+use provider_software::{Software, SoftwareOptions};
+use zio::{Accelerator, ZiaMode, ZiaPolicy};
+
+/// Largest block of the provider's tests.
+const TEST_BYTES_MAX: usize = 4096;
+/// Share of the results that are verified.
+const VERIFY_PERCENT: f64 = 10.0;
+
+/// Gives every stage of the pool to a provider.
+pub fn begin(exec: &Exec, pool: &Pool, mode: ZiaMode) -> Result<Registry, Failure> {
+    let registry = Registry::new(exec);
+    let options = RegisterOptions { test_bytes_max: TEST_BYTES_MAX, ..RegisterOptions::default() };
+    registry.register(Software::new(exec, SoftwareOptions::default()), &options)?;
+    let policy = ZiaPolicy {
+        compress: true,
+        decompress: true,
+        checksum: true,
+        raidz_gen: [true; 3],
+        raidz_rec: [true; 3],
+        file_write: true,
+        mode,
+        verify_percent: VERIFY_PERCENT,
+        bytes_min: 4096,
+        ..ZiaPolicy::default()
+    };
+    pool.zio().set_accelerator(Some(Accelerator::new(registry.get("software")?, policy)));
+    pool.zio().open_stores();
+    Ok(registry)
+}
+
+/// Blocks went there, none of them came back wrong, and no stage failed.
+pub fn check(registry: &Registry, has_parity: bool) -> Result<(), Failure> {
+    let session = registry.get("software")?;
+    let stats = session.stats();
+    for kind in [OpKind::Compress, OpKind::Checksum, OpKind::RaidGenerate] {
+        if stats.get(kind, Tally::Blocks) == 0 && (has_parity || kind != OpKind::RaidGenerate) {
+            return Err(format!("{} never went to the provider", kind.name()).into());
+        }
+    }
+    if stats.total(Tally::Verified) == 0 {
+        return Err("nothing was verified".into());
+    }
+    match (stats.total(Tally::VerifyFailures), stats.total(Tally::Restarts)) {
+        (0, 0) => Ok(()),
+        (wrong, restarts) => Err(format!("{wrong} results were wrong, {restarts} blocks began again").into()),
+    }
+}
