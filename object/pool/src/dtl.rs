@@ -13,7 +13,7 @@ use range_tree::RangeTree;
 use scan::{ScanFunction, ScanOutcome};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use vdev::{Leaf, VdevTree};
+use vdev::{Leaf, LeafId, NodeKind, VdevTree};
 
 /// Block size of new logs (OpenZFS: `zfs_vdev_dtl_sm_blksz`).
 const BLOCK_BYTES: usize = 1 << 12;
@@ -110,9 +110,13 @@ pub(crate) fn excise(
     tx: &Tx,
 ) -> Result<bool, PoolError> {
     let (through, mut removed) = (outcome.through, false);
-    for leaf in &mut tree.leaves {
+    let is_made_good = |leaf: &Leaf| {
         let known = leaf.missing_txgs.iter().any(|(first, _)| *first <= through);
-        if !known || !leaf.state.is_usable() || !whole(leaf) {
+        known && leaf.state.is_usable() && whole(leaf)
+    };
+    let beneath = beneath_spares(tree, through, &is_made_good);
+    for leaf in &mut tree.leaves {
+        if !is_made_good(leaf) {
             continue;
         }
         let mut txgs = RangeTree::new();
@@ -135,7 +139,42 @@ pub(crate) fn excise(
         }
         leaf.missing_txgs.clear();
     }
+    for (guid, mut txgs) in beneath {
+        let Some(leaf) = tree.leaves.iter_mut().find(|leaf| leaf.guid == guid) else { continue };
+        for (first, last) in &leaf.missing_txgs {
+            txgs.cover(first.0..last.0 + 1);
+        }
+        removed |= write(mos, features, leaf, &txgs, tx)?;
+    }
     Ok(removed)
+}
+
+/// The devices that were not there while distributed spares were filled, with what the spares lacked: some of it would lie on them, and that
+/// a spare has no gaps any more is true only where they have none (see [`vdev::VdevTree::lacks_part_of`]).
+fn beneath_spares(tree: &VdevTree, through: Txg, is_made_good: &dyn Fn(&Leaf) -> bool) -> Vec<(Guid, RangeTree)> {
+    let spares: Vec<LeafId> = (0..tree.leaves.len() as u32).map(LeafId).filter(|id| tree.leaf(*id).draid_spare.is_some()).collect();
+    let mut beneath = Vec::new();
+    for id in (0..tree.leaves.len() as u32).map(LeafId).filter(|id| tree.leaf(*id).draid_spare.is_none()) {
+        let leaf = tree.leaf(id);
+        // One that takes part in a resilver from its beginning was there all the time.
+        let was_there = leaf.state.is_usable() && (leaf.missing_txgs.is_empty() || leaf.resilver_txg.0 != 0 || leaf.rebuild_txg.0 != 0);
+        let mut txgs = RangeTree::new();
+        let above = |spare: &&LeafId| {
+            let spare_leaf = tree.leaf(**spare);
+            // The device that it stands in for has no part of it.
+            let stands_in = matches!(tree.parent_kind(**spare), Some(NodeKind::Spare | NodeKind::Replacing));
+            spare_leaf.top == leaf.top && is_made_good(spare_leaf) && !(stands_in && tree.siblings(**spare).contains(&id))
+        };
+        for spare in spares.iter().filter(above) {
+            for (first, last) in tree.leaf(*spare).missing_txgs.iter().filter(|(first, _)| *first <= through) {
+                txgs.cover(first.0..last.0.min(through.0) + 1);
+            }
+        }
+        if !was_there && !txgs.is_empty() {
+            beneath.push((leaf.guid, txgs));
+        }
+    }
+    beneath
 }
 
 /// Notes that a sequential rebuild began for the leaves of a vdev that have nothing, or takes what it brought out of their logs.

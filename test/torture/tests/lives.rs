@@ -14,6 +14,15 @@ fn a_device_is_known_by_any_of_its_labels() {
     live(shape, 21_000_420, 16).expect("it comes back");
 }
 
+/// A distributed spare was filled while another device, on which a part of it lies, was away: nobody knew afterwards that the part was missing.
+#[test]
+fn what_a_distributed_spare_has_on_a_device_that_is_away_comes_with_the_device() {
+    let shape = shapes().into_iter().find(|shape| shape.to_string() == "draid2:2d:6c:1s").expect("a shape with a distributed spare");
+    for seed in [41_002_948, 41_006_168, 41_006_598, 41_007_618] {
+        live(shape, seed, 16).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+    }
+}
+
 #[test]
 fn whatever_happens_to_devices_nothing_promised_is_lost() {
     let mut total = Report::default();
