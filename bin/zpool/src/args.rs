@@ -497,7 +497,7 @@ pub struct Get {
     /// `all`, or properties separated by commas.
     #[arg(value_name = "all | property[,...]", long_help = "property argument")]
     pub properties: String,
-    /// Pools.
+    /// Pools; or one pool, and its vdevs or `all-vdevs`.
     #[arg(value_name = "pool")]
     pub pools: Vec<String>,
 }
@@ -591,12 +591,21 @@ pub struct Iostat {
 /// `zpool wait`.
 #[derive(Debug, Args)]
 pub struct Wait {
+    /// No headings, tabs between fields.
+    #[arg(short = 'H')]
+    pub scripted: bool,
+    /// Exact numbers.
+    #[arg(short = 'p')]
+    pub parsable: bool,
+    /// Time stamps: d (date) or u (seconds since the epoch).
+    #[arg(short = 'T', value_name = "d|u")]
+    pub timestamp: Option<String>,
     /// Activities separated by commas.
     #[arg(short = 't', value_delimiter = ',', value_name = "activity")]
     pub activities: Vec<String>,
-    /// Pool.
-    #[arg(long_help = "'pool' argument")]
-    pub pool: String,
+    /// Pool, then an interval in seconds: what is left is printed that often.
+    #[arg(required = true, value_name = "pool", long_help = "'pool' argument")]
+    pub words: Vec<String>,
 }
 
 #[cfg(test)]

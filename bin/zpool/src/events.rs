@@ -4,10 +4,9 @@ use crate::args;
 use cli::{Client, Stop};
 use control_api::{EventReport, PoolEvents, Request, Response};
 use std::io::Write;
-use std::time::Duration;
 
-/// How often `-f` looks for more.
-const FOLLOW_PAUSE: Duration = Duration::from_millis(500);
+/// `-f`: a request waits so long for the next event before it is made again.
+const FOLLOW_MS: u64 = 2_000;
 
 /// Runs the verb.
 pub fn run(client: &Client, arguments: &args::Events) -> Result<u8, Stop> {
@@ -28,7 +27,8 @@ pub fn run(client: &Client, arguments: &args::Events) -> Result<u8, Stop> {
     }
     let mut after = 0;
     loop {
-        let request = PoolEvents { pool: arguments.pool.clone(), after, clear: false };
+        let wait_ms = if arguments.follow { FOLLOW_MS } else { 0 };
+        let request = PoolEvents { pool: arguments.pool.clone(), after, clear: false, wait_ms };
         let events = match client.call(&Request::PoolEvents(request))? {
             Response::Events(events) => events,
             other => return Err(cli::unexpected("cannot show events", other).into()),
@@ -41,7 +41,6 @@ pub fn run(client: &Client, arguments: &args::Events) -> Result<u8, Stop> {
         if !arguments.follow {
             return Ok(0);
         }
-        std::thread::sleep(FOLLOW_PAUSE);
     }
 }
 

@@ -1,10 +1,10 @@
-//! `zpool get`: properties of pools with their sources, as a table or JSON.
+//! `zpool get`: properties of pools or vdevs with their sources, as a table or JSON.
 
-use crate::{args, list};
-use cli::property::{self, POOL};
+use crate::{args, list, vdev_get};
+use cli::property::{self, POOL, VDEV};
 use cli::table::{Align, Column, Table};
 use cli::{Client, Stop, find, json, show, show_source};
-use control_api::{PoolReport, Property};
+use control_api::{ErrorKind, Failure, PoolReport, Property};
 use serde_json::Map;
 
 const FIELDS: [&str; 4] = ["name", "property", "value", "source"];
@@ -22,20 +22,61 @@ pub fn run(client: &Client, arguments: &args::Get) -> Result<u8, Stop> {
     if let Some(unknown) = fields.iter().find(|field| !FIELDS.contains(field)) {
         return Err(Stop::usage(format!("invalid column name '{unknown}'")));
     }
+    let subject = subject(client, &arguments.pools)?;
+    let known = if matches!(subject, Subject::Vdevs(..)) { VDEV } else { POOL };
     let wanted = match arguments.properties.as_str() {
         "all" => None,
-        list => Some(list.split(',').map(|name| property::canonical(POOL, name)).collect::<Result<Vec<_>, _>>()?),
+        list => Some(list.split(',').map(|name| property::canonical(known, name)).collect::<Result<Vec<_>, _>>()?),
     };
-    let reports = list::reports(client, arguments.pools.clone(), false)?;
-    let mut table = Table::new(fields.iter().map(|field| Column::new(field.to_uppercase(), Align::Left)));
+    match subject {
+        Subject::Pools(reports) => Ok(pools(&reports, wanted.as_deref(), &fields, arguments)),
+        Subject::Vdevs(report, words) => vdevs(&report, &words, wanted.as_deref(), (&fields, arguments)),
+        Subject::Nothing(name) => {
+            eprintln!("Cannot get properties of {name}: no such pool available.");
+            Ok(cli::EXIT_FAILURE)
+        }
+    }
+}
+
+/// Whose properties are asked for.
+enum Subject {
+    Pools(Vec<PoolReport>),
+    /// Of one pool, by the words that name them.
+    Vdevs(Box<PoolReport>, Vec<String>),
+    /// What this word names is no pool.
+    Nothing(String),
+}
+
+/// Pools, if all words are names of pools; else a pool and its vdevs.
+fn subject(client: &Client, words: &[String]) -> Result<Subject, Failure> {
+    fn missing<T>(failure: Failure) -> Result<Option<T>, Failure> {
+        if failure.kind == ErrorKind::NotFound { Ok(None) } else { Err(failure) }
+    }
+    if let Some(reports) = list::reports(client, words.to_vec(), false).map(Some).or_else(missing)? {
+        return Ok(Subject::Pools(reports));
+    }
+    let Some((first, rest)) = words.split_first() else { return Ok(Subject::Pools(Vec::new())) };
+    let report = list::reports(client, vec![first.clone()], false).map(|reports| reports.into_iter().next()).or_else(missing)?;
+    Ok(match report {
+        Some(report) if !rest.is_empty() => Subject::Vdevs(Box::new(report), rest.to_vec()),
+        _ => Subject::Nothing(first.clone()),
+    })
+}
+
+fn new_table(fields: &[&str]) -> Table {
+    Table::new(fields.iter().map(|field| Column::new(field.to_uppercase(), Align::Left)))
+}
+
+fn pools(reports: &[PoolReport], wanted: Option<&[String]>, fields: &[&str], arguments: &args::Get) -> u8 {
+    let mut table = new_table(fields);
     let mut pools = Map::new();
     let mut code = 0;
-    for report in &reports {
+    for report in reports {
         if let Some(reason) = &report.properties_unavailable {
             eprintln!("cannot get properties of '{}': {reason}", report.name);
             code = cli::EXIT_FAILURE;
         }
-        let properties = select(report, wanted.as_deref());
+        let properties = select(report, wanted);
         for property in &properties {
             table.row(fields.iter().map(|field| cell(field, &report.name, property, arguments.output.is_exact())).collect());
         }
@@ -50,7 +91,33 @@ pub fn run(client: &Client, arguments: &args::Get) -> Result<u8, Stop> {
     } else if !table.is_empty() {
         print!("{}", table.render(arguments.output.scripted));
     }
-    Ok(code)
+    code
+}
+
+/// Properties of vdevs (OpenZFS: `get_callback_vdev`).
+fn vdevs(report: &PoolReport, words: &[String], wanted: Option<&[String]>, (fields, arguments): (&[&str], &args::Get)) -> Result<u8, Stop> {
+    let places = vdev_get::places(report, words).map_err(|unknown| {
+        let lines: String = unknown.iter().map(|word| format!("\t{word} (unknown)\n")).collect();
+        Stop::usage(format!("Expected a list of vdevs in \"{}\", but got:\n{lines}", report.name))
+    })?;
+    let (output, mut table, mut entries) = (&arguments.output, new_table(fields), Map::new());
+    for place in &places {
+        let properties = vdev_get::select(place, wanted, output.is_exact());
+        for property in &properties {
+            table.row(fields.iter().map(|field| cell(field, &place.name, property, output.is_exact())).collect());
+        }
+        let mut entry = list::vdev_head(place.vdev, &place.name, output.json.json_int);
+        entry.insert("type".into(), "VDEV".into());
+        entry.insert("properties".into(), json::properties(&properties, output));
+        entries.insert(place.name.clone(), entry.into());
+    }
+    if output.json.json {
+        let pool = list::head(report, false, output);
+        println!("{}", json::envelope_with("zpool get", "vdevs", entries, [("pool".to_string(), pool.into())]));
+    } else if !table.is_empty() {
+        print!("{}", table.render(output.scripted));
+    }
+    Ok(0)
 }
 
 /// All properties, or those named; a feature that the pool never heard of has no line.

@@ -15,6 +15,7 @@ mod rebuild;
 mod spec;
 mod status;
 mod sweeps;
+mod vdev_get;
 mod vdevs;
 mod wait;
 

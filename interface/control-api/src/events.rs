@@ -12,6 +12,9 @@ pub struct PoolEvents {
     pub after: u64,
     /// `-c`: forget all events; answers [`crate::Response::EventsCleared`].
     pub clear: bool,
+    /// When there is none yet, wait for one, at most for so many milliseconds (two seconds at the longest).
+    #[serde(default)]
+    pub wait_ms: u64,
 }
 
 /// One event.

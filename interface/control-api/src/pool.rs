@@ -272,6 +272,27 @@ pub struct VdevReport {
     /// The device can't be trimmed (leaves).
     #[serde(default)]
     pub trim_unsupported: bool,
+    /// Allocatable bytes, labels left out; of RAID-Z with parity.
+    #[serde(default)]
+    pub asize_bytes: u64,
+    /// Bytes of the device (leaves).
+    #[serde(default)]
+    pub psize_bytes: u64,
+    /// Parity columns (RAID-Z, dRAID).
+    #[serde(default)]
+    pub parity: u64,
+    /// Reads, writes and trims since the pool was opened, of all leaves below.
+    #[serde(default)]
+    pub io_ops: [u64; 3],
+    /// Their bytes.
+    #[serde(default)]
+    pub io_bytes: [u64; 3],
+    /// Device id, physical path and enclosure path, where they are known (leaves).
+    #[serde(default)]
+    pub identity: [Option<String>; 3],
+    /// Whether new blocks may be allocated here (top-levels).
+    #[serde(default)]
+    pub allocating: Option<bool>,
     /// Children.
     pub children: Vec<VdevReport>,
 }

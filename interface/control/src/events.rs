@@ -2,17 +2,25 @@
 
 use crate::Control;
 use control_api::{EventReport, PoolEvents, Response};
-use exec::Exec;
+use exec::{Exec, TaskClass, WaitQueue};
 use kstat::{Event, EventLog, EventSink, FieldValue, LoggedEvent};
 use ondisk::Guid;
+use std::sync::Arc;
 
 /// Events kept (OpenZFS: `zfs_zevent_len_max`).
 const EVENTS_MAX: usize = 512;
 
-/// The log of a daemon.
-pub(crate) fn log(exec: &Exec) -> EventLog {
+/// The longest that a request waits for an event: a daemon that is stopped waits for its requests.
+const WAIT_MS_MAX: u64 = 2_000;
+
+/// The log of a daemon, and what wakes those who wait for more.
+pub(crate) fn log(exec: &Exec) -> (Arc<EventLog>, Arc<WaitQueue>) {
     let exec = exec.clone();
-    EventLog::new(EVENTS_MAX, Box::new(move || exec.wall_clock()))
+    let log = EventLog::new(EVENTS_MAX, Box::new(move || exec.wall_clock()));
+    let news = Arc::new(WaitQueue::new());
+    let told = news.clone();
+    log.listen(Arc::new(move |_| told.notify_all()));
+    (Arc::new(log), news)
 }
 
 impl Control {
@@ -29,7 +37,16 @@ impl Control {
             (Some(wanted), Some(FieldValue::Text(pool))) => wanted == pool,
             _ => true,
         };
-        Response::Events(self.events.since(request.after).into_iter().filter(is_wanted).map(report).collect())
+        let found = || self.events.since(request.after).into_iter().filter(is_wanted).map(report).collect::<Vec<_>>();
+        let events = found();
+        if request.wait_ms == 0 || !events.is_empty() {
+            return Response::Events(events);
+        }
+        let wait_ns = request.wait_ms.min(WAIT_MS_MAX) * 1_000_000;
+        let (until_ns, news) = (self.exec.now_ns() + wait_ns, self.news.clone());
+        self.exec.spawn_after(wait_ns, TaskClass::Interrupt, Box::new(move || news.notify_all()));
+        self.news.wait_until(&self.exec, &|| self.exec.now_ns() >= until_ns || !found().is_empty());
+        Response::Events(found())
     }
 }
 

@@ -31,7 +31,7 @@ mod watch;
 pub(crate) use open_pool::OpenPool;
 
 use control_api::{DaemonInfo, Failure, Request, Response, StateDir};
-use exec::{Exec, RwLock};
+use exec::{Exec, RwLock, WaitQueue};
 use kstat::EventLog;
 use metrics::Parameters;
 use std::collections::BTreeMap;
@@ -50,6 +50,8 @@ pub struct Control {
     direct: Arc<zpl::direct::Tunables>,
     parameters: Arc<Parameters>,
     events: Arc<EventLog>,
+    /// Told of every event.
+    news: Arc<WaitQueue>,
     injections: inject::Injections,
     watcher: Arc<watch::Watcher>,
     mounted_tree: statistics::Mounted,
@@ -83,7 +85,7 @@ impl Control {
             // What makes no sense leaves the default.
             let _ = parameters.set("zfs_arc_max", &bytes);
         }
-        let events = Arc::new(events::log(&exec));
+        let (events, news) = events::log(&exec);
         let direct = direct::tunables_from_environment(&parameters);
         let mounted_tree = statistics::Mounted::default();
         let injections = inject::Injections::default();
@@ -96,6 +98,7 @@ impl Control {
             pools,
             parameters,
             events,
+            news,
             injections,
             watcher,
             mounted_tree,

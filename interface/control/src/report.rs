@@ -7,6 +7,11 @@ use pool::{LeafStatus, PoolStatus, RebuildState, RebuildStatus, Spare};
 use vdev::{DraidConfig, LeafId, LeafKind, LeafState, Node, NodeKind, TopKind, TopVdev, VdevTree};
 use zio::IoKind;
 
+/// What [`VdevReport::io_ops`] has.
+const SHOWN_KINDS: [IoKind; 3] = [IoKind::Read, IoKind::Write, IoKind::Trim];
+/// What labels and the boot block take of a device (OpenZFS: `VDEV_LABEL_START_SIZE`, `VDEV_LABEL_END_SIZE`).
+const LABELS_BYTES: u64 = (4 << 20) + (512 << 10);
+
 /// `ONLINE`, `OFFLINE`, ….
 pub fn leaf_state(state: LeafState) -> &'static str {
     match state {
@@ -58,11 +63,13 @@ fn node_report(tree: &VdevTree, leaves: Option<&[LeafStatus]>, node: &Node) -> V
         _ => children.len().saturating_sub(1),
     };
     let (kind, name) = node_kind(node);
+    let parity = if matches!(node.kind, NodeKind::Raidz(_) | NodeKind::Draid(_)) { can_lose as u64 } else { 0 };
     VdevReport {
         name,
         kind: kind.to_string(),
         guid: node.guid.0,
         state: combine(&children, can_lose).to_string(),
+        parity,
         children,
         ..VdevReport::default()
     }
@@ -100,7 +107,26 @@ fn leaf_report(tree: &VdevTree, leaves: Option<&[LeafStatus]>, id: LeafId) -> Vd
         write_errors: counts.map_or(0, |counts| counts.errors[IoKind::Write as usize]),
         checksum_errors: counts.map_or(0, |counts| counts.checksum_errors),
         slow_ios: counts.map_or(0, |counts| counts.slow_ios),
+        io_ops: counts.map_or([0; 3], |counts| SHOWN_KINDS.map(|kind| counts.ops[kind as usize])),
+        io_bytes: counts.map_or([0; 3], |counts| SHOWN_KINDS.map(|kind| counts.bytes[kind as usize])),
+        identity: leaf.identity.clone(),
         ..VdevReport::default()
+    }
+}
+
+/// Adds up what leaves did, and says how large vdevs are: `size_of` is a leaf's device.
+pub(crate) fn overlay_devices(vdev: &mut VdevReport, size_of: &dyn Fn(u64) -> Option<u64>) {
+    vdev.children.iter_mut().for_each(|child| overlay_devices(child, size_of));
+    if vdev.children.is_empty() {
+        let Some(asize) = size_of(vdev.guid).and_then(vdev::leaf_asize) else { return };
+        vdev.psize_bytes = asize + LABELS_BYTES;
+        vdev.asize_bytes = if vdev.asize_bytes == 0 { asize } else { vdev.asize_bytes };
+        return;
+    }
+    let sum = |of: fn(&VdevReport) -> [u64; 3]| std::array::from_fn(|kind| vdev.children.iter().map(|child| of(child)[kind]).sum());
+    (vdev.io_ops, vdev.io_bytes) = (sum(|child| child.io_ops), sum(|child| child.io_bytes));
+    if vdev.asize_bytes == 0 {
+        vdev.asize_bytes = vdev.children.iter().map(|child| child.asize_bytes).min().unwrap_or(0);
     }
 }
 
@@ -186,7 +212,8 @@ pub fn tree(name: &str, tree: &VdevTree, status: Option<&PoolStatus>) -> VdevRep
             report.allocated_bytes = space.allocated;
             report.size_bytes = space.capacity;
         }
-        (report.is_log, report.ashift) = (top.is_log, top.ashift);
+        (report.is_log, report.ashift, report.asize_bytes) = (top.is_log, top.ashift, top.asize);
+        report.allocating = Some(!top.nonallocating);
         report.dio_verify_errors = status.and_then(|status| status.dio_verify_errors.get(index).copied()).unwrap_or(0);
         children.push(report);
     }
@@ -198,6 +225,7 @@ pub fn tree(name: &str, tree: &VdevTree, status: Option<&PoolStatus>) -> VdevRep
         state: combine(&children, 0).to_string(),
         allocated_bytes: total(|child| child.allocated_bytes),
         size_bytes: total(|child| child.size_bytes),
+        asize_bytes: total(|child| child.asize_bytes),
         children,
         ..VdevReport::default()
     }

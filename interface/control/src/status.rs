@@ -15,6 +15,10 @@ pub(crate) fn pool_report(open: &OpenPool, errors: bool, user: &dyn Fn(Guid) -> 
         id.and_then(|id| devices.get(id.0 as usize)?.as_ref()).is_some_and(|device| device.facts().can_trim)
     };
     sweeps::overlay(&mut vdevs, &open.pool().sweep_status(), &can_trim);
+    report::overlay_devices(&mut vdevs, &|guid| {
+        let id = status.tree.leaf_by_guid(Guid(guid))?;
+        devices.get(id.0 as usize)?.as_ref().map(|device| device.size_bytes())
+    });
     let mut state = vdevs.state.clone();
     if status.suspended {
         state = "SUSPENDED".to_string();

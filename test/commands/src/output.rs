@@ -13,7 +13,8 @@ fn pool(world: &World) -> Result<(), Failure> {
 /// Every `-j` is one object with the version first and the names as keys.
 pub fn json(world: &World) -> Result<(), Failure> {
     pool(world)?;
-    for line in ["zpool status -j", "zpool list -j", "zpool get -j all tank", "zfs list -j", "zfs get -j all tank/fs", "zpool version -j"] {
+    let zpool = ["zpool status -j", "zpool list -j", "zpool get -j all tank", "zpool get -j all tank mirror-0", "zpool version -j"];
+    for line in zpool.into_iter().chain(["zfs list -j", "zfs get -j all tank/fs"]) {
         let ran = world.ok(line)?;
         let value: Value = serde_json::from_str(&ran.out).map_err(|error| ran.fault(error))?;
         let object = value.as_object().ok_or_else(|| ran.fault("not an object"))?;
@@ -64,6 +65,17 @@ pub fn others(world: &World) -> Result<(), Failure> {
     world.ok("zpool history -il tank")?.shows("[txg:")?;
     world.ok("zpool wait tank")?;
     world.ok("zpool wait -t scrub tank")?;
+    world.ok("zpool wait -H -p tank 1")?.prints("0\t0\t0\t0\t0\t0\t0\t0\t0")?;
+    world.ok("zpool wait -t scrub,trim tank 0.5")?.prints("   SCRUB    TRIM\n       0       0")?;
+    world.refused("zpool wait tank 1 2", 2, "too many arguments")?;
+    world.refused("zpool wait 1", 2, "missing 'pool' argument")?;
+    world.refused("zpool wait", 2, "missing 'pool' argument")?;
+    let of_vdevs = "mirror-0\tnumchildren\t2\t-\nmirror-0\tallocating\ton\tdefault";
+    world.ok("zpool get -H numchildren,allocating tank mirror-0")?.prints(of_vdevs)?;
+    world.ok("zpool get -H -o value path,parent,state tank {vdevs}/a")?.prints(&format!("{}\nmirror-0\nONLINE", world.at("vdevs/a")))?;
+    world.ok("zpool get all tank all-vdevs")?.shows("trim_support")?.shows("write_bytes")?;
+    world.refused("zpool get all tank nothing", 2, "Expected a list of vdevs in \"tank\", but got:")?;
+    world.refused("zpool get all nothing", 1, "Cannot get properties of nothing: no such pool available.")?;
     world.ok("zpool iostat -v tank 1 2")?.shows("mirror-0")?;
     world.ok("zpool version")?.shows("zirconia")?;
     world.ok("zfs version")?.shows("zirconia")?;
