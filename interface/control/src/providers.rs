@@ -137,7 +137,7 @@ impl Accelerators {
         let libraries = self.libraries.lock().clone();
         let names = std::iter::once(SOFTWARE.to_string()).chain(libraries.keys().cloned());
         // Their tests may be under way for a pool; whoever asks waits for them too.
-        let _sessions: Vec<_> = names.map(|name| self.session(&name)).collect();
+        names.for_each(|name| drop(self.session(&name)));
         let report = |info: ProviderInfo| self.report(&info, libraries.get(&info.name));
         self.registry.list().into_iter().map(report).collect()
     }
