@@ -53,6 +53,25 @@ impl OpError {
     /// Number of different errors, all errnos counted as one.
     pub const COUNT: usize = 15;
 
+    /// One error of each kind, by [`OpError::index`]; without errno.
+    pub const ALL: [OpError; OpError::COUNT] = [
+        OpError::NotImplemented,
+        OpError::NotSupported,
+        OpError::BadResult,
+        OpError::Mismatch,
+        OpError::Down,
+        OpError::Timeout,
+        OpError::Full,
+        OpError::Cancelled,
+        OpError::Skipped,
+        OpError::Tripped,
+        OpError::Abandoned,
+        OpError::NoMemory,
+        OpError::Failed,
+        OpError::Invalid,
+        OpError::Io(0),
+    ];
+
     /// What to do about it.
     pub fn verdict(self) -> Verdict {
         if self == OpError::Down { Verdict::Down } else { Verdict::Software }

@@ -155,7 +155,7 @@ impl OpStats {
             for (tally, name) in PLAIN {
                 add(kind, format!("{}_{name}", kind.name()), tally);
             }
-            for (error, name) in ERRORS.iter().zip(OpError::NAMES) {
+            for (error, name) in OpError::ALL.iter().zip(OpError::NAMES) {
                 add(kind, format!("{}_error_{name}", kind.name()), Tally::Error(*error));
             }
             for reason in FallbackReason::ALL {
@@ -165,25 +165,6 @@ impl OpStats {
         kstat
     }
 }
-
-/// One error of each kind, by its index.
-const ERRORS: [OpError; OpError::COUNT] = [
-    OpError::NotImplemented,
-    OpError::NotSupported,
-    OpError::BadResult,
-    OpError::Mismatch,
-    OpError::Down,
-    OpError::Timeout,
-    OpError::Full,
-    OpError::Cancelled,
-    OpError::Skipped,
-    OpError::Tripped,
-    OpError::Abandoned,
-    OpError::NoMemory,
-    OpError::Failed,
-    OpError::Invalid,
-    OpError::Io(0),
-];
 
 #[cfg(test)]
 mod tests {
@@ -195,7 +176,7 @@ mod tests {
         let stats = Arc::new(OpStats::default());
         let mut expected = 0;
         let tallies = || {
-            let errors = ERRORS.into_iter().map(Tally::Error);
+            let errors = OpError::ALL.into_iter().map(Tally::Error);
             PLAIN.into_iter().map(|(tally, _)| tally).chain(errors).chain(FallbackReason::ALL.into_iter().map(Tally::Fallback))
         };
         for kind in OpKind::ALL {
@@ -220,7 +201,7 @@ mod tests {
     /// An index that is not that of its name would blame the wrong cause.
     #[test]
     fn errors_have_the_index_of_their_name() {
-        for (index, error) in ERRORS.iter().enumerate() {
+        for (index, error) in OpError::ALL.iter().enumerate() {
             assert_eq!(error.index(), index);
         }
         for (index, kind) in OpKind::ALL.iter().enumerate() {

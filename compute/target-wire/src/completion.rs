@@ -49,25 +49,6 @@ pub struct WireCompletion {
 /// From here on a tag says an error, by [`OpError::index`].
 const ERRORS: u8 = 0x80;
 
-/// Errors without their errno, by [`OpError::index`].
-const BY_INDEX: [OpError; OpError::COUNT] = [
-    OpError::NotImplemented,
-    OpError::NotSupported,
-    OpError::BadResult,
-    OpError::Mismatch,
-    OpError::Down,
-    OpError::Timeout,
-    OpError::Full,
-    OpError::Cancelled,
-    OpError::Skipped,
-    OpError::Tripped,
-    OpError::Abandoned,
-    OpError::NoMemory,
-    OpError::Failed,
-    OpError::Invalid,
-    OpError::Io(0),
-];
-
 fn put_error(to: &mut Encoder, error: OpError) {
     to.byte(ERRORS | error.index() as u8);
     if let OpError::Io(errno) = error {
@@ -76,7 +57,7 @@ fn put_error(to: &mut Encoder, error: OpError) {
 }
 
 fn error(from: &mut Decoder<'_>, tag: u8) -> Result<OpError, Malformed> {
-    let plain = tag.checked_sub(ERRORS).and_then(|index| BY_INDEX.get(usize::from(index))).ok_or(Malformed::Tag(tag))?;
+    let plain = tag.checked_sub(ERRORS).and_then(|index| OpError::ALL.get(usize::from(index))).ok_or(Malformed::Tag(tag))?;
     Ok(match plain {
         OpError::Io(_) => OpError::Io(from.small()?),
         other => *other,
@@ -166,12 +147,12 @@ mod tests {
     /// An error that came back as another one would be taken for a dead target, or for software's work.
     #[test]
     fn every_error_keeps_its_number() {
-        for (index, error) in BY_INDEX.iter().enumerate() {
+        for (index, error) in OpError::ALL.iter().enumerate() {
             assert_eq!(error.index(), index);
         }
         let io = OpError::Io(28);
         let completion =
-            WireCompletion { opens: vec![Err(io), Ok(())], results: BY_INDEX.iter().map(|error| Err(*error).into()).collect() };
+            WireCompletion { opens: vec![Err(io), Ok(())], results: OpError::ALL.iter().map(|error| Err(*error).into()).collect() };
         assert_eq!(WireCompletion::decode(&completion.encode()), Ok(completion));
     }
 }

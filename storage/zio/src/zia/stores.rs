@@ -15,7 +15,7 @@ use exec::TaskClass;
 use ondisk::{Dva, Guid};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
-use vdev::{LeafId, LeafKind, Part, WritePlan};
+use vdev::{LeafId, LeafKind, Part, WriteOutcome, WritePlan};
 
 /// EIO and ENODEV.
 const EIO: i32 = 5;
@@ -110,7 +110,9 @@ pub(super) fn plan(job: &Job, offloaded: &Offloaded, dvas: &[Dva; 3], parity: &[
         let top = tree.top(dva.vdev)?;
         let plan = WritePlan::new(tree, top, dva.offset, job.psize);
         let is_whole = plan.length == job.psize && (top.parity() == 0 || parity.iter().any(|(of, _)| of == dva));
-        if !is_whole || plan.ios.is_empty() {
+        // What the vdev can't hold any more is for the host to say.
+        let is_lost = plan.assess(&vec![true; plan.ios.len()]) == WriteOutcome::Lost;
+        if !is_whole || is_lost || plan.ios.is_empty() {
             return None;
         }
         let mut writes = Vec::new();
