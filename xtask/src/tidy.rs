@@ -14,8 +14,10 @@ const UNSAFE_MODULES: &[&str] = &[
     "base/abd/src/aligned.rs",
     "base/abd/src/",
     "compute/kernels/src/",
-    // The boundary to providers written in C, and nothing else of the accelerators.
+    // The boundaries to providers written in C and to NVIDIA's libraries, and nothing else of the accelerators.
     "compute/provider-c/src/",
+    "compute/provider-cuda/src/driver.rs",
+    "compute/provider-cuda/src/nvrtc.rs",
     "storage/device/src/",
     "interface/fuse/src/",
     "bin/zbench/src/",

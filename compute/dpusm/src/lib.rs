@@ -27,6 +27,7 @@ mod known_answers;
 mod program;
 mod provider;
 mod registry;
+mod shapes;
 mod stats;
 mod submit;
 mod verify;
@@ -40,6 +41,7 @@ pub use handle::{Buffer, DATA_COLUMNS_MAX, DeviceHandle, HostDone, HostStore, PA
 pub use program::{Done, NodeResult, Program, Run, needs};
 pub use provider::{MemoryCount, MemoryStats, Provider};
 pub use registry::{ProviderInfo, RegisterOptions, Registry, Session};
+pub use shapes::{ShapeFault, Shapes, random_shapes};
 pub use stats::{FallbackReason, OpStats, Tally};
 pub use submit::{Refused, ReportFn, Submission};
 pub use verify::{Claim, Sampler, verify};

@@ -1,0 +1,202 @@
+//! What the kernels are told: the structs of `kernels.cu`, field by field in the same order, and how many threads each kernel gets.
+//!
+//! All fields are 64-bit words, so there is no padding; addresses are those of device memory.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Bytes of an answer: four words.
+pub const ANSWER_BYTES: usize = 32;
+/// Bytes of a block that one thread looks through for matches (LZ4_SEGMENT).
+pub const LZ4_SEGMENT: usize = 8192;
+/// Scratch memory of each segment, in bytes (LZ4_SCRATCH).
+pub const LZ4_SCRATCH: usize = 64 + 4096 + 8384;
+/// Most targets of a [`CombineJob`].
+pub const TARGETS_MAX: usize = 3;
+
+/// A checksum: fletcher2, fletcher4, sha256.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, IntoBytes, FromBytes, Immutable, KnownLayout)]
+pub struct SumJob {
+    /// Of these bytes.
+    pub data: u64,
+    /// How many.
+    pub length: u64,
+    /// 1: words are big-endian.
+    pub swap: u64,
+    /// Where the four words go, which are zero before.
+    pub answer: u64,
+}
+
+/// A comparison, or a test for zeros.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, IntoBytes, FromBytes, Immutable, KnownLayout)]
+pub struct DifferJob {
+    /// These bytes.
+    pub left: u64,
+    /// And these; 0: zeros.
+    pub right: u64,
+    /// How many.
+    pub length: u64,
+    /// One word: 1 when they differ, else as it was.
+    pub answer: u64,
+}
+
+/// A column of a row.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoBytes, FromBytes, Immutable, KnownLayout)]
+pub struct Column {
+    /// Where.
+    pub address: u64,
+    /// How many bytes; beyond them it counts as zeros.
+    pub length: u64,
+}
+
+/// Parity of a row.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, IntoBytes, FromBytes, Immutable, KnownLayout)]
+pub struct RaidJob {
+    /// Table of [`Column`], parity first.
+    pub columns: u64,
+    /// How many columns.
+    pub count: u64,
+    /// How many of them are parity.
+    pub parities: u64,
+    /// Bytes of each parity column.
+    pub length: u64,
+}
+
+/// Sums of products over GF(2⁸): columns of a row from others, over a range of bytes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, IntoBytes, FromBytes, Immutable, KnownLayout)]
+pub struct CombineJob {
+    /// Table of [`Column`].
+    pub sources: u64,
+    /// How many.
+    pub source_count: u64,
+    /// Table of 32-bit words, one for each source: its coefficient for each target, in bytes from the lowest.
+    pub coefficients: u64,
+    /// Addresses; 0 for none.
+    pub targets: [u64; TARGETS_MAX],
+    /// First byte.
+    pub start: u64,
+    /// After the last byte.
+    pub end: u64,
+}
+
+/// Compression with LZ4, in three launches.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, IntoBytes, FromBytes, Immutable, KnownLayout)]
+pub struct PackJob {
+    /// The block.
+    pub source: u64,
+    /// Its bytes.
+    pub length: u64,
+    /// Where the result goes.
+    pub target: u64,
+    /// Most bytes of it.
+    pub limit: u64,
+    /// [`LZ4_SCRATCH`] bytes for each segment.
+    pub scratch: u64,
+    /// One word: bytes of the result; 0: more than the limit.
+    pub answer: u64,
+}
+
+/// Decompression of LZ4.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, IntoBytes, FromBytes, Immutable, KnownLayout)]
+pub struct UnpackJob {
+    /// What is stored.
+    pub source: u64,
+    /// Its bytes, padding included.
+    pub length: u64,
+    /// Where the block goes.
+    pub target: u64,
+    /// Its bytes.
+    pub target_length: u64,
+    /// One word: 1 when the block is there, 0 before.
+    pub answer: u64,
+}
+
+/// The kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Kernel {
+    /// [`SumJob`].
+    Fletcher4,
+    /// [`SumJob`].
+    Fletcher2,
+    /// [`SumJob`].
+    Sha256,
+    /// [`DifferJob`].
+    Differ,
+    /// [`RaidJob`].
+    RaidGenerate,
+    /// [`CombineJob`].
+    RaidCombine,
+    /// [`PackJob`], first.
+    Lz4Find,
+    /// [`PackJob`], second.
+    Lz4Layout,
+    /// [`PackJob`], third.
+    Lz4Emit,
+    /// [`UnpackJob`].
+    Lz4Decode,
+}
+
+/// How the threads of a launch are divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grid {
+    /// Blocks in x and y.
+    pub blocks: [u32; 2],
+    /// Threads of each block.
+    pub threads: u32,
+}
+
+impl Kernel {
+    /// Every kernel, in order.
+    pub const ALL: [Kernel; 10] = [
+        Kernel::Fletcher4,
+        Kernel::Fletcher2,
+        Kernel::Sha256,
+        Kernel::Differ,
+        Kernel::RaidGenerate,
+        Kernel::RaidCombine,
+        Kernel::Lz4Find,
+        Kernel::Lz4Layout,
+        Kernel::Lz4Emit,
+        Kernel::Lz4Decode,
+    ];
+
+    /// Its name in `kernels.cu`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kernel::Fletcher4 => "fletcher4",
+            Kernel::Fletcher2 => "fletcher2",
+            Kernel::Sha256 => "sha256",
+            Kernel::Differ => "differ",
+            Kernel::RaidGenerate => "raid_generate",
+            Kernel::RaidCombine => "raid_combine",
+            Kernel::Lz4Find => "lz4_find",
+            Kernel::Lz4Layout => "lz4_layout",
+            Kernel::Lz4Emit => "lz4_emit",
+            Kernel::Lz4Decode => "lz4_decode",
+        }
+    }
+
+    /// The threads for `count` jobs, the longest of which is about `bytes` bytes.
+    pub fn grid(self, count: usize, bytes: usize) -> Grid {
+        let parts = |share: usize, most: usize| bytes.div_ceil(share).clamp(1, most) as u32;
+        let jobs = |share: usize, most: usize| count.div_ceil(share).clamp(1, most) as u32;
+        let (blocks, threads) = match self {
+            // A thread sums some hundred bytes; more blocks than these would overflow the sums' factors.
+            Kernel::Fletcher4 | Kernel::Fletcher2 => ([parts(64 << 10, 64), jobs(1, 4096)], 256),
+            Kernel::Differ | Kernel::RaidGenerate | Kernel::RaidCombine => ([parts(8 << 10, 256), jobs(1, 4096)], 256),
+            // One thread for each job: few of them in a block, so that they are on all processors.
+            Kernel::Sha256 | Kernel::Lz4Layout => ([jobs(32, 4096), 1], 32),
+            Kernel::Lz4Find => ([parts(32 * LZ4_SEGMENT, 256), jobs(1, 4096)], 32),
+            Kernel::Lz4Emit => ([bytes.div_ceil(LZ4_SEGMENT).clamp(1, 1023) as u32 + 1, jobs(1, 4096)], 32),
+            Kernel::Lz4Decode => ([jobs(1, 4096), 1], 32),
+        };
+        Grid { blocks, threads }
+    }
+}

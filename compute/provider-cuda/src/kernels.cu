@@ -1,0 +1,654 @@
+// The kernels of the CUDA provider, in the part of CUDA C++ that is C++ too.
+//
+// NVRTC compiles this text for the device that is there. A C++ compiler compiles it as well (tests/emulator defines EMULATED and
+// what CUDA has built in), so that every line runs, and is compared with the `kernels` crate, on machines without a GPU.
+//
+// Every kernel takes an array of jobs in device memory and their number: one launch serves many blocks. Jobs are structs of 64-bit
+// words, mirrored in jobs.rs; addresses are those of device memory. Any address and any length will do; multiples of eight are fast.
+// No kernel writes outside of what its job names. Barriers stand only where all threads of a block come by.
+
+#ifndef EMULATED
+#define KERNEL extern "C" __global__ void
+#define DEVICE static __device__ __forceinline__
+#define CONSTANT static __device__ __constant__ const
+#define SHARED __shared__
+#define BARRIER() __syncthreads()
+#endif
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+// Most threads of a block, for arrays that have a place for each.
+#define THREADS_MAX 256
+
+DEVICE u32 thread_number() { return blockIdx.x * blockDim.x + threadIdx.x; }
+DEVICE u32 threads() { return gridDim.x * blockDim.x; }
+
+// ---- bytes ----
+
+DEVICE u32 load32(const u8 *at)
+{
+	if (((u64)at & 3) == 0)
+		return *(const u32 *)at;
+	return (u32)at[0] | (u32)at[1] << 8 | (u32)at[2] << 16 | (u32)at[3] << 24;
+}
+
+// Eight bytes from `at` on, zeros for those from `length` on.
+DEVICE u64 load64(const u8 *bytes, u64 at, u64 length)
+{
+	if (at + 8 <= length && ((u64)(bytes + at) & 7) == 0)
+		return *(const u64 *)(bytes + at);
+	u64 word = 0;
+	for (u32 n = 0; n < 8 && at + n < length; n++)
+		word |= (u64)bytes[at + n] << (8 * n);
+	return word;
+}
+
+// Writes eight bytes from `at` on, but none from `length` on.
+DEVICE void store64(u8 *bytes, u64 at, u64 length, u64 word)
+{
+	if (at + 8 <= length && ((u64)(bytes + at) & 7) == 0) {
+		*(u64 *)(bytes + at) = word;
+		return;
+	}
+	for (u32 n = 0; n < 8 && at + n < length; n++)
+		bytes[at + n] = (u8)(word >> (8 * n));
+}
+
+DEVICE u32 swap32(u32 word) { return word << 24 | (word << 8 & 0xFF0000) | (word >> 8 & 0xFF00) | word >> 24; }
+DEVICE u64 swap64(u64 word) { return (u64)swap32((u32)word) << 32 | swap32((u32)(word >> 32)); }
+
+// ---- checksums: the answer is four words ----
+
+struct SumJob {
+	u64 data;
+	u64 length;
+	u64 swap; // 1: words are big-endian
+	u64 answer;
+};
+
+// Adds four sums of each thread of the block to the answer.
+DEVICE void add_sums(u64 (*sums)[THREADS_MAX], const u64 *own, u64 *answer)
+{
+	const u32 thread = threadIdx.x;
+	for (u32 sum = 0; sum < 4; sum++)
+		sums[sum][thread] = own[sum];
+	BARRIER();
+	if (thread < 32) {
+		for (u32 sum = 0; sum < 4; sum++) {
+			u64 total = 0;
+			for (u32 other = thread; other < blockDim.x; other += 32)
+				total += sums[sum][other];
+			sums[sum][thread] = total;
+		}
+	}
+	BARRIER();
+	if (thread < 4) {
+		u64 total = 0;
+		for (u32 other = 0; other < 32 && other < blockDim.x; other++)
+			total += sums[thread][other];
+		atomicAdd(&answer[thread], total);
+	}
+	BARRIER();
+}
+
+// Fletcher-4: a += w, b += a, c += b, d += c for each 32-bit word. Thread k of n takes the words k, k+n, k+2n…, which gives the four
+// sums of that sequence. In the sums of the whole, a word with m words after it counts C(m+i, i) times in sum i; with p of its own
+// sequence after it, m = n·p + r. The thread's sums give the moments Σ C(p, i)·w, these Σ C(n·p, i)·w, and these Σ C(m+i, i)·w.
+KERNEL fletcher4(const SumJob *jobs, u32 count)
+{
+	SHARED u64 sums[4][THREADS_MAX];
+	for (u32 number = blockIdx.y; number < count; number += gridDim.y) {
+		const SumJob job = jobs[number];
+		const u8 *data = (const u8 *)job.data;
+		const u64 words = job.length / 4, n = threads(), first = thread_number();
+		u64 a = 0, b = 0, c = 0, d = 0;
+		for (u64 word = first; word < words; word += n) {
+			const u32 value = load32(data + 4 * word);
+			a += job.swap ? swap32(value) : value;
+			b += a;
+			c += b;
+			d += c;
+		}
+		u64 own[4] = {0, 0, 0, 0};
+		if (first < words) {
+			const u64 r = (words - 1 - first) % n;
+			const u64 f1 = b - a, f2 = c - 2 * f1 - a, f3 = d - 3 * f2 - 3 * f1 - a;
+			const u64 pairs = n * (n - 1) / 2, triples = n < 3 ? 0 : pairs * (n - 2) / 3;
+			const u64 e1 = n * f1, e2 = n * n * f2 + pairs * f1, e3 = n * n * n * f3 + n * n * (n - 1) * f2 + triples * f1;
+			own[0] = a;
+			own[1] = e1 + (r + 1) * a;
+			own[2] = e2 + (r + 2) * e1 + (r + 1) * (r + 2) / 2 * a;
+			own[3] = e3 + (r + 3) * e2 + (r + 2) * (r + 3) / 2 * e1 + (r + 1) * (r + 2) * (r + 3) / 6 * a;
+		}
+		add_sums(sums, own, (u64 *)job.answer);
+	}
+}
+
+// Fletcher-2: two pairs of sums over alternating 64-bit words, as above with two sums each.
+KERNEL fletcher2(const SumJob *jobs, u32 count)
+{
+	SHARED u64 sums[4][THREADS_MAX];
+	for (u32 number = blockIdx.y; number < count; number += gridDim.y) {
+		const SumJob job = jobs[number];
+		const u8 *data = (const u8 *)job.data;
+		const u64 pairs = job.length / 16, n = threads(), first = thread_number();
+		u64 a0 = 0, a1 = 0, b0 = 0, b1 = 0;
+		for (u64 pair = first; pair < pairs; pair += n) {
+			const u64 left = load64(data, 16 * pair, job.length), right = load64(data, 16 * pair + 8, job.length);
+			a0 += job.swap ? swap64(left) : left;
+			a1 += job.swap ? swap64(right) : right;
+			b0 += a0;
+			b1 += a1;
+		}
+		u64 own[4] = {0, 0, 0, 0};
+		if (first < pairs) {
+			const u64 r = (pairs - 1 - first) % n;
+			own[0] = a0;
+			own[1] = a1;
+			own[2] = n * (b0 - a0) + (r + 1) * a0;
+			own[3] = n * (b1 - a1) + (r + 1) * a1;
+		}
+		add_sums(sums, own, (u64 *)job.answer);
+	}
+}
+
+CONSTANT u32 SHA256_ROUNDS[64] = {
+	0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5, 0xd807aa98, 0x12835b01, 0x243185be,
+	0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174, 0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa,
+	0x5cb0a9dc, 0x76f988da, 0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967, 0x27b70a85,
+	0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85, 0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3,
+	0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070, 0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f,
+	0x682e6ff3, 0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2,
+};
+
+DEVICE u32 rotate(u32 word, u32 bits) { return word >> bits | word << (32 - bits); }
+
+// Word `word` (big-endian) of the message with its padding: a one bit, zeros, and the length in bits at the end of the last block.
+DEVICE u32 sha256_word(const u8 *data, u64 length, u64 word, u64 words)
+{
+	const u64 at = 4 * word;
+	if (at + 4 <= length)
+		return swap32(load32(data + at));
+	if (word == words - 2)
+		return (u32)(length >> 29);
+	if (word == words - 1)
+		return (u32)(length << 3);
+	u32 value = 0;
+	for (u32 n = 0; n < 4; n++) {
+		const u64 position = at + n;
+		const u32 byte = position < length ? data[position] : position == length ? 0x80 : 0;
+		value = value << 8 | byte;
+	}
+	return value;
+}
+
+DEVICE void sha256_block(u32 *state, u32 *schedule)
+{
+	u32 a = state[0], b = state[1], c = state[2], d = state[3], e = state[4], f = state[5], g = state[6], h = state[7];
+	for (u32 round = 0; round < 64; round++) {
+		if (round >= 16) {
+			const u32 before = schedule[(round + 1) & 15], late = schedule[(round + 14) & 15];
+			schedule[round & 15] += (rotate(before, 7) ^ rotate(before, 18) ^ before >> 3) + schedule[(round + 9) & 15] +
+						(rotate(late, 17) ^ rotate(late, 19) ^ late >> 10);
+		}
+		const u32 one = h + (rotate(e, 6) ^ rotate(e, 11) ^ rotate(e, 25)) + ((e & f) ^ (~e & g)) + SHA256_ROUNDS[round] +
+				schedule[round & 15];
+		const u32 two = (rotate(a, 2) ^ rotate(a, 13) ^ rotate(a, 22)) + ((a & b) ^ (a & c) ^ (b & c));
+		h = g;
+		g = f;
+		f = e;
+		e = d + one;
+		d = c;
+		c = b;
+		b = a;
+		a = one + two;
+	}
+	state[0] += a;
+	state[1] += b;
+	state[2] += c;
+	state[3] += d;
+	state[4] += e;
+	state[5] += f;
+	state[6] += g;
+	state[7] += h;
+}
+
+// SHA-256 has no parallelism within a block of data: a thread takes a job. The words are big-endian, whatever job.swap says.
+KERNEL sha256(const SumJob *jobs, u32 count)
+{
+	for (u32 number = thread_number(); number < count; number += threads()) {
+		const SumJob job = jobs[number];
+		u32 state[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+		const u64 words = (job.length + 9 + 63) / 64 * 16;
+		for (u64 word = 0; word < words; word += 16) {
+			u32 schedule[16];
+			for (u32 n = 0; n < 16; n++)
+				schedule[n] = sha256_word((const u8 *)job.data, job.length, word + n, words);
+			sha256_block(state, schedule);
+		}
+		u64 *answer = (u64 *)job.answer;
+		for (u32 n = 0; n < 4; n++)
+			answer[n] = (u64)state[2 * n] << 32 | state[2 * n + 1];
+	}
+}
+
+// ---- tests ----
+
+struct DifferJob {
+	u64 left;
+	u64 right; // 0: zeros
+	u64 length;
+	u64 answer; // 1 when they differ; not written otherwise
+};
+
+KERNEL differ(const DifferJob *jobs, u32 count)
+{
+	for (u32 number = blockIdx.y; number < count; number += gridDim.y) {
+		const DifferJob job = jobs[number];
+		u64 bits = 0;
+		for (u64 at = 8 * (u64)thread_number(); at < job.length; at += 8 * (u64)threads()) {
+			bits = load64((const u8 *)job.left, at, job.length);
+			if (job.right)
+				bits ^= load64((const u8 *)job.right, at, job.length);
+			if (bits)
+				break;
+		}
+		// Whoever writes it writes the same.
+		if (bits)
+			*(u64 *)job.answer = 1;
+	}
+}
+
+// ---- RAID-Z: GF(2^8), polynomial 0x11d, eight bytes at a time ----
+
+struct Column {
+	u64 address;
+	u64 length;
+};
+
+DEVICE u64 twice(u64 bytes)
+{
+	const u64 high = bytes & 0x8080808080808080ull;
+	return ((bytes ^ high) << 1) ^ (high >> 7) * 0x1d;
+}
+
+struct RaidJob {
+	u64 columns; // Column[count], parity first
+	u64 count;
+	u64 parities;
+	u64 length; // of each parity column
+};
+
+// P = sum d, Q = sum 2^(n-1-i) d, R = sum 4^(n-1-i) d by Horner's rule; short columns count as zeros beyond their ends.
+KERNEL raid_generate(const RaidJob *jobs, u32 count)
+{
+	for (u32 number = blockIdx.y; number < count; number += gridDim.y) {
+		const RaidJob job = jobs[number];
+		const Column *columns = (const Column *)job.columns;
+		for (u64 at = 8 * (u64)thread_number(); at < job.length; at += 8 * (u64)threads()) {
+			u64 p = 0, q = 0, r = 0;
+			for (u64 column = job.parities; column < job.count; column++) {
+				const u64 data = load64((const u8 *)columns[column].address, at, columns[column].length);
+				p ^= data;
+				if (job.parities > 1)
+					q = twice(q) ^ data;
+				if (job.parities > 2)
+					r = twice(twice(r)) ^ data;
+			}
+			store64((u8 *)columns[0].address, at, job.length, p);
+			if (job.parities > 1)
+				store64((u8 *)columns[1].address, at, job.length, q);
+			if (job.parities > 2)
+				store64((u8 *)columns[2].address, at, job.length, r);
+		}
+	}
+}
+
+struct CombineJob {
+	u64 sources; // Column[source_count]
+	u64 source_count;
+	u64 coefficients; // u32[source_count]: a byte for each target
+	u64 targets[3];	  // addresses; 0: none
+	u64 start;	  // the range of bytes that is computed
+	u64 end;
+};
+
+// Each target is a sum of products of the sources: any columns of a row from enough others.
+KERNEL raid_combine(const CombineJob *jobs, u32 count)
+{
+	for (u32 number = blockIdx.y; number < count; number += gridDim.y) {
+		const CombineJob job = jobs[number];
+		const Column *sources = (const Column *)job.sources;
+		const u32 *coefficients = (const u32 *)job.coefficients;
+		for (u64 at = job.start + 8 * (u64)thread_number(); at < job.end; at += 8 * (u64)threads()) {
+			u64 sums[3] = {0, 0, 0};
+			for (u64 source = 0; source < job.source_count; source++) {
+				u64 data = load64((const u8 *)sources[source].address, at, sources[source].length);
+				// Bit by bit of all three coefficients; the same for all threads.
+				for (u32 factors = coefficients[source]; factors; factors = factors >> 1 & 0x7f7f7f) {
+					if (factors & 1)
+						sums[0] ^= data;
+					if (factors & 0x100)
+						sums[1] ^= data;
+					if (factors & 0x10000)
+						sums[2] ^= data;
+					data = twice(data);
+				}
+			}
+			for (u32 target = 0; target < 3; target++)
+				if (job.targets[target])
+					store64((u8 *)job.targets[target], at, job.end, sums[target]);
+		}
+	}
+}
+
+// ---- LZ4 in ZFS's form: the length in four bytes, big-endian, then one LZ4 block ----
+//
+// Compression takes three launches. lz4_find: a thread looks for matches in each segment of the block, within it and the segment
+// before, and writes the sequences after its first match as they will be stored. lz4_layout: a thread per block says where each
+// segment's bytes go; literals at the end of a segment belong to the next sequence, whichever segment that is in. lz4_emit: the
+// bytes are put together.
+
+#define LZ4_HEADER 4
+#define LZ4_SEGMENT 8192u
+#define LZ4_HASH_BITS 11
+#define LZ4_MATCH_MIN 4
+#define LZ4_END_LITERALS 5
+#define LZ4_END_NO_MATCH 12
+// Scratch memory of a segment, in bytes: its record, its hash table, its sequences.
+#define LZ4_RECORD 64
+#define LZ4_TABLE (2u << LZ4_HASH_BITS)
+#define LZ4_SEQUENCES 8384u
+#define LZ4_SCRATCH (LZ4_RECORD + LZ4_TABLE + LZ4_SEQUENCES)
+
+struct PackJob {
+	u64 source;
+	u64 length;
+	u64 target;
+	u64 limit; // most bytes of the result
+	u64 scratch; // LZ4_SCRATCH for each segment
+	u64 answer; // bytes of the result, 0: more than the limit
+};
+
+struct Lz4Record {
+	u32 has_match;
+	u32 head; // literals of this segment before its first match
+	u32 match_length; // of the first match
+	u32 match_offset;
+	u32 encoded; // bytes of the sequences after the first match
+	u32 tail; // literals after the last match
+	// What lz4_layout says.
+	u32 place; // where the first sequence goes, in bytes of the result
+	u32 literals_at; // where its literals begin, in bytes of the block
+	u32 literals;
+	// In the first record only: the last literals of the block.
+	u32 last_place;
+	u32 last_literals_at;
+	u32 last_literals;
+};
+
+DEVICE u64 lz4_segments(u64 length) { return (length + LZ4_SEGMENT - 1) / LZ4_SEGMENT; }
+DEVICE Lz4Record *lz4_record(const PackJob *job, u64 segment) { return (Lz4Record *)(job->scratch + segment * LZ4_SCRATCH); }
+DEVICE u8 *lz4_sequences(const PackJob *job, u64 segment)
+{
+	return (u8 *)(job->scratch + segment * LZ4_SCRATCH + LZ4_RECORD + LZ4_TABLE);
+}
+
+// Bytes beyond the token that a count takes.
+DEVICE u32 lz4_extra(u32 count) { return count < 15 ? 0 : (count - 15) / 255 + 1; }
+
+DEVICE u8 *lz4_put_extra(u8 *out, u32 count)
+{
+	if (count < 15)
+		return out;
+	for (count -= 15; count >= 255; count -= 255)
+		*out++ = 255;
+	*out++ = (u8)count;
+	return out;
+}
+
+DEVICE u8 lz4_token(u32 literals, u32 match) { return (u8)((literals < 15 ? literals : 15) << 4 | (match < 15 ? match : 15)); }
+
+// Bytes of a sequence.
+DEVICE u32 lz4_sequence(u32 literals, u32 match_length)
+{
+	return 1 + lz4_extra(literals) + literals + 2 + lz4_extra(match_length - LZ4_MATCH_MIN);
+}
+
+DEVICE u8 *lz4_put_match(u8 *out, u32 offset, u32 match_length)
+{
+	*out++ = (u8)offset;
+	*out++ = (u8)(offset >> 8);
+	return lz4_put_extra(out, match_length - LZ4_MATCH_MIN);
+}
+
+DEVICE u8 *lz4_put_sequence(u8 *out, const u8 *literals, u32 count, u32 offset, u32 match_length)
+{
+	*out++ = lz4_token(count, match_length - LZ4_MATCH_MIN);
+	out = lz4_put_extra(out, count);
+	for (u32 n = 0; n < count; n++)
+		*out++ = literals[n];
+	return lz4_put_match(out, offset, match_length);
+}
+
+DEVICE u32 lz4_hash(u32 word) { return word * 2654435761u >> (32 - LZ4_HASH_BITS); }
+
+// The bytes that two places have in common, from `known` on; the second place ends at `end`.
+DEVICE u32 lz4_common(const u8 *source, u64 match, u64 at, u64 end, u32 known)
+{
+	while (at + known + 4 <= end && load32(source + match + known) == load32(source + at + known))
+		known += 4;
+	while (at + known < end && source[match + known] == source[at + known])
+		known++;
+	return known;
+}
+
+DEVICE void lz4_find_segment(const PackJob *job, u64 segment)
+{
+	Lz4Record *record = lz4_record(job, segment);
+	u16 *table = (u16 *)(job->scratch + segment * LZ4_SCRATCH + LZ4_RECORD);
+	u8 *sequences = lz4_sequences(job, segment), *out = sequences;
+	const u8 *source = (const u8 *)job->source;
+	const u64 first = segment * LZ4_SEGMENT, after = first + LZ4_SEGMENT;
+	const u64 end = after < job->length ? after : job->length;
+	// Table entries are places from `base` on, plus one.
+	const u64 base = segment ? first - LZ4_SEGMENT : 0;
+	for (u32 slot = 0; slot < (1u << LZ4_HASH_BITS); slot++)
+		table[slot] = 0;
+	for (u64 at = base; at < first && at + 4 <= job->length; at += 2)
+		table[lz4_hash(load32(source + at))] = (u16)(at - base + 1);
+	const u64 ends = job->length > LZ4_END_LITERALS ? job->length - LZ4_END_LITERALS : 0;
+	const u64 match_end = ends < end ? ends : end;
+	u64 at = first, anchor = first;
+	u32 misses = 0;
+	record->has_match = 0;
+	while (at + LZ4_MATCH_MIN <= match_end && at + LZ4_END_NO_MATCH <= job->length) {
+		const u32 word = load32(source + at), slot = lz4_hash(word), found = table[slot];
+		table[slot] = (u16)(at - base + 1);
+		const u64 match = base + found - 1;
+		if (!found || load32(source + match) != word) {
+			at += 1 + (misses++ >> 6);
+			continue;
+		}
+		const u32 length = lz4_common(source, match, at, match_end, LZ4_MATCH_MIN);
+		if (record->has_match) {
+			out = lz4_put_sequence(out, source + anchor, (u32)(at - anchor), (u32)(at - match), length);
+		} else {
+			record->has_match = 1;
+			record->head = (u32)(at - first);
+			record->match_length = length;
+			record->match_offset = (u32)(at - match);
+		}
+		at += length;
+		anchor = at;
+		misses = 0;
+	}
+	record->encoded = (u32)(out - sequences);
+	record->tail = (u32)(end - anchor);
+}
+
+KERNEL lz4_find(const PackJob *jobs, u32 count)
+{
+	for (u32 number = blockIdx.y; number < count; number += gridDim.y) {
+		const PackJob job = jobs[number];
+		for (u64 segment = thread_number(); segment < lz4_segments(job.length); segment += threads())
+			lz4_find_segment(&job, segment);
+	}
+}
+
+KERNEL lz4_layout(const PackJob *jobs, u32 count)
+{
+	for (u32 number = thread_number(); number < count; number += threads()) {
+		const PackJob job = jobs[number];
+		const u64 segments = lz4_segments(job.length);
+		u64 place = LZ4_HEADER, literals_at = 0;
+		for (u64 segment = 0; segment < segments; segment++) {
+			Lz4Record *record = lz4_record(&job, segment);
+			if (!record->has_match)
+				continue;
+			const u64 first = segment * LZ4_SEGMENT, after = first + LZ4_SEGMENT;
+			record->place = (u32)place;
+			record->literals_at = (u32)literals_at;
+			record->literals = (u32)(first + record->head - literals_at);
+			place += lz4_sequence(record->literals, record->match_length) + record->encoded;
+			literals_at = (after < job.length ? after : job.length) - record->tail;
+		}
+		Lz4Record *start = lz4_record(&job, 0);
+		start->last_place = (u32)place;
+		start->last_literals_at = (u32)literals_at;
+		start->last_literals = (u32)(job.length - literals_at);
+		const u64 total = place + 1 + lz4_extra(start->last_literals) + start->last_literals;
+		*(u64 *)job.answer = total <= job.limit ? total : 0;
+	}
+}
+
+// The threads of a block copy together.
+DEVICE void copy_together(u8 *target, const u8 *source, u32 count)
+{
+	for (u32 at = threadIdx.x; at < count; at += blockDim.x)
+		target[at] = source[at];
+}
+
+DEVICE void lz4_emit_segment(const PackJob *job, u64 segment)
+{
+	const Lz4Record *record = lz4_record(job, segment);
+	if (!record->has_match)
+		return;
+	u8 *out = (u8 *)job->target + record->place;
+	u8 *literals = out + 1 + lz4_extra(record->literals), *match = literals + record->literals;
+	if (threadIdx.x == 0) {
+		*out = lz4_token(record->literals, record->match_length - LZ4_MATCH_MIN);
+		lz4_put_extra(out + 1, record->literals);
+		lz4_put_match(match, record->match_offset, record->match_length);
+	}
+	copy_together(literals, (const u8 *)job->source + record->literals_at, record->literals);
+	copy_together(match + 2 + lz4_extra(record->match_length - LZ4_MATCH_MIN), lz4_sequences(job, segment), record->encoded);
+}
+
+DEVICE void lz4_emit_end(const PackJob *job, u64 total)
+{
+	const Lz4Record *start = lz4_record(job, 0);
+	u8 *header = (u8 *)job->target, *out = header + start->last_place;
+	const u32 length = (u32)(total - LZ4_HEADER);
+	if (threadIdx.x == 0) {
+		for (u32 n = 0; n < LZ4_HEADER; n++)
+			header[n] = (u8)(length >> (24 - 8 * n));
+		*out = lz4_token(start->last_literals, 0);
+		lz4_put_extra(out + 1, start->last_literals);
+	}
+	copy_together(out + 1 + lz4_extra(start->last_literals), (const u8 *)job->source + start->last_literals_at, start->last_literals);
+}
+
+KERNEL lz4_emit(const PackJob *jobs, u32 count)
+{
+	for (u32 number = blockIdx.y; number < count; number += gridDim.y) {
+		const PackJob job = jobs[number];
+		const u64 segments = lz4_segments(job.length), total = *(const u64 *)job.answer;
+		if (!total)
+			continue;
+		for (u64 part = blockIdx.x; part <= segments; part += gridDim.x) {
+			if (part < segments)
+				lz4_emit_segment(&job, part);
+			else
+				lz4_emit_end(&job, total);
+		}
+	}
+}
+
+struct UnpackJob {
+	u64 source;
+	u64 length; // with padding
+	u64 target;
+	u64 target_length;
+	u64 answer; // 1: the block is there; 0: the stream is malformed
+};
+
+// A count of a token with its extra bytes; false when they reach beyond the end.
+DEVICE bool lz4_take_extra(const u8 *source, u64 end, u64 *at, u64 *count)
+{
+	if (*count < 15)
+		return true;
+	u32 byte = 255;
+	while (byte == 255) {
+		if (*at >= end)
+			return false;
+		byte = source[(*at)++];
+		*count += byte;
+	}
+	return true;
+}
+
+// All threads of the block read the stream alike and copy together. False when it is malformed.
+DEVICE bool lz4_unpack(const UnpackJob *job)
+{
+	const u8 *source = (const u8 *)job->source;
+	u8 *target = (u8 *)job->target;
+	if (job->length < LZ4_HEADER)
+		return false;
+	const u64 body = (u64)source[0] << 24 | (u64)source[1] << 16 | (u64)source[2] << 8 | source[3];
+	const u64 end = LZ4_HEADER + body;
+	if (end > job->length)
+		return false;
+	u64 at = LZ4_HEADER, place = 0;
+	while (at < end) {
+		const u32 token = source[at++];
+		u64 literals = token >> 4, length = token & 15;
+		if (!lz4_take_extra(source, end, &at, &literals) || literals > end - at || literals > job->target_length - place)
+			return false;
+		for (u64 n = threadIdx.x; n < literals; n += blockDim.x)
+			target[place + n] = source[at + n];
+		at += literals;
+		place += literals;
+		BARRIER();
+		if (at == end)
+			break;
+		if (end - at < 2)
+			return false;
+		const u64 offset = (u64)source[at] | (u64)source[at + 1] << 8;
+		at += 2;
+		if (!lz4_take_extra(source, end, &at, &length))
+			return false;
+		length += LZ4_MATCH_MIN;
+		if (offset == 0 || offset > place || length > job->target_length - place)
+			return false;
+		// A match that reaches into itself repeats its first bytes: nothing is read that this loop writes.
+		for (u64 n = threadIdx.x; n < length; n += blockDim.x)
+			target[place + n] = target[place - offset + n % offset];
+		place += length;
+		BARRIER();
+	}
+	return place == job->target_length;
+}
+
+KERNEL lz4_decode(const UnpackJob *jobs, u32 count)
+{
+	for (u32 number = blockIdx.x; number < count; number += gridDim.x) {
+		const UnpackJob job = jobs[number];
+		const bool is_good = lz4_unpack(&job);
+		if (threadIdx.x == 0 && is_good)
+			*(u64 *)job.answer = 1;
+	}
+}
