@@ -11,7 +11,8 @@ use exec::Exec;
 use ondisk::Compression;
 use provider_c::CProvider;
 use provider_software::{Software, SoftwareOptions};
-use std::path::{Path, PathBuf};
+use provider_target::{Address, Location, TargetProvider};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -38,15 +39,18 @@ pub(crate) enum Verb {
         /// Its name.
         name: String,
     },
-    /// Load a shared object with a provider (include/zirconia/provider.h); it is loaded again after restarts.
+    /// Load a provider: a shared object (include/zirconia/provider.h), or a target (zirconia-target(8)); it is loaded again after restarts.
     Load {
         /// Put it in the place of the provider of the same name, also while pools use it.
         #[arg(short = 'r')]
         replace: bool,
-        /// The shared object.
-        path: PathBuf,
+        /// What a target is to be called; the default is target.
+        #[arg(short = 'n', value_name = "name")]
+        name: Option<String>,
+        /// The shared object; or tcp:HOST:PORT?secret-file=FILE, or unix:PATH?secret-file=FILE, for a target.
+        path: String,
     },
-    /// Let a provider go, and forget its library.
+    /// Let a provider go, and forget where it came from.
     Unload {
         /// Also while pools use it: they go on in software.
         #[arg(short = 'f')]
@@ -56,12 +60,12 @@ pub(crate) enum Verb {
     },
     /// Compare every capability of a provider with software, in a process of its own.
     Test {
-        /// A shared object, or the name of a registered provider.
+        /// A shared object, a target as for load, or the name of a registered provider.
         provider: String,
     },
     /// Measure every capability of a provider, one block of 1 MiB at a time.
     Bench {
-        /// A shared object, or the name of a registered provider.
+        /// A shared object, a target as for load, or the name of a registered provider.
         provider: String,
     },
 }
@@ -73,7 +77,7 @@ pub(crate) fn run(verb: &Verb) -> Result<u8, Failure> {
             info(&registered(name)?);
             Ok(0)
         }
-        Verb::Load { replace, path } => load(path, *replace),
+        Verb::Load { replace, name, path } => load(path, name.as_deref(), *replace),
         Verb::Unload { force, name } => {
             let request = Request::ProviderUnload(ProviderUnload { name: name.clone(), force: *force });
             Client::from_environment()?.call(&request).map(|_| 0)
@@ -118,6 +122,7 @@ fn info(report: &ProviderReport) {
     println!("version:      {}", report.version);
     println!("from:         {}", report.path.as_deref().unwrap_or("(built in)"));
     println!("state:        {} (generation {})", report.state, report.generation);
+    report.problem.iter().for_each(|problem| println!("problem:      {problem}"));
     println!("used by:      {} pools, {} handles", report.sessions, report.live_handles);
     println!("capabilities: {}", report.capabilities.join(", "));
     for disabled in &report.disabled {
@@ -128,10 +133,26 @@ fn info(report: &ProviderReport) {
     }
 }
 
-fn load(path: &Path, replace: bool) -> Result<u8, Failure> {
-    let what = || format!("cannot load a provider from '{}'", path.display());
-    let path = std::fs::canonicalize(path).map_err(|error| Failure::new(ErrorKind::NotFound, what(), error.to_string()))?;
-    let request = Request::ProviderLoad(ProviderLoad { path: path.to_string_lossy().into_owned(), replace });
+/// What the daemon, in a folder of its own, is to open: paths as they are from everywhere.
+fn absolute(path: &str) -> Result<String, Failure> {
+    let what = || format!("cannot load a provider from '{path}'");
+    let failed = |error: &dyn std::fmt::Display| Failure::new(ErrorKind::Invalid, what(), error.to_string());
+    let missing = |error: &dyn std::fmt::Display| Failure::new(ErrorKind::NotFound, what(), error.to_string());
+    if !Location::is_meant(path) {
+        let path = std::fs::canonicalize(path).map_err(|error| missing(&error))?;
+        return Ok(path.to_string_lossy().into_owned());
+    }
+    let mut location: Location = path.parse().map_err(|error| failed(&error))?;
+    let secret = &location.secret_file;
+    location.secret_file = std::fs::canonicalize(secret).map_err(|error| missing(&format!("{}: {error}", secret.display())))?;
+    if let Address::Unix(socket) = &mut location.address {
+        *socket = std::path::absolute(&*socket).map_err(|error| missing(&error))?;
+    }
+    Ok(location.to_string())
+}
+
+fn load(path: &str, name: Option<&str>, replace: bool) -> Result<u8, Failure> {
+    let request = Request::ProviderLoad(ProviderLoad { path: absolute(path)?, name: name.map(str::to_string), replace });
     match Client::from_environment()?.call(&request)? {
         Response::Providers(reports) => reports.iter().for_each(info),
         other => return Err(cli::unexpected("cannot load a provider", other)),
@@ -144,15 +165,22 @@ fn own(exec: &Exec, name: &str) -> Result<Arc<dyn Provider>, Failure> {
     if name == "software" {
         return Ok(Software::new(exec, SoftwareOptions::default()));
     }
-    let path = if Path::new(name).exists() {
-        PathBuf::from(name)
+    let path = if Location::is_meant(name) || Path::new(name).exists() {
+        name.to_string()
     } else {
-        let report = registered(name)?;
-        report.path.map(PathBuf::from).unwrap_or_default()
+        registered(name)?.path.unwrap_or_default()
     };
-    let provider = CProvider::load(exec, &path).map_err(|error| {
-        Failure::new(ErrorKind::Invalid, format!("cannot load a provider from '{}'", path.display()), error.to_string())
-    })?;
+    let failed = |error: &dyn std::fmt::Display| {
+        Failure::new(ErrorKind::Invalid, format!("cannot load a provider from '{path}'"), error.to_string())
+    };
+    if !Location::is_meant(&path) {
+        let provider = CProvider::load(exec, Path::new(&path)).map_err(|error| failed(&error))?;
+        return Ok(provider);
+    }
+    let location: Location = path.parse().map_err(|error| failed(&error))?;
+    let name = if Location::is_meant(name) { "target" } else { name };
+    let options = location.options(name).map_err(|error| failed(&format!("{}: {error}", location.secret_file.display())))?;
+    let provider = TargetProvider::connect(exec, &options).map_err(|error| failed(&error))?;
     Ok(provider)
 }
 

@@ -15,11 +15,14 @@
 mod connect;
 mod encode;
 mod link;
+mod location;
 mod state;
 mod stats;
 
 pub use connect::ConnectError;
+pub use location::{Location, LocationError};
 pub use stats::LinkStats;
+pub use target_wire::Address;
 
 use connect::{Link, open_link};
 use dpusm::{Capabilities, DeviceHandle, MemoryStats, OpError, Program, Provider, StoreTarget};
@@ -29,7 +32,7 @@ use state::Shared;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
-use target_wire::{Address, Secret};
+use target_wire::Secret;
 
 /// Most attempts of the first connection: a damaged handshake is tried again.
 const ATTEMPTS: usize = 5;
@@ -98,6 +101,11 @@ impl TargetProvider {
     /// True when the session is lost: every program ends with `Down` from then on.
     pub fn is_down(&self) -> bool {
         self.shared.is_down()
+    }
+
+    /// Waits until the session is lost, or the provider was shut down. For operations only.
+    pub fn wait_for_end(&self) {
+        self.shared.wait_for_end();
     }
 }
 

@@ -73,6 +73,8 @@ pub(crate) struct Shared {
     pub(crate) counters: Counters,
     state: Mutex<State>,
     changed: Condvar,
+    /// The phase is not `Up` any more. Of its own: what wakes one writer must not wake somebody else instead.
+    ended: Condvar,
 }
 
 /// What the writer does next.
@@ -103,7 +105,7 @@ impl Shared {
             heard_ns: now,
         };
         let (exec, options, counters) = (exec.clone(), options.clone(), Counters::default());
-        Arc::new(Shared { exec, options, welcome, counters, state: Mutex::new(state), changed: Condvar::new() })
+        Arc::new(Shared { exec, options, welcome, counters, state: Mutex::new(state), changed: Condvar::new(), ended: Condvar::new() })
     }
 
     pub(crate) fn is_down(&self) -> bool {
@@ -306,6 +308,14 @@ impl Shared {
         self.finish(Phase::Closed);
     }
 
+    /// Waits for that.
+    pub(crate) fn wait_for_end(&self) {
+        let mut state = self.state.lock();
+        while state.phase == Phase::Up {
+            self.ended.wait(&mut state);
+        }
+    }
+
     fn finish(&self, phase: Phase) {
         let mut state = self.state.lock();
         if state.phase != Phase::Up {
@@ -316,6 +326,7 @@ impl Shared {
         let left = std::mem::take(&mut state.pending);
         drop(state);
         self.changed.notify_all();
+        self.ended.notify_all();
         for pending in left.into_values() {
             // Programs that are dropped end with `Down`.
             if let Work::Open(_, completer) = pending.work {

@@ -7,8 +7,11 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ProviderLoad {
-    /// The shared object, as an absolute path.
+    /// The shared object, as an absolute path; or a target, `tcp:HOST:PORT?secret-file=FILE` or `unix:PATH?secret-file=FILE`.
     pub path: String,
+    /// What a target is to be called; libraries have their own names.
+    #[serde(default)]
+    pub name: Option<String>,
     /// Put it in the place of the provider of the same name, also while that is in use.
     pub replace: bool,
 }
@@ -41,10 +44,13 @@ pub struct ProviderReport {
     pub name: String,
     /// Its version.
     pub version: String,
-    /// The shared object that it was loaded from; none for what is built in.
+    /// The shared object that it was loaded from, or the target that it is; none for what is built in.
     pub path: Option<String>,
     /// `active`, `replaced` or `down`.
     pub state: String,
+    /// Why it is down, when that is known.
+    #[serde(default)]
+    pub problem: Option<String>,
     /// Number of its generation.
     pub generation: u64,
     /// Pools that use it.

@@ -25,6 +25,7 @@ mod scrub;
 mod statistics;
 mod status;
 mod sweeps;
+mod targets;
 mod vdevs;
 mod watch;
 
@@ -107,6 +108,8 @@ impl Control {
             stopping,
         };
         let control = Arc::new(control);
+        let weak = Arc::downgrade(&control);
+        control.accelerators.when_changed(move || weak.upgrade().iter().for_each(|control| control.providers_changed()));
         control.reopen();
         control
     }

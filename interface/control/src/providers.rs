@@ -1,51 +1,149 @@
 //! The daemon's accelerators: which there are, and how pools come to them.
 //!
-//! A provider is tested when it is first needed, not when the daemon starts: the tests of one with many levels take a while. Libraries that
-//! were loaded stand in `providers.json` of the state directory, and are there again after a restart.
+//! A provider is tested when it is first needed, not when the daemon starts: the tests of one with many levels take a while. Libraries and targets
+//! that were loaded stand in `providers.json` of the state directory, and are there again after a restart.
 
 use crate::Control;
+use crate::targets::{self, Keeper};
 use control_api::{DisabledCapability, ErrorKind, Failure, ProviderLoad, ProviderReport, ProviderUnload, Response, StateDir};
-use dpusm::{DeviceState, ProviderInfo, RegisterOptions, Registry, RegistryError, Session};
-use exec::{Exec, Mutex};
+use dpusm::{Device, DeviceState, Provider, ProviderInfo, RegisterOptions, Registry, RegistryError, Session};
+use exec::{Exec, Mutex, MutexGuard};
 use provider_c::CProvider;
 use provider_software::{Software, SoftwareOptions};
+use provider_target::{Location, LocationError, TargetProvider};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// The provider that is always there.
 const SOFTWARE: &str = "software";
+/// What a target is called when its user does not say.
+const TARGET: &str = "target";
 /// Largest block of the tests of our own software, which has tests of its own.
 const SOFTWARE_TEST_BYTES_MAX: usize = 16 << 10;
+
+/// Where a provider comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Source {
+    /// A shared object.
+    Library(PathBuf),
+    /// A process on the storage side.
+    Target(Location),
+}
+
+impl Source {
+    fn parse(text: &str) -> Result<Source, LocationError> {
+        if Location::is_meant(text) { text.parse().map(Source::Target) } else { Ok(Source::Library(text.into())) }
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Source::Library(path) => path.display().fmt(f),
+            Source::Target(location) => location.fmt(f),
+        }
+    }
+}
+
+/// A provider that was just made, not registered yet.
+enum Made {
+    Library(Arc<CProvider>),
+    Target(Location, Arc<TargetProvider>),
+}
+
+/// What is told that a provider came or went by itself.
+type Changed = Box<dyn Fn() + Send + Sync>;
 
 /// See the file's header.
 pub(crate) struct Accelerators {
     exec: Exec,
     registry: Registry,
     remembered: PathBuf,
-    /// Where libraries lie, by the names of their providers.
-    libraries: Mutex<BTreeMap<String, PathBuf>>,
+    /// Where providers come from, by their names.
+    sources: Mutex<BTreeMap<String, Source>>,
+    /// Those of them that are targets and were needed.
+    keepers: Mutex<BTreeMap<String, Arc<Keeper>>>,
+    /// Why providers are not there, by their names.
+    problems: Mutex<BTreeMap<String, String>>,
     /// One registration at a time.
     registering: Mutex<()>,
+    changed: OnceLock<Changed>,
+}
+
+/// What was remembered; a file that makes no sense is said, and empty.
+fn remembered(path: &Path) -> BTreeMap<String, Source> {
+    let Ok(text) = std::fs::read(path) else { return BTreeMap::new() };
+    let complain = |error: &dyn fmt::Display| eprintln!("{}: {error}; load the providers again", path.display());
+    let texts: BTreeMap<String, String> = serde_json::from_slice(&text).unwrap_or_else(|error| {
+        complain(&error);
+        BTreeMap::new()
+    });
+    let source = |(name, text): (String, String)| match Source::parse(&text) {
+        Ok(source) => Some((name, source)),
+        Err(error) => {
+            complain(&error);
+            None
+        }
+    };
+    texts.into_iter().filter_map(source).collect()
 }
 
 impl Accelerators {
     /// Knows what was loaded before, without having loaded it yet.
     pub fn new(exec: &Exec, state: &StateDir) -> Arc<Accelerators> {
-        let remembered = state.path().join("providers.json");
-        let libraries = match std::fs::read(&remembered) {
-            Ok(text) => serde_json::from_slice(&text).unwrap_or_else(|error| {
-                eprintln!("{}: {error}; load the providers again", remembered.display());
-                BTreeMap::new()
-            }),
-            Err(_) => BTreeMap::new(),
-        };
-        let (registry, libraries) = (Registry::new(exec), Mutex::new(libraries));
-        Arc::new(Accelerators { exec: exec.clone(), registry, remembered, libraries, registering: Mutex::default() })
+        let path = state.path().join("providers.json");
+        let (registry, sources) = (Registry::new(exec), Mutex::new(remembered(&path)));
+        Arc::new(Accelerators {
+            exec: exec.clone(),
+            registry,
+            remembered: path,
+            sources,
+            keepers: Mutex::default(),
+            problems: Mutex::default(),
+            registering: Mutex::default(),
+            changed: OnceLock::new(),
+        })
+    }
+
+    /// Calls `changed` from now on when a provider came or went by itself.
+    pub fn when_changed(&self, changed: impl Fn() + Send + Sync + 'static) {
+        // Said once, at the start.
+        let _ = self.changed.set(Box::new(changed));
+    }
+
+    pub(crate) fn changed(&self) {
+        if let Some(changed) = self.changed.get() {
+            changed();
+        }
+    }
+
+    pub(crate) fn exec(&self) -> &Exec {
+        &self.exec
+    }
+
+    pub(crate) fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    pub(crate) fn registering(&self) -> MutexGuard<'_, ()> {
+        self.registering.lock()
+    }
+
+    /// Remembers why a provider is not there, and says it once.
+    pub(crate) fn note_problem(&self, name: &str, why: &str) {
+        if self.problems.lock().insert(name.to_string(), why.to_string()).as_deref() != Some(why) {
+            eprintln!("provider '{name}': {why}");
+        }
+    }
+
+    pub(crate) fn forget_problem(&self, name: &str) {
+        self.problems.lock().remove(name);
     }
 
     /// A session with a provider, which is registered now if it was not.
-    pub fn session(&self, name: &str) -> Result<Session, RegistryError> {
+    pub fn session(self: &Arc<Self>, name: &str) -> Result<Session, RegistryError> {
         if let Ok(session) = self.registry.get(name) {
             return Ok(session);
         }
@@ -53,19 +151,65 @@ impl Accelerators {
         if let Ok(session) = self.registry.get(name) {
             return Ok(session);
         }
-        let path = self.libraries.lock().get(name).cloned();
-        match path {
+        let source = self.sources.lock().get(name).cloned();
+        match source {
             _ if name == SOFTWARE => self.register_software()?,
-            Some(path) => {
-                let provider = CProvider::load(&self.exec, &path).map_err(|error| {
-                    eprintln!("provider '{name}' from {}: {error}", path.display());
-                    RegistryError::Unknown { name: name.to_string() }
-                })?;
-                self.registry.register(provider, &self.options())?;
-            }
+            // Its keeper looks for it.
+            Some(Source::Target(_)) if self.keepers.lock().contains_key(name) => {}
+            Some(source) => self.begin(name, &source),
             None => {}
         }
         self.registry.get(name)
+    }
+
+    /// Registers what was loaded before. What is not there is noted; for a target that is not there yet, somebody looks from now on.
+    fn begin(self: &Arc<Self>, name: &str, source: &Source) {
+        match self.make(name, source).and_then(|made| self.register(&made, false).map_err(|error| error.to_string())) {
+            Ok(_) => self.forget_problem(name),
+            Err(why) => {
+                self.note_problem(name, &why);
+                if let Source::Target(location) = source {
+                    self.keep(name, location, None);
+                }
+            }
+        }
+    }
+
+    /// Loads a library, or connects to a target.
+    fn make(&self, name: &str, source: &Source) -> Result<Made, String> {
+        match source {
+            Source::Library(path) => CProvider::load(&self.exec, path).map(Made::Library).map_err(|error| error.to_string()),
+            Source::Target(location) => {
+                targets::connect(self, name, location).map(|provider| Made::Target(location.clone(), provider))
+            }
+        }
+    }
+
+    /// Registers a provider, or puts it in the place of the one of its name. The caller has the lock of registrations.
+    fn register(self: &Arc<Self>, made: &Made, replaces: bool) -> Result<Device, RegistryError> {
+        let (provider, options): (Arc<dyn Provider>, _) = match made {
+            Made::Library(provider) => (provider.clone(), self.options()),
+            Made::Target(_, provider) => (provider.clone(), targets::options(self)),
+        };
+        let device =
+            if replaces { self.registry.replace(provider, &options) } else { self.registry.register(provider, &options) }?;
+        self.let_go(device.name());
+        if let Made::Target(location, provider) = made {
+            self.keep(device.name(), location, Some(provider.clone()));
+        }
+        Ok(device)
+    }
+
+    fn keep(self: &Arc<Self>, name: &str, location: &Location, provider: Option<Arc<TargetProvider>>) {
+        let keeper = Keeper::new(name, location, provider.as_ref());
+        self.keepers.lock().insert(name.to_string(), keeper.clone());
+        targets::keep(self, &keeper, provider);
+    }
+
+    /// Ends the keeper of what is not, or not any more, to be there.
+    fn let_go(&self, name: &str) {
+        let keeper = self.keepers.lock().remove(name);
+        keeper.iter().for_each(|keeper| keeper.let_go());
     }
 
     fn register_software(&self) -> Result<(), RegistryError> {
@@ -73,31 +217,36 @@ impl Accelerators {
         self.registry.register(Software::new(&self.exec, SoftwareOptions::default()), &options).map(drop)
     }
 
-    fn options(&self) -> RegisterOptions {
+    pub(crate) fn options(&self) -> RegisterOptions {
         RegisterOptions { scratch: self.remembered.parent().map(Path::to_path_buf), ..RegisterOptions::default() }
     }
 
-    /// Loads a library; the name of its provider.
-    fn load(&self, request: &ProviderLoad) -> Result<String, Failure> {
+    /// Loads a library, or connects to a target; the name of the provider.
+    fn load(self: &Arc<Self>, request: &ProviderLoad) -> Result<String, Failure> {
         let what = format!("cannot load a provider from '{}'", request.path);
-        let failed = |error: &dyn std::fmt::Display| Failure::new(ErrorKind::Invalid, &*what, error.to_string());
-        let path = PathBuf::from(&request.path);
-        let provider = CProvider::load(&self.exec, &path).map_err(|error| failed(&error))?;
-        let _one = self.registering.lock();
-        let is_there = self.registry.get(dpusm::Provider::name(&*provider)).is_ok();
-        let registered = if request.replace && is_there {
-            self.registry.replace(provider, &self.options())
-        } else {
-            self.registry.register(provider, &self.options())
+        let failed = |error: &dyn fmt::Display| Failure::new(ErrorKind::Invalid, &*what, error.to_string());
+        let source = Source::parse(&request.path).map_err(|error| failed(&error))?;
+        let name = match (&source, &request.name) {
+            (Source::Library(_), Some(_)) => return Err(failed(&"a library has its own name; only a target can be given one")),
+            (_, name) => name.as_deref().unwrap_or(TARGET),
         };
-        let name = registered
-            .map_err(|error| match error {
-                RegistryError::Exists { .. } => failed(&error).advise("'zirconia provider load -r' puts this one in its place"),
-                other => failed(&other),
-            })?
-            .name()
-            .to_string();
-        self.libraries.lock().insert(name.clone(), path);
+        if name == SOFTWARE {
+            return Err(failed(&"'software' is built in"));
+        }
+        let made = self.make(name, &source).map_err(|error| failed(&error))?;
+        let _one = self.registering.lock();
+        let name = match &made {
+            Made::Library(provider) => Provider::name(&**provider),
+            Made::Target(..) => name,
+        };
+        let is_there = self.registry.get(name).is_ok();
+        let device = self.register(&made, request.replace && is_there).map_err(|error| match error {
+            RegistryError::Exists { .. } => failed(&error).advise("'zirconia provider load -r' puts this one in its place"),
+            other => failed(&other),
+        })?;
+        let name = device.name().to_string();
+        self.forget_problem(&name);
+        self.sources.lock().insert(name.clone(), source);
         self.remember();
         Ok(name)
     }
@@ -107,10 +256,11 @@ impl Accelerators {
         if request.name == SOFTWARE {
             return Err(Failure::new(ErrorKind::Invalid, what, "it is built in"));
         }
-        let was_remembered = self.libraries.lock().contains_key(&request.name);
+        let _one = self.registering.lock();
+        let was_remembered = self.sources.lock().contains_key(&request.name);
         match self.registry.unregister(&request.name, request.force) {
             Ok(()) => {}
-            // Not needed since the daemon started.
+            // Not needed since the daemon started, or not there.
             Err(RegistryError::Unknown { .. }) if was_remembered => {}
             Err(error @ RegistryError::InUse { .. }) => {
                 let advice = "set zia_provider=off on the pools that use it, or unload it with -f: they go on in software";
@@ -118,14 +268,18 @@ impl Accelerators {
             }
             Err(error) => return Err(Failure::new(ErrorKind::NotFound, what, error.to_string())),
         }
-        self.libraries.lock().remove(&request.name);
+        self.let_go(&request.name);
+        self.sources.lock().remove(&request.name);
+        self.forget_problem(&request.name);
         self.remember();
         Ok(())
     }
 
     /// Writes down what is loaded. A file that cannot be written costs only the loading after a restart.
     fn remember(&self) {
-        let text = serde_json::to_vec_pretty(&*self.libraries.lock()).unwrap_or_default();
+        let texts: BTreeMap<String, String> =
+            self.sources.lock().iter().map(|(name, source)| (name.clone(), source.to_string())).collect();
+        let text = serde_json::to_vec_pretty(&texts).unwrap_or_default();
         let fresh = self.remembered.with_extension("json.new");
         if let Err(error) = std::fs::write(&fresh, text).and_then(|()| std::fs::rename(&fresh, &self.remembered)) {
             eprintln!("cannot write {}: {error}", self.remembered.display());
@@ -133,27 +287,55 @@ impl Accelerators {
     }
 
     /// Every provider, those included that nobody has needed yet.
-    fn reports(&self) -> Vec<ProviderReport> {
-        let libraries = self.libraries.lock().clone();
-        let names = std::iter::once(SOFTWARE.to_string()).chain(libraries.keys().cloned());
+    fn reports(self: &Arc<Self>) -> Vec<ProviderReport> {
+        let sources = self.sources.lock().clone();
+        let names = std::iter::once(SOFTWARE.to_string()).chain(sources.keys().cloned());
         // Their tests may be under way for a pool; whoever asks waits for them too.
         names.for_each(|name| drop(self.session(&name)));
-        let report = |info: ProviderInfo| self.report(&info, libraries.get(&info.name));
-        self.registry.list().into_iter().map(report).collect()
+        let mut reports: Vec<ProviderReport> =
+            self.registry.list().into_iter().map(|info| self.report(&info, sources.get(&info.name))).collect();
+        for (name, source) in &sources {
+            if !reports.iter().any(|report| report.name == *name) {
+                reports.push(self.absent(name, source));
+            }
+        }
+        reports.sort_by(|left, right| left.name.cmp(&right.name));
+        reports
     }
 
-    fn report(&self, info: &ProviderInfo, path: Option<&PathBuf>) -> ProviderReport {
-        let counters = self.registry.get(&info.name).map(|session| counters(&session)).unwrap_or_default();
+    /// What there is to say about one that could not be registered.
+    fn absent(&self, name: &str, source: &Source) -> ProviderReport {
+        ProviderReport {
+            name: name.to_string(),
+            version: String::new(),
+            path: Some(source.to_string()),
+            state: "down".to_string(),
+            problem: self.problems.lock().get(name).cloned(),
+            generation: 0,
+            sessions: 0,
+            live_handles: 0,
+            capabilities: Vec::new(),
+            disabled: Vec::new(),
+            counters: BTreeMap::new(),
+        }
+    }
+
+    fn report(&self, info: &ProviderInfo, source: Option<&Source>) -> ProviderReport {
+        let mut counters = self.registry.get(&info.name).map(|session| counters(&session)).unwrap_or_default();
+        let keeper = self.keepers.lock().get(&info.name).cloned();
+        let link = keeper.map(|keeper| keeper.link_counters()).unwrap_or_default();
+        counters.extend(link.into_iter().filter(|(_, count)| *count > 0).map(|(name, count)| (name.to_string(), count)));
         ProviderReport {
             name: info.name.clone(),
             version: info.version.clone(),
-            path: path.map(|path| path.to_string_lossy().into_owned()),
+            path: source.map(Source::to_string),
             state: match info.state {
                 DeviceState::Active => "active",
                 DeviceState::Replaced => "replaced",
                 DeviceState::Down => "down",
             }
             .to_string(),
+            problem: self.problems.lock().get(&info.name).cloned().filter(|_| info.state == DeviceState::Down),
             generation: info.generation,
             sessions: info.sessions as u64,
             live_handles: info.live_handles as u64,
@@ -203,7 +385,8 @@ impl Control {
         Ok(Response::Done { remarks: Vec::new() })
     }
 
-    fn providers_changed(&self) {
+    /// Pools follow the providers that came and went.
+    pub(crate) fn providers_changed(&self) {
         let pools: Vec<_> = self.pools.read().values().cloned().collect();
         for open in pools {
             if let Err(error) = open.pool().follow_providers() {

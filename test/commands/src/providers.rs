@@ -1,6 +1,10 @@
 //! Accelerators as users see them: `zirconia provider`, the pool properties `zia_*`.
 
 use crate::world::{Failure, World, same};
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// Listed, chosen for a pool, used, let go.
 pub fn life(world: &World) -> Result<(), Failure> {
@@ -42,5 +46,211 @@ pub fn life(world: &World) -> Result<(), Failure> {
     world.ok("zpool scrub -w tank")?;
     world.ok("zpool status tank")?.shows("with 0 errors")?;
     world.ok("zirconia provider list -H")?.shows("software\tactive\t0\t")?;
+    Ok(())
+}
+
+/// Until then a target that was started has to be in use again.
+const BACK: Duration = Duration::from_secs(120);
+
+/// The top of the source tree, where vendors find the header and the example.
+const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+
+/// A provider that a vendor writes in C: built with `cc`, tried before any daemon has it, given to the daemon, used by a pool. One that computes
+/// wrongly is named, and what it does wrongly is not used.
+pub fn in_c(world: &World) -> Result<(), Failure> {
+    let example = Path::new(SOURCES).join("examples/provider-c/provider.c");
+    std::fs::copy(&example, world.path("right.c"))?;
+    let source = std::fs::read_to_string(&example)?;
+    let wrong = source.replace("parity[byte] ^= data[byte];", "parity[byte] |= data[byte];");
+    let silent = source.replace("host->complete(program.cookie, results, program.nodes_count);", "host->complete(program.cookie, NULL, 0);");
+    same("the broken examples differ from the right one", wrong == source || silent == source, false)?;
+    std::fs::write(world.path("wrong.c"), wrong)?;
+    std::fs::write(world.path("silent.c"), silent)?;
+    for name in ["right", "wrong", "silent"] {
+        let flags = "-std=c11 -O2 -Wall -Wextra -Werror -pedantic -fPIC -shared";
+        world.ok(&format!("cc {flags} -I {SOURCES}/include -o {{dir}}/{name}.so {{dir}}/{name}.c"))?;
+    }
+    world
+        .ok("zirconia provider test {dir}/right.so")?
+        .shows("ok      raidz1 generate")?
+        .hides("FAILED")?
+        .shows("capabilities agree with software, 0 do not")?;
+    let wrong = world.run("zirconia provider test {dir}/wrong.so")?;
+    same("exit status of a test that found something", wrong.code, 1)?;
+    wrong.shows("FAILED  raidz1 generate: the answer was wrong")?.shows("capabilities agree with software, 1 do not")?;
+    world.refused("zirconia provider test {dir}/silent.so", 1, "provider '")?.says("copy")?;
+    world.refused("zirconia provider test {dir}/none.so", 1, "it is not registered")?;
+    world.ok("zirconia provider load {dir}/right.so")?.shows("name:         example")?.shows("state:        active")?;
+    world.ok("zirconia provider test example")?.shows("example 1.0: ")?;
+    world.vdevs(&["a", "b", "c"])?;
+    world.ok("zpool create -O mountpoint=none tank raidz1 {vdevs}/a {vdevs}/b {vdevs}/c")?;
+    world.ok("zpool set zia_checksum=on tank")?;
+    world.ok("zpool set zia_provider=example tank")?;
+    world.ok("zirconia provider list -H")?.shows("example\tactive\t1\t")?;
+    world.refused("zirconia provider load {dir}/right.so", 1, "'zirconia provider load -r' puts this one in its place")?;
+    // The broken one takes its place: what it computes wrongly is not used.
+    let replaced = world.ok("zirconia provider load -r {dir}/wrong.so")?;
+    replaced.shows("disabled:     raidz1 generate: the answer was wrong")?.shows("used by:      1 pools")?;
+    world.refused("zirconia provider unload example", 1, "unload it with -f")?;
+    world.ok("zirconia provider unload -f example")?;
+    world.ok("zpool scrub -w tank")?;
+    world.ok("zpool status tank")?.shows("with 0 errors")?;
+    Ok(())
+}
+
+/// A running `zirconia-target`; killed when it goes.
+struct Target(Child);
+
+impl Target {
+    /// Starts one that listens at `{dir}/target.sock`, with a lease of two seconds.
+    fn start(world: &World) -> Result<Target, Failure> {
+        let folder = world.path(".").canonicalize()?;
+        let mut child = Command::new(world.program("zirconia-target"))
+            .args(["--lease", "2", "--memory", "256M", "--listen"])
+            .arg(format!("unix:{}", folder.join("target.sock").display()))
+            .arg("--secret-file")
+            .arg(folder.join("secret"))
+            .arg("--allow")
+            .arg(folder)
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let said = child.stdout.take().map(BufReader::new).and_then(|out| out.lines().next());
+        let target = Target(child);
+        match said {
+            Some(Ok(line)) if line.starts_with("zirconia-target: listening at unix:") => Ok(target),
+            other => Err(format!("      the target said {other:?}").into()),
+        }
+    }
+
+    /// Ends it as a crash does.
+    fn kill(mut self) -> Result<(), Failure> {
+        self.0.kill()?;
+        self.0.wait()?;
+        Ok(())
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        // It may have been killed before.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Waits until the list of providers shows a line.
+fn until_listed(world: &World, line: &str) -> Result<(), Failure> {
+    let begun = Instant::now();
+    loop {
+        let list = world.ok("zirconia provider list -H")?;
+        if list.out.contains(line) {
+            return Ok(());
+        }
+        if begun.elapsed() > BACK {
+            return Err(list.fault(format!("it should show '{line}' by now")));
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// A counter of a provider; zero when it is not shown.
+fn counter(world: &World, provider: &str, name: &str) -> Result<u64, Failure> {
+    let info = world.ok(&format!("zirconia provider info {provider}"))?;
+    let value = info.out.lines().find_map(|line| line.strip_prefix("counter:")?.trim().strip_prefix(name)?.strip_prefix(' ')?.parse().ok());
+    Ok(value.unwrap_or(0))
+}
+
+/// The contents of a file, by its number: they compress to about a half.
+fn contents(number: u32) -> Vec<u8> {
+    let mut state = number.wrapping_mul(2_654_435_761) | 1;
+    let word = |at: u32| {
+        state = state.wrapping_mul(1_103_515_245).wrapping_add(12_345);
+        if at.is_multiple_of(2) { state >> 8 } else { number }
+    };
+    (0..64_u32 << 10).map(word).flat_map(u32::to_le_bytes).collect()
+}
+
+/// Writes files and has each of them on stable storage before the next.
+fn write_files(world: &World, numbers: std::ops::Range<u32>) -> Result<(), Failure> {
+    for number in numbers {
+        let mut file = std::fs::File::create(world.path(&format!("mnt/tank/{number}")))?;
+        file.write_all(&contents(number))?;
+        file.sync_all()?;
+    }
+    Ok(())
+}
+
+fn check_files(world: &World, numbers: std::ops::Range<u32>) -> Result<(), Failure> {
+    for number in numbers {
+        let found = std::fs::read(world.path(&format!("mnt/tank/{number}")))?;
+        same(&format!("file {number} is what was written"), found == contents(number), true)?;
+    }
+    Ok(())
+}
+
+/// A target as the provider of a pool: loaded by its address, killed while files are written, started again, not there when the daemon starts.
+/// Nothing that was acknowledged is lost, and it is used whenever it is there.
+pub fn target(world: &World) -> Result<(), Failure> {
+    std::fs::write(world.path("secret"), "correct horse battery staple\n")?;
+    let place = "unix:target.sock?secret-file=secret";
+    world.refused(&format!("zirconia provider load {place}"), 1, "the target cannot be reached")?;
+    world.refused("zirconia provider load unix:target.sock", 1, "the address of a target ends with '?secret-file=FILE'")?;
+    world.refused("zirconia provider load tcp:nowhere?secret-file=secret", 1, "neither unix:PATH nor tcp:HOST:PORT")?;
+    world.refused("zirconia provider load unix:target.sock?secret-file=none", 1, "No such file")?;
+    let target = Target::start(world)?;
+    let info = world.ok(&format!("zirconia provider load {place}"))?;
+    info.shows("name:         target")?.shows("state:        active")?.shows("compress gzip-6")?.shows("file store")?;
+    world.refused(&format!("zirconia provider load {place}"), 1, "'zirconia provider load -r' puts this one in its place")?;
+    world.ok(&format!("zirconia provider load -n far {place}"))?.shows("name:         far")?;
+    world.ok("zirconia provider unload far")?;
+    world.ok("zirconia provider list -H")?.hides("far")?.shows("target\tactive\t0\t")?;
+
+    world.vdevs(&["a", "b", "c"])?;
+    world.ok("zpool create -m {mnt}/tank -O compression=gzip -O recordsize=128K tank raidz1 {vdevs}/a {vdevs}/b {vdevs}/c")?;
+    for property in ["zia_provider=target", "zia_compress=on", "zia_checksum=on", "zia_raidz1_gen=on", "zia_raidz1_rec=on", "zia_file_write=on"]
+    {
+        world.ok(&format!("zpool set {property} tank"))?;
+    }
+    write_files(world, 0..8)?;
+    for name in ["compress_blocks", "store_blocks", "link_bytes_out", "link_round_trips"] {
+        same(&format!("{name} is counted"), counter(world, "target", name)? > 0, true)?;
+    }
+    // Killed while others write.
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| write_files(world, 8..40).map_err(|error| error.to_string()));
+        std::thread::sleep(Duration::from_millis(200));
+        target.kill()?;
+        writer.join().map_err(|_| "      the writer failed")??;
+        Ok::<(), Failure>(())
+    })?;
+    until_listed(world, "target\tdown\t1\t")?;
+    world.ok("zirconia provider info target")?.shows("problem:      ")?;
+    write_files(world, 40..44)?;
+    check_files(world, 0..44)?;
+    // There again, and used again.
+    let target = Target::start(world)?;
+    until_listed(world, "target\tactive\t1\t")?;
+    world.ok("zirconia provider info target")?.hides("problem:")?;
+    let (compressed, stored) = (counter(world, "target", "compress_blocks")?, counter(world, "target", "store_blocks")?);
+    write_files(world, 44..52)?;
+    same("it compresses again", counter(world, "target", "compress_blocks")? > compressed, true)?;
+    same("it writes again", counter(world, "target", "store_blocks")? > stored, true)?;
+    // Not there when the daemon starts.
+    target.kill()?;
+    world.ok("zirconia stop")?;
+    world.ok("zirconia provider list -H")?.shows("target\tdown\t")?;
+    check_files(world, 0..52)?;
+    write_files(world, 52..56)?;
+    let target = Target::start(world)?;
+    until_listed(world, "target\tactive\t1\t")?;
+    write_files(world, 56..60)?;
+    same("it compresses for the new daemon", counter(world, "target", "compress_blocks")? > 0, true)?;
+    world.refused("zirconia provider unload target", 1, "unload it with -f")?;
+    world.ok("zirconia provider unload -f target")?;
+    world.ok("zirconia provider list -H")?.hides("target")?;
+    target.kill()?;
+    check_files(world, 0..60)?;
+    world.ok("zpool scrub -w tank")?;
+    world.ok("zpool status tank")?.shows("with 0 errors")?;
     Ok(())
 }

@@ -1,0 +1,95 @@
+//! How users write down which target they mean: `tcp:HOST:PORT?secret-file=FILE` or `unix:PATH?secret-file=FILE`.
+
+use crate::TargetOptions;
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use target_wire::{Address, AddressError, Secret, SecretError};
+
+/// What is after the question mark, before the file.
+const SECRET_FILE: &str = "secret-file=";
+
+/// A target's address, and the file with its secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Location {
+    /// Where it listens.
+    pub address: Address,
+    /// A file with the secret that it knows.
+    pub secret_file: PathBuf,
+}
+
+/// A text that is no location.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LocationError {
+    /// What is before the question mark is no address.
+    Address(AddressError),
+    /// No file with the secret.
+    NoSecretFile,
+    /// Something else after the question mark.
+    Unknown(String),
+}
+
+impl fmt::Display for LocationError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LocationError::Address(error) => error.fmt(f),
+            LocationError::NoSecretFile => f.write_str("the address of a target ends with '?secret-file=FILE'"),
+            LocationError::Unknown(text) => write!(f, "'{text}' is not 'secret-file=FILE'"),
+        }
+    }
+}
+impl std::error::Error for LocationError {}
+
+impl Location {
+    /// True for what is meant as the address of a target, not as the path of a library.
+    pub fn is_meant(text: &str) -> bool {
+        text.starts_with("tcp:") || text.starts_with("unix:")
+    }
+
+    /// What it takes to connect to it under the name of a provider.
+    ///
+    /// # Errors
+    /// Those of reading the secret.
+    pub fn options(&self, name: &str) -> Result<TargetOptions, SecretError> {
+        Ok(TargetOptions::new(name, self.address.clone(), Secret::read(&self.secret_file)?))
+    }
+}
+
+impl FromStr for Location {
+    type Err = LocationError;
+
+    fn from_str(text: &str) -> Result<Location, LocationError> {
+        let (address, rest) = text.split_once('?').unwrap_or((text, ""));
+        let address = address.parse().map_err(LocationError::Address)?;
+        match rest.strip_prefix(SECRET_FILE) {
+            Some(file) if !file.is_empty() => Ok(Location { address, secret_file: file.into() }),
+            None if !rest.is_empty() => Err(LocationError::Unknown(rest.to_string())),
+            _ => Err(LocationError::NoSecretFile),
+        }
+    }
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}?{SECRET_FILE}{}", self.address, self.secret_file.display())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What was remembered must lead to the same target after a restart, and a mistake must be named.
+    #[test]
+    fn locations_come_back_as_they_were_written() {
+        for text in ["tcp:storage:4420?secret-file=/etc/secret", "unix:/run/target?secret-file=/a b"] {
+            assert_eq!(text.parse::<Location>().map(|location| location.to_string()), Ok(text.to_string()));
+        }
+        let error = |text: &str| text.parse::<Location>().map_err(|error| error.to_string());
+        for text in ["tcp:storage:4420", "tcp:storage:4420?", "tcp:storage:4420?secret-file="] {
+            assert_eq!(error(text), Err("the address of a target ends with '?secret-file=FILE'".to_string()));
+        }
+        assert_eq!(error("unix:/a?secret=b"), Err("'secret=b' is not 'secret-file=FILE'".to_string()));
+        assert_eq!(error("tcp:storage?secret-file=b"), Err("'tcp:storage' is neither unix:PATH nor tcp:HOST:PORT".to_string()));
+    }
+}
