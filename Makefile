@@ -36,6 +36,7 @@ torture: build ## power cuts, faults, direct I/O and lives of devices against mo
 	$(CARGO) xtask campaign
 	$(CARGO) xtask torture direct
 	$(CARGO) xtask torture lives
+	$(CARGO) xtask torture zia
 
 clean: ## remove build output
 	$(CARGO) clean

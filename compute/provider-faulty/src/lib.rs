@@ -43,6 +43,13 @@ pub enum When {
         /// How many of the kind are spared.
         skip: u64,
     },
+    /// One of this kind.
+    KindAt {
+        /// The kind.
+        kind: OpKind,
+        /// How many of the kind are before it.
+        skip: u64,
+    },
 }
 
 /// A fault to come.
@@ -63,6 +70,14 @@ struct State {
     is_dead: bool,
     /// Programs that never end.
     stalled: Vec<Run>,
+}
+
+impl State {
+    /// The number, among those of its kind, of one more operation of the kind that is waited for.
+    fn next_of_kind(&mut self) -> u64 {
+        self.of_kind += 1;
+        self.of_kind - 1
+    }
 }
 
 struct Shared {
@@ -126,11 +141,8 @@ impl Shared {
         let is_struck = match fault.when {
             When::At(at) => number == at,
             When::From(from) => number >= from,
-            When::Kind { kind: wanted, skip } => {
-                let of_kind = state.of_kind;
-                state.of_kind += u64::from(kind == wanted);
-                kind == wanted && of_kind >= skip
-            }
+            When::Kind { kind: wanted, skip } => kind == wanted && state.next_of_kind() >= skip,
+            When::KindAt { kind: wanted, skip } => kind == wanted && state.next_of_kind() == skip,
         };
         if !is_struck {
             return None;

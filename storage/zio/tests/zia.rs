@@ -1,129 +1,17 @@
 //! Stages of writes and reads on a provider: whatever it does, the pool has the bytes that software gives it.
+//!
+//! Every operation of a hundred records, each stage by itself, is what `torture zia` goes through.
 
 mod common;
+mod offload;
 
-use abd::Abd;
 use common::*;
 use device::DeviceError;
-use dpusm::{BreakerPolicy, Device, Feature, OpError, OpKind, RegisterOptions, Registry, Tally};
-use exec::Exec;
-use ondisk::{BlockPtr, Checksum, Compression};
-use provider_faulty::{Fault, Faulty, Harm, When};
-use provider_software::{Software, SoftwareOptions, features};
-use std::sync::Arc;
+use dpusm::{OpKind, Tally};
+use offload::*;
+use provider_faulty::{Fault, Harm, When};
 use vdev::TopKind;
-use zio::{Accelerator, WriteRequest, ZiaMode, ZiaPolicy};
-
-const DEADLINE_NS: u64 = 1_000_000_000;
-const KINDS: [Compression; 4] = [Compression::LZ4, Compression::GZIP_6, Compression::ZSTD, Compression::OFF];
-const SUMS: [Checksum; 2] = [Checksum::FLETCHER_4, Checksum::SHA256];
-
-const HARMS: [Harm; 7] =
-    [Harm::Fail(OpError::Failed), Harm::Fail(OpError::Full), Harm::Lie, Harm::Short, Harm::Stall, Harm::Slow(3 * DEADLINE_NS), Harm::Die];
-
-/// What the tests use: fewer features than all, so that registration is quick.
-fn used(feature: &Feature) -> bool {
-    match feature {
-        Feature::Compress { kind, .. } | Feature::Decompress { kind } => KINDS.contains(kind),
-        Feature::Checksum { kind, .. } => SUMS.contains(kind),
-        _ => true,
-    }
-}
-
-/// A pool whose stages run on a provider that can be told to misbehave.
-struct World {
-    rig: Rig,
-    registry: Registry,
-    faulty: Arc<Faulty>,
-    device: Device,
-}
-
-fn faulty(exec: &Exec) -> Arc<Faulty> {
-    let features = features().into_iter().filter(used).collect();
-    Faulty::new(exec, "faulty", Software::new(exec, SoftwareOptions { features, ..SoftwareOptions::default() }))
-}
-
-fn options(failures_max: u32) -> RegisterOptions {
-    let breaker = BreakerPolicy { failures_max, ..BreakerPolicy::default() };
-    RegisterOptions { breaker, test_bytes_max: 8192, scratch: Some(std::env::temp_dir()), ..RegisterOptions::default() }
-}
-
-fn world(layout: &[(TopKind, usize)], policy: ZiaPolicy, breaker: u32) -> World {
-    let rig = Rig::new(inline(), layout, 9);
-    let registry = Registry::new(&rig.exec);
-    let faulty = faulty(&rig.exec);
-    let device = registry.register(faulty.clone(), &options(breaker)).expect("it behaves so far");
-    assert!(device.disabled().is_empty(), "{:?}", device.disabled());
-    faulty.inject(None);
-    rig.zio.set_accelerator(Some(Accelerator::new(registry.get("faulty").expect("it is there"), policy)));
-    World { rig, registry, faulty, device }
-}
-
-/// All stages, every result verified.
-fn everything() -> ZiaPolicy {
-    ZiaPolicy {
-        compress: true,
-        decompress: true,
-        checksum: true,
-        raidz_gen: [true; 3],
-        raidz_rec: [true; 3],
-        verify_percent: 100.0,
-        bytes_min: 2048,
-        deadline_ns: DEADLINE_NS,
-        ..ZiaPolicy::default()
-    }
-}
-
-/// A record of the program: text, noise, runs, zeros, and some that end in the pointer or are small.
-fn record(number: u64) -> WriteRequest {
-    let bytes = [16 << 10, 8 << 10, 512, 32 << 10][(number % 4) as usize];
-    let data = match number % 7 {
-        0 | 1 | 5 => text(number, bytes),
-        2 => noise(number, bytes),
-        3 => Abd::from_slice(&(0..bytes).map(|at| (at / 1000) as u8).collect::<Vec<u8>>()),
-        4 => Abd::zeroed(bytes),
-        _ => Abd::from_slice(&vec![7; bytes]),
-    };
-    let compression = KINDS[(number / 2 % 4) as usize];
-    let zstd_level = if compression == Compression::ZSTD { 3 } else { 0 };
-    WriteRequest { compression, zstd_level, checksum: SUMS[(number / 3 % 2) as usize], ..request(data, number) }
-}
-
-/// Writes the records, reads them back, and gives their pointers.
-fn run(rig: &Rig, records: u64, what: &str) -> Vec<BlockPtr> {
-    (0..records)
-        .map(|number| {
-            let request = record(number);
-            let data = request.data.clone();
-            let bp = rig.write(request).unwrap_or_else(|error| panic!("{what}: record {number}: {error}"));
-            // A hole that replaces nothing does not even know its length.
-            let back = if bp.is_hole() { Ok(Abd::zeroed(data.len())) } else { rig.read(&bp) };
-            let back = back.unwrap_or_else(|error| panic!("{what}: reading record {number}: {error}"));
-            assert!(back == data, "{what}: record {number} reads as something else");
-            bp
-        })
-        .collect()
-}
-
-/// What software makes of the program: pointers and the bytes of every device.
-fn reference(layout: &[(TopKind, usize)], records: u64) -> (Vec<BlockPtr>, Vec<Vec<u8>>) {
-    let rig = Rig::new(inline(), layout, 9);
-    let pointers = run(&rig, records, "software");
-    (pointers, rig.contents())
-}
-
-/// The space of a block can be used again at once.
-fn give_back(world: &World, bp: &BlockPtr) {
-    bp.dvas().for_each(|dva| world.rig.allocator.unalloc(TXG, &dva));
-}
-
-/// Runs what late operations still have to do.
-fn drain(world: &World) {
-    world.faulty.release_stalled();
-    let (completer, completion) = exec::completion();
-    world.rig.exec.spawn_after(10 * DEADLINE_NS, exec::TaskClass::Background, Box::new(move || completer.complete(())));
-    completion.wait(&world.rig.exec);
-}
+use zio::{ZiaMode, ZiaPolicy};
 
 /// Every subset of stages, in both modes, on every layout: what lies on the devices is what software puts there, bit by bit.
 #[test]
@@ -174,11 +62,6 @@ fn no_fault_at_any_operation_costs_data() {
             }
         }
     }
-}
-
-/// All stages and the writes themselves, nothing verified: nothing comes back to the host.
-fn all_the_way() -> ZiaPolicy {
-    ZiaPolicy { file_write: true, disk_write: true, verify_percent: 0.0, ..everything() }
 }
 
 /// A provider that writes the devices by itself puts there what the host would; devices that are gone are noted as ever.

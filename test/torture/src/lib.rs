@@ -5,6 +5,7 @@
 //! * [`direct`]: direct and buffered requests of the same bytes, compared with a model after each;
 //! * [`lives`]: devices that fail, come back and are replaced, in any order, with a model of what must survive;
 //! * [`campaign`]: those by the thousand, with OpenZFS's judgement;
+//! * [`zia`]: providers of accelerated stages that fail, lie, stall or die at every operation;
 //! * [`damage`]: labels, uberblocks, whole devices overwritten or cut short; bytes flipped with their checksums made right.
 //!
 //! # Invariants
@@ -12,6 +13,12 @@
 //! 2. The model knows nothing of the engine: it is a map of names and bytes.
 //! 3. A trial ends in a typed error or in the model's contents; a panic is a failure with its seed.
 #![forbid(unsafe_code)]
+
+/// The small pool of the pipeline's own tests, and its blocks on a provider.
+#[path = "../../../storage/zio/tests/common/mod.rs"]
+mod common;
+#[path = "../../../storage/zio/tests/offload/mod.rs"]
+mod offload;
 
 pub mod campaign;
 pub mod cuts;
@@ -25,3 +32,4 @@ pub mod model;
 pub mod outcome;
 pub mod program;
 mod raw;
+pub mod zia;

@@ -4,6 +4,9 @@
 //! judges one of EVERY (10; 0 for none). `torture life SEED [FOLDER]`: one of them again, step by step; its devices are left
 //! in FOLDER.
 //!
+//! `torture zia [RECORDS]`: a provider that fails, lies, gives less, stalls, is late or dies at every operation of a hundred records, on every
+//! stage.
+//!
 //! Prints a table and ends with `N passed, N failed`; fails when anything did. The same seed gives the same figures.
 #![forbid(unsafe_code)]
 
@@ -17,6 +20,7 @@ use torture::direct::{Report, race, torture as torture_direct};
 use torture::faults::{Blow, try_faults};
 use torture::machine::Layout;
 use torture::outcome::Verdict;
+use torture::zia;
 
 const OPERATIONS: u64 = 200;
 const DIRECT_OPERATIONS: u64 = 1_000_000;
@@ -153,13 +157,31 @@ fn direct(seed: u64, operations: u64, threads: usize) -> Verdict {
     verdict
 }
 
+/// Every fault of a provider at every operation of a program of so many records.
+fn providers(records: u64, threads: usize) -> Verdict {
+    let mut total = Verdict::default();
+    println!("{:<52} {:>10} {:>8} {:>8}", "a provider under 1 thread, virtual clock", "operations", "passed", "failed");
+    for row in zia::rows() {
+        let parts = in_parallel(threads, move |rest| zia::torture(row, records, zia::Share { every: threads as u64, rest: rest as u64 }));
+        let operations = parts.first().map_or(0, |part| part.operations);
+        let mut verdict = Verdict::default();
+        parts.into_iter().for_each(|part| verdict.add(part.verdict));
+        if operations == 0 {
+            verdict.trial(&row.to_string(), || Err("no operation went to the provider".into()));
+        }
+        println!("{:<52} {operations:>10} {:>8} {:>8}", row.to_string(), verdict.passed, verdict.failed);
+        total.add(verdict);
+    }
+    total
+}
+
 fn end(verdict: &Verdict) -> ExitCode {
     println!("{verdict}");
     if verdict.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-const USAGE: &str =
-    "usage: torture [SEED] [OPERATIONS] | direct [SEED] [OPERATIONS] | lives [SEED] [PROGRAMS] [EVERY] | life SEED [FOLDER]";
+const USAGE: &str = "usage: torture [SEED] [OPERATIONS] | direct [SEED] [OPERATIONS] | lives [SEED] [PROGRAMS] [EVERY] | \
+     life SEED [FOLDER] | zia [RECORDS]";
 
 /// What the words ask for; none when they make no sense.
 fn obey(words: &[&str]) -> Option<Verdict> {
@@ -167,7 +189,7 @@ fn obey(words: &[&str]) -> Option<Verdict> {
     let (kind, rest) = match words {
         ["life", seed] => return Some(campaign::retell(seed.parse().ok()?, None)),
         ["life", seed, folder] => return Some(campaign::retell(seed.parse().ok()?, Some(folder.as_ref()))),
-        [kind @ ("direct" | "lives"), rest @ ..] => (*kind, rest),
+        [kind @ ("direct" | "lives" | "zia"), rest @ ..] => (*kind, rest),
         rest => ("cuts", rest),
     };
     let numbers = rest.iter().map(|word| word.parse()).collect::<Result<Vec<u64>, _>>().ok()?;
@@ -176,6 +198,7 @@ fn obey(words: &[&str]) -> Option<Verdict> {
         ("lives", 0..=3) => {
             campaign::run(Campaign { seed: number(0, 1), programs: number(1, LIVES), judged_every: number(2, JUDGED_EVERY), threads })
         }
+        ("zia", 0..=1) => providers(number(0, zia::RECORDS), threads),
         ("direct", 0..=2) => direct(number(0, 1), number(1, DIRECT_OPERATIONS), threads),
         ("cuts", 0..=2) => damaged_and_cut(number(0, 1), number(1, OPERATIONS) as usize, threads),
         _ => return None,

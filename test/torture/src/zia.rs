@@ -1,0 +1,335 @@
+//! Every operation of a provider goes wrong, in every way, on every stage, while a hundred records are written and read (issue of accelerators,
+//! docs/adr/0006 and 0007): whatever happens, each record reads as it was written, the devices scrub clean, and no handle leaks.
+//!
+//! One trial is the whole program with one fault. The pipeline runs on one thread with a virtual clock, so a trial can be repeated: its
+//! name has all that it follows from.
+
+use crate::common::Rig;
+use crate::offload::{HARMS, World, all_the_way, drain, everything, faulty, give_back, options, record, run, world};
+use crate::outcome::Verdict;
+use device::DeviceError;
+use dpusm::{BreakerState, OpKind, Tally};
+use ondisk::BlockPtr;
+use provider_faulty::{Fault, Harm, When};
+use std::fmt;
+use vdev::TopKind;
+use zio::{ZiaMode, ZiaPolicy};
+
+/// Records of the program.
+pub const RECORDS: u64 = 100;
+/// Where they are written.
+const LAYOUT: [(TopKind, usize); 1] = [(TopKind::Raidz(2), 5)];
+const LEAVES: usize = 5;
+/// Records that are on their way when a provider is replaced.
+const IN_FLIGHT: u64 = 8;
+/// Virtual time in which every breaker may probe again.
+const BACKOFFS: u64 = 40;
+
+/// Which stages are on the provider.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// All but the writes to devices.
+    All,
+    /// `zia_compress`.
+    Compress,
+    /// `zia_checksum`.
+    Checksum,
+    /// `zia_raidz2_gen`.
+    Parity,
+    /// `zia_decompress`.
+    Decompress,
+    /// `zia_raidz2_rec`, with two devices gone.
+    Reconstruct,
+    /// All, and the writes to devices, with nothing verified.
+    Store,
+}
+
+/// A row of the campaign: every trial of one kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Row {
+    /// One operation goes wrong.
+    Once(Stage, ZiaMode, Harm),
+    /// One write of the provider to a device goes wrong: lies, or is short.
+    StoreLie(Harm),
+    /// All operations from one on fail, until breakers open; then it works again, and they close.
+    Breaker,
+    /// The provider is replaced, or declared dead and then replaced, with records on their way.
+    Replaced,
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Row::Once(stage, mode, harm) => write!(f, "{stage:?} {mode:?} {harm:?}"),
+            Row::StoreLie(harm) => write!(f, "Store, a write is a {harm:?}"),
+            Row::Breaker => f.write_str("all operations from one on fail"),
+            Row::Replaced => f.write_str("replaced, removed, with records on their way"),
+        }
+    }
+}
+
+/// Every row.
+pub fn rows() -> Vec<Row> {
+    let both = [ZiaMode::Offload, ZiaMode::PerOp];
+    let mut rows = Vec::new();
+    for stage in [Stage::All, Stage::Compress, Stage::Checksum, Stage::Parity] {
+        rows.extend(both.iter().flat_map(|mode| HARMS.map(|harm| Row::Once(stage, *mode, harm))));
+    }
+    for stage in [Stage::Decompress, Stage::Reconstruct] {
+        rows.extend(HARMS.map(|harm| Row::Once(stage, ZiaMode::Offload, harm)));
+    }
+    // What the provider writes by itself never comes back to be judged: lies of the stages before it would be believed.
+    let honest = HARMS.into_iter().filter(|harm| !matches!(harm, Harm::Lie | Harm::Short));
+    rows.extend(honest.map(|harm| Row::Once(Stage::Store, ZiaMode::Offload, harm)));
+    rows.extend([Row::StoreLie(Harm::Lie), Row::StoreLie(Harm::Short), Row::Breaker, Row::Replaced]);
+    rows
+}
+
+/// Every `every`th trial of a row, from the `rest`th on.
+#[derive(Clone, Copy, Debug)]
+pub struct Share {
+    /// How many parts there are.
+    pub every: u64,
+    /// Which one this is.
+    pub rest: u64,
+}
+
+/// What a row's trials found.
+#[derive(Clone, Debug, Default)]
+pub struct Found {
+    /// Operations of the program without a fault: trials of the whole row.
+    pub operations: u64,
+    /// What came of the trials of this share.
+    pub verdict: Verdict,
+}
+
+fn policy(stage: Stage, mode: ZiaMode) -> ZiaPolicy {
+    let all = ZiaPolicy { mode, ..everything() };
+    let none = ZiaPolicy { compress: false, decompress: false, checksum: false, raidz_gen: [false; 3], raidz_rec: [false; 3], ..all.clone() };
+    match stage {
+        Stage::All => all,
+        Stage::Compress => ZiaPolicy { compress: true, ..none },
+        Stage::Checksum => ZiaPolicy { checksum: true, ..none },
+        Stage::Parity => ZiaPolicy { raidz_gen: [true; 3], ..none },
+        Stage::Decompress => ZiaPolicy { decompress: true, ..none },
+        Stage::Reconstruct => ZiaPolicy { raidz_rec: [true; 3], ..none },
+        Stage::Store => ZiaPolicy { mode, ..all_the_way() },
+    }
+}
+
+/// Runs a share of a row's trials over a program of `records`.
+pub fn torture(row: Row, records: u64, share: Share) -> Found {
+    match row {
+        Row::Once(stage, mode, harm) => once(stage, mode, harm, records, share),
+        Row::StoreLie(harm) => store_lies(harm, records, share),
+        Row::Breaker => breaker(records, share),
+        Row::Replaced => replaced(records, share),
+    }
+}
+
+/// A world with the program's records in it, if they are only to be read.
+struct Scene {
+    world: World,
+    stage: Stage,
+    records: u64,
+    /// The records, when devices are gone and they can only be read.
+    written: Vec<BlockPtr>,
+    /// Handles of open stores.
+    stores: usize,
+}
+
+impl Scene {
+    fn new(stage: Stage, mode: ZiaMode, records: u64, failures_max: u32) -> Scene {
+        let world = world(&LAYOUT, policy(stage, mode), failures_max);
+        let mut written = Vec::new();
+        if stage == Stage::Store {
+            world.rig.zio.open_stores();
+        }
+        if stage == Stage::Reconstruct {
+            written = run(&world.rig, records, "whole");
+            world.rig.kill(&[1, 2], DeviceError::Io);
+        }
+        let stores = world.device.live_handles();
+        Scene { world, stage, records, written, stores }
+    }
+
+    /// The program: written and read, or read through the devices that are left.
+    fn play(&self, what: &str) -> Result<Vec<BlockPtr>, String> {
+        if self.stage != Stage::Reconstruct {
+            return Ok(run(&self.world.rig, self.records, what));
+        }
+        for (number, bp) in self.written.iter().enumerate().filter(|(_, bp)| !bp.is_hole()) {
+            let back = self.world.rig.read(bp).map_err(|error| format!("record {number}: {error}"))?;
+            if back != record(number as u64).data {
+                return Err(format!("record {number} reads as something else"));
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    /// Operations of the program when nothing goes wrong.
+    fn operations(&self) -> u64 {
+        self.world.faulty.inject(None);
+        let count = self.play("no fault").map_or(0, |pointers| {
+            pointers.iter().for_each(|bp| give_back(&self.world, bp));
+            self.world.faulty.operations()
+        });
+        drain(&self.world);
+        count
+    }
+
+    fn trial(&self, fault: Fault, heals: bool) -> Result<(), String> {
+        self.world.faulty.inject(Some(fault));
+        let pointers = self.play("the program")?;
+        let struck = self.world.faulty.struck();
+        if struck != 1 {
+            return Err(format!("{struck} operations were struck"));
+        }
+        drain(&self.world);
+        self.scrub(&pointers)?;
+        if !heals {
+            no_errors(&self.world.rig, if self.stage == Stage::Reconstruct { &[0, 3, 4] } else { &[0, 1, 2, 3, 4] })?;
+        }
+        self.no_leak()
+    }
+
+    /// Every block is whole on every device, and its space can be used again.
+    fn scrub(&self, pointers: &[BlockPtr]) -> Result<(), String> {
+        for bp in pointers.iter().filter(|bp| !bp.is_hole() && !bp.is_embedded()) {
+            self.world.rig.scrub(bp).map_err(|error| format!("a scrub: {error}"))?;
+            give_back(&self.world, bp);
+        }
+        Ok(())
+    }
+
+    fn no_leak(&self) -> Result<(), String> {
+        match self.world.device.live_handles() {
+            handles if handles == self.stores => Ok(()),
+            handles => Err(format!("{handles} handles live, {} should", self.stores)),
+        }
+    }
+}
+
+fn no_errors(rig: &Rig, leaves: &[usize]) -> Result<(), String> {
+    match leaves.iter().find(|leaf| rig.checksum_errors(**leaf) > 0) {
+        Some(leaf) => Err(format!("device {leaf} has wrong bytes")),
+        None => Ok(()),
+    }
+}
+
+fn once(stage: Stage, mode: ZiaMode, harm: Harm, records: u64, share: Share) -> Found {
+    let mut scene = Scene::new(stage, mode, records, u32::MAX);
+    let operations = scene.operations();
+    let mut verdict = Verdict::default();
+    for at in (share.rest..operations).step_by(share.every as usize) {
+        let fault = Fault { harm, when: When::At(at) };
+        let failed = verdict.failed;
+        verdict.trial(&format!("{stage:?} {mode:?} {harm:?} at {at}"), || scene.trial(fault, false));
+        if verdict.failed > failed {
+            // What a failed trial left must not be blamed on the next one.
+            scene = Scene::new(stage, mode, records, u32::MAX);
+        }
+    }
+    Found { operations, verdict }
+}
+
+/// Writes of the provider that never happened, or were short. The short ones it says itself; the others are found by the blocks' checksums, and
+/// repaired from parity.
+fn store_lies(harm: Harm, records: u64, share: Share) -> Found {
+    let scene = Scene::new(Stage::Store, ZiaMode::Offload, records, u32::MAX);
+    let before = scene.world.device.stats().get(OpKind::Store, Tally::Blocks);
+    scene.operations();
+    let operations = scene.world.device.stats().get(OpKind::Store, Tally::Blocks) - before;
+    let mut verdict = Verdict::default();
+    for skip in (share.rest..operations).step_by(share.every as usize) {
+        let fault = Fault { harm, when: When::KindAt { kind: OpKind::Store, skip } };
+        verdict.trial(&format!("store {skip} is a {harm:?}"), || scene.trial(fault, harm == Harm::Lie));
+    }
+    Found { operations, verdict }
+}
+
+/// Everything fails from one operation on; breakers open, so that most of the rest never goes there. When it works again they close.
+fn breaker(records: u64, share: Share) -> Found {
+    let operations = Scene::new(Stage::All, ZiaMode::Offload, records, u32::MAX).operations();
+    let mut verdict = Verdict::default();
+    for at in (share.rest..operations).step_by(share.every as usize) {
+        verdict.trial(&format!("all fail from {at} on"), || breaker_trial(records, operations, at));
+    }
+    Found { operations, verdict }
+}
+
+fn breaker_trial(records: u64, operations: u64, at: u64) -> Result<(), String> {
+    let scene = Scene::new(Stage::All, ZiaMode::Offload, records, 5);
+    let (world, device) = (&scene.world, &scene.world.device);
+    world.faulty.inject(Some(Fault { harm: Harm::Fail(dpusm::OpError::Failed), when: When::From(at) }));
+    let pointers = scene.play("the program")?;
+    scene.scrub(&pointers)?;
+    let trips = || OpKind::ALL.iter().map(|kind| device.breaker(*kind).1).sum::<u64>();
+    let (struck, opened) = (world.faulty.struck(), trips());
+    if operations - at > 200 && (opened == 0 || struck > (operations - at) / 2) {
+        return Err(format!("{opened} breakers opened, {struck} of {} operations went there to fail", operations - at));
+    }
+    world.faulty.inject(None);
+    // Each round lets one probe of each kind go.
+    for _ in 0..BACKOFFS {
+        drain(world);
+        let pointers = scene.play("works again")?;
+        scene.scrub(&pointers)?;
+        if OpKind::ALL.iter().all(|kind| device.breaker(*kind).0 == BreakerState::Closed) {
+            break;
+        }
+    }
+    if let Some(kind) = OpKind::ALL.iter().find(|kind| device.breaker(**kind).0 != BreakerState::Closed) {
+        return Err(format!("the breaker of {} stays {:?}", kind.name(), device.breaker(*kind).0));
+    }
+    no_errors(&world.rig, &[0, 1, 2, 3, 4])?;
+    drain(world);
+    scene.no_leak()
+}
+
+/// Another provider takes the place of one that has records on their way, or after it was declared dead with them.
+fn replaced(records: u64, share: Share) -> Found {
+    let mut verdict = Verdict::default();
+    for first in (share.rest..records).step_by(share.every as usize) {
+        for is_dead in [false, true] {
+            let what = format!("{} with records {first}… on their way", if is_dead { "removed" } else { "replaced" });
+            verdict.trial(&what, || replaced_trial(first, is_dead));
+        }
+    }
+    Found { operations: 2 * records, verdict }
+}
+
+fn replaced_trial(first: u64, is_dead: bool) -> Result<(), String> {
+    let scene = Scene::new(Stage::All, ZiaMode::Offload, 0, u32::MAX);
+    let world = &scene.world;
+    let exec = &world.rig.exec;
+    let mut waiting = Vec::new();
+    for number in first..first + IN_FLIGHT {
+        let (completer, completion) = exec::completion();
+        world.rig.zio.write(record(number), Box::new(move |result| completer.complete(result)));
+        waiting.push((number, completion));
+    }
+    if is_dead {
+        world.registry.invalidate("faulty").map_err(|error| error.to_string())?;
+    }
+    let next = faulty(exec);
+    // Its tests take turns with the records.
+    world.registry.replace(next.clone(), &options(u32::MAX)).map_err(|error| error.to_string())?;
+    for (number, completion) in waiting {
+        let bp = completion.wait(exec).map_err(|error| format!("record {number}: {error}"))?;
+        if !bp.is_hole() && world.rig.read(&bp).map_err(|error| format!("reading {number}: {error}"))? != record(number).data {
+            return Err(format!("record {number} reads as something else"));
+        }
+    }
+    next.inject(None);
+    run(&world.rig, IN_FLIGHT, "the new one");
+    if next.operations() == 0 {
+        return Err("records do not go to the new one".into());
+    }
+    no_errors(&world.rig, &(0..LEAVES).collect::<Vec<_>>())?;
+    drain(world);
+    match world.device.live_handles() {
+        0 => Ok(()),
+        handles => Err(format!("{handles} handles of the old one live")),
+    }
+}
