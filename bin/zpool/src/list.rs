@@ -252,6 +252,7 @@ mod tests {
             message_id: None,
             scan: None,
             throttled: Vec::new(),
+            accelerator: None,
             rebuilds: Vec::new(),
             error_scrub: None,
             vdevs: VdevReport { name: "tank".into(), kind: "root".into(), children: vec![leaf], ..VdevReport::default() },

@@ -5,8 +5,9 @@ use cli::number::{duration, nice_bytes, nice_count, nice_time_ns};
 use cli::options::Output;
 use cli::repeat::{Repeat, timestamp};
 use cli::{Client, Stop, json, time};
-use control_api::{ErrorScrubReport, PoolReport, ScanReport, Throttled, VdevReport};
+use control_api::{AcceleratorReport, ErrorScrubReport, PoolReport, ScanReport, Throttled, VdevReport};
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 
 /// Narrowest column of names (OpenZFS: `status_callback`).
 const NAME_WIDTH_MIN: usize = 10;
@@ -145,6 +146,7 @@ fn describe(report: &PoolReport, arguments: &args::Status) -> String {
         text.extend(report.rebuilds.iter().map(rebuild::lines));
     }
     report.throttled.iter().for_each(|one| text.push_str(&throttle_line(one)));
+    report.accelerator.iter().for_each(|one| text.push_str(&accelerator_lines(one)));
     text.push_str("config:\n\n");
     let (mut rows, mut logs) = class_rows(&report.vdevs, names(arguments));
     let beside = |list: &'_ [VdevReport]| -> Vec<(String, VdevReport)> {
@@ -262,6 +264,29 @@ fn throttle_line(one: &Throttled) -> String {
 const ESTIMATE_RATE_MIN: u64 = 10 << 20;
 
 /// A running scan: never above 100 %, and an estimate only when there is a rate.
+/// What the pool's provider does; only pools that name one have these lines.
+fn accelerator_lines(one: &AcceleratorReport) -> String {
+    let list = |counts: &BTreeMap<String, u64>| counts.iter().map(|(name, count)| format!("{count} {name}")).collect::<Vec<_>>().join(", ");
+    let fallbacks: u64 = one.fallbacks.values().sum();
+    let mut text = format!("   zia: provider {} is {}\n", one.provider, one.state);
+    if !one.operations.is_empty() {
+        text.push_str(&format!("\t{} operations: {}\n", one.operations.values().sum::<u64>(), list(&one.operations)));
+    }
+    if fallbacks > 0 {
+        text.push_str(&format!("\t{fallbacks} in software instead: {}\n", list(&one.fallbacks)));
+    }
+    if one.restarts > 0 {
+        text.push_str(&format!("\t{} blocks began again from the original\n", one.restarts));
+    }
+    if one.verify_failures > 0 {
+        text.push_str(&format!("\t{} of {} verified results were wrong\n", one.verify_failures, one.verified));
+    }
+    if !one.breakers_open.is_empty() {
+        text.push_str(&format!("\tswitched off for now: {}\n", one.breakers_open.join(", ")));
+    }
+    text
+}
+
 fn running_lines(scan: &ScanReport, verb: &str) -> String {
     let head = if scan.pause_time != 0 {
         format!("  scan: scrub paused since {}\n\tscrub started on {}\n", time::long(scan.pause_time), time::long(scan.start_time))
@@ -345,6 +370,9 @@ fn as_json(report: &PoolReport, arguments: &args::Status) -> Value {
     }
     if !report.throttled.is_empty() {
         entry.insert("throttled".into(), json!(report.throttled));
+    }
+    if let Some(accelerator) = &report.accelerator {
+        entry.insert("zia".into(), json!(accelerator));
     }
     let mut vdevs = Map::new();
     let picture = Picture {
@@ -536,6 +564,7 @@ mod tests {
             message_id: None,
             scan,
             throttled: Vec::new(),
+            accelerator: None,
             rebuilds: Vec::new(),
             error_scrub: None,
             vdevs: root,
@@ -569,6 +598,31 @@ mod tests {
         assert!(in_json.contains(r#""dio_verify_errors":"3""#) && in_json.contains(r#""dio_verify_errors":"0""#), "{in_json}");
         assert!(describe(&report(None), &arguments(&["-p"])).contains("sdb     ONLINE       0     0  1234\n"));
         assert!(describe(&report(None), &arguments(&["-P"])).contains("/dev/sdb"));
+    }
+
+    /// Nobody would look for the reason of slow writes in a provider that nothing is said of; and a pool without one reads as ever.
+    #[test]
+    fn what_a_provider_does_is_shown_before_the_vdevs() {
+        let counts = |list: &[(&str, u64)]| list.iter().map(|(name, count)| (name.to_string(), *count)).collect();
+        let busy = AcceleratorReport {
+            provider: "card".into(),
+            state: "active".into(),
+            operations: counts(&[("checksum", 7), ("compress", 5)]),
+            fallbacks: counts(&[("timeout", 2), ("tripped", 1)]),
+            restarts: 1,
+            verified: 9,
+            verify_failures: 2,
+            breakers_open: vec!["compress".into()],
+        };
+        let gone = AcceleratorReport { provider: "card".into(), state: "absent".into(), ..AcceleratorReport::default() };
+        assert_eq!(accelerator_lines(&gone), "   zia: provider card is absent\n");
+        let text = describe(&PoolReport { accelerator: Some(busy), ..report(None) }, &arguments(&[]));
+        let expected = "   zia: provider card is active\n\t12 operations: 7 checksum, 5 compress\n\t3 in software instead: 2 timeout, 1 tripped\n\
+                        \t1 blocks began again from the original\n\t2 of 9 verified results were wrong\n\tswitched off for now: compress\nconfig:\n\n";
+        assert!(text.contains(expected), "{text}");
+        let in_json = as_json(&PoolReport { accelerator: Some(gone), ..report(None) }, &arguments(&["-j"])).to_string();
+        assert!(in_json.contains(r#""zia":{"provider":"card","state":"absent""#), "{in_json}");
+        assert!(!as_json(&report(None), &arguments(&["-j"])).to_string().contains("zia"));
     }
 
     /// Scripts wait for these words, and nobody may be told of work that is not to be done.

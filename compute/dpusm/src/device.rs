@@ -13,9 +13,16 @@ use crate::stats::{FallbackReason, OpStats, Tally};
 use crate::submit::{Refused, Submission};
 use crate::{Capabilities, Capability, Fault, Feature, OpError, OpKind};
 use exec::{Exec, Mutex};
+use kstat::{Event, EventSink};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+
+/// Classes of events; OpenZFS has none of these.
+const BREAKER_OPEN: &str = "sysevent.fs.zfs.zia_breaker_open";
+const BREAKER_CLOSE: &str = "sysevent.fs.zfs.zia_breaker_close";
+pub(crate) const PROVIDER_DOWN: &str = "sysevent.fs.zfs.zia_provider_down";
+pub(crate) const PROVIDER_REPLACED: &str = "sysevent.fs.zfs.zia_provider_replaced";
 
 const ACTIVE: u8 = 0;
 const REPLACED: u8 = 1;
@@ -50,6 +57,8 @@ pub(crate) struct Parts {
     pub(crate) disabled: Vec<Disabled>,
     pub(crate) policy: BreakerPolicy,
     pub(crate) stats: Arc<OpStats>,
+    /// Told of breakers that open and close.
+    pub(crate) events: Arc<dyn EventSink>,
     /// Only for the tests at registration: the provider goes on after it.
     pub(crate) is_trial: bool,
 }
@@ -62,6 +71,7 @@ pub(crate) struct Generation {
     pub(crate) capabilities: Capabilities,
     pub(crate) in_flight: InFlight,
     pub(crate) stats: Arc<OpStats>,
+    events: Arc<dyn EventSink>,
     number: u64,
     disabled: Vec<Disabled>,
     state: AtomicU8,
@@ -81,6 +91,7 @@ impl Generation {
             capabilities: parts.capabilities,
             in_flight: InFlight::default(),
             stats: parts.stats,
+            events: parts.events,
             number: parts.number,
             disabled: parts.disabled,
             state: AtomicU8::new(ACTIVE),
@@ -99,15 +110,16 @@ impl Generation {
         let _ = self.state.compare_exchange(ACTIVE, REPLACED, Ordering::AcqRel, Ordering::Acquire);
     }
 
-    /// Declares it dead: all that is in flight ends with `Down`, and nothing is called any more.
-    pub(crate) fn bring_down(&self) {
+    /// Declares it dead: all that is in flight ends with `Down`, and nothing is called any more. False when it was dead before.
+    pub(crate) fn bring_down(&self) -> bool {
         if self.state.swap(DOWN, Ordering::AcqRel) == DOWN {
-            return;
+            return false;
         }
         for ticket in self.in_flight.all() {
             ticket.give_up(OpError::Down);
         }
         self.provider.shut_down();
+        true
     }
 
     pub(crate) fn give_back(&self, handle: DeviceHandle) {
@@ -141,12 +153,31 @@ impl Generation {
     /// Tells a breaker how an operation ended: None when nothing was learnt.
     pub(crate) fn learn(&self, kind: OpKind, probe: bool, good: Option<bool>) {
         let now = self.exec.now_ns();
-        let breaker = &mut self.breakers.lock()[kind as usize];
-        match good {
+        self.change_breaker(kind, |breaker| match good {
             Some(true) => breaker.succeeded(probe),
             Some(false) => breaker.failed(now, probe),
             None => breaker.abandoned(probe),
+        });
+    }
+
+    /// Changes a breaker, and tells when it opened or closed; another back-off of one that had opened is nothing new.
+    fn change_breaker(&self, kind: OpKind, change: impl FnOnce(&mut Breaker)) {
+        let (before, after) = {
+            let breaker = &mut self.breakers.lock()[kind as usize];
+            let before = breaker.state();
+            change(breaker);
+            (before, breaker.state())
+        };
+        let was_closed = before == BreakerState::Closed;
+        if was_closed != (after == BreakerState::Closed) {
+            let class = if was_closed { BREAKER_OPEN } else { BREAKER_CLOSE };
+            self.events.event(self.event(class).with("operation", kind.name()));
         }
+    }
+
+    /// An event about this provider.
+    pub(crate) fn event(&self, class: &'static str) -> Event {
+        Event::new(class).with("provider", self.name.as_str()).with("generation", self.number)
     }
 
     /// Calls the provider for one thing outside of a graph, under the breaker of `Alloc`.
@@ -338,7 +369,7 @@ impl Device {
         if !is_right {
             self.0.stats.add(kind, Tally::VerifyFailures, 1);
             let now = self.0.exec.now_ns();
-            self.0.breakers.lock()[kind as usize].trip(now);
+            self.0.change_breaker(kind, |breaker| breaker.trip(now));
         }
     }
 }

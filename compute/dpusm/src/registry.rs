@@ -8,13 +8,14 @@
 //! Providers are tested outside of every lock. A [`Session`] follows its provider over replacements; a [`Device`] does not.
 
 use crate::breaker::BreakerPolicy;
-use crate::device::{Device, DeviceState, Disabled, Generation, Parts};
+use crate::device::{Device, DeviceState, Disabled, Generation, PROVIDER_DOWN, PROVIDER_REPLACED, Parts};
 use crate::error::{Fault, RegistryError};
 use crate::known_answers::Bench;
 use crate::provider::Provider;
 use crate::stats::OpStats;
 use crate::{Capabilities, Feature, OpError};
 use exec::{Exec, Mutex, RwLock};
+use kstat::{EventSink, NoEvents};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
@@ -78,6 +79,7 @@ pub struct Registry(Arc<Shared>);
 
 struct Shared {
     exec: Exec,
+    events: Arc<dyn EventSink>,
     entries: Mutex<BTreeMap<String, Arc<Entry>>>,
     generations: AtomicU64,
 }
@@ -91,7 +93,12 @@ impl fmt::Debug for Registry {
 impl Registry {
     /// A registry without providers, whose callbacks and timers run on `exec`.
     pub fn new(exec: &Exec) -> Registry {
-        Registry(Arc::new(Shared { exec: exec.clone(), entries: Mutex::default(), generations: AtomicU64::new(0) }))
+        Registry::with_events(exec, Arc::new(NoEvents))
+    }
+
+    /// As [`Registry::new`]; breakers that open and close, providers that die or are replaced are told to `events`.
+    pub fn with_events(exec: &Exec, events: Arc<dyn EventSink>) -> Registry {
+        Registry(Arc::new(Shared { exec: exec.clone(), events, entries: Mutex::default(), generations: AtomicU64::new(0) }))
     }
 
     /// Tests a provider and takes it in. Waits: for operations only. The device tells what was disabled.
@@ -131,6 +138,7 @@ impl Registry {
         let old = current.replace(generation.clone());
         drop(current);
         old.into_iter().for_each(|old| old.set_replaced());
+        self.0.events.event(generation.event(PROVIDER_REPLACED));
         Ok(Device(generation))
     }
 
@@ -148,7 +156,8 @@ impl Registry {
         entries.remove(name);
         drop(entries);
         let old = entry.current.write().take();
-        old.into_iter().for_each(|old| old.bring_down());
+        // It was taken out on purpose: nobody has to be told.
+        old.into_iter().for_each(|old| drop(old.bring_down()));
         Ok(())
     }
 
@@ -158,7 +167,9 @@ impl Registry {
     /// `Unknown`.
     pub fn invalidate(&self, name: &str) -> Result<(), RegistryError> {
         let generation = self.entry(name)?.current.read().clone();
-        generation.into_iter().for_each(|generation| generation.bring_down());
+        for dead in generation.into_iter().filter(|generation| generation.bring_down()) {
+            self.0.events.event(dead.event(PROVIDER_DOWN));
+        }
         Ok(())
     }
 
@@ -196,6 +207,8 @@ impl Registry {
             disabled,
             policy,
             stats,
+            // What a test finds is told to who registers.
+            events: if is_trial { Arc::new(NoEvents) } else { self.0.events.clone() },
             is_trial,
         };
         let trial = Device(Generation::new(parts(declared.clone(), Vec::new(), lenient, Arc::default(), true)));

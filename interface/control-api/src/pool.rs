@@ -176,6 +176,9 @@ pub struct PoolReport {
     /// Devices on which background work waits for others.
     #[serde(default)]
     pub throttled: Vec<Throttled>,
+    /// The provider that stages of the pipeline run on, when the pool names one.
+    #[serde(default)]
+    pub accelerator: Option<AcceleratorReport>,
     /// Sequential rebuilds of top-level vdevs, the last or current of each.
     #[serde(default)]
     pub rebuilds: Vec<RebuildReport>,
@@ -202,6 +205,28 @@ pub struct PoolReport {
     /// Why the stored properties are missing: their object cannot be read.
     #[serde(default)]
     pub properties_unavailable: Option<String>,
+}
+
+/// What a pool's provider does. The numbers are the provider's, over all pools that use it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct AcceleratorReport {
+    /// Its name.
+    pub provider: String,
+    /// `active`, `down`, or `absent` when no provider of that name is loaded.
+    pub state: String,
+    /// Operations that it did, by stage.
+    pub operations: BTreeMap<String, u64>,
+    /// Operations that were done in software instead, by reason.
+    pub fallbacks: BTreeMap<String, u64>,
+    /// Blocks that began again from the original data.
+    pub restarts: u64,
+    /// Results that were checked.
+    pub verified: u64,
+    /// Of those, wrong ones.
+    pub verify_failures: u64,
+    /// Operations that are switched off for a while, after failures or a lie.
+    pub breakers_open: Vec<String>,
 }
 
 /// A device on which background work (scrub, resilver, rebuild, …) waits for reads and writes that somebody waits for.

@@ -16,6 +16,7 @@ mod inject;
 mod iostat;
 mod lifecycle;
 mod mounts;
+mod offload;
 mod open_pool;
 mod policy;
 mod pools;
@@ -91,7 +92,7 @@ impl Control {
         let mounted_tree = statistics::Mounted::default();
         let injections = inject::Injections::default();
         let (pools, watcher, stopping) = (RwLock::default(), Arc::default(), AtomicBool::new(false));
-        let accelerators = providers::Accelerators::new(&exec, &state);
+        let accelerators = providers::Accelerators::new(&exec, &state, events.clone());
         let control = Control {
             exec,
             state,

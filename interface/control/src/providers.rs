@@ -8,6 +8,7 @@ use crate::targets::{self, Keeper};
 use control_api::{DisabledCapability, ErrorKind, Failure, ProviderLoad, ProviderReport, ProviderUnload, Response, StateDir};
 use dpusm::{Device, DeviceState, Provider, ProviderInfo, RegisterOptions, Registry, RegistryError, Session};
 use exec::{Exec, Mutex, MutexGuard};
+use kstat::EventSink;
 use provider_c::CProvider;
 use provider_software::{Software, SoftwareOptions};
 use provider_target::{Location, LocationError, TargetProvider};
@@ -92,9 +93,9 @@ fn remembered(path: &Path) -> BTreeMap<String, Source> {
 
 impl Accelerators {
     /// Knows what was loaded before, without having loaded it yet.
-    pub fn new(exec: &Exec, state: &StateDir) -> Arc<Accelerators> {
+    pub fn new(exec: &Exec, state: &StateDir, events: Arc<dyn EventSink>) -> Arc<Accelerators> {
         let path = state.path().join("providers.json");
-        let (registry, sources) = (Registry::new(exec), Mutex::new(remembered(&path)));
+        let (registry, sources) = (Registry::with_events(exec, events), Mutex::new(remembered(&path)));
         Arc::new(Accelerators {
             exec: exec.clone(),
             registry,

@@ -59,6 +59,7 @@ fn view(open: &OpenPool) -> PoolView {
         state,
         cache: open.pool().cache().clone(),
         txgs: open.pool().txgs().clone(),
+        accelerator: crate::offload::view(open),
         datasets: open.mounts.counts(open.pool().zio()),
         direct: crate::direct::rows(&open.mounts.direct_of_pool().snapshot(), open.pool().zio().changed_buffers(None, None)),
     }

@@ -62,6 +62,7 @@ pub(crate) fn pool_report(open: &OpenPool, errors: bool, user: &dyn Fn(Guid) -> 
         message_id: diagnosis.map(|d| d.message_id.to_string()).filter(|id| !id.is_empty()),
         scan,
         throttled: throttled(open),
+        accelerator: crate::offload::report(open),
         rebuilds,
         error_scrub: open.error_scrub_report(),
         vdevs,

@@ -19,4 +19,4 @@ mod tree;
 pub use fs::TreeFs;
 pub use openmetrics::openmetrics;
 pub use parameters::{PARAMETERS, Parameter, ParameterError, Parameters, When};
-pub use tree::{DatasetView, DirectRow, PoolView, Source, Tree, WriteError};
+pub use tree::{AcceleratorView, DatasetView, DirectRow, PoolView, Source, Tree, WriteError};

@@ -2,7 +2,7 @@
 
 use crate::memory::memory;
 use crate::tree::own;
-use crate::{DirectRow, PoolView, Tree};
+use crate::{AcceleratorView, DirectRow, PoolView, Tree};
 use control_api::IostatVdev;
 use kstat::Value;
 use std::fmt::Write;
@@ -48,6 +48,7 @@ pub fn openmetrics(tree: &Tree, vdevs: &[IostatVdev]) -> String {
     }
     of_pools(&mut out, &pools);
     of_direct(&mut out, &pools);
+    of_accelerators(&mut out, &pools);
     of_vdevs(&mut out, vdevs);
     out.push_str("# EOF\n");
     out
@@ -120,6 +121,40 @@ fn of_direct(out: &mut String, pools: &[PoolView]) {
                 }
             }
         }
+    }
+}
+
+/// States of a provider that are told one by one.
+const PROVIDER_STATES: [&str; 3] = ["active", "down", "absent"];
+
+/// Which pools use which provider, and the counters of each provider once.
+fn of_accelerators(out: &mut String, pools: &[PoolView]) {
+    head(out, "zirconia_zia_provider_state", "gauge", "1 for the state that the pool's provider is in");
+    let mut providers: Vec<&AcceleratorView> = Vec::new();
+    for (pool, own) in pools.iter().filter_map(|pool| Some((pool, pool.accelerator.as_ref()?))) {
+        for state in PROVIDER_STATES {
+            let labels = format!("pool=\"{}\",provider=\"{}\",state=\"{state}\"", escaped(&pool.name), escaped(&own.provider));
+            let _ = writeln!(out, "zirconia_zia_provider_state{{{labels}}} {}", u8::from(own.state == state));
+        }
+        if !providers.iter().any(|known| known.provider == own.provider) {
+            providers.push(own);
+        }
+    }
+    head(out, "zirconia_zia", "counter", "The provider's statistic of this name, over all pools that use it");
+    for own in &providers {
+        for (name, count) in own.counters.iter().filter(|(_, count)| *count > 0) {
+            let _ = writeln!(out, "zirconia_zia_total{{provider=\"{}\",counter=\"{name}\"}} {count}", escaped(&own.provider));
+        }
+    }
+    head(out, "zirconia_zia_breaker_trips", "counter", "How often the operation was switched off after failures or a lie");
+    for (own, (operation, _, trips)) in providers.iter().flat_map(|own| own.breakers.iter().map(move |breaker| (own, breaker))) {
+        let provider = escaped(&own.provider);
+        let _ = writeln!(out, "zirconia_zia_breaker_trips_total{{provider=\"{provider}\",operation=\"{operation}\"}} {trips}");
+    }
+    head(out, "zirconia_zia_breaker_open", "gauge", "1 while the operation is switched off or being probed");
+    for (own, (operation, state, _)) in providers.iter().flat_map(|own| own.breakers.iter().map(move |breaker| (own, breaker))) {
+        let (provider, is_open) = (escaped(&own.provider), u8::from(*state != "closed"));
+        let _ = writeln!(out, "zirconia_zia_breaker_open{{provider=\"{provider}\",operation=\"{operation}\"}} {is_open}");
     }
 }
 

@@ -56,6 +56,12 @@ fn view(pool: &Pool) -> PoolView {
         name: "tank".into(),
         guid: 4711,
         state: "ONLINE".into(),
+        accelerator: Some(AcceleratorView {
+            provider: "card".into(),
+            state: "active",
+            counters: vec![("compress_blocks".into(), 5), ("compress_fallback_full".into(), 0)],
+            breakers: vec![("compress", "open", 2)],
+        }),
         cache: pool.cache().clone(),
         txgs: pool.txgs().clone(),
         datasets: vec![DatasetView {
@@ -134,8 +140,14 @@ fn a_pool_has_its_files_while_it_is_open() {
     let direct = of("direct").unwrap();
     assert!(direct.ends_with("\nmisaligned_memory_requests      4    0\nmisaligned_memory_bytes         4    0\n"), "{direct}");
     assert!(direct.contains("\nasked_bytes                     4    65536\n") && of("direct-0x37").is_none() && of("other-0x36").is_none());
+    let zia = of("zia").unwrap();
+    assert_eq!(
+        names(&zia),
+        ["provider", "state", "compress_blocks", "compress_fallback_full", "compress_breaker", "compress_breaker_trips"]
+    );
+    assert!(zia.contains("\nprovider                        7    card\nstate                           7    active\n"), "{zia}");
     let paths = tree.paths();
-    for file in ["direct", "direct-0x36", "objset-0x36"] {
+    for file in ["zia", "direct", "direct-0x36", "objset-0x36"] {
         assert!(paths.contains(&format!("spl/kstat/zfs/tank/{file}")), "{file} is listed");
     }
     let txgs = of("txgs").unwrap();

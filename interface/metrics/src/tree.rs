@@ -47,6 +47,19 @@ pub struct DatasetView {
     pub direct: Vec<DirectRow>,
 }
 
+/// A pool's provider (Z.I.A.); the numbers are the provider's, over all pools that use it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AcceleratorView {
+    /// Its name.
+    pub provider: String,
+    /// `active`, `down` or `absent`.
+    pub state: &'static str,
+    /// Counters per operation: `compress_blocks`, `compress_fallback_full` ….
+    pub counters: Vec<(String, u64)>,
+    /// Operations, the states of their breakers, and how often these opened.
+    pub breakers: Vec<(&'static str, &'static str, u64)>,
+}
+
 /// An open pool.
 #[derive(Clone)]
 pub struct PoolView {
@@ -60,6 +73,8 @@ pub struct PoolView {
     pub cache: Cache,
     /// Its transaction groups.
     pub txgs: Arc<TxgManager>,
+    /// Its provider of accelerated stages, if it names one.
+    pub accelerator: Option<AcceleratorView>,
     /// Its mounted file systems.
     pub datasets: Vec<DatasetView>,
     /// Its direct I/O.
@@ -112,6 +127,7 @@ impl Tree {
         let mut paths: Vec<String> = globals.map(|name| format!("{KSTAT}/{name}")).collect();
         for pool in self.0.pools() {
             paths.extend(POOL_FILES.map(|file| format!("{KSTAT}/{}/{file}", pool.name)));
+            paths.extend(pool.accelerator.iter().map(|_| format!("{KSTAT}/{}/zia", pool.name)));
             for kind in ["objset", "direct"] {
                 paths.extend(pool.datasets.iter().map(|dataset| format!("{KSTAT}/{}/{kind}-{:#x}", pool.name, dataset.objset)));
             }
@@ -241,6 +257,7 @@ impl PoolView {
             "iostats" => Some(stamp.named(self.iostats().iter().map(|(name, value)| (name.as_str(), Value::U64(*value))))),
             "txgs" => Some(stamp.raw(&self.txgs_table())),
             "direct" => Some(direct_rows(stamp, None, &self.direct)),
+            "zia" => self.accelerator.as_ref().map(|accelerator| accelerator.file(stamp)),
             objset => {
                 let (kind, id) = objset.split_once("-0x")?;
                 let id = u64::from_str_radix(id, 16).ok()?;
@@ -277,6 +294,20 @@ impl PoolView {
         };
         let (synced, open) = (self.txgs.synced_txg().0, self.txgs.open_txg().0);
         line(head.map(String::from)) + &row(synced, "C", 0) + &row(open, "O", self.txgs.dirty_bytes())
+    }
+}
+
+impl AcceleratorView {
+    /// `zia`: provider and state, its counters, its breakers. OpenZFS has no such statistic.
+    fn file(&self, stamp: Stamp) -> String {
+        let text = |text: &str| Value::Text(text.to_string());
+        let mut rows = vec![("provider".to_string(), text(&self.provider)), ("state".to_string(), text(self.state))];
+        rows.extend(self.counters.iter().map(|(name, count)| (name.clone(), Value::U64(*count))));
+        for (operation, state, trips) in &self.breakers {
+            rows.push((format!("{operation}_breaker"), text(state)));
+            rows.push((format!("{operation}_breaker_trips"), Value::U64(*trips)));
+        }
+        stamp.named(rows.iter().map(|(name, value)| (name.as_str(), value.clone())))
     }
 }
 

@@ -12,6 +12,7 @@ use crate::services::Services;
 use crate::spacemap::SpaceMaps;
 use crate::spares::AuxDevices;
 use crate::sync::{Config, Syncer, VERSION, Work};
+use crate::zia::Followed;
 use crate::{DeviceProblem, FEATURES, Pool, PoolError};
 use arc::Cache;
 use dmu::{ObjsetProps, Tx, TxgConfig, TxgManager};
@@ -145,8 +146,8 @@ impl Pool {
         crate::queues::attach(&syncer, &txgs)?;
         txgs.start(syncer.clone());
         txgs.wait_synced(Txg::INITIAL)?;
-        let providers = runtime.providers.clone();
-        Ok(Pool { syncer, txgs, damaged_labels: 0, damaged_uberblocks: 0, scan, rebuilds, sweeps, providers })
+        let zia = Followed::new(runtime.providers.clone());
+        Ok(Pool { syncer, txgs, damaged_labels: 0, damaged_uberblocks: 0, scan, rebuilds, sweeps, zia })
     }
 }
 

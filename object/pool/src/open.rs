@@ -12,6 +12,7 @@ use crate::services::Services;
 use crate::spacemap::SpaceMaps;
 use crate::spares::AuxDevices;
 use crate::sync::{Config, Syncer, VERSION, Work};
+use crate::zia::Followed;
 use crate::{Pool, PoolError, Providers, Support, dtl, feature_by_guid, props};
 use arc::Cache;
 use dmu::{Objset, ObjsetProps, TxgConfig, TxgManager};
@@ -290,7 +291,7 @@ impl Start {
             scan,
             rebuilds,
             sweeps,
-            providers: runtime.providers.clone(),
+            zia: Followed::new(runtime.providers.clone()),
         };
         begin(pool, syncer, options.read_only)
     }

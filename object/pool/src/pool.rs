@@ -1,6 +1,6 @@
 //! An open pool: the handle that commands, mounts and tests use.
 
-use crate::Providers;
+use crate::zia::Followed;
 use crate::config::PoolState;
 use crate::labels::Device;
 use crate::rebuild::Rebuilds;
@@ -29,7 +29,7 @@ pub struct Pool {
     pub(crate) rebuilds: Arc<Rebuilds>,
     pub(crate) sweeps: Arc<Sweeps>,
     pub(crate) damaged_uberblocks: usize,
-    pub(crate) providers: Option<Providers>,
+    pub(crate) zia: Followed,
 }
 
 /// A leaf's facts and counters.

@@ -6,6 +6,7 @@
 use crate::{Pool, PoolError, props};
 use dmu::Objset;
 use dpusm::{RegistryError, Session};
+use exec::Mutex;
 use std::fmt;
 use std::sync::Arc;
 use zio::{Accelerator, ZiaMode, ZiaPolicy};
@@ -21,6 +22,19 @@ impl Providers {
     /// Providers by this way to them.
     pub fn new(open: impl Fn(&str) -> Result<Session, RegistryError> + Send + Sync + 'static) -> Providers {
         Providers(Arc::new(open))
+    }
+}
+
+/// Which provider a pool wants, and where it finds it.
+pub(crate) struct Followed {
+    providers: Option<Providers>,
+    name: Mutex<Option<String>>,
+}
+
+impl Followed {
+    /// None is wanted yet.
+    pub(crate) fn new(providers: Option<Providers>) -> Followed {
+        Followed { providers, name: Mutex::default() }
     }
 }
 
@@ -75,15 +89,21 @@ impl Pool {
     /// Those of reading the properties.
     pub fn follow_providers(&self) -> Result<(), PoolError> {
         let wanted = wanted(self.mos())?;
+        *self.zia.name.lock() = wanted.as_ref().map(|(name, _)| name.clone());
         let accelerator = wanted.and_then(|(name, policy)| self.session(&name).ok().map(|session| Accelerator::new(session, policy)));
         self.zio().set_accelerator(accelerator);
         self.zio().open_stores();
         Ok(())
     }
 
+    /// The provider that the properties name, whether it is there or not.
+    pub fn provider(&self) -> Option<String> {
+        self.zia.name.lock().clone()
+    }
+
     fn session(&self, name: &str) -> Result<Session, PoolError> {
         let unknown = || PoolError::NoProvider { name: name.to_string() };
-        let providers = self.providers.as_ref().ok_or_else(unknown)?;
+        let providers = self.zia.providers.as_ref().ok_or_else(unknown)?;
         (providers.0)(name).map_err(|_| unknown())
     }
 
