@@ -242,7 +242,10 @@ impl Pool {
             self.txgs.wait_synced(self.txgs.open_txg())?;
         }
         let result = outcome.lock().take();
-        result.unwrap_or(Ok(()))
+        result.unwrap_or(Ok(()))?;
+        // A provider that writes devices by itself gets to know those that came.
+        self.zio().open_stores();
+        Ok(())
     }
 
     /// A guid that no vdev of the pool has (OpenZFS: `spa_generate_guid`).

@@ -156,6 +156,8 @@ impl Pool {
             });
             state
         };
+        // What a provider had open of it may be another file by now.
+        self.zio().open_stores();
         self.zio().resume();
         // Writes that began without the leaf belong to a txg that is over then: its log is complete.
         self.sync_unless_suspended()?;

@@ -102,3 +102,39 @@ fn properties_are_followed_and_kept() {
     write(&pool, object, 0..BLOCKS, 5);
     assert!(pool.verify_space().expect("readable").is_clean());
 }
+
+/// A device that takes another's place must be written as the others are: if the provider does not know it, every block goes back through the
+/// host for ever.
+#[test]
+fn a_device_that_joins_is_written_by_the_provider_too() {
+    let exec = exec(9);
+    let registry = Registry::new(&exec);
+    let options = RegisterOptions { test_bytes_max: 4096, scratch: Some(std::env::temp_dir()), ..RegisterOptions::default() };
+    registry.register(Software::new(&exec, SoftwareOptions::default()), &options).expect("software behaves");
+    let all = devices(5);
+    let pool = create(&exec, &all[..4], &runtime(&registry));
+    for (name, value) in
+        [("zia_provider", "software"), ("zia_checksum", "on"), ("zia_raidz2_gen", "on"), ("zia_file_write", "on"), ("zia_verify", "0")]
+    {
+        pool.set_prop(name, value).expect("set");
+    }
+    let object = new_object(&pool);
+    let written = |seed: u64| {
+        let before = blocks(&registry, OpKind::Store);
+        write(&pool, object, 0..BLOCKS, seed);
+        pool.sync().expect("synced");
+        blocks(&registry, OpKind::Store) - before
+    };
+    let usual = written(1);
+    assert!(usual >= BLOCKS, "the provider writes: {usual}");
+    let first = pool.tree().leaves[0].guid;
+    pool.attach(first, &leaf(&all[4]), vdev::Pairing::Replacing, true).expect("attached");
+    assert!(written(2) >= BLOCKS, "while it is replaced");
+    pool.scrub_wait().expect("resilvered");
+    pool.sync().expect("synced");
+    assert!(!pool.tree().is_replacing() && written(3) >= BLOCKS, "in its place");
+    check(&pool, object, &[3; BLOCKS as usize], "after all");
+    pool.export().expect("exported");
+    let pool = common::import(&all[1..], false).expect("imported");
+    check(&pool, object, &[3; BLOCKS as usize], "by software");
+}

@@ -5,13 +5,16 @@
 mod common;
 mod offload;
 
+use abd::Abd;
 use common::*;
 use device::DeviceError;
-use dpusm::{OpKind, Tally};
+use dpusm::{FallbackReason, OpKind, Tally};
 use offload::*;
+use ondisk::Compression;
 use provider_faulty::{Fault, Harm, When};
-use vdev::TopKind;
-use zio::{ZiaMode, ZiaPolicy};
+use std::sync::Arc;
+use vdev::{LeafState, TopKind, VdevTree};
+use zio::{WriteRequest, ZiaMode, ZiaPolicy};
 
 /// Every subset of stages, in both modes, on every layout: what lies on the devices is what software puts there, bit by bit.
 #[test]
@@ -80,6 +83,55 @@ fn blocks_that_the_provider_writes_are_the_same() {
         world.rig.zio.set_accelerator(None);
         drain(&world);
         assert_eq!(world.device.live_handles(), 0, "{name}");
+    }
+}
+
+/// What does not compress must not take the way to the provider's engine and back; what does must.
+#[test]
+fn what_does_not_compress_is_not_sent_to_be_compressed() {
+    let layout = [(TopKind::Raidz(2), 5)];
+    let world = world(&layout, everything(), 1);
+    let compressed = || world.device.stats().get(OpKind::Compress, Tally::Blocks);
+    let spared = || world.device.stats().get(OpKind::Compress, Tally::Fallback(FallbackReason::Incompressible));
+    for compression in [Compression::GZIP_6, Compression::ZSTD] {
+        let (compressed_before, spared_before) = (compressed(), spared());
+        let write = |data: Abd| {
+            let zstd_level = if compression == Compression::ZSTD { 3 } else { 0 };
+            let bp = world.rig.write(WriteRequest { compression, zstd_level, ..request(data.clone(), 1) }).expect("written");
+            assert!(world.rig.read(&bp).expect("it reads") == data);
+            bp
+        };
+        let as_it_is = write(noise(1, 32 << 10));
+        assert_eq!((as_it_is.compression(), compressed(), spared()), (Compression::OFF, compressed_before, spared_before + 1));
+        let packed = write(text(1, 32 << 10));
+        assert_eq!((packed.compression(), compressed(), spared()), (compression, compressed_before + 1, spared_before + 1));
+    }
+    assert!(world.device.stats().get(OpKind::Checksum, Tally::Blocks) >= 4, "the other stages are");
+}
+
+/// A provider that says "written" of a block whose vdev lost more devices than it has parity would lose it: the host judges those.
+#[test]
+fn what_the_vdev_cannot_hold_is_not_taken_for_written() {
+    let layout = [(TopKind::Raidz(1), 3)];
+    let world = world(&layout, all_the_way(), u32::MAX);
+    world.rig.zio.open_stores();
+    let stored = || world.device.stats().get(OpKind::Store, Tally::Blocks);
+    for gone in 0..3 {
+        let mut view = world.rig.zio.view();
+        let mut tree = VdevTree::clone(&view.tree);
+        for leaf in 0..gone {
+            tree.leaves[leaf].state = LeafState::Missing;
+            view.devices[leaf] = None;
+        }
+        view.tree = Arc::new(tree);
+        world.rig.zio.set_view(view);
+        let before = stored();
+        let outcome = world.rig.write(record(0));
+        assert_eq!(outcome.is_ok(), gone < 2, "{gone} devices gone: {outcome:?}");
+        assert_eq!(stored() > before, gone < 2, "{gone} devices gone: what the provider wrote");
+        if let Ok(bp) = outcome {
+            assert!(world.rig.read(&bp).expect("it reads") == record(0).data);
+        }
     }
 }
 

@@ -1,12 +1,12 @@
 //! The first round of a write: what has to be known before a block gets an address, its physical size and its checksum.
 
-use super::{Accelerator, Offloaded, Wishes, reason};
+use super::{Accelerator, Offloaded, Wishes, look, reason};
 use crate::engine::{Core, Snapshot};
 use crate::transform::{compress_limit, effective_compression, effective_level, may_embed, physical_bytes};
 use crate::write::{Job, run_in_software};
 use crate::{WriteRequest, WriteThen};
 use abd::AbdPart;
-use dpusm::{Claim, Compress, Compressed, Device, Graph, NodeId, OpError, OpKind, Report, View, verify};
+use dpusm::{Claim, Compress, Compressed, Device, FallbackReason, Graph, NodeId, OpError, OpKind, Report, View, verify};
 use ondisk::{ByteOrder, Compression, EMBEDDED_PAYLOAD_BYTES};
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ struct Nodes {
 }
 
 /// Starts with the stages that are wished for.
-pub(super) fn begin(mut block: Block, accelerator: Arc<Accelerator>, device: Device, wishes: Wishes) {
+pub(super) fn begin(mut block: Block, accelerator: Arc<Accelerator>, device: Device, mut wishes: Wishes) {
     let compression = effective_compression(&block.request);
     if compression != Compression::OFF && block.request.data.is_zero() {
         return block.in_software();
@@ -49,6 +49,14 @@ pub(super) fn begin(mut block: Block, accelerator: Arc<Accelerator>, device: Dev
     // Others may change the buffer: all stages must see the same bytes.
     block.request.data = block.request.data.to_stable();
     let is_verified = accelerator.sampler.pick();
+    let is_hopeless = wishes.compress && {
+        let limit_bytes = compress_limit(&block.snapshot, compression, block.request.data.len());
+        look::is_hopeless(compression, &block.request.data, limit_bytes)
+    };
+    if is_hopeless {
+        device.note_fallback(OpKind::Compress, FallbackReason::Incompressible);
+        wishes.compress = false;
+    }
     let data = block.request.data.clone();
     let offloaded = Offloaded {
         accelerator,
@@ -62,7 +70,7 @@ pub(super) fn begin(mut block: Block, accelerator: Arc<Accelerator>, device: Dev
         is_packed_there: false,
         sum: None,
     };
-    let compresses_here = compression != Compression::OFF && compression != Compression::EMPTY && !wishes.compress;
+    let compresses_here = compression != Compression::OFF && compression != Compression::EMPTY && !wishes.compress && !is_hopeless;
     if compresses_here {
         return compressed_in_software(block, offloaded);
     }
@@ -102,20 +110,10 @@ fn submit(block: Block, offloaded: Offloaded) {
         Err(error) => return refused(block, &offloaded, error),
     };
     let (device, deadline_ns) = (offloaded.device.clone(), offloaded.deadline_ns());
-    let slot = Arc::new(exec::Mutex::new(Some((block, offloaded))));
-    let taken = slot.clone();
-    let done = move |report: Report| {
-        let waiting = taken.lock().take();
-        if let Some((block, offloaded)) = waiting {
-            landed(block, offloaded, report, &nodes, source, target, how.as_ref());
-        }
-    };
-    if let Err(error) = device.submit(graph, deadline_ns, done) {
-        let waiting = slot.lock().take();
-        if let Some((block, offloaded)) = waiting {
-            refused(block, &offloaded, error.error);
-        }
-    }
+    super::submit(&device, graph, deadline_ns, (block, offloaded), move |(block, offloaded), report| match report {
+        Ok(report) => landed(block, offloaded, report, &nodes, source, target, how.as_ref()),
+        Err(error) => refused(block, &offloaded, error),
+    });
 }
 
 type Built = (Graph, Nodes, View, Option<View>);
@@ -249,7 +247,7 @@ pub(super) fn judge(request: &WriteRequest, offloaded: &mut Offloaded) -> bool {
         let is_right = verify(&claim);
         offloaded.device.note_verified(OpKind::Compress, is_right);
         if !is_right {
-            offloaded.fell_back(OpKind::Compress, dpusm::FallbackReason::Wrong);
+            offloaded.fell_back(OpKind::Compress, FallbackReason::Wrong);
             return false;
         }
     }

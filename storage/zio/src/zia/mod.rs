@@ -12,6 +12,7 @@
 //! 4. without an accelerator the pipeline does nothing of this: one relaxed load per write and per compressed read.
 
 mod first;
+mod look;
 mod reading;
 mod reconstruct;
 mod second;
@@ -23,7 +24,7 @@ pub(crate) use reconstruct::{reconstruct, reconstructs};
 use crate::engine::{Core, Snapshot};
 use crate::{WriteRequest, WriteThen, Zio};
 use abd::Abd;
-use dpusm::{Device, FallbackReason, Feature, OpError, OpKind, Sampler, Session, Store, View};
+use dpusm::{Device, FallbackReason, Feature, Graph, OpError, OpKind, Report, Sampler, Session, Store, View};
 use exec::RwLock;
 use ondisk::{ByteOrder, Checksum, Compression, Guid};
 use std::collections::BTreeMap;
@@ -195,6 +196,29 @@ impl Offloaded {
 
     fn is_per_op(&self) -> bool {
         self.accelerator.policy.mode == ZiaMode::PerOp
+    }
+}
+
+/// Submits a graph for somebody: `then` gets them back, with the report or with why the provider did not take it. Not inside this call, unless
+/// it was refused.
+fn submit<T, F>(device: &Device, graph: Graph, deadline_ns: u64, whose: T, then: F)
+where
+    T: Send + 'static,
+    F: FnOnce(T, Result<Report, OpError>) + Send + 'static,
+{
+    let slot = Arc::new(exec::Mutex::new(Some((whose, then))));
+    let taken = slot.clone();
+    let done = move |report: Report| {
+        let waiting = taken.lock().take();
+        if let Some((whose, then)) = waiting {
+            then(whose, Ok(report));
+        }
+    };
+    if let Err(refused) = device.submit(graph, deadline_ns, done) {
+        let waiting = slot.lock().take();
+        if let Some((whose, then)) = waiting {
+            then(whose, Err(refused.error));
+        }
     }
 }
 

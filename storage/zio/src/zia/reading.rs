@@ -5,8 +5,7 @@ use crate::engine::Core;
 use crate::read::decompress_into;
 use crate::{ErrorKind, Landed};
 use abd::{Abd, AbdPart};
-use dpusm::{Claim, Device, FallbackReason, Feature, Graph, NodeId, OpError, OpKind, Report, verify};
-use exec::Mutex;
+use dpusm::{Claim, Device, FallbackReason, Feature, Graph, NodeId, OpError, OpKind, verify};
 use ondisk::{BlockPtr, Compression};
 use std::sync::Arc;
 
@@ -62,21 +61,13 @@ impl Packed {
             Err(error) => return self.in_software(error),
         };
         let (device, deadline_ns) = (self.device.clone(), self.accelerator.policy.deadline_ns);
-        let slot = Arc::new(Mutex::new(Some(self)));
-        let taken = slot.clone();
-        let done = move |mut report: Report| {
-            let waiting = taken.lock().take();
-            if let Some(packed) = waiting {
+        super::submit(&device, graph, deadline_ns, self, move |packed, report| match report {
+            Ok(mut report) => {
                 let bytes = report.all().and_then(|()| report.take_bytes(copy_out));
                 packed.landed(bytes);
             }
-        };
-        if let Err(refused) = device.submit(graph, deadline_ns, done) {
-            let waiting = slot.lock().take();
-            if let Some(packed) = waiting {
-                packed.in_software(refused.error);
-            }
-        }
+            Err(error) => packed.in_software(error),
+        });
     }
 
     fn landed(self, bytes: Result<Abd, OpError>) {

@@ -7,8 +7,6 @@ use super::{Accelerator, reason};
 use crate::engine::Core;
 use abd::{Abd, AbdPart};
 use dpusm::{Device, FallbackReason, Feature, Graph, NodeId, OpError, OpKind, RaidContext, Report, View};
-use exec::Mutex;
-use std::sync::Arc;
 use vdev::LostRow;
 
 /// Data columns of rows, by their numbers.
@@ -46,11 +44,15 @@ where
         }
     };
     let deadline_ns = accelerator.policy.deadline_ns;
-    let slot = Arc::new(Mutex::new(Some((rows, then))));
-    let (taken, owner) = (slot.clone(), device.clone());
-    let done = move |mut report: Report| {
-        let waiting = taken.lock().take();
-        let Some((rows, then)) = waiting else { return };
+    let owner = device.clone();
+    super::submit(&device, graph, deadline_ns, (rows, then), move |(rows, then), report| {
+        let mut report = match report {
+            Ok(report) => report,
+            Err(error) => {
+                owner.note_fallback(OpKind::RaidReconstruct, reason(error));
+                return then(Vec::new());
+            }
+        };
         let mut computed = Vec::new();
         for (row, nodes) in rows.into_iter().zip(nodes) {
             match columns(&mut report, &row, &nodes) {
@@ -59,14 +61,7 @@ where
             }
         }
         then(computed);
-    };
-    if let Err(refused) = device.submit(graph, deadline_ns, done) {
-        let waiting = slot.lock().take();
-        if let Some((_, then)) = waiting {
-            device.note_fallback(OpKind::RaidReconstruct, reason(refused.error));
-            then(Vec::new());
-        }
-    }
+    });
 }
 
 fn is_offered(accelerator: &Accelerator, device: &Device, row: &LostRow) -> bool {

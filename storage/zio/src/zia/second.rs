@@ -7,7 +7,7 @@ use crate::store::Store;
 use crate::transform::rewrites;
 use crate::write::{Job, Placement, hint, run_in_software, sum_of};
 use abd::{Abd, AbdPart};
-use dpusm::{Claim, Device, FallbackReason, Feature, Graph, NodeId, OpError, OpKind, RaidContext, Report, View, verify};
+use dpusm::{Claim, FallbackReason, Feature, Graph, NodeId, OpError, OpKind, RaidContext, Report, View, verify};
 use metaslab::AllocRequest;
 use ondisk::Dva;
 use std::sync::Arc;
@@ -106,21 +106,8 @@ fn with_report<F>(job: Job, offloaded: Offloaded, graph: Graph, then: F)
 where
     F: FnOnce(Job, Offloaded, Result<Report, OpError>) + Send + 'static,
 {
-    let (device, deadline_ns): (Device, u64) = (offloaded.device.clone(), offloaded.deadline_ns());
-    let slot = Arc::new(exec::Mutex::new(Some((job, offloaded, then))));
-    let taken = slot.clone();
-    let done = move |report: Report| {
-        let waiting = taken.lock().take();
-        if let Some((job, offloaded, then)) = waiting {
-            then(job, offloaded, Ok(report));
-        }
-    };
-    if let Err(refused) = device.submit(graph, deadline_ns, done) {
-        let waiting = slot.lock().take();
-        if let Some((job, offloaded, then)) = waiting {
-            then(job, offloaded, Err(refused.error));
-        }
-    }
+    let (device, deadline_ns) = (offloaded.device.clone(), offloaded.deadline_ns());
+    super::submit(&device, graph, deadline_ns, (job, offloaded), move |(job, offloaded), report| then(job, offloaded, report));
 }
 
 /// {copy in, parity of each row, copy out}.
