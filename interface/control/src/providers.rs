@@ -188,9 +188,9 @@ impl Accelerators {
 
     /// Registers a provider, or puts it in the place of the one of its name. The caller has the lock of registrations.
     fn register(self: &Arc<Self>, made: &Made, replaces: bool) -> Result<Device, RegistryError> {
-        let (provider, options): (Arc<dyn Provider>, _) = match made {
-            Made::Library(provider) => (provider.clone(), self.options()),
-            Made::Target(_, provider) => (provider.clone(), targets::options(self)),
+        let (provider, options) = match made {
+            Made::Library(provider) => (provider.clone() as Arc<dyn Provider>, self.options()),
+            Made::Target(_, provider) => (provider.clone() as Arc<dyn Provider>, targets::options(self)),
         };
         let device =
             if replaces { self.registry.replace(provider, &options) } else { self.registry.register(provider, &options) }?;

@@ -109,7 +109,8 @@ fn run(owner: &Weak<Accelerators>, keeper: &Arc<Keeper>, mut current: Option<Arc
         let Some(owner) = owner.upgrade() else { return };
         match connect(&owner, &keeper.name, &keeper.location).and_then(|provider| owner.target_found(keeper, provider)) {
             Ok(provider) => current = Some(provider),
-            Err(why) => owner.note_problem(&keeper.name, &why),
+            Err(why) if keeper.is_wanted() => owner.note_problem(&keeper.name, &why),
+            Err(_) => return,
         }
     }
 }

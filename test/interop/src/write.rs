@@ -5,7 +5,7 @@ use crate::manifest::{self, Lines};
 use crate::oracle::Oracle;
 use crate::program::{Program, Size};
 use crate::report::{Job, Table};
-use crate::{Failure, Wanted, accelerated, direct, life, storm};
+use crate::{Failure, Wanted, accelerated, direct, life, matrix, storm};
 use exec::Exec;
 use pool::{RebuildState, RebuildStatus, SweepAction, SweepKind, SweepState};
 use std::collections::BTreeSet;
@@ -176,6 +176,7 @@ pub fn run(oracle: &Oracle, wanted: &Wanted, table: &Table) {
         (name.to_string(), Kind::Offloaded(mode), place, quick)
     }));
     cases.extend(STRESS.map(|(name, kind, place, quick)| (name.to_string(), kind, place, quick)));
+    let shared = matrix::Shared::new(&exec);
     let mut jobs: Vec<Job> = Vec::new();
     let mut judged = BTreeSet::new();
     for (name, kind, (layout, ashift), quick) in cases {
@@ -186,14 +187,30 @@ pub fn run(oracle: &Oracle, wanted: &Wanted, table: &Table) {
         size.huge = wanted.all && HUGE == (layout, ashift);
         let to_its_end = wanted.all && judged.insert(layout);
         let folder = crate::scratch().map(|base| base.join(&name));
-        let layout = LAYOUTS.into_iter().chain(DRAIDS.into_iter().filter_map(draid)).find(|known| known.name == layout);
+        let layout = layout_called(layout);
         let (exec, pool) = (exec.clone(), format!("ours_{name}"));
         jobs.push(Box::new(move |table| match (folder, layout) {
             (Ok(folder), Some(layout)) => Case { kind, exec, oracle, folder, pool, layout, ashift, size, to_its_end }.run(&name, table),
             _ => drop(table.check::<()>(&name, || Err("no folder to work in".into()))),
         }));
     }
+    for (cell, quick) in matrix::cells() {
+        let name = cell.name();
+        if !wanted.includes(&name, quick) {
+            continue;
+        }
+        let folder = crate::scratch().map(|base| base.join(&name));
+        let (shared, layout) = (&shared, layout_called(cell.layout()));
+        jobs.push(Box::new(move |table| match (folder, layout) {
+            (Ok(folder), Some(layout)) => matrix::Work { cell, shared, oracle, folder, layout }.run(table),
+            _ => drop(table.check::<()>(&name, || Err("no folder to work in".into()))),
+        }));
+    }
     table.run(jobs);
+}
+
+fn layout_called(name: &str) -> Option<Layout> {
+    LAYOUTS.into_iter().chain(DRAIDS.into_iter().filter_map(draid)).find(|known| known.name == name)
 }
 
 impl Case<'_> {

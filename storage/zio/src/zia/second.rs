@@ -10,7 +10,6 @@ use abd::{Abd, AbdPart};
 use dpusm::{Claim, FallbackReason, Feature, Graph, NodeId, OpError, OpKind, RaidContext, Report, View, verify};
 use metaslab::AllocRequest;
 use ondisk::Dva;
-use std::sync::Arc;
 use vdev::WritePlan;
 
 /// Where a block goes.
