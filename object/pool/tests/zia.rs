@@ -9,9 +9,10 @@ use dsl::CreateDataset;
 use exec::Exec;
 use ondisk::ObjsetType;
 use pool::{ImportOptions, Pool, PoolError, PoolSpec, Providers, Runtime, TopSpec};
+use provider_faulty::{Fault, Faulty, Harm, When};
 use provider_software::{Software, SoftwareOptions};
 use std::sync::Arc;
-use vdev::TopKind;
+use vdev::{DraidConfig, TopKind};
 
 fn registry(exec: &Exec) -> Registry {
     let registry = Registry::new(exec);
@@ -137,4 +138,45 @@ fn a_device_that_joins_is_written_by_the_provider_too() {
     pool.export().expect("exported");
     let pool = common::import(&all[1..], false).expect("imported");
     check(&pool, object, &[3; BLOCKS as usize], "by software");
+}
+
+/// A sequential rebuild has no checksums: if what a provider computed were written unseen, a device would be full of garbage until the scrub.
+#[test]
+fn a_rebuild_on_a_provider_brings_what_software_brings() {
+    for (parity, data, children) in [(1, 2, 4), (2, 3, 7)] {
+        for is_lying in [false, true] {
+            let what = format!("draid{parity}:{data}d:{children}c, lying {is_lying}");
+            let exec = exec(11);
+            let registry = Registry::new(&exec);
+            let faulty = Faulty::new(&exec, "card", Software::new(&exec, SoftwareOptions::default()));
+            let options = RegisterOptions { test_bytes_max: 4096, ..RegisterOptions::default() };
+            registry.register(faulty.clone(), &options).expect("it behaves so far");
+            let all = devices(children + 1);
+            let kind = TopKind::Draid(DraidConfig::new(parity, data, 0, children).expect("a shape"));
+            let tops = vec![TopSpec { kind, leaves: all[..children].iter().map(leaf).collect() }];
+            let spec = PoolSpec { host: host(), ..PoolSpec::new("tank", tops, common::dataset()) };
+            let pool = Pool::create(&exec, spec, &runtime(&registry)).expect("created");
+            for (name, value) in [("zia_provider", "card"), ("zia_verify", "100"), (&*format!("zia_raidz{parity}_rec"), "on")] {
+                pool.set_prop(name, value).expect("set");
+            }
+            let object = new_object(&pool);
+            write(&pool, object, 0..BLOCKS, 1);
+            pool.sync().expect("synced");
+            let kind = OpKind::RaidReconstruct;
+            faulty.inject(is_lying.then_some(Fault { harm: Harm::Lie, when: When::Kind { kind, skip: 0 } }));
+            let old = pool.tree().leaves[0].guid;
+            pool.attach_sequential(old, &leaf(&all[children]), vdev::Pairing::Replacing, false).expect("attached");
+            pool.rebuild_wait().expect("rebuilt");
+            pool.sync().expect("synced");
+            let session = registry.get("card").expect("it is there");
+            let count = |tally| session.stats().get(kind, tally);
+            assert!(count(Tally::Blocks) > 0 && count(Tally::Verified) > 0, "{what}: nothing went there");
+            assert_eq!(count(Tally::VerifyFailures) > 0, is_lying, "{what}");
+            faulty.inject(None);
+            pool.scrub_wait().expect("scrubbed");
+            let scan = pool.scan_status().expect("the scrub after it");
+            assert_eq!((scan.errors, scan.repaired), (0, 0), "{what}: the rebuild left something to repair");
+            check(&pool, object, &[1; BLOCKS as usize], &what);
+        }
+    }
 }

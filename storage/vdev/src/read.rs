@@ -177,4 +177,17 @@ pub struct LostRow {
     pub data: Vec<Option<Abd>>,
     /// Lengths of the data columns.
     pub lengths: Vec<usize>,
+    /// Numbers of parity columns that did not come back and are to be computed too.
+    pub wanted_parity: Vec<usize>,
+}
+
+/// A row of which somebody computed what was lost.
+#[derive(Clone, Debug)]
+pub struct ComputedRow {
+    /// Its number.
+    pub row: usize,
+    /// Its data columns, all of them.
+    pub data: Vec<Abd>,
+    /// The parity columns that were wanted, by their numbers.
+    pub parity: Vec<(usize, Abd)>,
 }

@@ -123,7 +123,14 @@ impl Raidz {
             (0..self.map.parity).filter_map(|number| Some((number, self.trusted(first + number, &[])?))).collect();
         let lost = data.iter().filter(|column| column.is_none()).count();
         let lengths = self.map.data_columns(row).iter().map(|column| column.length).collect();
-        (lost > 0 && lost <= parity.len()).then_some(LostRow { row, parities: self.map.parity, parity, data, lengths })
+        (lost > 0 && lost <= parity.len()).then_some(LostRow {
+            row,
+            parities: self.map.parity,
+            parity,
+            data,
+            lengths,
+            wanted_parity: Vec::new(),
+        })
     }
 
     /// Goes on after [`Raidz::take`]; `computed` columns count as long as the block verifies with them.

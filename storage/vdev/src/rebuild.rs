@@ -7,7 +7,7 @@
 //! resilver, which sees block pointers (OpenZFS believes it: `vdev_rebuild_blkptr_init`).
 
 use crate::size::LABEL_START_BYTES;
-use crate::{LeafId, LeafIo, Part, RaidzColumn, RaidzMap, Repair, TopKind, TopVdev, VdevTree, math};
+use crate::{ComputedRow, LeafId, LeafIo, LostRow, Part, RaidzColumn, RaidzMap, Repair, TopKind, TopVdev, VdevTree, math};
 use abd::Abd;
 
 /// Largest block, and so the largest part that is read at once (OpenZFS: `SPA_MAXBLOCKSIZE`).
@@ -48,6 +48,8 @@ pub struct RebuildJob {
     map: RaidzMap,
     columns: Vec<Column>,
     pending: Vec<(usize, LeafId)>,
+    /// What somebody else computed of the row.
+    computed: Option<ComputedRow>,
 }
 
 impl TopVdev {
@@ -106,13 +108,20 @@ impl RebuildJob {
         if !needed || map.rows() != 1 {
             return None;
         }
-        let mut job = RebuildJob { map, columns, pending: Vec::new() };
+        let mut job = RebuildJob { map, columns, pending: Vec::new(), computed: None };
         let step = job.advance();
         Some((job, step))
     }
 
     /// Takes the results of the reads issued last (None = the device failed).
     pub fn complete(&mut self, results: Vec<Option<Abd>>) -> RebuildStep {
+        self.take(results);
+        self.go_on(None)
+    }
+
+    /// The first half of [`RebuildJob::complete`]: then comes [`RebuildJob::go_on`], perhaps with what somebody else computed of
+    /// [`RebuildJob::lost_row`].
+    pub fn take(&mut self, results: Vec<Option<Abd>>) {
         let pending = std::mem::take(&mut self.pending);
         let mut results = results.into_iter();
         for (index, leaf) in pending {
@@ -122,14 +131,51 @@ impl RebuildJob {
                 None => column.holders.iter_mut().filter(|holder| holder.leaf == leaf).for_each(|holder| holder.failed = true),
             }
         }
+    }
+
+    /// The row, when enough of it was read and columns of it are to be computed now.
+    pub fn lost_row(&self) -> Option<LostRow> {
+        let parity = self.map.parity;
+        if self.have() < self.map.width - parity {
+            return None;
+        }
+        let data: Vec<Option<Abd>> = self.columns[parity..].iter().map(|column| column.bytes.clone()).collect();
+        let wants = |index: &usize| self.columns[*index].bytes.is_none() && self.columns[*index].targets().next().is_some();
+        let wanted_parity: Vec<usize> = (0..parity).filter(wants).collect();
+        let is_lacking = data.iter().any(Option::is_none) || !wanted_parity.is_empty();
+        is_lacking.then(|| LostRow {
+            row: 0,
+            parities: parity,
+            parity: (0..parity).filter_map(|index| Some((index, self.columns[index].bytes.clone()?))).collect(),
+            data,
+            lengths: self.columns[parity..].iter().map(|column| column.length).collect(),
+            wanted_parity,
+        })
+    }
+
+    /// The second half of [`RebuildJob::complete`]. There is no checksum to judge `computed` by: whoever gives it has to.
+    pub fn go_on(&mut self, computed: Option<ComputedRow>) -> RebuildStep {
+        self.computed = computed.filter(|row| self.has_form(row));
         self.advance()
+    }
+
+    /// True for columns of the lengths that this row has.
+    fn has_form(&self, row: &ComputedRow) -> bool {
+        let parity = self.map.parity;
+        let lengths = self.columns[parity..].iter().map(|column| column.length);
+        let is_parity = |(number, bytes): &(usize, Abd)| *number < parity && bytes.len() == self.columns[*number].length;
+        row.data.iter().map(Abd::len).eq(lengths) && row.parity.iter().all(is_parity)
+    }
+
+    fn have(&self) -> usize {
+        self.columns.iter().filter(|column| column.bytes.is_some()).count()
     }
 
     /// Reads as many columns as there are data columns, data before parity; then computes.
     fn advance(&mut self) -> RebuildStep {
         let wanted = self.map.width - self.map.parity;
         let data_first = (self.map.parity..self.map.width).chain(0..self.map.parity);
-        let have = self.columns.iter().filter(|column| column.bytes.is_some()).count();
+        let have = self.have();
         let readable = |index: &usize| self.columns[*index].bytes.is_none() && self.columns[*index].source().is_some();
         let next: Vec<usize> = data_first.filter(readable).take(wanted.saturating_sub(have)).collect();
         match have + next.len() {
@@ -158,21 +204,26 @@ impl RebuildJob {
         let known: Vec<Option<Abd>> = self.columns[parity..].iter().map(whole).collect();
         let lengths: Vec<usize> = self.columns[parity..].iter().map(|column| column.length).collect();
         let given: Vec<(usize, Abd)> = (0..parity).filter_map(|index| Some((index, whole(&self.columns[index])?))).collect();
-        let data = if known.iter().all(Option::is_some) {
-            Some(known.into_iter().flatten().collect())
-        } else {
-            math::solve(&known, &lengths, &given)
+        let data = match &self.computed {
+            _ if known.iter().all(Option::is_some) => Some(known.into_iter().flatten().collect()),
+            Some(row) => Some(row.data.iter().map(Abd::to_contiguous).collect()),
+            None => math::solve(&known, &lengths, &given),
         };
         let Some(data) = data else { return RebuildStep::Lost };
-        let targets = |index: usize| self.columns[index].holders.iter().filter(|holder| !holder.is_whole);
-        let wants_parity = (0..parity).any(|index| self.columns[index].bytes.is_none() && targets(index).next().is_some());
-        let computed = if wants_parity { math::generate(&data, parity, self.map.parity_length(0)) } else { Vec::new() };
+        let given_parity = |index: usize| {
+            let mut computed = self.computed.iter().flat_map(|row| &row.parity);
+            computed.find(|(number, _)| *number == index).map(|(_, bytes)| bytes)
+        };
+        let wants = |index: usize| self.columns[index].bytes.is_none() && self.columns[index].targets().next().is_some();
+        let is_missing = (0..parity).any(|index| wants(index) && given_parity(index).is_none());
+        let generated = if is_missing { math::generate(&data, parity, self.map.parity_length(0)) } else { Vec::new() };
         let mut repairs = Vec::new();
         for (index, column) in self.columns.iter().enumerate() {
             let read = column.bytes.as_ref();
-            let bytes = read.or_else(|| if index < parity { computed.get(index) } else { data.get(index - parity) });
+            let parity_bytes = || given_parity(index).or_else(|| generated.get(index));
+            let bytes = read.or_else(|| if index < parity { parity_bytes() } else { data.get(index - parity) });
             let Some(bytes) = bytes else { continue };
-            repairs.extend(targets(index).map(|holder| Repair {
+            repairs.extend(column.targets().map(|holder| Repair {
                 leaf: holder.leaf,
                 offset: column.offset,
                 data: bytes.clone(),
@@ -200,6 +251,11 @@ impl Column {
             holders[..whole].rotate_left(turn);
         }
         Column { holders, offset: column.offset + LABEL_START_BYTES, length: column.padded, bytes: None }
+    }
+
+    /// The leaves that lack it.
+    fn targets(&self) -> impl Iterator<Item = &Holder> {
+        self.holders.iter().filter(|holder| !holder.is_whole)
     }
 
     /// The leaf to read from next.

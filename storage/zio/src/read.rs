@@ -333,6 +333,7 @@ impl CopyReader {
             Ok(rows) => {
                 let core = self.core.clone();
                 zia::reconstruct(&core, rows, move |computed| {
+                    let computed = computed.into_iter().map(|row| (row.row, row.data)).collect();
                     self.judge(job, is_injected, |job, verify| job.go_on(computed, verify));
                 });
             }

@@ -3,19 +3,20 @@
 //!
 //! ```text
 //! rebuild() ─nothing lacks it─► then
-//!   └─► RebuildJob ─Issue─► devices ─► RebuildJob::complete ─Done─► write ─► then
-//!                     ▲───── others, when some failed ◄────┘
+//!   └─► RebuildJob ─Issue─► devices ─► RebuildJob::take ─► perhaps an accelerator ─► go_on ─Done─► write ─► then
+//!                     ▲───── others, when some failed ◄──────────────────────────────────┘
 //! ```
 
 use crate::batch::{self, BatchOptions, LeafOp, LeafResult};
 use crate::engine::{Core, Snapshot};
 use crate::read::read_ops;
+use crate::zia::{self, Check};
 use crate::{Priority, Zio};
 use device::DeviceOp;
 use exec::TaskClass;
 use ondisk::VdevId;
 use std::sync::Arc;
-use vdev::{LeafIo, RebuildJob, RebuildStep, Repair};
+use vdev::{ComputedRow, LeafIo, RebuildJob, RebuildStep, Repair};
 
 const OPTIONS: BatchOptions = BatchOptions { class: TaskClass::Background, priority: Priority::Rebuild, speculative: false };
 
@@ -84,9 +85,30 @@ impl Rebuild {
     fn issue(mut self: Box<Self>, ios: &[LeafIo]) {
         let (core, snapshot) = (self.core.clone(), self.snapshot.clone());
         batch::issue(&core, &snapshot, OPTIONS, read_ops(ios), move |results: Vec<LeafResult>| {
-            let step = self.job.complete(results.into_iter().map(Result::ok).collect());
-            self.step(step);
+            self.job.take(results.into_iter().map(Result::ok).collect());
+            let row = if zia::reconstructs(&self.core) { self.job.lost_row() } else { None };
+            let Some(row) = row else {
+                let step = self.job.go_on(None);
+                return self.step(step);
+            };
+            let core = self.core.clone();
+            zia::rebuild(&core, row, move |computed, check| {
+                let step = self.judged(computed, &check);
+                self.step(step);
+            });
         });
+    }
+
+    /// What comes after an accelerator's part: software's result instead, where that was asked for and is another one.
+    fn judged(&mut self, computed: Option<ComputedRow>, check: &Check) -> RebuildStep {
+        let is_checked = computed.is_some() && check.is_wanted();
+        let step = self.job.go_on(computed);
+        if !is_checked {
+            return step;
+        }
+        let software = self.job.go_on(None);
+        check.tell(step == software);
+        software
     }
 
     fn write(self, repairs: Vec<Repair>) {

@@ -19,7 +19,7 @@ mod second;
 mod stores;
 
 pub(crate) use reading::decompress;
-pub(crate) use reconstruct::{reconstruct, reconstructs};
+pub(crate) use reconstruct::{Check, rebuild, reconstruct, reconstructs};
 
 use crate::engine::{Core, Snapshot};
 use crate::{WriteRequest, WriteThen, Zio};

@@ -1,16 +1,43 @@
-//! Lost data columns of RAID-Z and dRAID rows, computed by the accelerator: in degraded reads, scrubs and resilvers.
+//! Lost columns of RAID-Z and dRAID rows, computed by the accelerator: data in degraded reads, scrubs and resilvers, data and parity in sequential
+//! rebuilds.
 //!
 //! What comes back is judged by the block's checksum, as everything that is read; a block that does not verify with it is solved again in
-//! software, from what was read.
+//! software, from what was read. A rebuild has no checksum: there a share of the rows is computed in software too.
 
 use super::{Accelerator, reason};
 use crate::engine::Core;
 use abd::{Abd, AbdPart};
 use dpusm::{Device, FallbackReason, Feature, Graph, NodeId, OpError, OpKind, RaidContext, Report, View};
-use vdev::LostRow;
+use vdev::{ComputedRow, LostRow};
 
-/// Data columns of rows, by their numbers.
-pub(crate) type Computed = Vec<(usize, Vec<Abd>)>;
+/// Of a result that no checksum judges: whether it is to be computed in software too, and who is told of what was found.
+pub(crate) struct Check(Option<Device>);
+
+impl Check {
+    /// It was picked.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// What was found.
+    pub(crate) fn tell(&self, is_right: bool) {
+        let Some(device) = &self.0 else { return };
+        device.note_verified(OpKind::RaidReconstruct, is_right);
+        if !is_right {
+            device.note_fallback(OpKind::RaidReconstruct, FallbackReason::Wrong);
+        }
+    }
+}
+
+/// Computes what a row of a sequential rebuild lacks; `then` gets it, if it went well.
+pub(crate) fn rebuild<F>(core: &Core, row: LostRow, then: F)
+where
+    F: FnOnce(Option<ComputedRow>, Check) + Send + 'static,
+{
+    let picked = core.zia.current().filter(|(accelerator, _)| accelerator.sampler.pick());
+    let check = Check(picked.map(|(_, device)| device));
+    reconstruct(core, vec![row], move |mut computed| then(computed.pop(), check));
+}
 
 /// True when lost columns go to an accelerator.
 pub(crate) fn reconstructs(core: &Core) -> bool {
@@ -22,12 +49,13 @@ struct Nodes {
     copies_in: Vec<NodeId>,
     solve: NodeId,
     copies_out: Vec<NodeId>,
+    parity_out: Vec<NodeId>,
 }
 
 /// Computes the lost columns of `rows`; `then` gets those of the rows that went well.
 pub(crate) fn reconstruct<F>(core: &Core, rows: Vec<LostRow>, then: F)
 where
-    F: FnOnce(Computed) + Send + 'static,
+    F: FnOnce(Vec<ComputedRow>) + Send + 'static,
 {
     let Some((accelerator, device)) = core.zia.current() else { return then(Vec::new()) };
     let rows: Vec<LostRow> = rows.into_iter().filter(|row| is_offered(&accelerator, &device, row)).collect();
@@ -56,7 +84,7 @@ where
         let mut computed = Vec::new();
         for (row, nodes) in rows.into_iter().zip(nodes) {
             match columns(&mut report, &row, &nodes) {
-                Ok(columns) => computed.push((row.row, columns)),
+                Ok(columns) => computed.push(columns),
                 Err(error) => owner.note_fallback(OpKind::RaidReconstruct, reason(error)),
             }
         }
@@ -104,13 +132,15 @@ fn add(device: &Device, graph: &mut Graph, row: &LostRow) -> Result<Nodes, OpErr
     let lost: Vec<usize> = lost.collect();
     let absent = (0..row.parities).filter(|number| given(*number).is_none());
     let targets: Vec<usize> = absent.chain(lost.iter().map(|index| row.parities + index)).collect();
-    let solve = graph.raid_reconstruct(&RaidContext::new(parity, data.clone())?, &targets);
-    let copies_out = lost.iter().map(|&index| graph.copy_out(&data[index], vec![AbdPart::scratch(row.lengths[index])])).collect();
-    Ok(Nodes { copies_in, solve, copies_out })
+    let solve = graph.raid_reconstruct(&RaidContext::new(parity.clone(), data.clone())?, &targets);
+    let mut out = |view: &View| graph.copy_out(view, vec![AbdPart::scratch(view.len())]);
+    let copies_out = lost.iter().map(|&index| out(&data[index])).collect();
+    let parity_out = row.wanted_parity.iter().map(|&number| out(&parity[number])).collect();
+    Ok(Nodes { copies_in, solve, copies_out, parity_out })
 }
 
-/// All data columns of a row, those that were lost from the report.
-fn columns(report: &mut Report, row: &LostRow, nodes: &Nodes) -> Result<Vec<Abd>, OpError> {
+/// All data columns of a row, those that were lost from the report, and the parity that was wanted.
+fn columns(report: &mut Report, row: &LostRow, nodes: &Nodes) -> Result<ComputedRow, OpError> {
     nodes.copies_in.iter().try_for_each(|node| report.status(*node))?;
     report.status(nodes.solve)?;
     let mut made = nodes.copies_out.iter();
@@ -118,5 +148,10 @@ fn columns(report: &mut Report, row: &LostRow, nodes: &Nodes) -> Result<Vec<Abd>
         Some(bytes) => Ok(bytes.clone()),
         None => report.take_bytes(*made.next().ok_or(OpError::Invalid)?),
     };
-    row.data.iter().map(column).collect()
+    let data = row.data.iter().map(column).collect::<Result<Vec<Abd>, OpError>>()?;
+    let mut parity = Vec::new();
+    for (number, node) in row.wanted_parity.iter().zip(&nodes.parity_out) {
+        parity.push((*number, report.take_bytes(*node)?));
+    }
+    Ok(ComputedRow { row: row.row, data, parity })
 }
