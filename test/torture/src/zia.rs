@@ -21,7 +21,7 @@ pub const RECORDS: u64 = 100;
 const LAYOUT: [(TopKind, usize); 1] = [(TopKind::Raidz(2), 5)];
 const LEAVES: usize = 5;
 /// Records that are on their way when a provider is replaced.
-const IN_FLIGHT: u64 = 8;
+const IN_FLIGHT: u64 = 24;
 /// Virtual time in which every breaker may probe again.
 const BACKOFFS: u64 = 40;
 
@@ -123,7 +123,7 @@ pub fn torture(row: Row, records: u64, share: Share) -> Found {
         Row::Once(stage, mode, harm) => once(stage, mode, harm, records, share),
         Row::StoreLie(harm) => store_lies(harm, records, share),
         Row::Breaker => breaker(records, share),
-        Row::Replaced => replaced(records, share),
+        Row::Replaced => replaced(share),
     }
 }
 
@@ -287,41 +287,61 @@ fn breaker_trial(records: u64, operations: u64, at: u64) -> Result<(), String> {
     scene.no_leak()
 }
 
-/// Another provider takes the place of one that has records on their way, or after it was declared dead with them.
-fn replaced(records: u64, share: Share) -> Found {
+/// Another provider takes the place of one that has records on their way, or after it was declared dead with them: after each of their
+/// operations.
+fn replaced(share: Share) -> Found {
+    let operations = {
+        let scene = Scene::new(Stage::All, ZiaMode::Offload, 0, u32::MAX);
+        let ended = finish(&scene.world, begin(&scene.world));
+        if ended.is_ok() { scene.world.faulty.operations() } else { 0 }
+    };
     let mut verdict = Verdict::default();
-    for first in (share.rest..records).step_by(share.every as usize) {
+    for at in (share.rest..operations).step_by(share.every as usize) {
         for is_dead in [false, true] {
-            let what = format!("{} with records {first}… on their way", if is_dead { "removed" } else { "replaced" });
-            verdict.trial(&what, || replaced_trial(first, is_dead));
+            let what = format!("{} after {at} operations", if is_dead { "removed" } else { "replaced" });
+            verdict.trial(&what, || replaced_trial(at, is_dead));
         }
     }
-    Found { operations: 2 * records, verdict }
+    Found { operations, verdict }
 }
 
-fn replaced_trial(first: u64, is_dead: bool) -> Result<(), String> {
+/// A record on its way.
+type Waiting = (u64, exec::Completion<Result<BlockPtr, zio::ZioError>>);
+
+fn begin(world: &World) -> Vec<Waiting> {
+    let one = |number: u64| {
+        let (completer, completion) = exec::completion();
+        world.rig.zio.write(record(number), Box::new(move |result| completer.complete(result)));
+        (number, completion)
+    };
+    (0..IN_FLIGHT).map(one).collect()
+}
+
+/// Waits for records, and reads them.
+fn finish(world: &World, waiting: Vec<Waiting>) -> Result<(), String> {
+    for (number, completion) in waiting {
+        let bp = completion.wait(&world.rig.exec).map_err(|error| format!("record {number}: {error}"))?;
+        if !bp.is_hole() && world.rig.read(&bp).map_err(|error| format!("reading {number}: {error}"))? != record(number).data {
+            return Err(format!("record {number} reads as something else"));
+        }
+    }
+    Ok(())
+}
+
+fn replaced_trial(at: u64, is_dead: bool) -> Result<(), String> {
     let scene = Scene::new(Stage::All, ZiaMode::Offload, 0, u32::MAX);
     let world = &scene.world;
     let exec = &world.rig.exec;
-    let mut waiting = Vec::new();
-    for number in first..first + IN_FLIGHT {
-        let (completer, completion) = exec::completion();
-        world.rig.zio.write(record(number), Box::new(move |result| completer.complete(result)));
-        waiting.push((number, completion));
-    }
+    let waiting = begin(world);
+    exec.wait(&|| world.faulty.operations() >= at, &|| {});
     if is_dead {
         world.registry.invalidate("faulty").map_err(|error| error.to_string())?;
     }
     let next = faulty(exec);
     // Its tests take turns with the records.
     world.registry.replace(next.clone(), &options(u32::MAX)).map_err(|error| error.to_string())?;
-    for (number, completion) in waiting {
-        let bp = completion.wait(exec).map_err(|error| format!("record {number}: {error}"))?;
-        if !bp.is_hole() && world.rig.read(&bp).map_err(|error| format!("reading {number}: {error}"))? != record(number).data {
-            return Err(format!("record {number} reads as something else"));
-        }
-    }
     next.inject(None);
+    finish(world, waiting)?;
     run(&world.rig, IN_FLIGHT, "the new one");
     if next.operations() == 0 {
         return Err("records do not go to the new one".into());
