@@ -292,7 +292,7 @@ fn breaker_trial(records: u64, operations: u64, at: u64) -> Result<(), String> {
 fn replaced(share: Share) -> Found {
     let operations = {
         let scene = Scene::new(Stage::All, ZiaMode::Offload, 0, u32::MAX);
-        let ended = finish(&scene.world, begin(&scene.world));
+        let ended = ends(&scene.world, begin(&scene.world));
         if ended.is_ok() { scene.world.faulty.operations() } else { 0 }
     };
     let mut verdict = Verdict::default();
@@ -317,11 +317,18 @@ fn begin(world: &World) -> Vec<Waiting> {
     (0..IN_FLIGHT).map(one).collect()
 }
 
-/// Waits for records, and reads them.
-fn finish(world: &World, waiting: Vec<Waiting>) -> Result<(), String> {
-    for (number, completion) in waiting {
-        let bp = completion.wait(&world.rig.exec).map_err(|error| format!("record {number}: {error}"))?;
-        if !bp.is_hole() && world.rig.read(&bp).map_err(|error| format!("reading {number}: {error}"))? != record(number).data {
+/// Waits for records.
+fn ends(world: &World, waiting: Vec<Waiting>) -> Result<Vec<(u64, BlockPtr)>, String> {
+    let end = |(number, completion): Waiting| match completion.wait(&world.rig.exec) {
+        Ok(bp) => Ok((number, bp)),
+        Err(error) => Err(format!("record {number}: {error}")),
+    };
+    waiting.into_iter().map(end).collect()
+}
+
+fn read_all(world: &World, written: &[(u64, BlockPtr)]) -> Result<(), String> {
+    for (number, bp) in written {
+        if !bp.is_hole() && world.rig.read(bp).map_err(|error| format!("reading {number}: {error}"))? != record(*number).data {
             return Err(format!("record {number} reads as something else"));
         }
     }
@@ -341,7 +348,7 @@ fn replaced_trial(at: u64, is_dead: bool) -> Result<(), String> {
     // Its tests take turns with the records.
     world.registry.replace(next.clone(), &options(u32::MAX)).map_err(|error| error.to_string())?;
     next.inject(None);
-    finish(world, waiting)?;
+    read_all(world, &ends(world, waiting)?)?;
     run(&world.rig, IN_FLIGHT, "the new one");
     if next.operations() == 0 {
         return Err("records do not go to the new one".into());
