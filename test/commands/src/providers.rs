@@ -34,6 +34,9 @@ pub fn life(world: &World) -> Result<(), Failure> {
         .shows("counter:      compress_blocks ")?
         .shows("counter:      raidz_gen_blocks ")?
         .shows("counter:      store_blocks ")?;
+    world.ok("zpool status tank")?.shows("   zia: provider software is active\n\t")?.shows(" compress")?;
+    let kstat = std::fs::read_to_string(world.path("state/proc/spl/kstat/zfs/tank/zia"))?;
+    same("the statistic names the provider", kstat.contains("\nprovider                        7    software\n"), true)?;
     world.refused("zirconia provider info nobody", 1, "no provider is called 'nobody'")?;
     world.refused("zirconia provider unload software", 1, "it is built in")?;
     world.refused("zirconia provider load {vdevs}/a", 1, "the library cannot be loaded")?;
@@ -44,7 +47,7 @@ pub fn life(world: &World) -> Result<(), Failure> {
     world.ok("zpool set zia_provider=off tank")?;
     same("the file", std::fs::read(world.path("mnt/tank/file"))? == data, true)?;
     world.ok("zpool scrub -w tank")?;
-    world.ok("zpool status tank")?.shows("with 0 errors")?;
+    world.ok("zpool status tank")?.shows("with 0 errors")?.hides("zia:")?;
     world.ok("zirconia provider list -H")?.shows("software\tactive\t0\t")?;
     Ok(())
 }
@@ -225,12 +228,15 @@ pub fn target(world: &World) -> Result<(), Failure> {
     })?;
     until_listed(world, "target\tdown\t1\t")?;
     world.ok("zirconia provider info target")?.shows("problem:      ")?;
+    world.ok("zpool status tank")?.shows("   zia: provider target is down\n")?;
+    world.ok("zpool events")?.shows("sysevent.fs.zfs.zia_provider_down")?;
     write_files(world, 40..44)?;
     check_files(world, 0..44)?;
     // There again, and used again.
     let target = Target::start(world)?;
     until_listed(world, "target\tactive\t1\t")?;
     world.ok("zirconia provider info target")?.hides("problem:")?;
+    world.ok("zpool events")?.shows("sysevent.fs.zfs.zia_provider_replaced")?;
     let (compressed, stored) = (counter(world, "target", "compress_blocks")?, counter(world, "target", "store_blocks")?);
     write_files(world, 44..52)?;
     same("it compresses again", counter(world, "target", "compress_blocks")? > compressed, true)?;
