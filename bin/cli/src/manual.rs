@@ -86,6 +86,11 @@ pub fn generated(command: &Command) -> String {
     format!("{BEGIN}\n.Bl -tag -width Ds\n{body}.El\n{END}\n")
 }
 
+/// A command and all verbs below it.
+fn with_verbs(command: &Command) -> Vec<&Command> {
+    std::iter::once(command).chain(command.get_subcommands().flat_map(with_verbs)).collect()
+}
+
 /// What is wrong with a page: the generated part is stale, or its prose names an option that the program lacks.
 ///
 /// With `ZIRCONIA_BLESS` in the environment the generated part is written anew first.
@@ -104,7 +109,7 @@ fn inspect(command: &Command, page: &Path, bless: bool) -> Result<(), String> {
     } else if format!("{BEGIN}{old}{END}\n") != new {
         return Err(format!("{shown} is stale: run the tests of this program with ZIRCONIA_BLESS=1"));
     }
-    let known: Vec<String> = command.get_subcommands().chain([command]).flat_map(Command::get_arguments).flat_map(flags).collect();
+    let known: Vec<String> = with_verbs(command).into_iter().flat_map(Command::get_arguments).flat_map(flags).collect();
     for line in before.lines().chain(after.lines()).filter(|line| line.starts_with('.')) {
         let words: Vec<&str> = line.split_whitespace().collect();
         let named = words.windows(2).filter(|pair| pair[0].trim_start_matches('.') == "Fl").map(|pair| pair[1]);

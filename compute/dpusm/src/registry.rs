@@ -157,7 +157,9 @@ impl Registry {
         drop(entries);
         let old = entry.current.write().take();
         // It was taken out on purpose: nobody has to be told.
-        old.into_iter().for_each(|old| drop(old.bring_down()));
+        if let Some(old) = old {
+            old.bring_down();
+        }
         Ok(())
     }
 

@@ -116,7 +116,9 @@ fn covering(cells: &[Cell]) -> Vec<Cell> {
     while !missing.is_empty() {
         let news = |cell: &&Cell| cell.pairs().iter().filter(|pair| missing.contains(pair)).count();
         let Some(best) = cells.iter().max_by_key(news) else { break };
-        best.pairs().iter().for_each(|pair| drop(missing.remove(pair)));
+        for pair in best.pairs() {
+            missing.remove(&pair);
+        }
         chosen.push(*best);
     }
     chosen
@@ -244,18 +246,13 @@ impl Work<'_> {
         let Some(session) = session else { return Ok(()) };
         let device = session.device()?;
         let parity = match self.layout.kind {
-            TopKind::Raidz(parity) => parity,
+            TopKind::Raidz(parity) => usize::from(parity),
             TopKind::Draid(config) => config.parity(),
             _ => 0,
         };
         for (stage, kind) in stages {
             let needs_parity = matches!(kind, OpKind::RaidGenerate | OpKind::RaidReconstruct);
-            let has = device.capabilities().list.iter().any(|capability| match capability.feature {
-                Feature::RaidGenerate { parity: own, .. } | Feature::RaidReconstruct { parity: own, .. } if needs_parity => {
-                    capability.feature.kind() == *kind && usize::from(own) == parity
-                }
-                feature => feature.kind() == *kind,
-            });
+            let has = device.capabilities().list.iter().any(|capability| does(&capability.feature, *kind, parity));
             let wanted = has && cell.stages & stage != 0 && (parity > 0 || !needs_parity);
             let went = session.stats().get(*kind, Tally::Blocks) > 0;
             // Writes need the sum, and whatever else is on the provider to stay there: they are not always to be had.
@@ -264,6 +261,19 @@ impl Work<'_> {
             }
         }
         Ok(())
+    }
+}
+
+/// True for the feature that an operation needs.
+fn does(feature: &Feature, kind: OpKind, parity: usize) -> bool {
+    match (kind, *feature) {
+        (OpKind::Compress, Feature::Compress { .. })
+        | (OpKind::Decompress, Feature::Decompress { .. })
+        | (OpKind::Checksum, Feature::Checksum { .. })
+        | (OpKind::Store, Feature::Store { .. }) => true,
+        (OpKind::RaidGenerate, Feature::RaidGenerate { parity: own, .. })
+        | (OpKind::RaidReconstruct, Feature::RaidReconstruct { parity: own, .. }) => usize::from(own) == parity,
+        _ => false,
     }
 }
 
