@@ -220,7 +220,7 @@ fn target_of(run: &Run, node: usize, result: &NodeResult) -> Option<View> {
         },
         Op::ZeroFill { target } => run.program().resolve(target, run.results()).ok()?,
         Op::RaidGenerate { row } => row.parity().last()?.clone(),
-        Op::RaidReconstruct { row, targets } => row.columns().get(*targets.first()?)?.clone(),
+        Op::RaidReconstruct { row, targets } => row.columns().get(*targets.last()?)?.clone(),
         _ => return None,
     };
     (!view.is_empty()).then_some(view)

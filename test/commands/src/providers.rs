@@ -81,7 +81,7 @@ pub fn in_c(world: &World) -> Result<(), Failure> {
     let wrong = world.run("zirconia provider test {dir}/wrong.so")?;
     same("exit status of a test that found something", wrong.code, 1)?;
     wrong.shows("FAILED  raidz1 generate: the answer was wrong")?.shows("capabilities agree with software, 1 do not")?;
-    world.refused("zirconia provider test {dir}/silent.so", 1, "provider '")?.says("copy")?;
+    world.refused("zirconia provider test {dir}/silent.so", 1, "provider '")?.says("bytes copied to the provider and back: ")?;
     world.refused("zirconia provider test {dir}/none.so", 1, "it is not registered")?;
     world.ok("zirconia provider load {dir}/right.so")?.shows("name:         example")?.shows("state:        active")?;
     world.ok("zirconia provider test example")?.shows("example 1.0: ")?;
@@ -202,7 +202,7 @@ pub fn target(world: &World) -> Result<(), Failure> {
     world.refused("zirconia provider load unix:target.sock?secret-file=none", 1, "No such file")?;
     let target = Target::start(world)?;
     let info = world.ok(&format!("zirconia provider load {place}"))?;
-    info.shows("name:         target")?.shows("state:        active")?.shows("compress gzip-6")?.shows("file store")?;
+    info.shows("name:         target")?.shows("state:        active")?.shows("compress gzip-6")?.shows("file write")?;
     world.refused(&format!("zirconia provider load {place}"), 1, "'zirconia provider load -r' puts this one in its place")?;
     world.ok(&format!("zirconia provider load -n far {place}"))?.shows("name:         far")?;
     world.ok("zirconia provider unload far")?;
