@@ -165,11 +165,8 @@ fn own(exec: &Exec, name: &str) -> Result<Arc<dyn Provider>, Failure> {
     if name == "software" {
         return Ok(Software::new(exec, SoftwareOptions::default()));
     }
-    let path = if Location::is_meant(name) || Path::new(name).exists() {
-        name.to_string()
-    } else {
-        registered(name)?.path.unwrap_or_default()
-    };
+    let path =
+        if Location::is_meant(name) || Path::new(name).exists() { name.to_string() } else { registered(name)?.path.unwrap_or_default() };
     let failed = |error: &dyn std::fmt::Display| {
         Failure::new(ErrorKind::Invalid, format!("cannot load a provider from '{path}'"), error.to_string())
     };

@@ -67,10 +67,7 @@ pub(crate) fn report(open: &OpenPool) -> Option<AcceleratorReport> {
     Some(AcceleratorReport {
         state: seen.state().to_string(),
         operations: STAGES.iter().filter_map(|kind| positive((kind.name(), get(*kind, Tally::Blocks)))).collect(),
-        fallbacks: FallbackReason::ALL
-            .iter()
-            .filter_map(|reason| positive((reason.name(), total(Tally::Fallback(*reason)))))
-            .collect(),
+        fallbacks: FallbackReason::ALL.iter().filter_map(|reason| positive((reason.name(), total(Tally::Fallback(*reason))))).collect(),
         restarts: total(Tally::Restarts),
         verified: total(Tally::Verified),
         verify_failures: total(Tally::VerifyFailures),

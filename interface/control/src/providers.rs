@@ -180,9 +180,7 @@ impl Accelerators {
     fn make(&self, name: &str, source: &Source) -> Result<Made, String> {
         match source {
             Source::Library(path) => CProvider::load(&self.exec, path).map(Made::Library).map_err(|error| error.to_string()),
-            Source::Target(location) => {
-                targets::connect(self, name, location).map(|provider| Made::Target(location.clone(), provider))
-            }
+            Source::Target(location) => targets::connect(self, name, location).map(|provider| Made::Target(location.clone(), provider)),
         }
     }
 
@@ -192,8 +190,7 @@ impl Accelerators {
             Made::Library(provider) => (provider.clone() as Arc<dyn Provider>, self.options()),
             Made::Target(_, provider) => (provider.clone() as Arc<dyn Provider>, targets::options(self)),
         };
-        let device =
-            if replaces { self.registry.replace(provider, &options) } else { self.registry.register(provider, &options) }?;
+        let device = if replaces { self.registry.replace(provider, &options) } else { self.registry.register(provider, &options) }?;
         self.let_go(device.name());
         if let Made::Target(location, provider) = made {
             self.keep(device.name(), location, Some(provider.clone()));
@@ -278,8 +275,7 @@ impl Accelerators {
 
     /// Writes down what is loaded. A file that cannot be written costs only the loading after a restart.
     fn remember(&self) {
-        let texts: BTreeMap<String, String> =
-            self.sources.lock().iter().map(|(name, source)| (name.clone(), source.to_string())).collect();
+        let texts: BTreeMap<String, String> = self.sources.lock().iter().map(|(name, source)| (name.clone(), source.to_string())).collect();
         let text = serde_json::to_vec_pretty(&texts).unwrap_or_default();
         let fresh = self.remembered.with_extension("json.new");
         if let Err(error) = std::fs::write(&fresh, text).and_then(|()| std::fs::rename(&fresh, &self.remembered)) {

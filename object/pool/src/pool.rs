@@ -1,11 +1,11 @@
 //! An open pool: the handle that commands, mounts and tests use.
 
-use crate::zia::Followed;
 use crate::config::PoolState;
 use crate::labels::Device;
 use crate::rebuild::Rebuilds;
 use crate::sweep::Sweeps;
 use crate::sync::{SyncHook, Syncer};
+use crate::zia::Followed;
 use crate::{FEATURES, PoolError};
 use arc::Cache;
 use dmu::{Objset, TxgManager};

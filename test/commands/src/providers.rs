@@ -65,7 +65,8 @@ pub fn in_c(world: &World) -> Result<(), Failure> {
     std::fs::copy(&example, world.path("right.c"))?;
     let source = std::fs::read_to_string(&example)?;
     let wrong = source.replace("parity[byte] ^= data[byte];", "parity[byte] |= data[byte];");
-    let silent = source.replace("host->complete(program.cookie, results, program.nodes_count);", "host->complete(program.cookie, NULL, 0);");
+    let silent =
+        source.replace("host->complete(program.cookie, results, program.nodes_count);", "host->complete(program.cookie, NULL, 0);");
     same("the broken examples differ from the right one", wrong == source || silent == source, false)?;
     std::fs::write(world.path("wrong.c"), wrong)?;
     std::fs::write(world.path("silent.c"), silent)?;
@@ -210,7 +211,8 @@ pub fn target(world: &World) -> Result<(), Failure> {
 
     world.vdevs(&["a", "b", "c"])?;
     world.ok("zpool create -m {mnt}/tank -O compression=gzip -O recordsize=128K tank raidz1 {vdevs}/a {vdevs}/b {vdevs}/c")?;
-    for property in ["zia_provider=target", "zia_compress=on", "zia_checksum=on", "zia_raidz1_gen=on", "zia_raidz1_rec=on", "zia_file_write=on"]
+    for property in
+        ["zia_provider=target", "zia_compress=on", "zia_checksum=on", "zia_raidz1_gen=on", "zia_raidz1_rec=on", "zia_file_write=on"]
     {
         world.ok(&format!("zpool set {property} tank"))?;
     }

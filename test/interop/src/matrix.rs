@@ -6,6 +6,7 @@
 //! every combination of neighbours, and all of them once more one by one (`zia_mode=per-op`). The quick subset has every pair of choices
 //! at least once.
 
+use crate::Failure;
 use crate::driver::{self, Layout, NewPool};
 use crate::manifest::{self, Lines};
 use crate::oracle::Oracle;
@@ -13,7 +14,6 @@ use crate::providers::{Makers, PROVIDERS};
 use crate::report::Table;
 use crate::shadow::{Expected, Kind, Shadow, content};
 use crate::touch::{new_file, write};
-use crate::Failure;
 use dpusm::{Feature, OpKind, Registry, Tally};
 use exec::Exec;
 use pool::{Pool, ScanState};

@@ -105,7 +105,8 @@ pub struct Found {
 
 fn policy(stage: Stage, mode: ZiaMode) -> ZiaPolicy {
     let all = ZiaPolicy { mode, ..everything() };
-    let none = ZiaPolicy { compress: false, decompress: false, checksum: false, raidz_gen: [false; 3], raidz_rec: [false; 3], ..all.clone() };
+    let none =
+        ZiaPolicy { compress: false, decompress: false, checksum: false, raidz_gen: [false; 3], raidz_rec: [false; 3], ..all.clone() };
     match stage {
         Stage::All => all,
         Stage::Compress => ZiaPolicy { compress: true, ..none },
