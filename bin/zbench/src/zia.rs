@@ -15,6 +15,7 @@ use abd::Abd;
 use clap::Args as ClapArgs;
 use dpusm::{OpKind, RegisterOptions, Registry, Tally};
 use ondisk::ObjectId;
+use provider_cuda::{Cuda, CudaOptions};
 use provider_sim::{Rates, Sim, SimOptions};
 use provider_software::{Software, SoftwareOptions};
 use std::path::PathBuf;
@@ -55,6 +56,9 @@ pub struct Args {
     /// Modelled cards (U.2, PCIe Gen3 x4, 3 GB/s of compression each)
     #[arg(long, default_value_t = 4)]
     cards: usize,
+    /// The first GPU of NVIDIA too; use a compression that it has (lz4)
+    #[arg(long)]
+    cuda: bool,
     /// Requests in flight
     #[arg(long, default_value_t = 32)]
     depth: usize,
@@ -75,6 +79,10 @@ enum Who {
     Host,
     Provider(&'static str, ZiaMode),
 }
+
+/// What [`Args::cuda`] adds.
+const GPU_ROWS: [(&str, Who); 2] =
+    [("GPU, per operation", Who::Provider("cuda", ZiaMode::PerOp)), ("GPU, Z.I.A.", Who::Provider("cuda", ZiaMode::Offload))];
 
 const ROWS: [(&str, Who); 4] = [
     ("software, no provider", Who::Host),
@@ -130,6 +138,12 @@ fn prepare<'a>(args: &'a Args, files: &VdevFiles) -> Result<Bench<'a>, String> {
     let sim = Sim::new(subject.exec(), SimOptions { rates: Rates::noload_u2(args.cards), memo_bytes_max, ..SimOptions::new("sim") });
     registry.register(Software::new(subject.exec(), SoftwareOptions::default()), &options).map_err(text)?;
     registry.register(sim.clone(), &options).map_err(text)?;
+    if args.cuda {
+        let cuda = Cuda::open(subject.exec(), &CudaOptions::from_environment());
+        let cuda = cuda.map_err(|error| format!("provider 'cuda': {error}; {}", error.advice()))?;
+        println!("{}", dpusm::Provider::version(&*cuda));
+        registry.register(cuda, &options).map_err(text)?;
+    }
     let objects = (0..args.files).map(|_| subject.make_object()).collect::<Result<_, _>>()?;
     Ok(Bench { args, subject, registry, sim, objects, data: data(config.record) })
 }
@@ -197,26 +211,27 @@ fn measure_all(args: &Args, verdicts: &mut Verdicts) -> Result<(), String> {
     let per_device = 3 * bytes / args.layout.data_devices().max(1) as u64 + (192 << 20);
     let files = VdevFiles::create(&args.dir, args.layout.full_devices().max(args.layout.data_devices()), per_device)?;
     let bench = prepare(args, &files)?;
-    let mut figures: Vec<Figures> = ROWS.iter().map(|_| Figures::default()).collect();
+    let rows: Vec<(&str, Who)> = ROWS.iter().chain(GPU_ROWS.iter().filter(|_| args.cuda)).copied().collect();
+    let mut figures: Vec<Figures> = rows.iter().map(|_| Figures::default()).collect();
     // What the model has to compute once, and the files' first blocks.
     bench.choose(ROWS[3].1)?;
     bench.write((RECORDS * (args.record_kib << 10)) as u64)?;
     for _ in 0..args.reps {
-        for (row, figures) in ROWS.iter().zip(&mut figures) {
+        for (row, figures) in rows.iter().zip(&mut figures) {
             bench.turn(row.1, figures)?;
         }
     }
-    print(args, &figures, verdicts);
+    print(args, &rows, &figures, verdicts);
     bench.subject.export()
 }
 
-fn print(args: &Args, figures: &[Figures], verdicts: &mut Verdicts) {
+fn print(args: &Args, rows: &[(&str, Who)], figures: &[Figures], verdicts: &mut Verdicts) {
     println!(
         "{}, {} files of {} MiB, records of {} KiB, {}, {}; {} modelled cards; medians of {} turns\n",
         args.layout, args.files, args.file_mib, args.record_kib, args.compression, args.checksum, args.cards, args.reps
     );
     println!("{:<30} {:>8} {:>5} {:>12} {:>11} {:>12} {:>10}", "", "MB/s", "±%", "host s/GiB", "model s/GiB", "copied/byte", "link/byte");
-    for ((name, _), row) in ROWS.iter().zip(figures) {
+    for ((name, _), row) in rows.iter().zip(figures) {
         println!(
             "{name:<30} {:>8.0} {:>4.0}% {:>12.3} {:>11.3} {:>12.2} {:>10.2}",
             row.mb_per_second.median(),
@@ -227,10 +242,14 @@ fn print(args: &Args, figures: &[Figures], verdicts: &mut Verdicts) {
             row.link.median()
         );
     }
-    let [host, _, per_op, zia] = figures else { return };
+    let [host, _, per_op, zia, gpu @ ..] = figures else { return };
     let faster = zia.mb_per_second.median() / host.mb_per_second.median();
     let share = zia.host_cpu.median() / host.host_cpu.median();
     let staying = zia.mb_per_second.median() / per_op.mb_per_second.median();
+    if let [gpu_per_op, gpu_zia] = gpu {
+        let (host, per_op, zia) = (host.mb_per_second.median(), gpu_per_op.mb_per_second.median(), gpu_zia.mb_per_second.median());
+        println!("\nGPU: {:.1} × software's throughput, {:.2} × per operation", zia / host, zia / per_op);
+    }
     println!("\nZ.I.A. ÷ software: {faster:.1} × the throughput (bound {FASTER}) {}", verdicts.judge(faster >= FASTER));
     println!("Z.I.A. ÷ software: {share:.3} × the host's CPU (bound {CPU_SHARE}) {}", verdicts.judge(share <= CPU_SHARE));
     println!("Z.I.A. ÷ per operation: {staying:.2} × the throughput (bound {STAYING}) {}", verdicts.judge(staying >= STAYING));

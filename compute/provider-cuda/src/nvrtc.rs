@@ -45,7 +45,7 @@ pub struct Compiled {
 impl std::fmt::Debug for Nvrtc {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (major, minor) = self.version();
-        write!(f, "Nvrtc({major}.{minor})")
+        write!(f, "NVRTC {major}.{minor}")
     }
 }
 

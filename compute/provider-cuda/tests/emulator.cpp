@@ -135,18 +135,25 @@ static void resume(unsigned thread)
 	setcontext(&own.start);
 }
 
+// Who comes next: every other launch goes backwards, so that what depends on an order shows.
+static bool is_backwards;
+static unsigned ordered(unsigned turn, unsigned count) { return is_backwards ? count - 1 - turn : turn; }
+
 static void run_block()
 {
 	if (!running->has_barriers) {
-		for (threadIdx.x = 0; threadIdx.x < blockDim.x; threadIdx.x++)
+		for (unsigned turn = 0; turn < blockDim.x; turn++) {
+			threadIdx.x = ordered(turn, blockDim.x);
 			running->run(running_jobs, running_count);
+		}
 		return;
 	}
 	for (unsigned thread = 0; thread < blockDim.x; thread++)
 		fibers[thread].is_done = false;
 	for (unsigned done = 0; done < blockDim.x;) {
 		done = 0;
-		for (unsigned thread = 0; thread < blockDim.x; thread++) {
+		for (unsigned turn = 0; turn < blockDim.x; turn++) {
+			const unsigned thread = ordered(turn, blockDim.x);
 			resume(thread);
 			done += fibers[thread].is_done;
 		}
@@ -166,16 +173,21 @@ API CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz,
 	running_count = *(u32 *)arguments[1];
 	gridDim = {gx, gy, gz};
 	blockDim = {bx, by, bz};
-	for (blockIdx.y = 0; blockIdx.y < gy; blockIdx.y++)
-		for (blockIdx.x = 0; blockIdx.x < gx; blockIdx.x++)
+	is_backwards = !is_backwards;
+	for (unsigned y = 0; y < gy; y++) {
+		for (unsigned x = 0; x < gx; x++) {
+			blockIdx = {ordered(x, gx), ordered(y, gy), 0};
 			run_block();
+		}
+	}
 	return CUDA_SUCCESS;
 }
 
 // ---- memory ----
 
 static const size_t GUARD = 256;
-static std::map<CUdeviceptr, size_t> memory;
+// Never destroyed: threads that end with the process may still give memory back.
+static std::map<CUdeviceptr, size_t> &memory = *new std::map<CUdeviceptr, size_t>;
 
 API CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes)
 {
