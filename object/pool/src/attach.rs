@@ -8,6 +8,7 @@
 use crate::create::check_device;
 use crate::labels::{Device, flush_all, init_writes, write_all};
 use crate::mos_objects::{create_vdev_zaps, destroy_vdev_zap};
+use crate::pool::Arrival;
 use crate::spares::{AuxDevices, label_guid, spare_label, write_label};
 use crate::sync::{Config, Syncer, Work};
 use crate::{DeviceProblem, LeafSpec, Pool, PoolError, dtl};
@@ -164,6 +165,7 @@ impl Pool {
             self.write_first_label(target, leaf.guid, device)?;
         }
         let (guid, parent) = (leaf.guid, self.new_guid(&self.tree()));
+        let _arrival = Arrival::new(self);
         let (txgs, rebuilds) = (self.txgs.clone(), sequential.then(|| self.rebuilds.clone()));
         self.change_tree(Box::new(move |config: &Config, txg: Txg| {
             let mut tree = VdevTree::clone(&config.tree);

@@ -147,7 +147,7 @@ impl Pool {
         txgs.start(syncer.clone());
         txgs.wait_synced(Txg::INITIAL)?;
         let zia = Followed::new(runtime.providers.clone());
-        Ok(Pool { syncer, txgs, damaged_labels: 0, damaged_uberblocks: 0, scan, rebuilds, sweeps, zia })
+        Ok(Pool { syncer, txgs, damaged_labels: 0, damaged_uberblocks: 0, scan, rebuilds, sweeps, zia, arrivals: 0.into() })
     }
 }
 

@@ -5,6 +5,7 @@
 //! it began with; so whatever a leaf that leaves may not have flushed counts as missed.
 
 use crate::labels::{Device, any_names, read_configs};
+use crate::pool::Arrival;
 use crate::sync::Config;
 use crate::{Pool, PoolError};
 use kstat::Event;
@@ -140,6 +141,7 @@ impl Pool {
         self.check_writeable()?;
         let least = self.least_bytes(leaf)?;
         let device = device.filter(|device| self.is_device_of(device, leaf, least));
+        let _arrival = Arrival::new(self);
         let state = {
             let mut config = self.syncer.config.lock();
             let id = config.tree.leaf_by_guid(leaf).ok_or(PoolError::NoSuchDevice)?;

@@ -292,6 +292,7 @@ impl Start {
             rebuilds,
             sweeps,
             zia: Followed::new(runtime.providers.clone()),
+            arrivals: 0.into(),
         };
         begin(pool, syncer, options.read_only)
     }

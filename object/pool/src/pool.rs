@@ -16,6 +16,7 @@ use metaslab::{ClassSpace, VdevSpace};
 use nvlist::NvList;
 use ondisk::{Guid, Txg};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use vdev::{LeafId, LeafState, VdevTree};
 use zio::{DirectParameters, LeafCounts, Zio};
 
@@ -30,6 +31,24 @@ pub struct Pool {
     pub(crate) sweeps: Arc<Sweeps>,
     pub(crate) damaged_uberblocks: usize,
     pub(crate) zia: Followed,
+    /// Devices that are coming and for which nobody has asked for a resilver yet.
+    pub(crate) arrivals: AtomicUsize,
+}
+
+/// A device that is coming: from before others see it until the resilver that it may need was asked for.
+pub(crate) struct Arrival<'a>(&'a AtomicUsize);
+
+impl<'a> Arrival<'a> {
+    pub(crate) fn new(pool: &'a Pool) -> Arrival<'a> {
+        pool.arrivals.fetch_add(1, Ordering::AcqRel);
+        Arrival(&pool.arrivals)
+    }
+}
+
+impl Drop for Arrival<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 /// A leaf's facts and counters.

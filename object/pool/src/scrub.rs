@@ -130,9 +130,9 @@ impl Pool {
         }))?;
         Ok(deferred.load(Ordering::Acquire))
     }
-    /// A resilver is about to begin.
+    /// A resilver is about to begin, or a device is coming that may need one.
     pub fn is_resilver_wanted(&self) -> bool {
-        self.scan.is_resilver_wanted()
+        self.scan.is_resilver_wanted() || self.arrivals.load(Ordering::Acquire) > 0
     }
     /// Begins a scrub, or goes on with a paused one. Errors: [`scan::ScanError::Running`], [`scan::ScanError::Resilvering`].
     pub fn scrub_start(&self) -> Result<(), PoolError> {

@@ -3,12 +3,14 @@
 mod common;
 
 use common::{
-    BLOCK_BYTES, BLOCKS, DEVICE_BYTES, check, check_redundancy, checksum_errors, create, devices, guids, import, leaf, new_object, write,
+    BLOCK_BYTES, BLOCKS, DEVICE_BYTES, check, check_redundancy, checksum_errors, create, devices, guids, import, import_under, leaf, new_object, write,
 };
 use device::{BlockDevice, MemDevice};
+use exec::Mutex;
+use kstat::{Event, EventSink};
 use ondisk::{Guid, ObjectId};
-use pool::{AddSpec, DeviceProblem, Pool, PoolError, ScanFunction, TopSpec};
-use std::sync::Arc;
+use pool::{AddSpec, DeviceProblem, Pool, PoolError, Runtime, ScanFunction, TopSpec};
+use std::sync::{Arc, OnceLock, Weak};
 use vdev::{LeafState, NodeKind, Pairing, TopKind, VdevTree};
 
 fn top(kind: TopKind, devices: &[Arc<MemDevice>]) -> TopSpec {
@@ -227,6 +229,40 @@ fn replacing_a_device_beside_its_spare_frees_the_spare() {
     pool.export().expect("exported");
     let rest: Vec<_> = [0, 4, 2].map(|index| all[index].clone()).to_vec();
     check_redundancy(&rest, TopKind::Raidz(1), object, &[2; BLOCKS as usize], "after the replacement");
+}
+
+/// Asks the pool what `zpool wait` asks, whenever the pool says that a device was attached.
+#[derive(Default)]
+struct Onlooker {
+    pool: OnceLock<Weak<Pool>>,
+    busy: Mutex<Vec<bool>>,
+}
+
+impl EventSink for Onlooker {
+    fn event(&self, event: Event) {
+        if event.class == "sysevent.fs.zfs.vdev_attach"
+            && let Some(pool) = self.pool.get().and_then(Weak::upgrade)
+        {
+            self.busy.lock().push(pool.is_resilver_wanted());
+        }
+    }
+}
+
+/// If this fails, who waits for a resilver is told that there is none just after the spare came, and takes the next device away
+/// from a pool that has no redundancy yet.
+#[test]
+fn a_device_that_was_attached_is_waited_for_from_the_first_moment() {
+    let (all, pool, _) = with_spare(TopKind::Raidz(1), 3);
+    pool.export().expect("exported");
+    let onlooker = Arc::new(Onlooker::default());
+    let runtime = Runtime { events: onlooker.clone(), ..Runtime::new() };
+    let pool = Arc::new(import_under(&all[..3], false, &runtime).expect("imported"));
+    onlooker.pool.set(Arc::downgrade(&pool)).expect("once");
+    let failed = guids(&pool)[1];
+    pool.fault(failed, false).expect("faulted");
+    bring(&pool, failed, &all[3]);
+    assert_eq!(*onlooker.busy.lock(), [true]);
+    assert!(!pool.is_resilver_wanted(), "in the end there is nothing to wait for");
 }
 
 /// If this fails, spares are taken twice, or for what they must not be.

@@ -50,9 +50,13 @@ pub fn create_under(exec: &Exec, devices: &[Arc<MemDevice>], kind: TopKind) -> P
 }
 
 pub fn import(devices: &[Arc<MemDevice>], read_only: bool) -> Result<Pool, PoolError> {
+    import_under(devices, read_only, &Runtime::new())
+}
+
+pub fn import_under(devices: &[Arc<MemDevice>], read_only: bool, runtime: &Runtime) -> Result<Pool, PoolError> {
     let options = ImportOptions { host: host(), read_only, ..ImportOptions::default() };
     let opened = devices.iter().map(|device| device.clone() as Arc<dyn BlockDevice>).collect();
-    Pool::import(&exec(8), opened, &options, &Runtime::new())
+    Pool::import(&exec(8), opened, &options, runtime)
 }
 
 /// Numbers that follow from a seed.
