@@ -25,8 +25,11 @@ mod peer;
 mod pipeline;
 mod report;
 mod resilver;
+mod simulated;
 mod subject;
 mod sys;
+#[path = "../../../storage/vdev-queue/tests/world/mod.rs"]
+mod world;
 mod zia;
 
 use clap::{Parser, Subcommand};

@@ -52,10 +52,31 @@ pub struct Subject {
     config: Config,
     pool: Pool,
     fs: DatasetHandle,
+    opener: Opener,
 }
 
-fn open(paths: &[PathBuf]) -> Result<Vec<Arc<dyn BlockDevice>>, String> {
-    paths.iter().map(|path| device::open(path, &device::OpenOptions::default()).map_err(text)).collect()
+type Open = dyn Fn(&Path) -> Result<Arc<dyn BlockDevice>, String> + Send + Sync;
+
+/// What opens devices by their paths.
+#[derive(Clone)]
+pub struct Opener(Arc<Open>);
+
+impl Opener {
+    /// Opens with `open`.
+    pub fn new(open: impl Fn(&Path) -> Result<Arc<dyn BlockDevice>, String> + Send + Sync + 'static) -> Opener {
+        Opener(Arc::new(open))
+    }
+
+    fn open(&self, paths: &[PathBuf]) -> Result<Vec<Arc<dyn BlockDevice>>, String> {
+        paths.iter().map(|path| (self.0)(path)).collect()
+    }
+}
+
+/// Files and block devices.
+impl Default for Opener {
+    fn default() -> Opener {
+        Opener::new(|path| device::open(path, &device::OpenOptions::default()).map_err(text))
+    }
 }
 
 fn kind_of(path: &Path) -> LeafKind {
@@ -71,7 +92,13 @@ fn runtime(config: &Config) -> Runtime {
 impl Subject {
     /// Makes the pool, whatever lay on the devices.
     pub fn create(config: &Config) -> Result<Subject, String> {
-        Subject::create_on(config, open(&config.devices)?)
+        Subject::create_with(config, Opener::default())
+    }
+
+    /// As [`Subject::create`], on what `opener` finds at the paths.
+    pub fn create_with(config: &Config, opener: Opener) -> Result<Subject, String> {
+        let subject = Subject::create_on(config, opener.open(&config.devices)?)?;
+        Ok(Subject { opener, ..subject })
     }
 
     /// As [`Subject::create`], on devices that are open already; such a pool cannot be imported again.
@@ -96,7 +123,7 @@ impl Subject {
         let dataset = CreateDataset { kind: ObjsetType::ZFS, properties, init: Box::new(|_, _| Ok(())) };
         pool.dsl().create_dataset(DATASET, dataset).map_err(text)?;
         let fs = pool.dsl().hold(DATASET).map_err(text)?;
-        Ok(Subject { exec, config: config.clone(), pool, fs })
+        Ok(Subject { exec, config: config.clone(), pool, fs, opener: Opener::default() })
     }
 
     /// Where it runs.
@@ -111,12 +138,12 @@ impl Subject {
 
     /// Exports and imports: the cache is empty afterwards.
     pub fn reimport(self) -> Result<Subject, String> {
-        let Subject { exec, config, pool, fs } = self;
+        let Subject { exec, config, pool, fs, opener } = self;
         drop(fs);
         pool.export().map_err(text)?;
-        let pool = Pool::import(&exec, open(&config.devices)?, &ImportOptions::default(), &runtime(&config)).map_err(text)?;
+        let pool = Pool::import(&exec, opener.open(&config.devices)?, &ImportOptions::default(), &runtime(&config)).map_err(text)?;
         let fs = pool.dsl().hold(DATASET).map_err(text)?;
-        Ok(Subject { exec, config, pool, fs })
+        Ok(Subject { exec, config, pool, fs, opener })
     }
 
     /// Exports: everything is on the devices.
@@ -219,7 +246,7 @@ impl Subject {
     /// Brings a leaf back; what it lacks is resilvered by itself.
     pub fn online(&self, leaf: usize) -> Result<(), String> {
         let guid = self.leaf(leaf)?;
-        let device = open(&self.config.devices[leaf..=leaf])?.pop();
+        let device = self.opener.open(&self.config.devices[leaf..=leaf])?.pop();
         self.pool.online(guid, device).map_err(text).map(drop)
     }
 
@@ -227,7 +254,7 @@ impl Subject {
     pub fn replace(&self, leaf: usize) -> Result<(), String> {
         let guid = self.leaf(leaf)?;
         let path = &self.config.devices[leaf];
-        let device = open(std::slice::from_ref(path))?.pop().ok_or("no device")?;
+        let device = self.opener.open(std::slice::from_ref(path))?.pop().ok_or("no device")?;
         let new = LeafSpec { path: path.display().to_string(), kind: kind_of(path), device };
         self.pool.attach(guid, &new, Pairing::Replacing, true).map_err(text)
     }

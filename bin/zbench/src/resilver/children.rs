@@ -5,8 +5,8 @@
 //! the spare's part of it lies changes with every slice, and on small devices longer ones would leave most children without a part.
 
 use super::Args;
+use super::disks::Disks;
 use super::life::Life;
-use crate::devices::{DeviceKind, DeviceSet};
 use crate::layout::Layout;
 use crate::measure::{GIB, Verdicts};
 
@@ -19,18 +19,14 @@ const DOUBLED_MIN: f64 = 1.8;
 
 /// Measures every layout and prints a row for each; a layout with twice the children of the first is judged.
 pub fn measure(args: &Args, verdicts: &mut Verdicts) -> Result<(), String> {
-    let caps = [args.read_cap_mb / SLOWER, args.write_cap_mb / SLOWER].map(|cap| cap.max(1));
-    println!(
-        "\nsequential rebuild onto a distributed spare, loop devices of {} MB/s read, {} MB/s write, {} MiB, {} % full",
-        caps[0], caps[1], args.rebuild_device_mib, args.fill_percent
-    );
-    println!("{:<20} {:>8} {:>7} {:>7} {:>9} {:>8}", "layout", "MiB", "s", "MB/s", "cpu s/GiB", "× faster");
     let count = args.rebuild_layout.iter().map(|layout| layout.devices).max().unwrap_or(1);
-    let devices = DeviceSet::create(DeviceKind::Loops, &args.backing, count, args.rebuild_device_mib << 20, None)?;
+    let devices = Disks::create(args, count, args.rebuild_device_mib << 20, SLOWER)?;
+    println!("\nsequential rebuild onto a distributed spare, {}, {} % full", devices.describe(), args.fill_percent);
+    println!("{:<20} {:>8} {:>7} {:>7} {:>9} {:>8}", "layout", "MiB", "s", "MB/s", "cpu s/GiB", "× faster");
     let mut first: Option<(Layout, f64)> = None;
     for &layout in &args.rebuild_layout {
         let life = Life::begin(args, layout, &devices, CACHE_BYTES)?;
-        let rebuilt = life.rebuild(caps, &devices)?;
+        let rebuilt = life.rebuild(&devices)?;
         life.end()?;
         let (slow, seconds) = *first.get_or_insert((layout, rebuilt.seconds));
         let faster = seconds / rebuilt.seconds;

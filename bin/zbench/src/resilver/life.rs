@@ -1,9 +1,9 @@
 //! One pool that loses the same device again and again, and gets it back under different loads.
 
 use super::Args;
+use super::disks::Disks;
 use super::load::{self, Ground, Latencies, Load};
 use super::sample::{self, Sample};
-use crate::devices::DeviceSet;
 use crate::files::{AlignedBuffer, pattern};
 use crate::layout::Layout;
 use crate::measure::cpu_seconds;
@@ -79,9 +79,9 @@ fn content(data: &Abd, record: u64, number: u64) -> &[u8] {
 
 impl Life {
     /// Makes the pool and fills it, without caps.
-    pub fn begin(args: &Args, layout: Layout, devices: &DeviceSet, cache_bytes: u64) -> Result<Life, String> {
+    pub fn begin(args: &Args, layout: Layout, devices: &Disks, cache_bytes: u64) -> Result<Life, String> {
         let record = args.record();
-        devices.limit(0, 0)?;
+        devices.take_time(false)?;
         let config = Config {
             layout,
             devices: devices.first(layout.devices).to_vec(),
@@ -91,7 +91,7 @@ impl Life {
             threads: 2,
             arc_max: cache_bytes,
         };
-        let subject = Subject::create(&config)?;
+        let subject = Subject::create_with(&config, devices.opener())?;
         if let Some(target) = &args.target {
             subject.set_pool_property("background_latency_target", target)?;
         }
@@ -110,10 +110,10 @@ impl Life {
     }
 
     /// The device goes, is wiped, and comes back as a new one, beside `load`; then everything is read without other devices.
-    pub fn recover(&mut self, args: &Args, load: Load, devices: &DeviceSet) -> Result<Recovery, String> {
-        devices.limit(args.read_cap_mb * 1_000_000, args.write_cap_mb * 1_000_000)?;
-        let cap = if load.only_writes() { args.write_cap_mb } else { args.read_cap_mb };
-        let per_second = cap as f64 * 1e6 * self.layout.data_devices() as f64 * args.load_percent as f64 / 100.0 / self.record as f64;
+    pub fn recover(&mut self, args: &Args, load: Load, devices: &Disks) -> Result<Recovery, String> {
+        devices.take_time(true)?;
+        let cap = devices.bandwidth[usize::from(load.only_writes())];
+        let per_second = cap as f64 * self.layout.data_devices() as f64 * args.load_percent as f64 / 100.0 / self.record as f64;
         let (subject, data, record) = (&self.subject, &self.data, self.record);
         let content = |number| content(data, record, number);
         let ground = Ground { subject, objects: &self.objects, bytes: self.bytes, record, content: &content };
@@ -124,25 +124,25 @@ impl Life {
         })?;
         subject.fault(0)?;
         devices.wipe(0)?;
-        let (busy, recovery) = load::beside(&ground, load, per_second, || self.replace(args, devices))?;
+        let (busy, recovery) = load::beside(&ground, load, per_second, || self.replace(devices))?;
         let recovery = Recovery { idle, busy, ..recovery? };
-        devices.limit(0, 0)?;
+        devices.take_time(false)?;
         self.verify()?;
         Ok(recovery)
     }
 
-    fn replace(&self, args: &Args, devices: &DeviceSet) -> Result<Recovery, String> {
-        let paths = devices.first(self.layout.devices);
-        let (before, cpu, begun) = (sample::disk(&paths[0]), cpu_seconds(), Instant::now());
-        let enough = devices.bytes as f64 / (args.write_cap_mb as f64 * 1e6) * PATIENCE;
+    fn replace(&self, devices: &Disks) -> Result<Recovery, String> {
+        let count = self.layout.devices;
+        let (before, cpu, begun) = (devices.disk(0), cpu_seconds(), Instant::now());
+        let enough = devices.bytes as f64 / devices.bandwidth[1] as f64 * PATIENCE;
         self.subject.replace(0)?;
         let mut samples = Vec::new();
         loop {
             let status = self.subject.scan_status();
             let progress = status.map_or((0, 0), |status| (status.issued, status.to_examine));
-            samples.push(sample::take(begun, paths, progress));
+            samples.push(sample::take(begun, (0..count).map(|index| devices.disk(index)).collect(), progress));
             let is_done = status.is_some_and(|status| status.function == ScanFunction::Resilver && status.state == ScanState::Finished);
-            if is_done && self.subject.leaf_count() == self.layout.devices {
+            if is_done && self.subject.leaf_count() == count {
                 break;
             }
             if begun.elapsed().as_secs_f64() > enough {
@@ -152,7 +152,7 @@ impl Life {
         }
         Ok(Recovery {
             seconds: begun.elapsed().as_secs_f64(),
-            written: sample::disk(&paths[0]).written - before.written,
+            written: devices.disk(0).written - before.written,
             cpu: cpu_seconds() - cpu,
             idle: Latencies::default(),
             busy: Latencies::default(),
@@ -161,10 +161,10 @@ impl Life {
     }
 
     /// The device goes for good, and the vdev's distributed spare stands in for it; then everything is read without other devices.
-    pub fn rebuild(&self, caps: [u64; 2], devices: &DeviceSet) -> Result<Rebuilt, String> {
+    pub fn rebuild(&self, devices: &Disks) -> Result<Rebuilt, String> {
         self.subject.fault(0)?;
         devices.wipe(0)?;
-        devices.limit(caps[0] * 1_000_000, caps[1] * 1_000_000)?;
+        devices.take_time(true)?;
         let (cpu, begun) = (cpu_seconds(), Instant::now());
         self.subject.rebuild_onto_spare(0)?;
         let status = loop {
@@ -175,7 +175,7 @@ impl Life {
             std::thread::sleep(SAMPLE / 10);
         };
         let rebuilt = Rebuilt { seconds: begun.elapsed().as_secs_f64(), written: status.rebuilt, cpu: cpu_seconds() - cpu };
-        devices.limit(0, 0)?;
+        devices.take_time(false)?;
         if status.state != RebuildState::Complete || status.errors > 0 {
             return Err(format!("the rebuild did not end well: {status:?}"));
         }

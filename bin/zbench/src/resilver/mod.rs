@@ -10,19 +10,20 @@
 //! A last table compares CPU: scrub and healing resilver beside the peer's on files in memory, as `zbench engine` does.
 
 mod children;
+mod disks;
 mod life;
 mod load;
 mod sample;
 
 use crate::compare::{self, Options, PhaseSpec};
-use crate::devices::{self, DeviceKind, DeviceSet};
-use crate::files::DATA_START;
-use crate::fio::{self, Job};
+use crate::devices;
+use crate::fio;
 use crate::layout::Layout;
 use crate::machine::Machine;
 use crate::matrix::cell::name_of;
 use crate::measure::{Samples, Verdicts, text};
-use clap::Args as ClapArgs;
+use clap::{Args as ClapArgs, ValueEnum};
+use disks::Disks;
 use life::{Life, Recovery};
 use load::Load;
 use std::io::Write;
@@ -45,9 +46,24 @@ const CPU_RECORD: usize = 1 << 20;
 /// Too small to help the load.
 const CACHE_BYTES: u64 = 64 << 20;
 
+/// What the devices are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum DisksAre {
+    /// Loop devices with a bandwidth cap each (needs root)
+    Loops,
+    /// NVMe devices in memory that take as long as the model of one, times --slower
+    Simulated,
+}
+
 /// What to measure.
 #[derive(ClapArgs, Debug)]
 pub struct Args {
+    /// What the devices are
+    #[arg(long, value_enum, default_value_t = DisksAre::Loops)]
+    devices_are: DisksAre,
+    /// Simulated devices take so many times as long for everything as the model's (3414 MiB/s read, 1800 MiB/s write)
+    #[arg(long, default_value_t = 18)]
+    slower: u64,
     /// Layouts
     #[arg(long = "resilver-layout", value_delimiter = ',', default_value = "raidz1:12,raidz2:12")]
     layouts: Vec<Layout>,
@@ -100,14 +116,6 @@ impl Args {
     }
 }
 
-/// 10⁶ bytes per second that the bare device takes for `bytes`.
-fn bare_write_rate(devices: &DeviceSet, bytes: u64) -> Result<f64, String> {
-    let block = 1 << 20;
-    let bytes = (bytes / block).max(1) * block;
-    let job = Job::new(&devices.paths[..1], "write", block).with("offset", DATA_START).with("size", bytes).with("overwrite", 1);
-    Ok(job.with("ioengine", "libaio").with("direct", 1).with("iodepth", 16).run()?.mb_per_second())
-}
-
 fn judge(args: &Args, load: Load, percent: f64, growth: Option<f64>, verdicts: &mut Verdicts) -> String {
     let bound = match load {
         Load::None => Some(ALONE_MIN),
@@ -120,13 +128,11 @@ fn judge(args: &Args, load: Load, percent: f64, growth: Option<f64>, verdicts: &
     [bandwidth, latency].into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
-fn print_header(args: &Args) {
+fn print_header(args: &Args, devices: &Disks) {
     println!("{}", Machine::describe().header());
     println!(
-        "loop devices of {} MB/s read, {} MB/s write, {} MiB, {} % full, {} KiB records; loads at {} % of the devices' bandwidth; target {}",
-        args.read_cap_mb,
-        args.write_cap_mb,
-        args.device_mib,
+        "{}, {} % full, {} KiB records; loads at {} % of the devices' bandwidth; target {}",
+        devices.describe(),
         args.fill_percent,
         args.record_kib,
         args.load_percent,
@@ -173,21 +179,23 @@ fn write_json(args: &Args, layout: Layout, load: Load, raw: f64, recovery: &Reco
 }
 
 fn measure_layouts(args: &Args, verdicts: &mut Verdicts) -> Result<(), String> {
-    fio::require()?;
-    devices::remove_stale(&args.backing);
-    print_header(args);
+    if args.devices_are == DisksAre::Loops {
+        fio::require()?;
+        devices::remove_stale(&args.backing);
+    }
     let count = args.layouts.iter().map(|layout| layout.devices).max().unwrap_or(1);
-    let devices = DeviceSet::create(DeviceKind::Loops, &args.backing, count, args.device_mib << 20, None)?;
+    let devices = Disks::create(args, count, args.device_mib << 20, 1)?;
+    print_header(args, &devices);
     for &layout in &args.layouts {
         let (mut life, mut raws) = (None, Samples::default());
         for &load in &args.load {
             let life = match &mut life {
                 Some(life) => life,
                 none => {
-                    devices.limit(args.read_cap_mb * 1_000_000, args.write_cap_mb * 1_000_000)?;
+                    devices.take_time(true)?;
                     let bytes = (args.device_mib << 20) * args.fill_percent / 100;
                     for _ in 0..2 {
-                        raws.push(bare_write_rate(&devices, bytes)?);
+                        raws.push(devices.bare_write_rate(bytes)?);
                     }
                     none.insert(Life::begin(args, layout, &devices, CACHE_BYTES)?)
                 }

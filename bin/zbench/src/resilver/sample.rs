@@ -51,13 +51,13 @@ fn resident_bytes() -> u64 {
 }
 
 /// Now.
-pub fn take(begun: Instant, paths: &[std::path::PathBuf], progress: (u64, u64)) -> Sample {
+pub fn take(begun: Instant, disks: Vec<Disk>, progress: (u64, u64)) -> Sample {
     Sample {
         seconds: begun.elapsed().as_secs_f64(),
         cpu: cpu_seconds(),
         resident: resident_bytes(),
         progress,
-        disks: paths.iter().map(|path| disk(path)).collect(),
+        disks,
     }
 }
 
