@@ -256,7 +256,8 @@ mod tests {
         set.wipe(0);
         set.take_time(false);
         let (told, read) = mpsc::channel();
-        set.device(0).submit(DeviceIo::new(DeviceOp::read(4096), 0, move |reply: DeviceReply| told.send(reply.into_abd()).expect("a receiver")));
+        set.device(0)
+            .submit(DeviceIo::new(DeviceOp::read(4096), 0, move |reply: DeviceReply| told.send(reply.into_abd()).expect("a receiver")));
         assert_eq!(read.recv().expect("an answer").expect("read").to_vec(), vec![0xA5; 4096]);
     }
 }

@@ -242,7 +242,7 @@ pub(crate) fn build_tops(exec: &Exec, specs: &[TopSpec], ashift: Option<u32>) ->
             }
             _ => return Err(PoolError::Invalid("the number of devices does not fit the type of vdev")),
         };
-        let ms_shift = vdev::metaslab_shift(asize);
+        let ms_shift = vdev::metaslab_shift(top.kind, asize);
         tops.push(TopVdev { guid: node.guid, kind: top.kind, ashift, asize, ms_shift, node: Some(node), ..TopVdev::default() });
     }
     Ok(NewTops { tops, leaves, devices })

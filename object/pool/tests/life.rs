@@ -3,7 +3,8 @@
 mod common;
 
 use common::{
-    BLOCK_BYTES, BLOCKS, DEVICE_BYTES, check, check_redundancy, checksum_errors, create, devices, guids, import, import_under, leaf, new_object, write,
+    BLOCK_BYTES, BLOCKS, DEVICE_BYTES, check, check_redundancy, checksum_errors, create, devices, guids, import, import_under, leaf,
+    new_object, write,
 };
 use device::{BlockDevice, MemDevice};
 use exec::Mutex;

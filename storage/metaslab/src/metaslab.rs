@@ -6,9 +6,88 @@ use ondisk::Txg;
 use range_tree::RangeTree;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use vdev::{TopKind, TopVdev};
 
 /// Below this share of free space the smallest segment that fits is taken, as in OpenZFS (`metaslab_df_free_pct`).
 const BEST_FIT_PERCENT: u64 = 4;
+
+/// Bytes that are allocated in one lane before the next one has its turn.
+pub(crate) const TURN_BYTES: u64 = 1 << 20;
+
+/// Regions of a vdev that lie on different children, taken in turns (dRAID's groups): one after the other they would keep the
+/// children of one group busy, and the others idle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lanes {
+    /// Bytes of a region.
+    pub(crate) region: u64,
+    /// Region n belongs to lane n modulo this.
+    pub(crate) count: u64,
+}
+
+impl Lanes {
+    /// Those of a metaslab of a vdev; None when one region, or a vdev without regions, has it all.
+    pub(crate) fn of(top: &TopVdev, range: &Range<u64>) -> Option<Lanes> {
+        let TopKind::Draid(config) = top.kind else { return None };
+        let region = config.group_bytes();
+        let touched = range.end.div_ceil(region).saturating_sub(range.start / region);
+        let count = touched.min(config.groups() as u64);
+        (count > 1).then_some(Lanes { region, count })
+    }
+
+    /// Where the next region of `lane` begins behind `offset`.
+    fn next(self, lane: u64, offset: u64) -> u64 {
+        let region = offset / self.region + 1;
+        (region + (lane + self.count - region % self.count) % self.count) * self.region
+    }
+
+    /// True when the bytes lie in one region, of this lane.
+    fn holds(self, lane: u64, offset: u64, asize: u64) -> bool {
+        let region = offset / self.region;
+        region % self.count == lane && (offset + asize - 1) / self.region == region
+    }
+}
+
+/// Where the searches in the lanes begin, and whose turn it is.
+#[derive(Debug, Default)]
+struct Turn {
+    cursors: Vec<u64>,
+    lane: u64,
+    used: u64,
+}
+
+impl Turn {
+    /// Free space in the lane whose turn it is, or in the next one that has some.
+    fn find(&mut self, lanes: Lanes, free: &RangeTree, range: &Range<u64>, asize: u64) -> Option<u64> {
+        self.cursors.resize(lanes.count as usize, range.start);
+        for _ in 0..lanes.count {
+            let lane = self.lane;
+            let cursor = self.cursors[lane as usize];
+            let found = fit(lanes, lane, free, cursor, asize).or_else(|| fit(lanes, lane, free, range.start, asize));
+            if let Some(offset) = found {
+                self.cursors[lane as usize] = offset + asize;
+                self.used += asize;
+                if self.used >= TURN_BYTES {
+                    (self.lane, self.used) = ((lane + 1) % lanes.count, 0);
+                }
+                return found;
+            }
+            (self.lane, self.used) = ((lane + 1) % lanes.count, 0);
+        }
+        // What no region has in one piece may lie over the end of one.
+        free.first_fit_from(range.start, asize, 1)
+    }
+}
+
+/// The first free space in a lane from `at` on that does not leave its region.
+fn fit(lanes: Lanes, lane: u64, free: &RangeTree, mut at: u64, asize: u64) -> Option<u64> {
+    loop {
+        let offset = free.first_fit_from(at, asize, 1)?;
+        if lanes.holds(lane, offset, asize) {
+            return Some(offset);
+        }
+        at = lanes.next(lane, offset);
+    }
+}
 
 /// A metaslab.
 #[derive(Debug)]
@@ -21,6 +100,7 @@ pub(crate) struct Metaslab {
     pub(crate) free_bytes: AtomicU64,
     /// How many shards allocate from it now.
     pub(crate) owners: AtomicU32,
+    lanes: Option<Lanes>,
     state: Mutex<State>,
 }
 
@@ -49,6 +129,8 @@ struct State {
     released: Option<RangeTree>,
     /// Where the next search begins.
     cursor: u64,
+    /// The same with lanes.
+    turn: Turn,
 }
 
 /// What changed by the end of a txg's sync.
@@ -79,13 +161,14 @@ fn ranges(tree: &mut RangeTree) -> Vec<Range<u64>> {
 }
 
 impl Metaslab {
-    pub(crate) fn new(range: Range<u64>) -> Metaslab {
+    pub(crate) fn new(range: Range<u64>, lanes: Option<Lanes>) -> Metaslab {
         let cursor = range.start;
         Metaslab {
             range,
             largest: AtomicU64::new(0),
             free_bytes: AtomicU64::new(0),
             owners: AtomicU32::new(0),
+            lanes,
             state: Mutex::new(State { cursor, ..State::default() }),
         }
     }
@@ -120,6 +203,8 @@ impl Metaslab {
         let scarce = state.free.total() < (self.range.end - self.range.start) / 100 * BEST_FIT_PERCENT;
         let found = if scarce {
             state.free.best_fit(asize)
+        } else if let Some(lanes) = self.lanes {
+            state.turn.find(lanes, &state.free, &self.range, asize)
         } else {
             let ahead = state.free.first_fit_from(state.cursor, asize, 1);
             ahead.or_else(|| state.free.first_fit_from(self.range.start, asize, 1))

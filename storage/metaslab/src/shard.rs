@@ -1,11 +1,11 @@
 //! One allocator shard: which vdev and which metaslabs it uses now (OpenZFS: `metaslab_class_allocator_t`).
 
-use crate::metaslab::Metaslab;
+use crate::metaslab::{Lanes, Metaslab, TURN_BYTES};
 use crate::{AllocRequest, Copies, VdevSpace};
 use ondisk::{Dva, Txg, VdevId};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use vdev::TopVdev;
+use vdev::{TopKind, TopVdev};
 
 /// Bytes that a shard allocates from one leaf's worth of a vdev before it moves on (OpenZFS: `metaslab_aliquot`).
 const ALIQUOT_BYTES: u64 = 1 << 20;
@@ -39,7 +39,11 @@ impl Space {
     }
     fn with(top: &TopVdev, mut metaslabs: Vec<Arc<Metaslab>>, allocated: Arc<AtomicU64>, deferred: Arc<AtomicU64>) -> Space {
         let count = if top.is_concrete() { u32::try_from(top.metaslab_count()).unwrap_or(u32::MAX) } else { 0 };
-        metaslabs.extend((metaslabs.len() as u32..count).map(|index| Arc::new(Metaslab::new(top.metaslab_range(index)))));
+        metaslabs.extend((metaslabs.len() as u32..count).map(|index| {
+            let range = top.metaslab_range(index);
+            let lanes = Lanes::of(top, &range);
+            Arc::new(Metaslab::new(range, lanes))
+        }));
         let capacity = metaslabs.iter().map(|metaslab| metaslab.range.end - metaslab.range.start).sum();
         let allocatable = top.is_concrete() && !top.is_log && !top.nonallocating;
         Space { top: top.clone(), metaslabs, allocatable, capacity, allocated, deferred }
@@ -72,8 +76,43 @@ pub(crate) struct Shard {
     rotor: usize,
     /// Bytes allocated there since the rotor moved.
     used: u64,
-    /// The metaslab in use, by vdev and copy.
-    active: Vec<[Option<u32>; COPIES_MAX]>,
+    /// The metaslabs in use, by vdev.
+    active: Vec<Active>,
+}
+
+/// The metaslabs in use on one vdev, by copy: one set of them, or several in turns where a metaslab reaches a part of the children only.
+#[derive(Clone, Debug)]
+struct Active {
+    sets: Vec<[Option<u32>; COPIES_MAX]>,
+    now: usize,
+    /// Bytes allocated since the turn changed.
+    used: u64,
+}
+
+/// More sets than this do not help.
+const SETS_MAX: u64 = 4;
+
+impl Active {
+    fn new(top: &TopVdev) -> Active {
+        let sets = match (top.kind, Lanes::of(top, &top.metaslab_range(0))) {
+            (TopKind::Draid(config), Some(lanes)) => (config.groups() as u64).div_ceil(lanes.count).min(SETS_MAX),
+            (TopKind::Draid(config), None) => (config.groups() as u64).clamp(1, SETS_MAX),
+            _ => 1,
+        };
+        Active { sets: vec![[None; COPIES_MAX]; sets as usize], now: 0, used: 0 }
+    }
+
+    fn set(&mut self) -> &mut [Option<u32>; COPIES_MAX] {
+        &mut self.sets[self.now]
+    }
+
+    /// Gives the next set its turn after enough bytes: as many as every lane of a metaslab takes in one.
+    fn count(&mut self, asize: u64) {
+        self.used += asize;
+        if self.sets.len() > 1 && self.used >= TURN_BYTES * SETS_MAX {
+            (self.now, self.used) = ((self.now + 1) % self.sets.len(), 0);
+        }
+    }
 }
 
 /// How far a further copy on the same vdev must be from the earlier ones.
@@ -91,20 +130,22 @@ enum Distance {
 
 impl Shard {
     pub(crate) fn new(spaces: Spaces, number: usize) -> Shard {
-        let count = spaces.len();
-        Shard { spaces, rotor: number % count.max(1), used: 0, active: vec![[None; COPIES_MAX]; count] }
+        let active: Vec<Active> = spaces.iter().map(|space| Active::new(&space.top)).collect();
+        Shard { rotor: number % active.len().max(1), spaces, used: 0, active }
     }
 
     /// Goes on with these vdevs.
     pub(crate) fn take_spaces(&mut self, spaces: &Spaces) {
         for (old, (new, active)) in self.spaces.iter().zip(spaces.iter().zip(&mut self.active)) {
-            for used in active.iter_mut().filter(|used| used.is_some_and(|index| index as usize >= new.metaslabs.len())) {
+            let used = active.sets.iter_mut().flatten();
+            for used in used.filter(|used| used.is_some_and(|index| index as usize >= new.metaslabs.len())) {
                 if let Some(metaslab) = used.take().and_then(|index| old.metaslabs.get(index as usize)) {
                     metaslab.owners.fetch_sub(1, Ordering::Relaxed);
                 }
             }
         }
-        self.active.resize(spaces.len(), [None; COPIES_MAX]);
+        self.active.truncate(spaces.len());
+        self.active.extend(spaces.iter().skip(self.active.len()).map(|space| Active::new(&space.top)));
         self.spaces = spaces.clone();
     }
 
@@ -171,7 +212,7 @@ impl Shard {
     ) -> Option<Dva> {
         let allowed = |index: u32| is_far_enough(space, vdev, index, earlier, distance);
         let copy = earlier.len();
-        let mut candidate = self.active[vdev][copy].filter(|&index| allowed(index));
+        let mut candidate = self.active[vdev].set()[copy].filter(|&index| allowed(index));
         loop {
             let index = match candidate {
                 Some(index) => index,
@@ -180,6 +221,7 @@ impl Shard {
             let metaslab = &space.metaslabs[index as usize];
             if let Some((offset, clean)) = metaslab.alloc(asize, txg) {
                 self.activate(vdev, space, copy, index);
+                self.active[vdev].count(asize);
                 let id = VdevId(vdev as u32);
                 if clean {
                     dirtied.push((id, index));
@@ -193,7 +235,7 @@ impl Shard {
     }
 
     fn activate(&mut self, vdev: usize, space: &Space, copy: usize, index: u32) {
-        let active = &mut self.active[vdev][copy];
+        let active = &mut self.active[vdev].set()[copy];
         if *active != Some(index) {
             if let Some(old) = active.replace(index) {
                 space.metaslabs[old as usize].owners.fetch_sub(1, Ordering::Relaxed);
@@ -223,6 +265,9 @@ fn is_far_enough(space: &Space, vdev: usize, index: u32, earlier: &[Dva], distan
     same_vdev.map(|dva| (dva.offset >> space.top.ms_shift) as u32).all(|other| other.abs_diff(index) >= least)
 }
 
+/// Free space is told apart in so many parts (log2) of a metaslab of dRAID.
+const NEARLY_SHIFT: u32 = 4;
+
 /// The metaslab with the most free space that can hold `asize`, preferring those that no shard uses, then low offsets.
 fn choose(space: &Space, asize: u64, allowed: &dyn Fn(u32) -> bool) -> Option<u32> {
     let mut best: Option<(bool, u64, u32)> = None;
@@ -232,7 +277,11 @@ fn choose(space: &Space, asize: u64, allowed: &dyn Fn(u32) -> bool) -> Option<u3
             continue;
         }
         let idle = metaslab.owners.load(Ordering::Relaxed) == 0;
-        let free = metaslab.free_bytes.load(Ordering::Relaxed);
+        let mut free = metaslab.free_bytes.load(Ordering::Relaxed);
+        if matches!(space.top.kind, TopKind::Draid(_)) {
+            // Nearly as much is as much: neighbours lie on different children, metaslabs anywhere may lie on the same.
+            free >>= space.top.ms_shift.saturating_sub(NEARLY_SHIFT);
+        }
         if best.is_none_or(|(best_idle, best_free, _)| (idle, free) > (best_idle, best_free)) {
             best = Some((idle, free, index));
         }

@@ -2,8 +2,8 @@
 //! never comes back.
 use metaslab::{AllocRequest, Allocator};
 use ondisk::{Dva, Txg, VdevId};
-use std::collections::BTreeMap;
-use vdev::{TopKind, VdevTree};
+use std::collections::{BTreeMap, VecDeque};
+use vdev::{DraidConfig, TopKind, VdevTree, WritePlan};
 
 fn allocator(layout: &[(TopKind, usize)], shards: usize, leaf_bytes: u64) -> (VdevTree, Allocator) {
     let tree = VdevTree::simple(layout, 12, leaf_bytes).expect("valid");
@@ -164,6 +164,38 @@ fn vdevs_that_are_added_and_grow_join_the_work() {
     for hint in 0..200 {
         let found = allocator.alloc(&AllocRequest { psize: 1 << 20, copies: 1, txg: Txg(60), hint }).expect("room");
         assert_ne!(found[0].vdev, VdevId(2));
+    }
+}
+
+/// If this fails, a file on dRAID is written and read at the speed of one group's children while the others idle.
+#[test]
+fn neighbouring_records_use_all_children_of_a_draid_alike() {
+    const RECORD: u64 = 1 << 20;
+    const IN_FLIGHT: usize = 64;
+    for (shape, leaf_mib, most) in
+        [((2, 8, 0, 12), 560, 1.1), ((2, 8, 0, 12), 1500, 1.04), ((2, 8, 0, 12), 200_000, 1.03), ((1, 4, 2, 24), 2000, 1.06)]
+    {
+        let (parity, data, spares, children) = shape;
+        let config = DraidConfig::new(parity, data, spares, children).expect("a valid shape");
+        let (tree, allocator) = allocator(&[(TopKind::Draid(config), children)], 4, leaf_mib << 20);
+        let (mut window, mut load, mut busiest) = (VecDeque::new(), vec![0u64; children], Vec::new());
+        for block in 0..1000u64 {
+            let request = AllocRequest { psize: RECORD, copies: 1, txg: Txg(5), hint: block >> 20 };
+            let dva = allocator.alloc(&request).expect("room")[0];
+            let plan = WritePlan::new(&tree, &tree.tops[0], dva.offset, RECORD as usize);
+            let parts: Vec<(usize, u64)> = plan.ios.iter().map(|io| (io.leaf.0 as usize, io.length as u64)).collect();
+            parts.iter().for_each(|(leaf, bytes)| load[*leaf] += bytes);
+            window.push_back(parts);
+            if window.len() <= IN_FLIGHT {
+                continue;
+            }
+            window.pop_front().into_iter().flatten().for_each(|(leaf, bytes)| load[leaf] -= bytes);
+            // What is in flight is done when the busiest child is. The children that are spares there have nothing to do.
+            let share = load.iter().sum::<u64>() as f64 / (children - spares) as f64;
+            busiest.push(*load.iter().max().expect("children") as f64 / share);
+        }
+        let mean = busiest.iter().sum::<f64>() / busiest.len() as f64;
+        assert!(mean <= most, "draid {shape:?} of {leaf_mib} MiB: the busiest child has {mean:.3} × its share");
     }
 }
 

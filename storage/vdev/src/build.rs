@@ -47,7 +47,7 @@ impl VdevTree {
                 _ => (children.into_iter().next().ok_or(TreeError::Geometry("a leaf"))?, 1),
             };
             let asize = if let TopKind::Draid(config) = kind { config.asize(leaf_asize) } else { leaf_asize * factor as u64 };
-            let ms_shift = crate::metaslab_shift(asize);
+            let ms_shift = crate::metaslab_shift(kind, asize);
             let guid = node.guid;
             tops.push(TopVdev { guid, kind, ashift, asize, ms_shift, node: Some(node), ..TopVdev::default() });
         }

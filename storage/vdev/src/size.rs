@@ -1,5 +1,7 @@
 //! Sizes of devices: the label areas, the allocatable space of a leaf and the metaslab size chosen for a new top-level vdev.
 
+use crate::TopKind;
+
 /// Smallest log2 of the sector size (OpenZFS: `ASHIFT_MIN`).
 pub const ASHIFT_MIN: u32 = 9;
 /// Largest log2 of the sector size (OpenZFS: `ASHIFT_MAX`).
@@ -37,8 +39,16 @@ fn highbit(value: u64) -> u32 {
     u64::BITS - value.leading_zeros()
 }
 
-/// log2 of the metaslab size of a new top-level vdev of `asize` bytes (OpenZFS: `vdev_metaslab_set_size`).
-pub fn metaslab_shift(asize: u64) -> u32 {
+/// log2 of the metaslab size of a new top-level vdev of `asize` bytes (OpenZFS: `vdev_metaslab_set_size`). A metaslab of dRAID holds a
+/// whole slice where there is room for enough of them: then each of them lies on all children alike.
+pub fn metaslab_shift(kind: TopKind, asize: u64) -> u32 {
+    let shift = usual_shift(asize);
+    let TopKind::Draid(config) = kind else { return shift };
+    let slice = config.slice_bytes().next_power_of_two().trailing_zeros();
+    if (shift..=MS_SHIFT_MAX).contains(&slice) && asize >> slice >= MS_COUNT_MIN { slice } else { shift }
+}
+
+fn usual_shift(asize: u64) -> u32 {
     let count = asize >> MS_SHIFT_DEFAULT;
     let shift = if count < MS_COUNT_MIN {
         highbit(asize / MS_COUNT_MIN)
@@ -59,6 +69,7 @@ pub fn metaslab_shift(asize: u64) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::DraidConfig;
 
     /// A label looked for at another place than OpenZFS's is a pool that neither side can import.
     #[test]
@@ -73,11 +84,14 @@ mod tests {
     /// Metaslabs of another size than OpenZFS's rules give would break its assertions on small vdevs.
     #[test]
     fn metaslab_sizes_follow_the_rules() {
-        assert_eq!(metaslab_shift(60 << 20), 24);
-        assert_eq!(metaslab_shift(1 << 30), 27);
-        assert_eq!(metaslab_shift(9 << 30), 29);
-        assert_eq!(metaslab_shift(500 << 30), 32);
-        assert_eq!(metaslab_shift(10 << 40), 34);
-        assert_eq!(metaslab_shift(4 << 50), 36);
+        assert_eq!(usual_shift(60 << 20), 24);
+        assert_eq!(usual_shift(1 << 30), 27);
+        assert_eq!(usual_shift(9 << 30), 29);
+        assert_eq!(usual_shift(500 << 30), 32);
+        assert_eq!(usual_shift(10 << 40), 34);
+        assert_eq!(usual_shift(4 << 50), 36);
+        assert_eq!(metaslab_shift(TopKind::Raidz(2), 9 << 30), 29);
+        let draid = TopKind::Draid(DraidConfig::new(2, 8, 0, 12).expect("a valid shape"));
+        assert_eq!([6u64, 15, 16, 500].map(|gib| metaslab_shift(draid, gib << 30)), [29, 29, 30, 32], "a slice is 960 MiB");
     }
 }

@@ -52,13 +52,7 @@ fn resident_bytes() -> u64 {
 
 /// Now.
 pub fn take(begun: Instant, disks: Vec<Disk>, progress: (u64, u64)) -> Sample {
-    Sample {
-        seconds: begun.elapsed().as_secs_f64(),
-        cpu: cpu_seconds(),
-        resident: resident_bytes(),
-        progress,
-        disks,
-    }
+    Sample { seconds: begun.elapsed().as_secs_f64(), cpu: cpu_seconds(), resident: resident_bytes(), progress, disks }
 }
 
 /// Requests that the replaced device had, on average.

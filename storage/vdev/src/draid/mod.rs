@@ -116,8 +116,13 @@ impl DraidConfig {
     pub(crate) fn stripe_bytes(&self, ashift: u32) -> u64 {
         (self.width() as u64) << ashift
     }
-    pub(crate) fn group_bytes(&self) -> u64 {
+    /// Bytes of the vdev that lie one after the other on the children of one group, parity included.
+    pub fn group_bytes(&self) -> u64 {
         self.width() as u64 * ROW_BYTES
+    }
+    /// Bytes of a slice: every child has as much of it as every other.
+    pub fn slice_bytes(&self) -> u64 {
+        self.group_bytes() * u64::from(self.groups)
     }
 }
 
