@@ -6,10 +6,11 @@ use abd::{Abd, AbdPart};
 use clap::Subcommand;
 use cli::Client;
 use control_api::{ErrorKind, Failure, ProviderLoad, ProviderReport, ProviderUnload, Request, Response};
-use dpusm::{Compress, Device, Feature, Graph, OpError, Provider, RaidContext, RegisterOptions, Registry, View};
+use dpusm::{Compress, Device, Feature, Graph, OpError, Provider, RaidContext, RegisterOptions, Registry, Shapes, View};
 use exec::Exec;
 use ondisk::Compression;
 use provider_c::CProvider;
+use provider_cuda::{Cuda, CudaOptions};
 use provider_software::{Software, SoftwareOptions};
 use provider_target::{Address, Location, TargetProvider};
 use std::path::Path;
@@ -39,7 +40,7 @@ pub(crate) enum Verb {
         /// Its name.
         name: String,
     },
-    /// Load a provider: a shared object (include/zirconia/provider.h), or a target (zirconia-target(8)); it is loaded again after restarts.
+    /// Load a provider: a shared object (include/zirconia/provider.h), a target (zirconia-target(8)), or cuda; it is loaded again after restarts.
     Load {
         /// Put it in the place of the provider of the same name, also while pools use it.
         #[arg(short = 'r')]
@@ -47,7 +48,7 @@ pub(crate) enum Verb {
         /// What a target is to be called; the default is target.
         #[arg(short = 'n', value_name = "name")]
         name: Option<String>,
-        /// The shared object; or tcp:HOST:PORT?secret-file=FILE, or unix:PATH?secret-file=FILE, for a target.
+        /// The shared object; tcp:HOST:PORT?secret-file=FILE or unix:PATH?secret-file=FILE for a target; cuda for the first GPU of NVIDIA.
         path: String,
     },
     /// Let a provider go, and forget where it came from.
@@ -60,12 +61,18 @@ pub(crate) enum Verb {
     },
     /// Compare every capability of a provider with software, in a process of its own.
     Test {
-        /// A shared object, a target as for load, or the name of a registered provider.
+        /// Compare that many operations of random sizes, places, contents and rows too.
+        #[arg(long, value_name = "number", default_value_t = 0)]
+        shapes: u64,
+        /// Where the random shapes begin.
+        #[arg(long, value_name = "number", default_value_t = 1)]
+        seed: u64,
+        /// A shared object, a target or cuda as for load, or the name of a registered provider.
         provider: String,
     },
     /// Measure every capability of a provider, one block of 1 MiB at a time.
     Bench {
-        /// A shared object, a target as for load, or the name of a registered provider.
+        /// A shared object, a target or cuda as for load, or the name of a registered provider.
         provider: String,
     },
 }
@@ -82,7 +89,7 @@ pub(crate) fn run(verb: &Verb) -> Result<u8, Failure> {
             let request = Request::ProviderUnload(ProviderUnload { name: name.clone(), force: *force });
             Client::from_environment()?.call(&request).map(|_| 0)
         }
-        Verb::Test { provider } => test(provider),
+        Verb::Test { shapes, seed, provider } => test(provider, &Shapes { seed: *seed, count: *shapes, ..Shapes::default() }),
         Verb::Bench { provider } => bench(provider),
     }
 }
@@ -96,7 +103,7 @@ fn reports() -> Result<Vec<ProviderReport>, Failure> {
 
 fn registered(name: &str) -> Result<ProviderReport, Failure> {
     let unknown = || Failure::new(ErrorKind::NotFound, format!("no provider is called '{name}'"), "it is not registered");
-    let advice = "'zirconia provider list' shows those that are; 'zirconia provider load PATH' adds one";
+    let advice = "'zirconia provider list' shows those that are; 'zirconia provider load PATH' (or cuda) adds one";
     reports()?.into_iter().find(|report| report.name == name).ok_or_else(|| unknown().advise(advice))
 }
 
@@ -138,6 +145,9 @@ fn absolute(path: &str) -> Result<String, Failure> {
     let what = || format!("cannot load a provider from '{path}'");
     let failed = |error: &dyn std::fmt::Display| Failure::new(ErrorKind::Invalid, what(), error.to_string());
     let missing = |error: &dyn std::fmt::Display| Failure::new(ErrorKind::NotFound, what(), error.to_string());
+    if path == provider_cuda::NAME {
+        return Ok(path.to_string());
+    }
     if !Location::is_meant(path) {
         let path = std::fs::canonicalize(path).map_err(|error| missing(&error))?;
         return Ok(path.to_string_lossy().into_owned());
@@ -165,6 +175,12 @@ fn own(exec: &Exec, name: &str) -> Result<Arc<dyn Provider>, Failure> {
     if name == "software" {
         return Ok(Software::new(exec, SoftwareOptions::default()));
     }
+    if name == provider_cuda::NAME {
+        let failed = |error: provider_cuda::Unavailable| {
+            Failure::new(ErrorKind::Invalid, "cannot use provider 'cuda'", error.to_string()).advise(error.advice())
+        };
+        return Ok(Cuda::open(exec, &CudaOptions::from_environment()).map_err(failed)?);
+    }
     let path =
         if Location::is_meant(name) || Path::new(name).exists() { name.to_string() } else { registered(name)?.path.unwrap_or_default() };
     let failed = |error: &dyn std::fmt::Display| {
@@ -191,7 +207,7 @@ fn tested(name: &str) -> Result<Device, Failure> {
     registry.register(provider, &options).map_err(failed)
 }
 
-fn test(name: &str) -> Result<u8, Failure> {
+fn test(name: &str, shapes: &Shapes) -> Result<u8, Failure> {
     let device = tested(name)?;
     for capability in &device.capabilities().list {
         println!("ok      {}", capability.feature);
@@ -201,7 +217,24 @@ fn test(name: &str) -> Result<u8, Failure> {
     }
     let (right, wrong) = (device.capabilities().list.len(), device.disabled().len());
     println!("{} {}: {right} capabilities agree with software, {wrong} do not", device.name(), device.version());
-    Ok(u8::from(wrong > 0))
+    let agree = shapes.count == 0 || test_shapes(&device, shapes);
+    Ok(u8::from(wrong > 0 || !agree))
+}
+
+/// Tries random shapes; true when all agree with software.
+fn test_shapes(device: &Device, shapes: &Shapes) -> bool {
+    let begun = Instant::now();
+    match dpusm::random_shapes(device, shapes) {
+        Ok(tried) => {
+            tried.iter().for_each(|(feature, count)| println!("ok      {feature}: {count} random shapes"));
+            println!("{} random shapes agree with software ({:.1} s)", shapes.count, begun.elapsed().as_secs_f64());
+            true
+        }
+        Err(fault) => {
+            println!("FAILED  {fault} (seed {})", shapes.seed);
+            false
+        }
+    }
 }
 
 fn bench(name: &str) -> Result<u8, Failure> {

@@ -10,6 +10,7 @@ use dpusm::{Device, DeviceState, Provider, ProviderInfo, RegisterOptions, Regist
 use exec::{Exec, Mutex, MutexGuard};
 use kstat::EventSink;
 use provider_c::CProvider;
+use provider_cuda::{Cuda, CudaOptions};
 use provider_software::{Software, SoftwareOptions};
 use provider_target::{Location, LocationError, TargetProvider};
 use std::collections::BTreeMap;
@@ -31,11 +32,17 @@ enum Source {
     Library(PathBuf),
     /// A process on the storage side.
     Target(Location),
+    /// The first GPU of NVIDIA in this machine.
+    Cuda,
 }
 
 impl Source {
     fn parse(text: &str) -> Result<Source, LocationError> {
-        if Location::is_meant(text) { text.parse().map(Source::Target) } else { Ok(Source::Library(text.into())) }
+        match text {
+            provider_cuda::NAME => Ok(Source::Cuda),
+            _ if Location::is_meant(text) => text.parse().map(Source::Target),
+            _ => Ok(Source::Library(text.into())),
+        }
     }
 }
 
@@ -44,6 +51,7 @@ impl fmt::Display for Source {
         match self {
             Source::Library(path) => path.display().fmt(f),
             Source::Target(location) => location.fmt(f),
+            Source::Cuda => f.write_str(provider_cuda::NAME),
         }
     }
 }
@@ -52,6 +60,7 @@ impl fmt::Display for Source {
 enum Made {
     Library(Arc<CProvider>),
     Target(Location, Arc<TargetProvider>),
+    Cuda(Arc<Cuda>),
 }
 
 /// What is told that a provider came or went by itself.
@@ -176,11 +185,14 @@ impl Accelerators {
         }
     }
 
-    /// Loads a library, or connects to a target.
+    /// Loads a library, opens a GPU, or connects to a target.
     fn make(&self, name: &str, source: &Source) -> Result<Made, String> {
         match source {
             Source::Library(path) => CProvider::load(&self.exec, path).map(Made::Library).map_err(|error| error.to_string()),
             Source::Target(location) => targets::connect(self, name, location).map(|provider| Made::Target(location.clone(), provider)),
+            Source::Cuda => Cuda::open(&self.exec, &CudaOptions::from_environment())
+                .map(Made::Cuda)
+                .map_err(|error| format!("{error}; {}", error.advice())),
         }
     }
 
@@ -188,6 +200,7 @@ impl Accelerators {
     fn register(self: &Arc<Self>, made: &Made, replaces: bool) -> Result<Device, RegistryError> {
         let (provider, options) = match made {
             Made::Library(provider) => (provider.clone() as Arc<dyn Provider>, self.options()),
+            Made::Cuda(provider) => (provider.clone() as Arc<dyn Provider>, self.options()),
             Made::Target(_, provider) => (provider.clone() as Arc<dyn Provider>, targets::options(self)),
         };
         let device = if replaces { self.registry.replace(provider, &options) } else { self.registry.register(provider, &options) }?;
@@ -219,13 +232,15 @@ impl Accelerators {
         RegisterOptions { scratch: self.remembered.parent().map(Path::to_path_buf), ..RegisterOptions::default() }
     }
 
-    /// Loads a library, or connects to a target; the name of the provider.
+    /// Loads a library, opens a GPU, or connects to a target; the name of the provider.
     fn load(self: &Arc<Self>, request: &ProviderLoad) -> Result<String, Failure> {
         let what = format!("cannot load a provider from '{}'", request.path);
         let failed = |error: &dyn fmt::Display| Failure::new(ErrorKind::Invalid, &*what, error.to_string());
         let source = Source::parse(&request.path).map_err(|error| failed(&error))?;
         let name = match (&source, &request.name) {
-            (Source::Library(_), Some(_)) => return Err(failed(&"a library has its own name; only a target can be given one")),
+            (Source::Library(_) | Source::Cuda, Some(_)) => {
+                return Err(failed(&"it has a name of its own; only a target can be given one"));
+            }
             (_, name) => name.as_deref().unwrap_or(TARGET),
         };
         if name == SOFTWARE {
@@ -236,6 +251,7 @@ impl Accelerators {
         let name = match &made {
             Made::Library(provider) => Provider::name(&**provider),
             Made::Target(..) => name,
+            Made::Cuda(_) => provider_cuda::NAME,
         };
         let is_there = self.registry.get(name).is_ok();
         let device = self.register(&made, request.replace && is_there).map_err(|error| match error {

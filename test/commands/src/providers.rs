@@ -102,6 +102,48 @@ pub fn in_c(world: &World) -> Result<(), Failure> {
     Ok(())
 }
 
+/// A GPU that is not there is said; one that is there (a library that stands for the driver, over the same kernels) does a pool's work.
+pub fn cuda(world: &World) -> Result<(), Failure> {
+    let libraries = world.path(".");
+    std::fs::write(world.path("libcuda.so.1"), "no library")?;
+    let path = ("LD_LIBRARY_PATH", &*libraries);
+    world.ok_with(path, "zirconia provider list -H")?.hides("cuda")?;
+    world.refused("zirconia provider info cuda", 1, "no provider is called 'cuda'")?.says("(or cuda)")?;
+    let refused = world.refused("zirconia provider load cuda", 1, "not available: the NVIDIA driver cannot be loaded: ")?;
+    refused.says("libcuda.so.1")?.says("install the NVIDIA driver")?;
+    world.ok("zirconia provider list -H")?.hides("cuda")?;
+    std::fs::remove_file(world.path("libcuda.so.1"))?;
+    let flags = "-std=c++17 -O2 -fno-strict-aliasing -U_FORTIFY_SOURCE -fPIC -shared -fvisibility=hidden";
+    world.ok(&format!("c++ {flags} -o {{dir}}/libcuda.so.1 {SOURCES}/compute/provider-cuda/tests/emulator.cpp"))?;
+    std::fs::copy(world.path("libcuda.so.1"), world.path("libnvrtc.so.13"))?;
+    world.ok_with(path, "zirconia provider test --shapes 100 cuda")?.shows("100 random shapes agree with software")?;
+    world.ok("zirconia provider load cuda")?.shows("name:         cuda")?.shows("Emulated GPU")?.shows("state:        active")?;
+    world.refused("zirconia provider load cuda", 1, "'zirconia provider load -r' puts this one in its place")?;
+    world.vdevs(&["a", "b", "c", "d"])?;
+    world.ok("zpool create -m {mnt}/tank -O compression=lz4 tank raidz2 {vdevs}/a {vdevs}/b {vdevs}/c {vdevs}/d")?;
+    for property in ["zia_compress=on", "zia_checksum=on", "zia_raidz2_gen=on", "zia_verify=100", "zia_provider=cuda"] {
+        world.ok(&format!("zpool set {property} tank"))?;
+    }
+    let data: Vec<u8> = (0..1_u32 << 18).flat_map(|word| (word / 9).to_le_bytes()).collect();
+    std::fs::write(world.path("mnt/tank/file"), &data)?;
+    world.ok("zpool sync tank")?;
+    let info = world.ok("zirconia provider info cuda")?;
+    info.shows("counter:      compress_blocks ")?.shows("counter:      checksum_blocks ")?.shows("counter:      raidz_gen_blocks ")?;
+    info.hides("verify_failures")?;
+    world.ok("zpool export tank")?;
+    world.ok("zirconia stop")?;
+    // A daemon that starts later has it again.
+    world.ok_with(path, "zpool import -d {vdevs} tank")?;
+    world.ok("zirconia provider list -H")?.shows("cuda\tactive\t1\t")?;
+    world.ok("zpool set zia_provider=off tank")?;
+    same("the file", std::fs::read(world.path("mnt/tank/file"))? == data, true)?;
+    world.ok("zpool scrub -w tank")?;
+    world.ok("zpool status tank")?.shows("with 0 errors")?;
+    world.ok("zirconia provider unload cuda")?;
+    world.ok("zirconia provider list -H")?.hides("cuda")?;
+    Ok(())
+}
+
 /// A running `zirconia-target`; killed when it goes.
 struct Target(Child);
 
