@@ -2,6 +2,7 @@
 # Installs what building and testing need on Debian 12 and is not there yet. Prints only what it does.
 #   ZIRCONIA_FIO=1         install fio and perf too (make bench needs them; building and testing don't)
 #   ZIRCONIA_NO_NVRTC=1    leave pip out, with which a test fetches the compiler of CUDA's kernels (tools/nvrtc.sh); that test then says that it skips
+#                          (0: that test must not skip, not even where the package index cannot be reached)
 #   ZIRCONIA_NO_ORACLE=1   leave the real OpenZFS (zdb and friends) out; the tests that need it then say that they skip
 set -euo pipefail
 
@@ -25,7 +26,7 @@ have cc || want+=(gcc libc6-dev)
 have fusermount3 || want+=(fuse3)
 have pkg-config || want+=(pkg-config)
 have c++ || want+=(g++)
-[ -n "${ZIRCONIA_NO_NVRTC:-}" ] || python3 -m pip --version >/dev/null 2>&1 || want+=(python3-pip)
+[ "${ZIRCONIA_NO_NVRTC:-0}" != 0 ] || python3 -m pip --version >/dev/null 2>&1 || want+=(python3-pip)
 [ -z "${ZIRCONIA_FIO:-}" ] || have fio || want+=(fio)
 [ -z "${ZIRCONIA_FIO:-}" ] || have perf || want+=(linux-perf)
 [ ${#want[@]} -eq 0 ] || apt_install "${want[@]}"

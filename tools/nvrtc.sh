@@ -22,8 +22,12 @@ if [ ! -e "$folder/done" ]; then
 nvidia-cuda-nvrtc-cu12==$version --hash=sha256:339b385f50c309763ca65456ec75e17bbefcbbf2893f462cb8b90584cd27a1c2
 nvidia-cuda-runtime-cu12==$version --hash=sha256:6e258468ddf5796e25f1dc591a31029fa317d97a0a94ed93468fc86301d61e40
 WHEELS
-    python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: --require-hashes \
-        --requirement "$fresh/wheels.txt" --dest "$fresh" >&2
+    fetch() {
+        python3 -m pip download --quiet --disable-pip-version-check --timeout 20 --retries 2 --no-deps --only-binary=:all: --require-hashes \
+            --requirement "$fresh/wheels.txt" --dest "$fresh" >&2
+    }
+    # 75: the package index cannot be reached, or does not have them. Wheels with other hashes are no such thing.
+    fetch 2>"$fresh/said" || fetch 2>"$fresh/said" || { cat "$fresh/said" >&2; grep -q 'DO NOT MATCH' "$fresh/said" && exit 1; exit 75; }
     for wheel in "$fresh"/*.whl; do
         python3 -m zipfile -e "$wheel" "$fresh"
         rm "$wheel"

@@ -1,21 +1,29 @@
 //! The kernels compiled by NVIDIA's own compiler, and the declarations that we call by compared with NVIDIA's headers.
 //!
-//! Compiler and headers are Python wheels, fetched by `tools/nvrtc.sh` (tens of MB, kept under `target/`). Where they cannot be had the
-//! tests fail and say so; `ZIRCONIA_NO_NVRTC=1` leaves them out.
+//! Compiler and headers are Python wheels, fetched by `tools/nvrtc.sh` (tens of MB, kept under `target/`). Where the package index cannot
+//! be reached the tests say that they skip, as with `ZIRCONIA_NO_NVRTC=1`; with `ZIRCONIA_NO_NVRTC=0` they fail then.
 
 use provider_cuda::{Kernel, Nvrtc};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// How `tools/nvrtc.sh` ends when the package index cannot be reached.
+const UNREACHABLE: i32 = 75;
+
 /// Where the wheels are unpacked; None when they are to be left out.
 fn wheels() -> Option<PathBuf> {
-    if std::env::var_os("ZIRCONIA_NO_NVRTC").is_some_and(|value| !value.is_empty()) {
+    let wish = std::env::var("ZIRCONIA_NO_NVRTC").unwrap_or_default();
+    if !matches!(wish.as_str(), "" | "0") {
         eprintln!("skipped: ZIRCONIA_NO_NVRTC is set, so the CUDA kernels are not compiled by NVRTC");
         return None;
     }
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/nvrtc.sh");
     let output = Command::new(script).output().expect("tools/nvrtc.sh can be started");
     let folder = String::from_utf8_lossy(&output.stdout).trim().to_string();
+    if output.status.code() == Some(UNREACHABLE) && wish != "0" {
+        eprintln!("skipped: NVRTC cannot be fetched, so the CUDA kernels are not compiled: {}", String::from_utf8_lossy(&output.stderr));
+        return None;
+    }
     assert!(
         output.status.success(),
         "NVRTC cannot be fetched (set ZIRCONIA_NO_NVRTC=1 to leave this test out):\n{}",
