@@ -102,9 +102,14 @@ impl Raidz {
         if self.has_others { self.search_mixtures(common, verify) } else { self.advance(common, verify) }
     }
 
-    /// True when a data column is known to have failed.
+    /// True when a data column is known to have failed, or is on leaves only that lack the block.
     pub(crate) fn lacks_columns(&self) -> bool {
-        (0..self.columns.len()).any(|index| self.map.parity_index(index).is_none() && matches!(self.columns[index].state, State::Failed))
+        let lacks = |column: &Column| match column.state {
+            State::Failed => true,
+            State::Idle => column.is_stale(),
+            _ => false,
+        };
+        (0..self.columns.len()).any(|index| self.map.parity_index(index).is_none() && lacks(&self.columns[index]))
     }
 
     /// The rows whose lost data columns can be computed now; none when something is still to be read, or when wrong bytes are being

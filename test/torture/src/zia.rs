@@ -1,17 +1,19 @@
 //! Every operation of a provider goes wrong, in every way, on every stage, while a hundred records are written and read (issue of accelerators,
 //! docs/adr/0006 and 0007): whatever happens, each record reads as it was written, the devices scrub clean, and no handle leaks.
 //!
-//! One trial is the whole program with one fault. The pipeline runs on one thread with a virtual clock, so a trial can be repeated: its
+//! One trial is the part of the program around the operation with one fault: a record before it, its own, and what follows. Records are written and
+//! read one after the other, so what came before makes no difference. The pipeline runs on one thread with a virtual clock, so a trial can be repeated: its
 //! name has all that it follows from.
 
 use crate::common::Rig;
-use crate::offload::{HARMS, World, all_the_way, drain, everything, faulty, give_back, options, record, run, world};
+use crate::offload::{HARMS, World, all_the_way, drain, everything, faulty, give_back, options, record, run, run_part, world};
 use crate::outcome::Verdict;
 use device::DeviceError;
 use dpusm::{BreakerState, OpKind, Tally};
 use ondisk::BlockPtr;
 use provider_faulty::{Fault, Harm, When};
 use std::fmt;
+use std::ops::Range;
 use vdev::TopKind;
 use zio::{ZiaMode, ZiaPolicy};
 
@@ -22,6 +24,9 @@ const LAYOUT: [(TopKind, usize); 1] = [(TopKind::Raidz(2), 5)];
 const LEAVES: usize = 5;
 /// Records that are on their way when a provider is replaced.
 const IN_FLIGHT: u64 = 24;
+/// Records that a trial plays after the one before its own, and after everything failed.
+const PLAYED: u64 = 4;
+const PLAYED_LONG: u64 = 30;
 /// Virtual time in which every breaker may probe again.
 const BACKOFFS: u64 = 40;
 
@@ -154,34 +159,44 @@ impl Scene {
         Scene { world, stage, records, written, stores }
     }
 
-    /// The program: written and read, or read through the devices that are left.
-    fn play(&self, what: &str) -> Result<Vec<BlockPtr>, String> {
+    /// Some records: written and read, or read through the devices that are left.
+    fn play(&self, records: Range<u64>, what: &str) -> Result<Vec<BlockPtr>, String> {
         if self.stage != Stage::Reconstruct {
-            return Ok(run(&self.world.rig, self.records, what));
+            return Ok(run_part(&self.world.rig, records, what));
         }
-        for (number, bp) in self.written.iter().enumerate().filter(|(_, bp)| !bp.is_hole()) {
-            let back = self.world.rig.read(bp).map_err(|error| format!("record {number}: {error}"))?;
-            if back != record(number as u64).data {
+        for number in records {
+            let bp = &self.written[number as usize];
+            let back = if bp.is_hole() { continue } else { self.world.rig.read(bp) };
+            if back.map_err(|error| format!("record {number}: {error}"))? != record(number).data {
                 return Err(format!("record {number} reads as something else"));
             }
         }
         Ok(Vec::new())
     }
 
-    /// Operations of the program when nothing goes wrong.
-    fn operations(&self) -> u64 {
+    /// The operations before each record when nothing goes wrong, and all of them.
+    fn starts(&self) -> Vec<u64> {
         self.world.faulty.inject(None);
-        let count = self.play("no fault").map_or(0, |pointers| {
+        let mut starts = vec![0];
+        for number in 0..self.records {
+            let pointers = self.play(number..number + 1, "no fault").unwrap_or_default();
             pointers.iter().for_each(|bp| give_back(&self.world, bp));
-            self.world.faulty.operations()
-        });
+            starts.push(self.world.faulty.operations());
+        }
         drain(&self.world);
-        count
+        starts
     }
 
-    fn trial(&self, fault: Fault, heals: bool) -> Result<(), String> {
+    /// The records to be played for an operation, and its number among theirs.
+    fn part(&self, starts: &[u64], at: u64, length: u64) -> (Range<u64>, u64) {
+        let own = starts.partition_point(|start| *start <= at) as u64 - 1;
+        let first = own.saturating_sub(1);
+        (first..(first + length).min(self.records), at - starts[first as usize])
+    }
+
+    fn trial(&self, records: Range<u64>, fault: Fault, heals: bool) -> Result<(), String> {
         self.world.faulty.inject(Some(fault));
-        let pointers = self.play("the program")?;
+        let pointers = self.play(records, "the program")?;
         let struck = self.world.faulty.struck();
         if struck != 1 {
             return Err(format!("{struck} operations were struck"));
@@ -220,12 +235,14 @@ fn no_errors(rig: &Rig, leaves: &[usize]) -> Result<(), String> {
 
 fn once(stage: Stage, mode: ZiaMode, harm: Harm, records: u64, share: Share) -> Found {
     let mut scene = Scene::new(stage, mode, records, u32::MAX);
-    let operations = scene.operations();
+    let starts = scene.starts();
+    let operations = starts.last().copied().unwrap_or(0);
     let mut verdict = Verdict::default();
     for at in (share.rest..operations).step_by(share.every as usize) {
-        let fault = Fault { harm, when: When::At(at) };
+        let (part, number) = scene.part(&starts, at, PLAYED);
+        let fault = Fault { harm, when: When::At(number) };
         let failed = verdict.failed;
-        verdict.trial(&format!("{stage:?} {mode:?} {harm:?} at {at}"), || scene.trial(fault, false));
+        verdict.trial(&format!("{stage:?} {mode:?} {harm:?} at {at}"), || scene.trial(part, fault, false));
         if verdict.failed > failed {
             // What a failed trial left must not be blamed on the next one.
             scene = Scene::new(stage, mode, records, u32::MAX);
@@ -238,43 +255,55 @@ fn once(stage: Stage, mode: ZiaMode, harm: Harm, records: u64, share: Share) -> 
 /// repaired from parity.
 fn store_lies(harm: Harm, records: u64, share: Share) -> Found {
     let scene = Scene::new(Stage::Store, ZiaMode::Offload, records, u32::MAX);
-    let before = scene.world.device.stats().get(OpKind::Store, Tally::Blocks);
-    scene.operations();
-    let operations = scene.world.device.stats().get(OpKind::Store, Tally::Blocks) - before;
-    let mut verdict = Verdict::default();
-    for skip in (share.rest..operations).step_by(share.every as usize) {
-        let fault = Fault { harm, when: When::KindAt { kind: OpKind::Store, skip } };
-        verdict.trial(&format!("store {skip} is a {harm:?}"), || scene.trial(fault, harm == Harm::Lie));
+    let stored = || scene.world.device.stats().get(OpKind::Store, Tally::Blocks);
+    let (mut verdict, mut operations) = (Verdict::default(), 0);
+    for number in 0..records {
+        let before = stored();
+        scene.world.faulty.inject(None);
+        let pointers = scene.play(number..number + 1, "no fault").unwrap_or_default();
+        pointers.iter().for_each(|bp| give_back(&scene.world, bp));
+        for skip in 0..stored() - before {
+            operations += 1;
+            if operations % share.every != share.rest {
+                continue;
+            }
+            let fault = Fault { harm, when: When::KindAt { kind: OpKind::Store, skip } };
+            let what = format!("store {skip} of record {number} is a {harm:?}");
+            verdict.trial(&what, || scene.trial(number..number + 1, fault, harm == Harm::Lie));
+        }
     }
     Found { operations, verdict }
 }
 
 /// Everything fails from one operation on; breakers open, so that most of the rest never goes there. When it works again they close.
 fn breaker(records: u64, share: Share) -> Found {
-    let operations = Scene::new(Stage::All, ZiaMode::Offload, records, u32::MAX).operations();
+    let starts = Scene::new(Stage::All, ZiaMode::Offload, records, u32::MAX).starts();
+    let operations = starts.last().copied().unwrap_or(0);
     let mut verdict = Verdict::default();
     for at in (share.rest..operations).step_by(share.every as usize) {
-        verdict.trial(&format!("all fail from {at} on"), || breaker_trial(records, operations, at));
+        verdict.trial(&format!("all fail from {at} on"), || breaker_trial(records, &starts, at));
     }
     Found { operations, verdict }
 }
 
-fn breaker_trial(records: u64, operations: u64, at: u64) -> Result<(), String> {
+fn breaker_trial(records: u64, starts: &[u64], at: u64) -> Result<(), String> {
     let scene = Scene::new(Stage::All, ZiaMode::Offload, records, 5);
     let (world, device) = (&scene.world, &scene.world.device);
-    world.faulty.inject(Some(Fault { harm: Harm::Fail(dpusm::OpError::Failed), when: When::From(at) }));
-    let pointers = scene.play("the program")?;
+    let (part, number) = scene.part(starts, at, PLAYED_LONG);
+    let left = starts[part.end as usize] - at;
+    world.faulty.inject(Some(Fault { harm: Harm::Fail(dpusm::OpError::Failed), when: When::From(number) }));
+    let pointers = scene.play(part.clone(), "the program")?;
     scene.scrub(&pointers)?;
     let trips = || OpKind::ALL.iter().map(|kind| device.breaker(*kind).1).sum::<u64>();
     let (struck, opened) = (world.faulty.struck(), trips());
-    if operations - at > 200 && (opened == 0 || struck > (operations - at) / 2) {
-        return Err(format!("{opened} breakers opened, {struck} of {} operations went there to fail", operations - at));
+    if left > 200 && (opened == 0 || struck > left / 2) {
+        return Err(format!("{opened} breakers opened, {struck} of {left} operations went there to fail"));
     }
     world.faulty.inject(None);
     // Each round lets one probe of each kind go.
     for _ in 0..BACKOFFS {
         drain(world);
-        let pointers = scene.play("works again")?;
+        let pointers = scene.play(part.clone(), "works again")?;
         scene.scrub(&pointers)?;
         if OpKind::ALL.iter().all(|kind| device.breaker(*kind).0 == BreakerState::Closed) {
             break;

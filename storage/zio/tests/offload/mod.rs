@@ -93,7 +93,12 @@ pub fn record(number: u64) -> WriteRequest {
 
 /// Writes the records, reads them back, and gives their pointers.
 pub fn run(rig: &Rig, records: u64, what: &str) -> Vec<BlockPtr> {
-    (0..records)
+    run_part(rig, 0..records, what)
+}
+
+/// As [`run`], some of the records.
+pub fn run_part(rig: &Rig, records: std::ops::Range<u64>, what: &str) -> Vec<BlockPtr> {
+    records
         .map(|number| {
             let request = record(number);
             let data = request.data.clone();
