@@ -4,7 +4,7 @@
 //! judges one of EVERY (10; 0 for none). `torture life SEED [FOLDER]`: one of them again, step by step; its devices are left
 //! in FOLDER.
 //!
-//! `torture zia [RECORDS]`: a provider that fails, lies, gives less, stalls, is late or dies at every operation of a hundred records, on every
+//! `torture zia [RECORDS] [ROW]`: a provider that fails, lies, gives less, stalls, is late or dies at every operation of a hundred records, on every
 //! stage.
 //!
 //! Prints a table and ends with `N passed, N failed`; fails when anything did. The same seed gives the same figures.
@@ -157,11 +157,11 @@ fn direct(seed: u64, operations: u64, threads: usize) -> Verdict {
     verdict
 }
 
-/// Every fault of a provider at every operation of a program of so many records.
-fn providers(records: u64, threads: usize) -> Verdict {
+/// Every fault of a provider at every operation of a program of so many records; perhaps one row of the table only, by its number from 0.
+fn providers(records: u64, only: Option<u64>, threads: usize) -> Verdict {
     let mut total = Verdict::default();
     println!("{:<52} {:>10} {:>8} {:>8}", "a provider under 1 thread, virtual clock", "operations", "passed", "failed");
-    for row in zia::rows() {
+    for (_, row) in zia::rows().into_iter().enumerate().filter(|(number, _)| only.is_none_or(|only| only == *number as u64)) {
         let parts = in_parallel(threads, move |rest| zia::torture(row, records, zia::Share { every: threads as u64, rest: rest as u64 }));
         let operations = parts.first().map_or(0, |part| part.operations);
         let mut verdict = Verdict::default();
@@ -181,7 +181,7 @@ fn end(verdict: &Verdict) -> ExitCode {
 }
 
 const USAGE: &str = "usage: torture [SEED] [OPERATIONS] | direct [SEED] [OPERATIONS] | lives [SEED] [PROGRAMS] [EVERY] | \
-     life SEED [FOLDER] | zia [RECORDS]";
+     life SEED [FOLDER] | zia [RECORDS] [ROW]";
 
 /// What the words ask for; none when they make no sense.
 fn obey(words: &[&str]) -> Option<Verdict> {
@@ -198,7 +198,7 @@ fn obey(words: &[&str]) -> Option<Verdict> {
         ("lives", 0..=3) => {
             campaign::run(Campaign { seed: number(0, 1), programs: number(1, LIVES), judged_every: number(2, JUDGED_EVERY), threads })
         }
-        ("zia", 0..=1) => providers(number(0, zia::RECORDS), threads),
+        ("zia", 0..=2) => providers(number(0, zia::RECORDS), numbers.get(1).copied(), threads),
         ("direct", 0..=2) => direct(number(0, 1), number(1, DIRECT_OPERATIONS), threads),
         ("cuts", 0..=2) => damaged_and_cut(number(0, 1), number(1, OPERATIONS) as usize, threads),
         _ => return None,

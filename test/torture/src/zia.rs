@@ -218,6 +218,10 @@ impl Scene {
         Ok(())
     }
 
+    fn is_tripped(&self) -> bool {
+        OpKind::ALL.iter().any(|kind| self.world.device.breaker(*kind).0 != BreakerState::Closed)
+    }
+
     fn no_leak(&self) -> Result<(), String> {
         match self.world.device.live_handles() {
             handles if handles == self.stores => Ok(()),
@@ -243,8 +247,8 @@ fn once(stage: Stage, mode: ZiaMode, harm: Harm, records: u64, share: Share) -> 
         let fault = Fault { harm, when: When::At(number) };
         let failed = verdict.failed;
         verdict.trial(&format!("{stage:?} {mode:?} {harm:?} at {at}"), || scene.trial(part, fault, false));
-        if verdict.failed > failed {
-            // What a failed trial left must not be blamed on the next one.
+        if verdict.failed > failed || scene.is_tripped() {
+            // What a failed trial left must not be blamed on the next one, and after a lie operations would not be reached for a while.
             scene = Scene::new(stage, mode, records, u32::MAX);
         }
     }
