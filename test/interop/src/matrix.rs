@@ -257,7 +257,8 @@ impl Work<'_> {
             let went = session.stats().get(*kind, Tally::Blocks) > 0;
             // Writes need the sum, and whatever else is on the provider to stay there: they are not always to be had.
             if wanted != went && !(*kind == OpKind::Store && (wanted || cell.stages & STORE != 0)) {
-                let fallbacks = dpusm::FallbackReason::ALL.map(|reason| (reason.name(), session.stats().get(*kind, Tally::Fallback(reason))));
+                let fallbacks =
+                    dpusm::FallbackReason::ALL.map(|reason| (reason.name(), session.stats().get(*kind, Tally::Fallback(reason))));
                 return Err(format!("{}: wanted {wanted}, went {went}, {fallbacks:?}", kind.name()).into());
             }
         }
