@@ -4,10 +4,13 @@
 //! found before anything is read. When there is none left, the best *extents* are read to make room: runs of blocks without large gaps,
 //! the longest and fullest first (OpenZFS: `scan_io_queue_fetch_ext`, `zfs_scan_fill_weight`).
 //!
+//! What is chosen is read in the order of addresses, from wherever [`SortQueue::go_near`] said last, and from the lowest on behind the
+//! highest. All of it is read before anything else is chosen: nothing is passed over for ever.
+//!
 //! A pure structure: it knows no I/O, no clock and no lock, and holds each place once.
 
 use ondisk::{BlockPtr, Bookmark, VdevId};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Memory of a queued block, in bytes, with what the tree around it takes.
@@ -16,6 +19,9 @@ pub(crate) const ENTRY_BYTES: u64 = 208;
 const EXTENT_GAP_MAX: u64 = 2 << 20;
 /// What a byte of a block counts for beside a byte of the extent (OpenZFS: `zfs_scan_fill_weight`).
 const FILL_WEIGHT: u64 = 3;
+/// An extent is begun in its middle only where its ends are farther away than this, in bytes of the extent: what lies before it is left
+/// for a seek of its own.
+const MIDDLE_MIN: u64 = 128 << 20;
 
 /// A block to be read.
 #[derive(Clone, Copy, Debug)]
@@ -35,8 +41,10 @@ impl Entry {
 #[derive(Debug, Default)]
 struct TopQueue {
     blocks: BTreeMap<u64, Entry>,
-    /// What is to be read now: ranges of addresses, ascending.
-    chosen: VecDeque<Range<u64>>,
+    /// What is to be read now: extents, begins and ends. Those whose blocks were freed meanwhile may have none.
+    chosen: BTreeMap<u64, u64>,
+    /// Reading goes on at this address or behind it.
+    at: u64,
 }
 
 /// A run of blocks.
@@ -93,27 +101,20 @@ impl SortQueue {
 
     /// Chooses what to read next so that at most `keep` blocks stay: the best extents; everything when `keep` is 0.
     pub(crate) fn choose(&mut self, keep: usize) {
-        self.tops.values_mut().for_each(|top| top.chosen.clear());
+        self.tops.values_mut().for_each(|top| (top.chosen, top.at) = (BTreeMap::new(), 0));
         let mut wanted = self.count.saturating_sub(keep);
-        if keep == 0 {
-            self.tops.values_mut().filter(|top| !top.blocks.is_empty()).for_each(|top| top.chosen.push_back(0..u64::MAX));
-            return;
-        }
         let mut extents = self.extents();
-        extents.sort_by_key(|extent| std::cmp::Reverse(extent.score()));
-        let mut chosen: BTreeMap<VdevId, Vec<Range<u64>>> = BTreeMap::new();
+        if keep > 0 {
+            extents.sort_by_key(|extent| std::cmp::Reverse(extent.score()));
+        }
         for extent in extents {
             if wanted == 0 {
                 break;
             }
             let end = self.end_after(&extent, wanted);
             wanted = wanted.saturating_sub(extent.blocks);
-            chosen.entry(extent.top).or_default().push(extent.range.start..end);
-        }
-        for (id, mut ranges) in chosen {
-            ranges.sort_unstable_by_key(|range| range.start);
-            if let Some(top) = self.tops.get_mut(&id) {
-                top.chosen = ranges.into();
+            if let Some(top) = self.tops.get_mut(&extent.top) {
+                top.chosen.insert(extent.range.start, end);
             }
         }
     }
@@ -147,30 +148,38 @@ impl SortQueue {
 
     /// The vdevs that have chosen blocks left.
     pub(crate) fn busy_tops(&self) -> impl Iterator<Item = VdevId> + '_ {
-        self.tops.iter().filter(|(_, top)| top.next_offset().is_some()).map(|(id, _)| *id)
+        self.tops.iter().filter(|(_, top)| top.next_block().is_some()).map(|(id, _)| *id)
+    }
+
+    /// How much the next extent of a vdev spans from its next block on, and whether that goes on where the last one taken ended.
+    pub(crate) fn next_run(&self, id: VdevId) -> Option<(u64, bool)> {
+        let top = self.tops.get(&id)?;
+        let (offset, extent) = top.next_block()?;
+        Some((extent.end - offset, extent.contains(&top.at)))
+    }
+
+    /// Reading goes on near this address: where an extent begins, or in the middle of a long one.
+    pub(crate) fn go_near(&mut self, id: VdevId, address: u64) {
+        if let Some(top) = self.tops.get_mut(&id) {
+            top.at = top.begin_near(address);
+        }
     }
 
     /// Takes the next chosen blocks of a vdev, in the order of addresses: at most `blocks` of at most `bytes` allocated bytes in sum, but
-    /// one at least.
-    pub(crate) fn take(&mut self, id: VdevId, (blocks, bytes): (usize, u64)) -> Vec<Entry> {
+    /// one at least; `within` one extent or not.
+    pub(crate) fn take(&mut self, id: VdevId, (blocks, bytes): (usize, u64), within: bool) -> Vec<Entry> {
         let mut taken = Vec::new();
         let Some(top) = self.tops.get_mut(&id) else { return taken };
-        let mut sum = 0u64;
-        while taken.len() < blocks.max(1) {
-            let Some(offset) = top.next_offset() else {
-                top.chosen.clear();
-                break;
-            };
-            // Ranges before it are empty.
-            while top.chosen.front().is_some_and(|range| range.end <= offset) {
-                top.chosen.pop_front();
-            }
-            let Some(asize) = top.blocks.get(&offset).map(|entry| entry.bp.asize()) else { break };
-            if !taken.is_empty() && sum.saturating_add(asize) > bytes {
+        let mut left = (blocks.max(1), bytes);
+        while left.0 > 0
+            && let Some((offset, extent)) = top.next_block()
+        {
+            let before = taken.len();
+            top.take_from(offset, &extent, &mut left, &mut taken);
+            let is_cut = top.at < extent.end;
+            if within || is_cut || taken.len() == before {
                 break;
             }
-            sum = sum.saturating_add(asize);
-            taken.extend(top.blocks.remove(&offset));
         }
         self.count -= taken.len();
         taken
@@ -178,9 +187,56 @@ impl SortQueue {
 }
 
 impl TopQueue {
-    /// The address of the next chosen block.
-    fn next_offset(&self) -> Option<u64> {
-        self.chosen.iter().find_map(|range| self.blocks.range(range.clone()).next().map(|(offset, _)| *offset))
+    fn extent_at(&self, address: u64) -> Option<Range<u64>> {
+        let (&start, &end) = self.chosen.range(..=address).next_back()?;
+        (end > address).then_some(start..end)
+    }
+
+    /// The next chosen block and its extent: at `at` or behind it, else the first of all.
+    fn next_block(&self) -> Option<(u64, Range<u64>)> {
+        let first = |extent: Range<u64>, from: u64| {
+            let (offset, _) = self.blocks.range(extent.start.max(from)..extent.end).next()?;
+            Some((*offset, extent))
+        };
+        let here = self.extent_at(self.at).and_then(|extent| first(extent, self.at));
+        let behind = || self.chosen.range(self.at..).find_map(|(start, end)| first(*start..*end, 0));
+        here.or_else(behind).or_else(|| self.chosen.iter().find_map(|(start, end)| first(*start..*end, 0)))
+    }
+
+    /// Takes blocks of an extent from this one on, as many as are `left` to be taken.
+    fn take_from(&mut self, offset: u64, extent: &Range<u64>, left: &mut (usize, u64), taken: &mut Vec<Entry>) {
+        let mut next = Some(offset);
+        while left.0 > 0
+            && let Some(offset) = next
+        {
+            let Some(asize) = self.blocks.get(&offset).map(|entry| entry.bp.asize()) else { break };
+            if !taken.is_empty() && asize > left.1 {
+                *left = (0, 0);
+                break;
+            }
+            *left = (left.0 - 1, left.1.saturating_sub(asize));
+            taken.extend(self.blocks.remove(&offset));
+            next = self.blocks.range(offset..extent.end).next().map(|(offset, _)| *offset);
+        }
+        // What is left of the extent on either side are extents.
+        self.chosen.remove(&extent.start);
+        if self.blocks.range(extent.start..offset).next().is_some() {
+            self.chosen.insert(extent.start, offset);
+        }
+        if let Some(rest) = next {
+            self.chosen.insert(rest, extent.end);
+        }
+        self.at = next.unwrap_or(extent.end);
+    }
+
+    /// Where to go on nearest to this address.
+    fn begin_near(&self, address: u64) -> u64 {
+        let around = self.extent_at(address);
+        let before = self.chosen.range(..address).next_back().map(|(start, end)| *start..*end);
+        let before = before.filter(|extent| extent.end.min(address) - extent.start <= MIDDLE_MIN).map(|extent| extent.start);
+        let after = self.chosen.range(address..).next().map(|(start, _)| *start);
+        let after = after.filter(|_| around.is_none_or(|extent| extent.end - address <= MIDDLE_MIN));
+        before.into_iter().chain(after).min_by_key(|start| start.abs_diff(address)).unwrap_or(address)
     }
 }
 
@@ -199,7 +255,7 @@ mod tests {
         let mut read = Vec::new();
         loop {
             let Some(top) = queue.busy_tops().next() else { break };
-            let taken = queue.take(top, limit);
+            let taken = queue.take(top, limit, false);
             assert!(!taken.is_empty());
             read.extend(taken.iter().map(|entry| (entry.place().0.0, entry.place().1)));
         }
@@ -242,14 +298,75 @@ mod tests {
         assert_eq!(drain(&mut queue, (7, u64::MAX)).len(), 110);
     }
 
+    /// If this fails, a scan leaves out what it passed when it went where a head was, reads it twice, or never gets to an end.
+    #[test]
+    fn everything_comes_out_once_wherever_reading_goes_on() {
+        let mut random = exec::SplitMix::new(17);
+        let mut queue = SortQueue::default();
+        let mut expected = Vec::new();
+        for extent in 0..40u64 {
+            let (start, blocks) = (extent << 32, 1 + random.below(60) as u64);
+            for block in 0..blocks {
+                let offset = start + block * (128 << 10);
+                assert!(queue.insert(entry(0, offset, 128 << 10)));
+                expected.push(offset);
+            }
+        }
+        for keep in [expected.len() / 2, 0] {
+            queue.choose(keep);
+            let mut read = Vec::new();
+            while let Some((run_bytes, _)) = queue.next_run(VdevId(0)) {
+                if random.below(3) == 0 {
+                    queue.go_near(VdevId(0), (random.below(41 << 10) as u64) << 22);
+                }
+                let taken = queue.take(VdevId(0), (1 + random.below(16), u64::MAX), true);
+                assert!(run_bytes > 0 && !taken.is_empty());
+                let places: Vec<u64> = taken.iter().map(|entry| entry.place().1).collect();
+                assert!(places.windows(2).all(|pair| pair[0] < pair[1] && pair[0] >> 32 == pair[1] >> 32), "one extent");
+                read.extend(places);
+                // What is freed meanwhile is not read.
+                if random.below(5) == 0 {
+                    let freed = expected[random.below(expected.len())];
+                    read.extend(queue.remove((VdevId(0), freed)).map(|entry| entry.place().1));
+                }
+            }
+            read.sort_unstable();
+            let chosen = read.len();
+            read.dedup();
+            assert_eq!(read.len(), chosen, "once");
+            expected.retain(|offset| read.binary_search(offset).is_err());
+            assert!(queue.len() <= keep && queue.len() == expected.len());
+        }
+    }
+
+    /// If this fails, a disk's head crosses the disk for nothing after each read of a user.
+    #[test]
+    fn reading_goes_on_where_an_extent_begins_near_the_head() {
+        const STEP: u64 = 128 << 10;
+        let mut queue = SortQueue::default();
+        (0..8000u64).for_each(|block| assert!(queue.insert(entry(0, block * STEP, STEP))));
+        (0..10u64).for_each(|block| assert!(queue.insert(entry(0, (1 << 40) + block * STEP, STEP))));
+        queue.choose(0);
+        let mut next = |address: u64| {
+            queue.go_near(VdevId(0), address);
+            let (run, follows) = queue.next_run(VdevId(0)).expect("something is left");
+            let taken = queue.take(VdevId(0), (1, u64::MAX), true)[0].place().1;
+            (taken, run / STEP, follows, queue.next_run(VdevId(0)).expect("something is left").1)
+        };
+        assert_eq!(next(100 * STEP), (0, 8000, true, true), "the begin is near");
+        assert_eq!(next((1 << 40) + 5 * STEP), (1 << 40, 10, true, true));
+        assert_eq!(next(4000 * STEP), (4000 * STEP, 4000, true, true), "the middle of a long extent");
+        assert_eq!(next(2 << 40).0, (1 << 40) + STEP, "behind everything");
+    }
+
     #[test]
     fn a_group_is_bounded_in_blocks_and_bytes() {
         let mut queue = SortQueue::default();
         (0..10u64).for_each(|index| assert!(queue.insert(entry(0, index << 20, 1 << 20))));
         queue.choose(0);
-        assert_eq!(queue.take(VdevId(0), (3, u64::MAX)).len(), 3);
-        assert_eq!(queue.take(VdevId(0), (usize::MAX, 5 << 19)).len(), 2);
-        assert_eq!(queue.take(VdevId(0), (0, 0)).len(), 1, "never nothing");
+        assert_eq!(queue.take(VdevId(0), (3, u64::MAX), false).len(), 3);
+        assert_eq!(queue.take(VdevId(0), (usize::MAX, 5 << 19), false).len(), 2);
+        assert_eq!(queue.take(VdevId(0), (0, 0), false).len(), 1, "never nothing");
         assert_eq!(queue.len(), 4);
         queue.clear();
         assert_eq!(queue.busy_tops().count(), 0);

@@ -4,7 +4,7 @@
 #[path = "../tests/world/mod.rs"]
 mod world;
 
-use world::table::{Table, Throttle, hdd_scenarios, nvme_scenarios, print, print_ceiling, print_rows, print_targets};
+use world::table::{Table, Throttle, hdd_scans, hdd_scenarios, nvme_scenarios, print, print_ceiling, print_rows, print_targets};
 
 fn main() {
     let wanted = std::env::args().nth(1).unwrap_or_default();
@@ -15,7 +15,7 @@ fn main() {
     if "records".contains(&wanted) {
         print_rows();
     }
-    let scenarios = hdd_scenarios().into_iter().chain(nvme_scenarios());
+    let scenarios = hdd_scenarios().into_iter().chain(hdd_scans()).chain(nvme_scenarios());
     for scenario in scenarios.filter(|scenario| scenario.name.contains(&wanted)) {
         let tables: Vec<Table> = (1..=8).map(|seed| scenario.with_seed(seed).table(&[Throttle::Off, Throttle::Credit])).collect();
         print(scenario.name, &tables);

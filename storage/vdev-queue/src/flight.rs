@@ -38,6 +38,17 @@ impl Flight {
         self.least_ns = self.least_ns.min(device_ns);
     }
 
+    /// Bytes in the device.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// How long the device needs for so many bytes in sequence; 0 where that is not known yet.
+    pub(crate) fn takes_ns(&self, bytes: u64) -> u64 {
+        let product = u128::from(bytes) * 1_000_000_000;
+        product.checked_div(u128::from(self.best_per_second)).map_or(0, |ns| u64::try_from(ns).unwrap_or(u64::MAX))
+    }
+
     /// Whether more at a time would not be faster.
     pub(crate) fn is_enough(&self) -> bool {
         let product = u128::from(self.best_per_second) * u128::from(self.least_ns) / 1_000_000_000;

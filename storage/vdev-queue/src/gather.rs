@@ -151,6 +151,15 @@ impl Gather {
         false
     }
 
+    /// Background work gives way, though their time has not come: it has come to the end of what lies in sequence.
+    pub(crate) fn interrupt(&mut self, callers: &Callers, now_ns: u64) {
+        if callers.oldest_ns.is_some() && self.serving.is_none() {
+            // How long others were waited for says nothing of whether more would have come.
+            self.gathering = false;
+            self.serving = Some(Serving { since_ns: now_ns, done: 0 });
+        }
+    }
+
     fn serve(&mut self, oldest_ns: u64, now_ns: u64) {
         if self.gathering {
             self.useful_ns[self.gatherings as usize % REMEMBERED] = self.last_arrival_ns.saturating_sub(oldest_ns);

@@ -9,6 +9,7 @@ use crate::gather::{Callers, Gather};
 use crate::io::{Finished, Io, IoId, Issue, IssueId, Overdue, Part};
 use crate::merge;
 use crate::promise::{Crowd, Promise, PromiseState, Reason, Room, Seen};
+use crate::roam::{Moment, Roam, Roamer};
 use crate::tunables::{ActiveLimits, Dirty, MERGED_BYTES_MAX, Scheduler, Tunables};
 use crate::{CLASSES, Class, IoKind, LatencyTarget};
 use std::collections::{BTreeMap, BTreeSet};
@@ -85,6 +86,8 @@ pub struct VdevQueue {
     interactive_active: u32,
     background_active: u32,
     background_issued: u64,
+    /// Bytes of background work that wait.
+    background_bytes: u64,
     credit: u32,
     /// Who has the turn among background classes, and for how many more I/Os.
     turn: (Class, u32),
@@ -94,6 +97,7 @@ pub struct VdevQueue {
     background_ends: [u64; CLASSES],
     scattered: u32,
     gather: Gather,
+    roamer: Roamer,
     flight: Flight,
     last_class: usize,
     last_offset: u64,
@@ -118,12 +122,14 @@ impl VdevQueue {
             interactive_active: 0,
             background_active: 0,
             background_issued: 0,
+            background_bytes: 0,
             credit: 0,
             turn: (Class::Rebuild, 0),
             away: false,
             background_ends: [0; CLASSES],
             scattered: 0,
             gather: Gather::new(),
+            roamer: Roamer::default(),
             flight: Flight::new(),
             last_class: CLASSES - 1,
             last_offset: 0,
@@ -214,6 +220,9 @@ impl VdevQueue {
         self.slow_ios += u64::from(slow);
         if ended.class.is_promised() {
             self.gather.ended();
+            if !self.serves() {
+                self.roamer.left(ended.offset.saturating_add(ended.size_bytes));
+            }
             let alone = self.background_active == 0 && ended.arrival.alone_at == Some(self.background_issued);
             let latency_ns = now_ns.saturating_sub(ended.arrival.at_ns);
             let seen = Seen { arrived_ns: ended.arrival.at_ns, latency_ns, alone, background: self.background_active };
@@ -225,7 +234,7 @@ impl VdevQueue {
 
     /// When `next` is to be asked again although nothing happened: background work waits for a time. None: it waits for an event.
     pub fn wake_at(&self, now_ns: u64) -> Option<u64> {
-        if !self.background_queued() || self.tunables.latency_target == LatencyTarget::Off {
+        if !self.has_more() || self.tunables.latency_target == LatencyTarget::Off {
             return None;
         }
         let due = if self.device.rotational { self.gather.due_ns(&self.callers(self.budget_ns())) } else { None };
@@ -257,12 +266,12 @@ impl VdevQueue {
 
     /// Within what time promised I/Os that wait for others are to be served; 0: they do not wait.
     fn budget_ns(&self) -> u64 {
-        if self.background_queued() && self.streams() { self.promise.budget_ns(self.tunables.latency_target) } else { 0 }
+        if self.has_more() && self.streams() { self.promise.budget_ns(self.tunables.latency_target) } else { 0 }
     }
 
-    /// Whether background work reads or writes in sequence: then each excursion of the head costs a way back.
+    /// Whether background work reads or writes in sequence, or chooses where it goes: then each excursion of the head costs it time.
     fn streams(&self) -> bool {
-        self.scattered < SCATTERED_MOST / 2
+        self.roamer.is_about() || self.scattered < SCATTERED_MOST / 2
     }
 
     /// Whether promised I/Os wait for others, so that one excursion of a rotational device's head serves several (docs/adr/0005).
@@ -272,7 +281,67 @@ impl VdevQueue {
         }
         let budget_ns = self.budget_ns();
         let callers = self.callers(budget_ns);
+        if self.roamer.is_about() && self.is_drained() {
+            let due_ns = self.gather.due_ns(&callers);
+            if self.roamer.gives_way(due_ns.map(|due_ns| due_ns.saturating_sub(now_ns))) {
+                self.gather.interrupt(&callers, now_ns);
+            }
+        }
         self.gather.step(budget_ns, &callers, now_ns)
+    }
+
+    /// Whether background work is about that can go on anywhere and has more to do than it queues: [`VdevQueue::roam`] tells it what to
+    /// queue, and when.
+    pub fn set_roaming(&mut self, roaming: bool) {
+        self.roamer.set_about(roaming);
+    }
+
+    /// What background work that can go on anywhere may queue now. `run_bytes` is how much lies in sequence where it would go next.
+    /// To be asked when an I/O ended or [`VdevQueue::wake_at`] came, before each that is queued; [`VdevQueue::next`] is to be asked after it.
+    pub fn roam(&mut self, run_bytes: u64, now_ns: u64) -> Roam {
+        let moment = self.moment(run_bytes, now_ns);
+        self.roamer.answer(&moment)
+    }
+
+    /// Whether [`VdevQueue::roam`] would have such work queue something, if what comes next is short enough.
+    pub fn wants_roamer(&self, now_ns: u64) -> bool {
+        self.roamer.is_about() && self.roamer.judge(&self.moment(0, now_ns)) != Roam::Wait
+    }
+
+    /// What [`VdevQueue::roam`] granted will not be used: another leaf serves somebody. This one does, too, as soon as it has nothing else
+    /// to do.
+    pub fn give_way(&mut self) {
+        self.roamer.give_way();
+    }
+
+    fn moment(&self, run_bytes: u64, now_ns: u64) -> Moment {
+        let held_bytes = self.background_bytes + self.flight.bytes();
+        let is_held = self.device.rotational && self.promise.is_bound(now_ns) && self.tunables.latency_target != LatencyTarget::Off;
+        let due_ns = if is_held { self.gather.due_ns(&self.callers(self.budget_ns())) } else { None };
+        Moment {
+            is_held,
+            serves: self.serves(),
+            is_drained: self.is_drained(),
+            held_bytes,
+            left_ns: due_ns.map(|due_ns| due_ns.saturating_sub(now_ns)),
+            drain_ns: self.flight.takes_ns(held_bytes),
+            run_ns: self.flight.takes_ns(run_bytes),
+        }
+    }
+
+    /// The device has I/Os that somebody waits for.
+    fn serves(&self) -> bool {
+        self.active(Class::SyncRead) + self.active(Class::SyncWrite) > 0
+    }
+
+    /// No background work waits, and the device has none.
+    fn is_drained(&self) -> bool {
+        self.background_active == 0 && !self.background_queued()
+    }
+
+    /// Background work waits, or can be had.
+    fn has_more(&self) -> bool {
+        self.roamer.is_about() || self.background_queued()
     }
 
     /// Moves a queued I/O to another class (somebody waits for it now). False: it is not queued any more.
@@ -387,6 +456,10 @@ impl VdevQueue {
 
     fn enqueue(&mut self, id: IoId, waiting: Waiting) {
         let io = waiting.io;
+        if io.class.is_background() {
+            self.background_bytes += io.size_bytes;
+            self.roamer.goes_on();
+        }
         self.order[io.class as usize].insert(Self::key(id, &waiting));
         if io.merge && io.kind.merges() {
             self.places[io.class as usize][io.kind as usize].insert((io.offset, id));
@@ -397,6 +470,9 @@ impl VdevQueue {
     fn dequeue(&mut self, id: IoId) -> Option<Waiting> {
         let waiting = self.waiting.remove(&id)?;
         let io = waiting.io;
+        if io.class.is_background() {
+            self.background_bytes -= io.size_bytes;
+        }
         self.order[io.class as usize].remove(&Self::key(id, &waiting));
         if io.merge && io.kind.merges() {
             self.places[io.class as usize][io.kind as usize].remove(&(io.offset, id));
@@ -533,6 +609,7 @@ impl VdevQueue {
         if class.is_background() {
             self.background_active += 1;
             self.background_issued += 1;
+            self.roamer.goes_on();
             let goes_on = offset.abs_diff(self.background_ends[class as usize]) <= STREAM_GAP_BYTES;
             self.scattered = if goes_on { self.scattered.saturating_sub(1) } else { (self.scattered + 1).min(SCATTERED_MOST) };
             self.background_ends[class as usize] = last.end();

@@ -4,8 +4,8 @@ mod world;
 
 use std::collections::{BTreeMap, BTreeSet};
 use vdev_queue::{
-    Admitted, CLASSES, Class, Device, Dirty, Io, IoId, IoKind, Issue, IssueId, LatencyTarget, Reason, Scheduler, TunableError, Tunables,
-    VdevQueue,
+    Admitted, CLASSES, Class, Device, Dirty, Io, IoId, IoKind, Issue, IssueId, LatencyTarget, Reason, Roam, Scheduler, TunableError,
+    Tunables, VdevQueue,
 };
 use world::{MS, Random, SECOND};
 
@@ -410,6 +410,12 @@ fn program(seed: u64) -> Vec<(u64, u64)> {
             let id = shadow.queue.add(io, now);
             assert!(shadow.waiting.insert(id, io).is_none());
         }
+        shadow.queue.set_roaming(random.below(4) > 0);
+        match random.below(8) {
+            0 => shadow.queue.give_way(),
+            1..4 => drop(shadow.queue.roam(random.below(64 << 20), now)),
+            _ => {}
+        }
         shadow.queue.set_dirty(Dirty { bytes: random.below(100), max_bytes: 100, sync_task_waits: false });
         shadow.issue_all(now, rotational);
         for _ in 0..random.below(6) {
@@ -432,6 +438,36 @@ fn program(seed: u64) -> Vec<(u64, u64)> {
     }
     assert!(shadow.waiting.is_empty(), "seed {seed}: {} I/Os were never issued", shadow.waiting.len());
     shadow.log
+}
+
+/// A scan that is told the wrong place seeks across the disk for nothing; one that is never called stands still.
+#[test]
+fn a_scan_goes_on_where_the_head_is_and_queues_little_ahead() {
+    let mut queue = queue(true, Tunables::default());
+    queue.set_roaming(true);
+    assert_eq!(queue.roam(64 << 20, 0), Roam::Anywhere(None), "nobody uses the device");
+    queue.add(lonely(Class::SyncRead, 5), MS);
+    let served = drain(&mut queue, MS);
+    assert_eq!(served.len(), 1, "nothing else is to be done");
+    assert_eq!(queue.roam(64 << 20, MS), Roam::Wait);
+    assert!(!queue.wants_roamer(MS));
+    assert!(queue.done(served[0].id, 13 * MS).is_some());
+    assert!(queue.wants_roamer(13 * MS));
+    let head = (5 << 30) + 4 * KIB;
+    assert_eq!(queue.roam(64 << 20, 13 * MS), Roam::Anywhere(Some(head)));
+    let mut count = 0;
+    while queue.roam(64 << 20, 13 * MS) != Roam::Wait {
+        queue.add(Io::new(Class::Scrub, IoKind::Read, (6 << 30) + count * 128 * KIB, 128 * KIB), 13 * MS);
+        count += 1;
+    }
+    assert_eq!(count, 16, "two large I/Os");
+    let run = drain(&mut queue, 13 * MS);
+    assert_eq!(run.len(), 1, "the device has one at a time");
+    queue.add(lonely(Class::SyncRead, 7), 14 * MS);
+    assert!(queue.done(run[0].id, 20 * MS).is_some());
+    assert_eq!(queue.roam(64 << 20, 20 * MS), Roam::Wait, "somebody waits who is due");
+    queue.set_roaming(false);
+    assert!(!queue.wants_roamer(20 * MS));
 }
 
 /// A lost I/O hangs a program for ever; one issued twice, or merged wrongly, corrupts data.

@@ -8,6 +8,7 @@ use crate::feed::ResilverFeed;
 use crate::flights::Flights;
 use crate::inject::{self, Injection};
 use crate::queue::{LeafQueue, LeafQueues};
+use crate::roam::Roaming;
 use crate::stats::{LeafStats, LeafStatsByGuid, ZioStats};
 use crate::suspend::Suspension;
 use crate::tuning::Tuning;
@@ -21,7 +22,7 @@ use kstat::{EventSink, IoStats};
 use ondisk::{BlockPtr, Bookmark, Guid, Txg};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use vdev::{LeafId, TopVdev};
 use vdev_queue::IoKind;
 
@@ -93,6 +94,8 @@ pub(crate) struct Core {
     pub(crate) queues: Mutex<LeafQueues>,
     /// Who is fed by degraded reads, once there is somebody.
     pub(crate) feed: OnceLock<Arc<dyn ResilverFeed>>,
+    /// Who has background work that can go on anywhere.
+    pub(crate) roaming: Mutex<Option<Weak<dyn Roaming>>>,
     cell: ViewCell<Snapshot>,
     leaf_stats: Mutex<LeafStatsByGuid>,
     missing: Mutex<BTreeSet<(Guid, Txg)>>,
@@ -187,6 +190,7 @@ impl Zio {
             zia: Zia::default(),
             queues: Mutex::new(queues),
             feed: OnceLock::new(),
+            roaming: Mutex::default(),
             cell: ViewCell::new(&snapshot),
             leaf_stats: Mutex::new(known),
             missing: Mutex::default(),

@@ -26,7 +26,7 @@ use ondisk::Guid;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Weak};
-use vdev_queue::{Admitted, CLASSES, Class, Device, Io, IoId, IoKind, Issue, PromiseState, Scheduler, Tunables, VdevQueue};
+use vdev_queue::{Admitted, CLASSES, Class, Device, Io, IoId, IoKind, Issue, PromiseState, Roam, Scheduler, Tunables, VdevQueue};
 
 /// Everything is queued: the device is rotational, or a parameter says so.
 const ALWAYS: u8 = 1;
@@ -81,6 +81,8 @@ struct State {
     generation: u64,
     timer_at: Option<u64>,
     background_at: u64,
+    /// Whoever asked ([`LeafQueue::roam`]) was told to wait.
+    turned_away: bool,
 }
 
 /// What goes to the device now.
@@ -113,6 +115,13 @@ impl State {
             ready.push(Ready::new(issue, ios, true, now_ns));
         }
         ready
+    }
+
+    /// Whether whoever was told to wait is to be called.
+    fn take_call(&mut self, now_ns: u64) -> bool {
+        let calls = self.turned_away && self.queue.wants_roamer(now_ns);
+        self.turned_away &= !calls;
+        calls
     }
 
     /// When somebody is to look again, if that is sooner than somebody will.
@@ -164,7 +173,7 @@ impl LeafQueue {
         let flags = AtomicU8::new(flags_of(device.as_ref(), &tunables));
         let width = u32::try_from(width).unwrap_or(u32::MAX);
         let queue = VdevQueue::new(Device { rotational: device.is_rotational(), width }, tunables);
-        let state = State { queue, waiting: BTreeMap::new(), generation, timer_at: None, background_at: 0 };
+        let state = State { queue, waiting: BTreeMap::new(), generation, timer_at: None, background_at: 0, turned_away: false };
         LeafQueue { guid, device: device.clone(), stats: stats.clone(), flags, idle: IdleLatencies::default(), state: Mutex::new(state) }
     }
 
@@ -268,7 +277,7 @@ impl LeafQueue {
     fn finished(self: &Arc<Self>, core: &Arc<Core>, issue: &Issue, timing: LeafTiming, reply: &DeviceReply) {
         let now = core.exec.now_ns();
         core.leaf_returned(self.guid, &self.stats, timing, &reply.outcome);
-        let (ready, timer) = {
+        let (ready, timer, calls) = {
             let mut state = self.state.lock();
             state.queue.done(issue.id, now);
             if issue.class.is_background() {
@@ -277,10 +286,51 @@ impl LeafQueue {
                 self.flags.fetch_and(!WATCHED, Ordering::Relaxed);
             }
             state.refresh(core);
-            (state.take_ready(now), state.take_timer(now))
+            (state.take_ready(now), state.take_timer(now), state.take_call(now))
         };
         self.arm(core, now, timer);
         ready.into_iter().for_each(|one| self.start_later(core, one));
+        if calls {
+            core.call_roaming();
+        }
+    }
+
+    /// Says what background work that can go on anywhere may queue, with so many bytes in sequence next (`run_bytes`), which follow what was
+    /// queued last or not; starts what it is to give way to.
+    pub(crate) fn roam(self: &Arc<Self>, core: &Arc<Core>, (run_bytes, follows): (u64, bool)) -> Roam {
+        self.decide(core, |state, now| {
+            state.queue.set_roaming(true);
+            let answer = state.queue.roam(run_bytes, now);
+            state.turned_away = answer == Roam::Wait || answer == Roam::Onward && !follows;
+            answer
+        })
+    }
+
+    /// What was granted will not be used.
+    pub(crate) fn give_way(self: &Arc<Self>, core: &Arc<Core>) {
+        self.decide(core, |state, _| state.queue.give_way());
+    }
+
+    /// There is no such work any more.
+    pub(crate) fn end_roaming(self: &Arc<Self>, core: &Arc<Core>) {
+        self.decide(core, |state, _| {
+            state.queue.set_roaming(false);
+            state.turned_away = false;
+        });
+    }
+
+    /// Changes what the scheduler goes by, and starts what it lets go then.
+    fn decide<R>(self: &Arc<Self>, core: &Arc<Core>, change: impl FnOnce(&mut State, u64) -> R) -> R {
+        let now = core.exec.now_ns();
+        let (answer, ready, timer) = {
+            let mut state = self.state.lock();
+            state.refresh(core);
+            let answer = change(&mut state, now);
+            (answer, state.take_ready(now), state.take_timer(now))
+        };
+        self.arm(core, now, timer);
+        ready.into_iter().for_each(|one| self.start_later(core, one));
+        answer
     }
 
     fn arm(self: &Arc<Self>, core: &Arc<Core>, now_ns: u64, timer: Option<u64>) {
@@ -293,15 +343,18 @@ impl LeafQueue {
     fn woken(queue: &Weak<LeafQueue>, core: &Weak<Core>, at: u64) {
         let (Some(queue), Some(core)) = (queue.upgrade(), core.upgrade()) else { return };
         let now = core.exec.now_ns();
-        let (ready, timer) = {
+        let (ready, timer, calls) = {
             let mut state = queue.state.lock();
             if state.timer_at == Some(at) {
                 state.timer_at = None;
             }
             state.refresh(&core);
-            (state.take_ready(now), state.take_timer(now))
+            (state.take_ready(now), state.take_timer(now), state.take_call(now))
         };
         queue.arm(&core, now, timer);
         ready.into_iter().for_each(|one| queue.start_later(&core, one));
+        if calls {
+            core.call_roaming();
+        }
     }
 }

@@ -8,13 +8,15 @@
 mod hdd;
 mod nvme;
 pub mod records;
+mod scan;
 pub mod table;
 
 pub use hdd::{DISK_BYTES, Hdd, excursion_ns};
 pub use nvme::Nvme;
+pub use scan::{Extents, Layout};
 
 use std::collections::BTreeMap;
-use vdev_queue::{Admitted, Class, Device, Io, IoId, IoKind, Issue, IssueId, Tunables, VdevQueue};
+use vdev_queue::{Admitted, Class, Device, Io, IoId, IoKind, Issue, IssueId, Roam, Tunables, VdevQueue};
 
 pub const US: u64 = 1_000;
 pub const MS: u64 = 1_000_000;
@@ -62,18 +64,19 @@ fn transfer(bytes: u64, per_second: u64) -> u64 {
     bytes * SECOND / per_second
 }
 
-/// Background work of one kind: a sequential stream, or I/Os at places of their own.
+/// Background work of one kind: a sequential stream, I/Os at places of their own, or a scan that goes where the queue lets it.
 #[derive(Clone, Copy, Debug)]
 pub struct Stream {
     pub class: Class,
     pub kind: IoKind,
     pub sizes: &'static [u64],
     pub scattered: bool,
+    pub scan: Option<Layout>,
 }
 
 impl Stream {
     pub const fn reads(class: Class, sizes: &'static [u64]) -> Stream {
-        Stream { class, kind: IoKind::Read, sizes, scattered: false }
+        Stream { class, kind: IoKind::Read, sizes, scattered: false, scan: None }
     }
 }
 
@@ -134,6 +137,7 @@ struct World<'a> {
     readers: Vec<u64>,
     /// Of each stream: where it is, and how many I/Os it has open.
     streams: Vec<(u64, usize)>,
+    scans: Vec<Option<Extents>>,
     owners: BTreeMap<IoId, Owner>,
     issued: BTreeMap<IssueId, Issue>,
     outcome: Outcome,
@@ -152,10 +156,12 @@ pub fn run(model: &mut dyn Model, tunables: &Tunables, load: &Load) -> Outcome {
         arrival,
         readers: (0..u64::from(load.readers)).map(|reader| reader * MS).collect(),
         streams: (0..count).map(|index| (DISK_BYTES / 3 * (index as u64 + 1) / MIB * MIB, 0)).collect(),
+        scans: load.background.iter().map(|stream| stream.scan.map(|layout| Extents::new(layout, load.seed))).collect(),
         owners: BTreeMap::new(),
         issued: BTreeMap::new(),
         outcome: Outcome { streams: vec![0; count], ..Outcome::default() },
     };
+    world.queue.set_roaming(load.background.iter().any(|stream| stream.scan.is_some()));
     let end = (load.seconds * 1e9) as u64;
     let (mut now, mut ended) = (0, Vec::new());
     while now < end {
@@ -240,6 +246,10 @@ impl World<'_> {
     fn refill(&mut self, now: u64) {
         let load = self.load;
         for (index, stream) in load.background.iter().enumerate() {
+            if stream.scan.is_some() {
+                self.roam(index, stream, now);
+                continue;
+            }
             while self.streams[index].1 < BACKGROUND_DEPTH {
                 let size = self.size(stream.sizes);
                 if stream.scattered {
@@ -250,6 +260,27 @@ impl World<'_> {
                 (*at, *open) = (*at + size, *open + 1);
                 self.owners.insert(id, Owner::Stream(index));
             }
+        }
+    }
+
+    /// A scan has in the queue what the queue lets it.
+    fn roam(&mut self, index: usize, stream: &Stream, now: u64) {
+        while self.streams[index].1 < (scan::FLIGHT / scan::BLOCK) as usize {
+            let Some(extents) = &mut self.scans[index] else { return };
+            let onward = match self.queue.roam(extents.run_bytes(), now) {
+                Roam::Wait => return,
+                Roam::Onward => true,
+                Roam::Anywhere(near) => {
+                    if let Some(head) = near {
+                        extents.go(head);
+                    }
+                    false
+                }
+            };
+            let Some(at) = extents.take(onward) else { return };
+            self.streams[index].1 += 1;
+            let id = self.queue.add(Io::new(stream.class, stream.kind, at, scan::BLOCK), now);
+            self.owners.insert(id, Owner::Stream(index));
         }
     }
 }

@@ -5,7 +5,7 @@
 //! that it can do.
 
 use super::records::{Row, run_row};
-use super::{Hdd, KIB, Load, MIB, MS, Model, Nvme, Outcome, Stream, excursion_ns, run};
+use super::{Hdd, KIB, Layout, Load, MIB, MS, Model, Nvme, Outcome, Stream, excursion_ns, run};
 use vdev_queue::{ActiveLimits, Class, IoKind, LatencyTarget, Tunables};
 
 /// How background work is held back.
@@ -198,6 +198,14 @@ fn scrub_and_destroy(sizes: &'static [u64]) -> Vec<Stream> {
     vec![Stream::reads(Class::Scrub, sizes), Stream { scattered: true, ..Stream::reads(Class::Scrub, &[16 * KIB]) }]
 }
 
+/// A scan of a pool whose blocks lie in extents of this length in the mean, 10 GiB of them in memory at a time: what a scan has chosen of
+/// blocks of 128 KiB that fill its least memory. A scrub and a resilver read; the device that takes another's place is written in the order
+/// in which the others are read.
+fn extents(kind: IoKind, extent: u64) -> Vec<Stream> {
+    let class = if kind == IoKind::Read { Class::Scrub } else { Class::Rebuild };
+    vec![Stream { kind, scan: Some(Layout { extent, batch: 10 << 30 }), ..Stream::reads(class, K128) }]
+}
+
 fn nvme(name: &'static str, interactive: f64, background: Vec<Stream>, background_max: u32, bounds: Bounds) -> Scenario {
     let seconds = if interactive < 5_000.0 { 20.0 } else { 2.0 };
     let load = Load { interactive, readers: 0, interactive_sizes: &[4 * KIB], write_percent: 10, background, seconds, seed: 1 };
@@ -311,6 +319,30 @@ pub fn hdd_scenarios() -> Vec<Scenario> {
         hdd("HDD, a fifth, rebuild's writes", Hdd::fifth(), onto_the_new_device(K128), bounds(76)),
         hdd("HDD, a fifth, scrub and async destroy", Hdd::fifth(), scrub_and_destroy(K128), bounds(65)),
         Scenario { load: Load { interactive_sizes: MIXED, write_percent: 30, ..mixed.load.clone() }, ..mixed },
+        Scenario { load: Load { readers: 1, ..reader.load.clone() }, ..reader },
+    ]
+}
+
+/// The disk, beside scans that go where its head is.
+pub fn hdd_scans() -> Vec<Scenario> {
+    let scan = |name, interactive, kind, extent, share_percent| {
+        let bounds = Bounds { max_ms: Some(250), share_percent, ..Bounds::default() };
+        let scenario = hdd(name, interactive, extents(kind, extent), bounds);
+        // Long enough that what is in memory is read to its end twice.
+        let seconds = if share_percent == 80 { 240.0 } else { 120.0 };
+        Scenario { load: Load { seconds, ..scenario.load.clone() }, ..scenario }
+    };
+    let (fifth, read, write) = (Hdd::fifth(), IoKind::Read, IoKind::Write);
+    let reader = scan("HDD, one program reads one block after the other, scrub, extents of 8 MiB", 0.0, read, 8 * MIB, 0);
+    vec![
+        scan("HDD, 4/s, scrub, extents of 8 MiB", 4.0, read, 8 * MIB, 90),
+        scan("HDD, a fifth, scrub, extents of 4 MiB", fifth, read, 4 * MIB, 80),
+        scan("HDD, a fifth, scrub, extents of 8 MiB", fifth, read, 8 * MIB, 80),
+        scan("HDD, a fifth, scrub, extents of 32 MiB", fifth, read, 32 * MIB, 80),
+        scan("HDD, a fifth, resilver's writes, extents of 8 MiB", fifth, write, 8 * MIB, 80),
+        scan("HDD, a fifth, scrub, extents of 1 MiB", fifth, read, MIB, 70),
+        scan("HDD, a fifth, scrub, extents of 256 MiB", fifth, read, 256 * MIB, 78),
+        scan("HDD, 40/s, scrub, extents of 8 MiB", 40.0, read, 8 * MIB, 50),
         Scenario { load: Load { readers: 1, ..reader.load.clone() }, ..reader },
     ]
 }
