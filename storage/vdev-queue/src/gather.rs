@@ -117,10 +117,15 @@ impl Gather {
         arrivals.take(LOOKED_AT).enumerate().map(each).min().unwrap_or(u64::MAX)
     }
 
+    /// False for what answers too soon to have an arm that moves.
+    pub(crate) fn has_arm(&self) -> bool {
+        self.each_ns >= ARM_NS
+    }
+
     /// When the waiting ones are to be served.
     pub(crate) fn due_ns(&self, callers: &Callers) -> Option<u64> {
         let oldest_ns = callers.oldest_ns?;
-        if self.serving.is_some() || callers.is_away || self.each_ns < ARM_NS {
+        if self.serving.is_some() || callers.is_away || !self.has_arm() {
             return Some(oldest_ns);
         }
         let most = callers.latest_ns.saturating_sub(oldest_ns);

@@ -316,7 +316,8 @@ impl VdevQueue {
 
     fn moment(&self, run_bytes: u64, now_ns: u64) -> Moment {
         let held_bytes = self.background_bytes + self.flight.bytes();
-        let is_held = self.device.rotational && self.promise.is_bound(now_ns) && self.tunables.latency_target != LatencyTarget::Off;
+        let promises = self.tunables.latency_target != LatencyTarget::Off;
+        let is_held = self.device.rotational && self.gather.has_arm() && promises && self.promise.is_bound(now_ns);
         let due_ns = if is_held { self.gather.due_ns(&self.callers(self.budget_ns())) } else { None };
         Moment {
             is_held,
