@@ -14,8 +14,8 @@ use crate::sort::{Entry, SortQueue};
 use exec::{Mutex, TaskClass, WaitQueue};
 use ondisk::{BlockPtr, Bookmark, VdevId};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Weak};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use zio::{MayRoam, Next, Priority, ReadFlags, ReadRequest, ReadThen, Roaming};
 
 /// Groups in flight at most; how many bytes is up to the gate.
@@ -77,13 +77,13 @@ struct Reading {
 /// Reads from the queue until no more than `keep` blocks are in it; false when the scan was told to stop before. Nothing is in flight
 /// afterwards.
 pub(crate) fn read_down_to(scan: &Arc<Scan>, keep: usize) -> bool {
-    scan.queue.lock().choose(keep);
     let tree = scan.zio().view().tree;
     let leaves: BTreeMap<VdevId, u64> = tree.tops.iter().map(|top| (top.id, top.slots.len().max(1) as u64)).collect();
     let in_use = leaves.values().sum::<u64>();
     scan.gate.set_max((in_use * FLIGHT_LEAF_BYTES).clamp(FLIGHT_BYTES.0, FLIGHT_BYTES.1));
     let resilver = scan.is_resilver();
     let roams: BTreeSet<VdevId> = leaves.keys().copied().filter(|top| scan.zio().has_heads(*top)).collect();
+    scan.queue.lock().choose(keep, !roams.is_empty());
     let reading = Arc::new(Reading { scan: scan.clone(), resilver, leaves, roams, state: Mutex::default(), ended: WaitQueue::new() });
     if !reading.roams.is_empty() {
         let roaming: Arc<dyn Roaming> = reading.clone();

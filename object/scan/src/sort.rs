@@ -99,9 +99,14 @@ impl SortQueue {
         *self = SortQueue::default();
     }
 
-    /// Chooses what to read next so that at most `keep` blocks stay: the best extents; everything when `keep` is 0.
-    pub(crate) fn choose(&mut self, keep: usize) {
+    /// Chooses what to read next so that at most `keep` blocks stay: the best extents; everything when `keep` is 0, then `by_extent` or,
+    /// for less, as if it were one.
+    pub(crate) fn choose(&mut self, keep: usize, by_extent: bool) {
         self.tops.values_mut().for_each(|top| (top.chosen, top.at) = (BTreeMap::new(), 0));
+        if keep == 0 && !by_extent {
+            self.tops.values_mut().for_each(|top| top.chosen = BTreeMap::from([(0, u64::MAX)]));
+            return;
+        }
         let mut wanted = self.count.saturating_sub(keep);
         let mut extents = self.extents();
         if keep > 0 {
@@ -276,7 +281,7 @@ mod tests {
         expected.sort_unstable();
         assert_eq!(queue.remove((VdevId(expected[5].0), expected[5].1)).map(|entry| entry.place().1), Some(expected[5].1));
         expected.remove(5);
-        queue.choose(0);
+        queue.choose(0, false);
         assert_eq!(drain(&mut queue, (16, 1 << 20)), expected);
         assert_eq!(queue.len(), 0);
     }
@@ -289,12 +294,12 @@ mod tests {
         (0..100u64).for_each(|index| assert!(queue.insert(entry(0, index * far, 64 << 10))));
         (0..50u64).for_each(|index| assert!(queue.insert(entry(0, far / 2 + index * (64 << 10), 64 << 10))));
         (0..20u64).for_each(|index| assert!(queue.insert(entry(1, far / 2 + index * (64 << 10), 64 << 10))));
-        queue.choose(110);
+        queue.choose(110, false);
         let read = drain(&mut queue, (7, u64::MAX));
         let run = |top: u32, count: u64| (0..count).map(move |index| (top, far / 2 + index * (64 << 10)));
         assert_eq!(read, run(0, 50).chain(run(1, 10)).collect::<Vec<_>>());
         assert_eq!(queue.len(), 110);
-        queue.choose(0);
+        queue.choose(0, true);
         assert_eq!(drain(&mut queue, (7, u64::MAX)).len(), 110);
     }
 
@@ -313,7 +318,7 @@ mod tests {
             }
         }
         for keep in [expected.len() / 2, 0] {
-            queue.choose(keep);
+            queue.choose(keep, true);
             let mut read = Vec::new();
             while let Some((run_bytes, _)) = queue.next_run(VdevId(0)) {
                 if random.below(3) == 0 {
@@ -346,7 +351,7 @@ mod tests {
         let mut queue = SortQueue::default();
         (0..8000u64).for_each(|block| assert!(queue.insert(entry(0, block * STEP, STEP))));
         (0..10u64).for_each(|block| assert!(queue.insert(entry(0, (1 << 40) + block * STEP, STEP))));
-        queue.choose(0);
+        queue.choose(0, true);
         let mut next = |address: u64| {
             queue.go_near(VdevId(0), address);
             let (run, follows) = queue.next_run(VdevId(0)).expect("something is left");
@@ -363,7 +368,7 @@ mod tests {
     fn a_group_is_bounded_in_blocks_and_bytes() {
         let mut queue = SortQueue::default();
         (0..10u64).for_each(|index| assert!(queue.insert(entry(0, index << 20, 1 << 20))));
-        queue.choose(0);
+        queue.choose(0, false);
         assert_eq!(queue.take(VdevId(0), (3, u64::MAX), false).len(), 3);
         assert_eq!(queue.take(VdevId(0), (usize::MAX, 5 << 19), false).len(), 2);
         assert_eq!(queue.take(VdevId(0), (0, 0), false).len(), 1, "never nothing");

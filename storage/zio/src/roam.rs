@@ -6,9 +6,9 @@
 //! when a leaf may have changed its mind ([`Roaming::go_on`]); a call may be missed (a leaf that is gone), so that he must also ask again
 //! by himself after a while. The leaves' offsets are translated into the vdev's: data lies on its leaves in proportion.
 
+use crate::Zio;
 use crate::engine::{Core, Snapshot};
 use crate::queue::LeafQueue;
-use crate::Zio;
 use exec::TaskClass;
 use ondisk::VdevId;
 use std::sync::{Arc, Weak};
