@@ -100,7 +100,8 @@ impl Control {
             return Ok(open.pool().spare_in(leaf.guid, spare.guid, None, new.sequential));
         }
         self.check_free(open, &path, what)?;
-        let device = devices::open(&path, false, what)?;
+        // Another pool may have let go of it just now, and its last I/O be under way.
+        let device = self.reopen_leaf(&path).map_or_else(|| devices::open(&path, false, what), Ok)?;
         let kind = if device.facts().whole_disk { LeafKind::Disk } else { LeafKind::File };
         let spec = LeafSpec { path, kind, device };
         // What is at the old place is taken whatever it was before, unless it is of another pool.
