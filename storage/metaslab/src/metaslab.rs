@@ -12,7 +12,7 @@ use vdev::{TopKind, TopVdev};
 const BEST_FIT_PERCENT: u64 = 4;
 
 /// Bytes that are allocated in one lane before the next one has its turn.
-pub(crate) const TURN_BYTES: u64 = 1 << 20;
+const TURN_BYTES: u64 = 1 << 20;
 
 /// Regions of a vdev that lie on different children, taken in turns (dRAID's groups): one after the other they would keep the
 /// children of one group busy, and the others idle.

@@ -1,6 +1,6 @@
 //! One allocator shard: which vdev and which metaslabs it uses now (OpenZFS: `metaslab_class_allocator_t`).
 
-use crate::metaslab::{Lanes, Metaslab, TURN_BYTES};
+use crate::metaslab::{Lanes, Metaslab};
 use crate::{AllocRequest, Copies, VdevSpace};
 use ondisk::{Dva, Txg, VdevId};
 use std::sync::Arc;
@@ -91,6 +91,8 @@ struct Active {
 
 /// More sets than this do not help.
 const SETS_MAX: u64 = 4;
+/// Bytes that are allocated from one set before the next one has its turn: a few turns of its metaslab's lanes.
+const SET_TURN_BYTES: u64 = 4 << 20;
 
 impl Active {
     fn new(top: &TopVdev) -> Active {
@@ -106,10 +108,10 @@ impl Active {
         &mut self.sets[self.now]
     }
 
-    /// Gives the next set its turn after enough bytes: as many as every lane of a metaslab takes in one.
+    /// Gives the next set its turn after enough bytes.
     fn count(&mut self, asize: u64) {
         self.used += asize;
-        if self.sets.len() > 1 && self.used >= TURN_BYTES * SETS_MAX {
+        if self.sets.len() > 1 && self.used >= SET_TURN_BYTES {
             (self.now, self.used) = ((self.now + 1) % self.sets.len(), 0);
         }
     }
