@@ -1,13 +1,16 @@
 //! Parity and checksum of a block in one pass over memory: the write path reads each byte of data once.
 //!
-//! Large blocks are worked on in slices of every column: parity first, whose parallel streams bring the slices into the cache at
-//! the memory's speed, then the checksum from there. Each column keeps its own running sums; the sums of the block follow from those of its columns.
+//! Where the machine has the instructions, rows of few columns get both in one loop. Else large blocks are worked on in slices of every
+//! column: parity first, whose parallel streams bring the slices into the cache at the memory's speed, then the checksum from there. Each
+//! column keeps its own running sums; the sums of the block follow from those of its columns.
 
 use crate::checksum::{ByteOrder, Fletcher4, concatenate, fletcher4};
-use crate::raidz::{self, RaidzError};
+use crate::raidz::{self, RaidzError, WithFletcher4};
 
 /// Bytes of each column per slice.
 const SLICE_BYTES: usize = 16 << 10;
+/// Where one loop does both, it is faster for blocks above this size.
+const SMALL_IN_ONE_LOOP_BYTES: usize = 16 << 10;
 /// Blocks up to this size stay in the second-level cache between two passes.
 const SMALL_BYTES: usize = 256 << 10;
 
@@ -20,13 +23,23 @@ pub fn generate_with_fletcher4(data: &[&[u8]], parity: &mut [&mut [u8]]) -> Resu
     let block_bytes: usize = data.iter().map(|column| column.len()).sum();
     let in_words = data.iter().all(|column| column.len() % 4 == 0);
     match data.len() {
-        _ if block_bytes <= SMALL_BYTES || !in_words => two_passes(data, parity),
+        _ if block_bytes <= small_bytes(data.len()) || !in_words => two_passes(data, parity),
         0..=4 => one_pass::<4>(data, parity),
         5..=8 => one_pass::<8>(data, parity),
         9..=16 => one_pass::<16>(data, parity),
         17..=32 => one_pass::<32>(data, parity),
         _ => two_passes(data, parity),
     }
+}
+
+/// Up to what size two passes are as fast.
+fn small_bytes(columns: usize) -> usize {
+    if one_loop(columns).is_some() { SMALL_IN_ONE_LOOP_BYTES } else { SMALL_BYTES }
+}
+
+/// Code that makes parity and checksum of so many columns in one loop, where this machine has it.
+fn one_loop(columns: usize) -> Option<&'static WithFletcher4> {
+    raidz::fastest().with_fletcher4().filter(|both| columns <= both.columns_max)
 }
 
 fn two_passes(data: &[&[u8]], parity: &mut [&mut [u8]]) -> Result<[u64; 4], RaidzError> {
@@ -39,7 +52,13 @@ fn one_pass<const N: usize>(data: &[&[u8]], parity: &mut [&mut [u8]]) -> Result<
     raidz::check_parity(data, parity, longest)?;
     let math = raidz::fastest();
     let mut sums: [Fletcher4; N] = std::array::from_fn(|_| Fletcher4::new(ByteOrder::Little));
-    for start in (0..longest).step_by(SLICE_BYTES) {
+    let mut done = 0;
+    if let Some(both) = one_loop(data.len()) {
+        let shortest = data.iter().map(|column| column.len()).min().unwrap_or(0);
+        done = shortest / both.step_bytes * both.step_bytes;
+        (both.generate)(data, parity, 0..done, &mut sums[..data.len()]);
+    }
+    for start in (done..longest).step_by(SLICE_BYTES) {
         let end = longest.min(start + SLICE_BYTES);
         math.generate_range(data, parity, start..end);
         for (sum, column) in sums.iter_mut().zip(data) {
@@ -92,7 +111,7 @@ mod tests {
     fn one_pass_equals_two() {
         let block: Vec<u8> = (0..400_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
         for (columns, parities) in [(1, 1), (3, 1), (4, 2), (5, 3), (8, 3), (13, 2), (20, 3), (40, 1)] {
-            for bytes in [4096usize, 300_000, 399_996, 400_000, 399_999] {
+            for bytes in [4096usize, 16_896, 131_072, 300_000, 399_996, 400_000, 399_999] {
                 let column_bytes = bytes.div_ceil(columns).next_multiple_of(512);
                 let mut data: Vec<&[u8]> = block[..bytes].chunks(column_bytes).collect();
                 data.resize(columns, &[]);

@@ -17,7 +17,7 @@ pub(super) const STRIPE_BYTES: usize = 4 * LANES_MAX;
 /// taking the words apart; one shift gives the odd lanes.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
-pub(super) struct Lanes(pub(super) [[u64; LANES_MAX]; 4]);
+pub(crate) struct Lanes(pub(super) [[u64; LANES_MAX]; 4]);
 
 impl Lanes {
     /// Nothing summed yet.
@@ -135,6 +135,13 @@ impl Fletcher4 {
         }
         self.pending[..rest.len()].copy_from_slice(rest);
         self.pending_bytes = rest.len();
+    }
+
+    /// The sums, for code that adds multiples of [`STRIPE_BYTES`] to them as the widest implementation does, which must be the chosen one.
+    /// Nothing may be pending.
+    pub(crate) fn wide_lanes(&mut self) -> &mut Lanes {
+        assert!(self.implementation.lanes == LANES_MAX && self.pending_bytes == 0, "these are not whole stripes of the widest lanes");
+        &mut self.lanes
     }
 
     /// The checksum. Bytes after the last whole 32-bit word do not count, as in OpenZFS.

@@ -26,17 +26,7 @@ fn update(lanes: &mut Lanes, data: &[u8], order: ByteOrder) {
 #[target_feature(enable = "avx512f,avx512bw")]
 fn run<const SWAP: bool>(lanes: &mut Lanes, data: &[u8]) {
     let swap = _mm512_broadcast_i32x4(_mm_setr_epi8(3, 2, 1, 0, 7, 6, 5, 4, 11, 10, 9, 8, 15, 14, 13, 12));
-    let mut both = [_mm512_setzero_si512(); 4];
-    let mut odd = both;
-    for (sum, stored) in lanes.0.iter().enumerate() {
-        // SAFETY: each sum has 16 words.
-        unsafe {
-            both[sum] = _mm512_loadu_si512(stored.as_ptr().cast());
-            odd[sum] = _mm512_loadu_si512(stored.as_ptr().add(8).cast());
-        }
-        both[sum] = _mm512_add_epi64(both[sum], _mm512_slli_epi64::<32>(odd[sum]));
-    }
-    let ([mut a, mut b, mut c, mut d], [mut e, mut f, mut g, mut h]) = (both, odd);
+    let [mut a, mut b, mut c, mut d, mut e, mut f, mut g, mut h] = lanes.as_vectors();
     let (vectors, _) = data.as_chunks::<64>();
     for vector in vectors {
         // SAFETY: the array is one vector long.
@@ -53,13 +43,37 @@ fn run<const SWAP: bool>(lanes: &mut Lanes, data: &[u8]) {
         g = _mm512_add_epi64(g, f);
         h = _mm512_add_epi64(h, g);
     }
-    let (both, odd) = ([a, b, c, d], [e, f, g, h]);
-    for (sum, stored) in lanes.0.iter_mut().enumerate() {
-        let even = _mm512_sub_epi64(both[sum], _mm512_slli_epi64::<32>(odd[sum]));
-        // SAFETY: each sum has 16 words.
-        unsafe {
-            _mm512_storeu_si512(stored.as_mut_ptr().cast(), even);
-            _mm512_storeu_si512(stored.as_mut_ptr().add(8).cast(), odd[sum]);
+    lanes.set_vectors([a, b, c, d, e, f, g, h]);
+}
+
+impl Lanes {
+    /// The four sums of whole 64-bit words (those of even lanes and 2³² times those of odd ones), then the four sums of odd lanes: what
+    /// loops add to.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw")]
+    pub(crate) fn as_vectors(&self) -> [__m512i; 8] {
+        let mut vectors = [_mm512_setzero_si512(); 8];
+        for (sum, stored) in self.0.iter().enumerate() {
+            // SAFETY: each sum has 16 words.
+            let (even, odd) = unsafe { (_mm512_loadu_si512(stored.as_ptr().cast()), _mm512_loadu_si512(stored.as_ptr().add(8).cast())) };
+            vectors[sum] = _mm512_add_epi64(even, _mm512_slli_epi64::<32>(odd));
+            vectors[4 + sum] = odd;
+        }
+        vectors
+    }
+
+    /// The reverse of [`Lanes::as_vectors`].
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw")]
+    pub(crate) fn set_vectors(&mut self, vectors: [__m512i; 8]) {
+        for (sum, stored) in self.0.iter_mut().enumerate() {
+            let odd = vectors[4 + sum];
+            let even = _mm512_sub_epi64(vectors[sum], _mm512_slli_epi64::<32>(odd));
+            // SAFETY: each sum has 16 words.
+            unsafe {
+                _mm512_storeu_si512(stored.as_mut_ptr().cast(), even);
+                _mm512_storeu_si512(stored.as_mut_ptr().add(8).cast(), odd);
+            }
         }
     }
 }

@@ -9,7 +9,8 @@ use std::arch::x86_64::*;
 use std::ops::Range;
 
 /// Two 256-bit vectors per column and step.
-pub(super) static AVX2: Implementation = Implementation { name: "avx2", supported: || is_x86_feature_detected!("avx2"), combine, generate };
+pub(super) static AVX2: Implementation =
+    Implementation { name: "avx2", supported: || is_x86_feature_detected!("avx2"), combine, generate, with_fletcher4: None };
 
 const VECTORS: usize = 2;
 const STEP: usize = 32 * VECTORS;

@@ -14,6 +14,7 @@ pub(super) static AVX512BW: Implementation = Implementation {
     supported: || is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw"),
     combine,
     generate,
+    with_fletcher4: None,
 };
 
 const VECTORS: usize = 2;

@@ -3,6 +3,7 @@
 #![allow(clippy::needless_range_loop, reason = "vectors are numbered across several accumulators")]
 
 use super::gf::MATRICES;
+use super::gfni_fletcher::WITH_FLETCHER4;
 use super::portable::PORTABLE;
 use super::{Combine, DATA_COLUMNS_MAX, FEW, Implementation};
 use std::arch::x86_64::*;
@@ -15,9 +16,10 @@ pub(super) static GFNI: Implementation = Implementation {
     supported: || is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw") && is_x86_feature_detected!("gfni"),
     combine,
     generate,
+    with_fletcher4: Some(&WITH_FLETCHER4),
 };
 
-const VECTOR: usize = 64;
+pub(super) const VECTOR: usize = 64;
 const WIDE: usize = 4;
 
 /// Splits a range in parts for wide steps, single vectors, and the bytes that are left.
@@ -58,14 +60,14 @@ fn generate(data: &[&[u8]], parity: &mut [&mut [u8]], range: Range<usize>) {
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,gfni")]
-fn matrix(c: u8) -> __m512i {
+pub(super) fn matrix(c: u8) -> __m512i {
     _mm512_set1_epi64(MATRICES[usize::from(c)] as i64)
 }
 
 /// a ⊕ b ⊕ c.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,gfni")]
-fn xor3(a: __m512i, b: __m512i, c: __m512i) -> __m512i {
+pub(super) fn xor3(a: __m512i, b: __m512i, c: __m512i) -> __m512i {
     _mm512_ternarylogic_epi64::<0x96>(a, b, c)
 }
 

@@ -14,11 +14,14 @@ mod avx512;
 mod gf;
 #[cfg(target_arch = "x86_64")]
 mod gfni;
+#[cfg(target_arch = "x86_64")]
+mod gfni_fletcher;
 mod portable;
 pub mod reference;
 #[cfg(test)]
 mod tests;
 
+use crate::checksum::Fletcher4;
 use std::ops::Range;
 
 /// Most data columns of a row.
@@ -68,7 +71,18 @@ impl Combine<'_> {
 }
 
 type CombineFn = fn(&Combine, Option<&mut [u8]>, &mut [&mut [u8]], Range<usize>);
+type GenerateWithFletcher4 = fn(&[&[u8]], &mut [&mut [u8]], Range<usize>, &mut [Fletcher4]);
 type GenerateFn = fn(&[&[u8]], &mut [&mut [u8]], Range<usize>);
+
+/// Parity, and Fletcher-4 sums of each column in the form of the fastest implementation, of a whole number of steps over which all columns
+/// reach.
+pub(crate) struct WithFletcher4 {
+    /// Bytes of each column per step.
+    pub(crate) step_bytes: usize,
+    /// Rows with more data columns are not taken.
+    pub(crate) columns_max: usize,
+    pub(crate) generate: GenerateWithFletcher4,
+}
 
 /// One way to compute parity.
 pub struct Implementation {
@@ -78,6 +92,8 @@ pub struct Implementation {
     combine: CombineFn,
     /// Parity of data columns that all reach over the range.
     generate: GenerateFn,
+    /// The same and the checksum in one loop.
+    with_fletcher4: Option<&'static WithFletcher4>,
 }
 
 /// Every implementation for this architecture, slowest first; not each is supported by this machine.
@@ -141,6 +157,11 @@ impl Implementation {
         check_parity(data, parity, longest)?;
         self.generate_range(data, parity, 0..longest);
         Ok(())
+    }
+
+    /// Parity and checksum in one loop, if there is such code.
+    pub(crate) fn with_fletcher4(&self) -> Option<&'static WithFletcher4> {
+        self.with_fletcher4
     }
 
     /// Parity over a range of bytes of the row.
