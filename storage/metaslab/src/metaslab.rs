@@ -5,8 +5,9 @@ use exec::Mutex;
 use ondisk::Txg;
 use range_tree::RangeTree;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use vdev::{TopKind, TopVdev};
+use vdev::{DraidLayout, TopKind, TopVdev};
 
 /// Below this share of free space the smallest segment that fits is taken, as in OpenZFS (`metaslab_df_free_pct`).
 const BEST_FIT_PERCENT: u64 = 4;
@@ -47,34 +48,98 @@ impl Lanes {
     }
 }
 
+/// Bytes that a child may have been given less than another one and still get them before the others get more.
+const ARREARS_BYTES_MAX: u64 = 8 << 20;
+
+/// How much it counts whether children write alike, and whether they read alike: reading does without parity, and has time to spare.
+const WEIGHT: [u64; 2] = [2, 1];
+
+/// What each child of a dRAID was given, by all shards together. Every group lies on other children, so that turns alone do not keep
+/// them busy alike: what several shards write at the same time may lie on the same ones.
+#[derive(Debug)]
+pub(crate) struct Balance {
+    layout: Arc<DraidLayout>,
+    /// Of each child: all columns, which are written, and those of data, which will be read.
+    given: Vec<[AtomicU64; 2]>,
+}
+
+/// The most that any child was given of all columns, and of data.
+type Most = [u64; 2];
+
+impl Balance {
+    /// That of a vdev; None without groups.
+    pub(crate) fn of(top: &TopVdev) -> Option<Balance> {
+        let layout = top.draid.clone()?;
+        Some(Balance { given: (0..layout.config.children()).map(|_| Default::default()).collect(), layout })
+    }
+
+    fn most(&self) -> Most {
+        [0, 1].map(|kind| self.given.iter().map(|given| given[kind].load(Ordering::Relaxed)).max().unwrap_or(0))
+    }
+
+    /// The counters of the children of the group at `offset`: of all columns, then of data.
+    fn counters(&self, offset: u64) -> impl Iterator<Item = (usize, &AtomicU64)> {
+        let parity = self.layout.config.parity();
+        let columns = move |kind: usize| self.layout.group_children(offset).skip(kind * parity).map(move |child| (kind, child));
+        columns(0).chain(columns(1)).filter_map(|(kind, child)| Some((kind, self.given.get(child)?.get(kind)?)))
+    }
+
+    /// What the children of the group at `offset` are to be given before others, where those that got the most have `most`.
+    fn arrears(&self, offset: u64, most: Most) -> u64 {
+        let each = |(kind, given): (usize, &AtomicU64)| {
+            let behind = most[kind].saturating_sub(given.load(Ordering::Relaxed)).min(ARREARS_BYTES_MAX);
+            behind * WEIGHT[kind]
+        };
+        self.counters(offset).map(each).sum()
+    }
+
+    /// The children of the group at `offset` are given `asize` bytes together.
+    fn give(&self, offset: u64, asize: u64, most: Most) {
+        let share = asize / self.layout.config.width() as u64;
+        for (kind, given) in self.counters(offset) {
+            given.fetch_max(most[kind].saturating_sub(ARREARS_BYTES_MAX), Ordering::Relaxed);
+            given.fetch_add(share, Ordering::Relaxed);
+        }
+    }
+}
+
 /// Where the searches in the lanes begin, and whose turn it is.
 #[derive(Debug, Default)]
 struct Turn {
     cursors: Vec<u64>,
     lane: u64,
-    used: u64,
+    /// Bytes that it may still allocate.
+    left: u64,
 }
 
 impl Turn {
-    /// Free space in the lane whose turn it is, or in the next one that has some.
-    fn find(&mut self, lanes: Lanes, free: &RangeTree, range: &Range<u64>, asize: u64) -> Option<u64> {
+    /// Free space in the lane whose turn it is, or in the one whose children have the least to do.
+    fn find(&mut self, lanes: Lanes, balance: &Balance, free: &RangeTree, range: &Range<u64>, asize: u64) -> Option<u64> {
         self.cursors.resize(lanes.count as usize, range.start);
-        for _ in 0..lanes.count {
-            let lane = self.lane;
-            let cursor = self.cursors[lane as usize];
-            let found = fit(lanes, lane, free, cursor, asize).or_else(|| fit(lanes, lane, free, range.start, asize));
-            if let Some(offset) = found {
-                self.cursors[lane as usize] = offset + asize;
-                self.used += asize;
-                if self.used >= TURN_BYTES {
-                    (self.lane, self.used) = ((lane + 1) % lanes.count, 0);
-                }
-                return found;
+        let cursors = &self.cursors;
+        let search = |lane: u64| {
+            let ahead = fit(lanes, lane, free, cursors[lane as usize], asize);
+            ahead.or_else(|| fit(lanes, lane, free, range.start, asize))
+        };
+        let same = if self.left > 0 { search(self.lane).map(|offset| (self.lane, offset)) } else { None };
+        let found = same.or_else(|| {
+            let most = balance.most();
+            let places = (0..lanes.count).filter_map(|lane| Some((lane, search(lane)?)));
+            // Of equals the first.
+            let best = places.rev().max_by_key(|(_, offset)| balance.arrears(*offset, most));
+            if let Some((_, offset)) = best {
+                self.left = TURN_BYTES;
+                balance.give(offset, TURN_BYTES.max(asize), most);
             }
-            (self.lane, self.used) = ((lane + 1) % lanes.count, 0);
-        }
-        // What no region has in one piece may lie over the end of one.
-        free.first_fit_from(range.start, asize, 1)
+            best
+        });
+        let Some((lane, offset)) = found else {
+            // What no region has in one piece may lie over the end of one.
+            return free.first_fit_from(range.start, asize, 1);
+        };
+        self.cursors[lane as usize] = offset + asize;
+        (self.lane, self.left) = (lane, self.left.saturating_sub(asize));
+        Some(offset)
     }
 }
 
@@ -100,7 +165,7 @@ pub(crate) struct Metaslab {
     pub(crate) free_bytes: AtomicU64,
     /// How many shards allocate from it now.
     pub(crate) owners: AtomicU32,
-    lanes: Option<Lanes>,
+    lanes: Option<(Lanes, Arc<Balance>)>,
     state: Mutex<State>,
 }
 
@@ -161,7 +226,7 @@ fn ranges(tree: &mut RangeTree) -> Vec<Range<u64>> {
 }
 
 impl Metaslab {
-    pub(crate) fn new(range: Range<u64>, lanes: Option<Lanes>) -> Metaslab {
+    pub(crate) fn new(range: Range<u64>, lanes: Option<(Lanes, Arc<Balance>)>) -> Metaslab {
         let cursor = range.start;
         Metaslab {
             range,
@@ -203,8 +268,8 @@ impl Metaslab {
         let scarce = state.free.total() < (self.range.end - self.range.start) / 100 * BEST_FIT_PERCENT;
         let found = if scarce {
             state.free.best_fit(asize)
-        } else if let Some(lanes) = self.lanes {
-            state.turn.find(lanes, &state.free, &self.range, asize)
+        } else if let Some((lanes, balance)) = &self.lanes {
+            state.turn.find(*lanes, balance, &state.free, &self.range, asize)
         } else {
             let ahead = state.free.first_fit_from(state.cursor, asize, 1);
             ahead.or_else(|| state.free.first_fit_from(self.range.start, asize, 1))

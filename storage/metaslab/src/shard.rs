@@ -1,6 +1,6 @@
 //! One allocator shard: which vdev and which metaslabs it uses now (OpenZFS: `metaslab_class_allocator_t`).
 
-use crate::metaslab::{Lanes, Metaslab};
+use crate::metaslab::{Balance, Lanes, Metaslab};
 use crate::{AllocRequest, Copies, VdevSpace};
 use ondisk::{Dva, Txg, VdevId};
 use std::sync::Arc;
@@ -22,6 +22,8 @@ pub(crate) struct Space {
     pub(crate) capacity: u64,
     pub(crate) allocated: Arc<AtomicU64>,
     pub(crate) deferred: Arc<AtomicU64>,
+    /// Of a dRAID.
+    balance: Option<Arc<Balance>>,
 }
 
 /// All top-level vdevs, by number.
@@ -29,24 +31,32 @@ pub(crate) type Spaces = Arc<Vec<Arc<Space>>>;
 
 impl Space {
     pub(crate) fn new(top: &TopVdev) -> Space {
-        Space::with(top, Vec::new(), Arc::default(), Arc::default())
+        let balance = Balance::of(top).map(Arc::new);
+        Space::with(top, Vec::new(), Arc::default(), Arc::default(), balance)
     }
     /// The same vdev as `top` has it now: with more metaslabs, or with none when it left.
     pub(crate) fn changed(&self, top: &TopVdev) -> Space {
         let kept = if top.is_concrete() { self.metaslabs.clone() } else { Vec::new() };
         let counter = |counter: &Arc<AtomicU64>| if top.is_concrete() { counter.clone() } else { Arc::default() };
-        Space::with(top, kept, counter(&self.allocated), counter(&self.deferred))
+        let balance = self.balance.clone().or_else(|| Balance::of(top).map(Arc::new));
+        Space::with(top, kept, counter(&self.allocated), counter(&self.deferred), balance)
     }
-    fn with(top: &TopVdev, mut metaslabs: Vec<Arc<Metaslab>>, allocated: Arc<AtomicU64>, deferred: Arc<AtomicU64>) -> Space {
+    fn with(
+        top: &TopVdev,
+        mut metaslabs: Vec<Arc<Metaslab>>,
+        allocated: Arc<AtomicU64>,
+        deferred: Arc<AtomicU64>,
+        balance: Option<Arc<Balance>>,
+    ) -> Space {
         let count = if top.is_concrete() { u32::try_from(top.metaslab_count()).unwrap_or(u32::MAX) } else { 0 };
         metaslabs.extend((metaslabs.len() as u32..count).map(|index| {
             let range = top.metaslab_range(index);
-            let lanes = Lanes::of(top, &range);
+            let lanes = Lanes::of(top, &range).zip(balance.clone());
             Arc::new(Metaslab::new(range, lanes))
         }));
         let capacity = metaslabs.iter().map(|metaslab| metaslab.range.end - metaslab.range.start).sum();
         let allocatable = top.is_concrete() && !top.is_log && !top.nonallocating;
-        Space { top: top.clone(), metaslabs, allocatable, capacity, allocated, deferred }
+        Space { top: top.clone(), metaslabs, allocatable, capacity, allocated, deferred, balance }
     }
     /// What it holds now.
     pub(crate) fn usage(&self) -> VdevSpace {
@@ -92,7 +102,7 @@ struct Active {
 /// More sets than this do not help.
 const SETS_MAX: u64 = 4;
 /// Bytes that are allocated from one set before the next one has its turn: a few turns of its metaslab's lanes.
-const SET_TURN_BYTES: u64 = 4 << 20;
+const SET_TURN_BYTES: u64 = 1 << 20;
 
 impl Active {
     fn new(top: &TopVdev) -> Active {

@@ -3,7 +3,7 @@
 use metaslab::{AllocRequest, Allocator};
 use ondisk::{Dva, Txg, VdevId};
 use std::collections::{BTreeMap, VecDeque};
-use vdev::{DraidConfig, TopKind, VdevTree, WritePlan};
+use vdev::{DraidConfig, Part, TopKind, VdevTree, WritePlan};
 
 fn allocator(layout: &[(TopKind, usize)], shards: usize, leaf_bytes: u64) -> (VdevTree, Allocator) {
     let tree = VdevTree::simple(layout, 12, leaf_bytes).expect("valid");
@@ -167,35 +167,64 @@ fn vdevs_that_are_added_and_grow_join_the_work() {
     }
 }
 
-/// If this fails, a file on dRAID is written and read at the speed of one group's children while the others idle.
+/// If this fails, files on dRAID are written and read at the speed of one group's children while the others idle.
 #[test]
 fn neighbouring_records_use_all_children_of_a_draid_alike() {
     const RECORD: u64 = 1 << 20;
-    const IN_FLIGHT: usize = 64;
-    for (shape, leaf_mib, most) in
-        [((2, 8, 0, 12), 560, 1.1), ((2, 8, 0, 12), 1500, 1.04), ((2, 8, 0, 12), 200_000, 1.03), ((1, 4, 2, 24), 2000, 1.06)]
-    {
+    let one =
+        [((2, 8, 0, 12), 560, 1, 1.08), ((2, 8, 0, 12), 1500, 1, 1.05), ((2, 8, 0, 12), 200_000, 1, 1.02), ((1, 4, 2, 24), 2000, 1, 1.04)];
+    let several =
+        [((2, 8, 0, 12), 700, 8, 1.05), ((2, 8, 0, 12), 700, 64, 1.05), ((2, 8, 0, 12), 200_000, 8, 1.03), ((1, 4, 2, 24), 2000, 8, 1.03)];
+    for (shape, leaf_mib, files, most) in one.into_iter().chain(several) {
         let (parity, data, spares, children) = shape;
         let config = DraidConfig::new(parity, data, spares, children).expect("a valid shape");
         let (tree, allocator) = allocator(&[(TopKind::Draid(config), children)], 4, leaf_mib << 20);
-        let (mut window, mut load, mut busiest) = (VecDeque::new(), vec![0u64; children], Vec::new());
+        // What is written, and what is read of it: no parity.
+        let (mut written, mut read) = (Flight::new(children, spares), Flight::new(children, spares));
         for block in 0..1000u64 {
-            let request = AllocRequest { psize: RECORD, copies: 1, txg: Txg(5), hint: block >> 20 };
+            let request = AllocRequest { psize: RECORD, copies: 1, txg: Txg(5), hint: block % files };
             let dva = allocator.alloc(&request).expect("room")[0];
             let plan = WritePlan::new(&tree, &tree.tops[0], dva.offset, RECORD as usize);
-            let parts: Vec<(usize, u64)> = plan.ios.iter().map(|io| (io.leaf.0 as usize, io.length as u64)).collect();
-            parts.iter().for_each(|(leaf, bytes)| load[*leaf] += bytes);
-            window.push_back(parts);
-            if window.len() <= IN_FLIGHT {
-                continue;
-            }
-            window.pop_front().into_iter().flatten().for_each(|(leaf, bytes)| load[leaf] -= bytes);
-            // What is in flight is done when the busiest child is. The children that are spares there have nothing to do.
-            let share = load.iter().sum::<u64>() as f64 / (children - spares) as f64;
-            busiest.push(*load.iter().max().expect("children") as f64 / share);
+            let columns = plan.ios.iter().map(|io| (io.leaf.0 as usize, io.length as u64, matches!(io.part, Part::Data(_))));
+            let columns: Vec<_> = columns.collect();
+            written.begin(columns.iter().map(|(child, bytes, _)| (*child, *bytes)).collect());
+            read.begin(columns.iter().filter(|(.., is_data)| *is_data).map(|(child, bytes, _)| (*child, *bytes)).collect());
         }
-        let mean = busiest.iter().sum::<f64>() / busiest.len() as f64;
-        assert!(mean <= most, "draid {shape:?} of {leaf_mib} MiB: the busiest child has {mean:.3} × its share");
+        for (what, flight, most) in [("written", written, most), ("read", read, 1.12)] {
+            let mean = flight.mean();
+            assert!(mean <= most, "draid {shape:?} of {leaf_mib} MiB, {files} files, {what}: the busiest child has {mean:.3} × its share");
+        }
+    }
+}
+
+/// The last records, and how much of them each child has.
+struct Flight {
+    window: VecDeque<Vec<(usize, u64)>>,
+    load: Vec<u64>,
+    /// Children that have a part of every row.
+    disks: usize,
+    /// The busiest child's load by its share, over time.
+    busiest: Vec<f64>,
+}
+
+impl Flight {
+    const RECORDS: usize = 64;
+
+    fn new(children: usize, spares: usize) -> Flight {
+        Flight { window: VecDeque::new(), load: vec![0; children], disks: children - spares, busiest: Vec::new() }
+    }
+    fn begin(&mut self, columns: Vec<(usize, u64)>) {
+        columns.iter().for_each(|(child, bytes)| self.load[*child] += bytes);
+        self.window.push_back(columns);
+        if self.window.len() > Self::RECORDS {
+            self.window.pop_front().into_iter().flatten().for_each(|(child, bytes)| self.load[child] -= bytes);
+            // What is in flight is done when the busiest child is. The children that are spares there have nothing to do.
+            let share = self.load.iter().sum::<u64>() as f64 / self.disks as f64;
+            self.busiest.push(*self.load.iter().max().expect("children") as f64 / share);
+        }
+    }
+    fn mean(&self) -> f64 {
+        self.busiest.iter().sum::<f64>() / self.busiest.len() as f64
     }
 }
 

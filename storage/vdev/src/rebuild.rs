@@ -13,6 +13,12 @@ use abd::Abd;
 /// Largest block, and so the largest part that is read at once (OpenZFS: `SPA_MAXBLOCKSIZE`).
 const PART_BYTES_MAX: u64 = 16 << 20;
 
+/// More leaves than this can never be spared: one column of at most three more than are needed is lost.
+const SPARED_MAX: usize = 2;
+
+/// Leaves that are read only if others do not do.
+pub type Spared = [Option<LeafId>; SPARED_MAX];
+
 /// A leaf that holds a column.
 #[derive(Clone, Copy, Debug)]
 struct Holder {
@@ -29,6 +35,17 @@ struct Column {
     offset: u64,
     length: usize,
     bytes: Option<Abd>,
+}
+
+/// Who takes part in rebuilding an address of a vdev.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RebuildNeed {
+    /// Leaves to read from, one for each column that some whole leaf has: data before parity.
+    pub sources: Vec<LeafId>,
+    /// So many of them are read.
+    pub wanted: usize,
+    /// Leaves that are written.
+    pub targets: Vec<LeafId>,
 }
 
 /// What to do next.
@@ -48,6 +65,8 @@ pub struct RebuildJob {
     map: RaidzMap,
     columns: Vec<Column>,
     pending: Vec<(usize, LeafId)>,
+    /// Read only if others do not do.
+    spared: Spared,
     /// What somebody else computed of the row.
     computed: Option<ComputedRow>,
 }
@@ -70,11 +89,27 @@ impl TopVdev {
         size_bytes.min(stripes * config.stripe_bytes(self.ashift)).min(left)
     }
 
-    /// Allocated bytes after which other children take what a rebuild writes to a distributed spare, and all of them change their parts:
-    /// a slice of a dRAID vdev. None where the address makes no difference.
+    /// Allocated bytes after which other children take part, or the same ones in other roles: a group of a dRAID vdev. None where the
+    /// address makes no difference.
     pub fn rebuild_stride(&self) -> Option<u64> {
         let TopKind::Draid(config) = self.kind else { return None };
-        Some(config.group_bytes() * config.groups() as u64)
+        Some(config.group_bytes())
+    }
+
+    /// Allocated bytes that all children have an equal part of: a slice of a dRAID vdev. None elsewhere.
+    pub fn rebuild_slice(&self) -> Option<u64> {
+        let TopKind::Draid(config) = self.kind else { return None };
+        Some(config.slice_bytes())
+    }
+
+    /// Who takes part in rebuilding what lies at `offset`, up to the next multiple of the stride; None when no usable leaf lacks it.
+    pub fn rebuild_need(&self, tree: &VdevTree, offset: u64) -> Option<RebuildNeed> {
+        let map = self.part_map(offset, self.extent_unit());
+        let columns: Vec<Column> = map.columns.iter().map(|column| Column::new(tree, self, column)).collect();
+        let targets: Vec<LeafId> = columns.iter().flat_map(Column::targets).map(|holder| holder.leaf).collect();
+        let data_first = (map.parity..map.width).chain(0..map.parity);
+        let sources = data_first.filter_map(|index| columns.get(index)?.source()).collect();
+        (!targets.is_empty()).then(|| RebuildNeed { sources, wanted: map.width - map.parity, targets })
     }
 
     /// Allocated bytes of a part, for each byte that is read of a device.
@@ -100,15 +135,15 @@ impl TopVdev {
 
 impl RebuildJob {
     /// Starts rebuilding `asize` bytes at `offset` of `top` (one of `tree`'s): a part that [`TopVdev::rebuild_part`] gave. None when
-    /// no usable leaf lacks anything of it.
-    pub fn start(tree: &VdevTree, top: &TopVdev, offset: u64, asize: u64) -> Option<(RebuildJob, RebuildStep)> {
+    /// no usable leaf lacks anything of it. `spared` leaves are read only if others do not do.
+    pub fn start(tree: &VdevTree, top: &TopVdev, (offset, asize): (u64, u64), spared: Spared) -> Option<(RebuildJob, RebuildStep)> {
         let map = top.part_map(offset, asize);
         let columns: Vec<Column> = map.columns.iter().map(|column| Column::new(tree, top, column)).collect();
         let needed = columns.iter().flat_map(|column| &column.holders).any(|holder| !holder.is_whole);
         if !needed || map.rows() != 1 {
             return None;
         }
-        let mut job = RebuildJob { map, columns, pending: Vec::new(), computed: None };
+        let mut job = RebuildJob { map, columns, pending: Vec::new(), spared, computed: None };
         let step = job.advance();
         Some((job, step))
     }
@@ -171,13 +206,15 @@ impl RebuildJob {
         self.columns.iter().filter(|column| column.bytes.is_some()).count()
     }
 
-    /// Reads as many columns as there are data columns, data before parity; then computes.
+    /// Reads as many columns as there are data columns, data before parity and spared leaves last; then computes.
     fn advance(&mut self) -> RebuildStep {
         let wanted = self.map.width - self.map.parity;
         let data_first = (self.map.parity..self.map.width).chain(0..self.map.parity);
         let have = self.have();
         let readable = |index: &usize| self.columns[*index].bytes.is_none() && self.columns[*index].source().is_some();
-        let next: Vec<usize> = data_first.filter(readable).take(wanted.saturating_sub(have)).collect();
+        let mut next: Vec<usize> = data_first.filter(readable).collect();
+        next.sort_by_key(|index| self.spared.contains(&self.columns[*index].source()));
+        next.truncate(wanted.saturating_sub(have));
         match have + next.len() {
             _ if have >= wanted => self.solve(),
             reachable if reachable >= wanted => self.issue(&next),

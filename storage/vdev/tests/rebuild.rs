@@ -29,13 +29,25 @@ fn media(tree: &VdevTree, offset: u64, asize: u64) -> Media {
 }
 
 /// Rebuilds the part; `broken` leaves fail reads. Gives what was written, None when it is lost.
-fn rebuild(tree: &VdevTree, (offset, asize): (u64, u64), media: &Media, broken: &[LeafId]) -> Option<Option<Media>> {
-    let (mut job, mut step) = RebuildJob::start(tree, &tree.tops[0], offset, asize)?;
+fn rebuild(tree: &VdevTree, part: (u64, u64), media: &Media, broken: &[LeafId]) -> Option<Option<Media>> {
+    rebuild_sparing(tree, part, media, broken, [None; 2])
+}
+
+/// The same, without reading `spared` where the others do.
+fn rebuild_sparing(
+    tree: &VdevTree,
+    (offset, asize): (u64, u64),
+    media: &Media,
+    broken: &[LeafId],
+    spared: [Option<LeafId>; 2],
+) -> Option<Option<Media>> {
+    let (mut job, mut step) = RebuildJob::start(tree, &tree.tops[0], (offset, asize), spared)?;
     for _ in 0..100 {
         match step {
             RebuildStep::Issue(ios) => {
                 assert!(!ios.is_empty());
                 let read = |io: &vdev::LeafIo| {
+                    assert!(!broken.is_empty() || !spared.contains(&Some(io.leaf)), "a leaf that is busy elsewhere was read");
                     assert!(!tree.leaf(io.leaf).lacks(Txg::INITIAL), "a leaf without data was read");
                     let bytes = media.get(&(io.leaf, io.offset)).filter(|_| !broken.contains(&io.leaf))?;
                     assert_eq!(bytes.len(), io.length);
@@ -76,6 +88,16 @@ fn every_set_of_empty_leaves_is_rebuilt_from_the_others() {
                     None => assert!(expected.is_empty(), "{kind:?} {set:b}"),
                     Some(None) => assert!(expected.len() > most.min(count - 1), "{kind:?} {set:b}: lost without need"),
                     Some(Some(written)) => assert_eq!(written, expected, "{kind:?} {set:b}"),
+                }
+                if let Some(need) = top.rebuild_need(&tree, offset).filter(|need| need.sources.len() > need.wanted) {
+                    // Whichever is busy elsewhere, the others do; and it serves when one of them fails.
+                    for (index, busy) in need.sources.iter().enumerate() {
+                        let other = need.sources[(index + 1) % need.sources.len()];
+                        for broken in [&[][..], &[other]] {
+                            let again = rebuild_sparing(&tree, (offset, asize), &media, broken, [Some(*busy), None]);
+                            assert_eq!(again, Some(Some(expected.clone())), "{kind:?} {set:b}, without {busy:?}, {broken:?} fails");
+                        }
+                    }
                 }
                 // One less can be lost when a device fails meanwhile.
                 if chosen.len() < most

@@ -16,7 +16,7 @@ use device::DeviceOp;
 use exec::TaskClass;
 use ondisk::VdevId;
 use std::sync::Arc;
-use vdev::{ComputedRow, LeafIo, RebuildJob, RebuildStep, Repair};
+use vdev::{ComputedRow, LeafIo, RebuildJob, RebuildStep, Repair, Spared};
 
 const OPTIONS: BatchOptions = BatchOptions { class: TaskClass::Background, priority: Priority::Rebuild, speculative: false };
 
@@ -29,6 +29,8 @@ pub struct RebuildRequest {
     pub offset: u64,
     /// Allocated bytes.
     pub asize: u64,
+    /// Leaves that are read only if others do not do.
+    pub spared: Spared,
 }
 
 /// What became of it.
@@ -55,7 +57,7 @@ impl Zio {
         let Some(top) = top.filter(fits) else {
             return then(Rebuilt { failed: true, ..Rebuilt::default() });
         };
-        match RebuildJob::start(&view.tree, top, request.offset, request.asize) {
+        match RebuildJob::start(&view.tree, top, (request.offset, request.asize), request.spared) {
             None => then(Rebuilt::default()),
             Some((job, step)) => {
                 let rebuild = Box::new(Rebuild { core: self.core.clone(), snapshot: snapshot.clone(), job, then });

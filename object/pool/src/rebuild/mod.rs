@@ -1,5 +1,5 @@
-//! Sequential rebuild: devices that were attached or stand in for others are filled by the space maps, in the order of addresses,
-//! without looking at a block pointer (OpenZFS: `vdev_rebuild.c`).
+//! Sequential rebuild: devices that were attached or stand in for others are filled by the space maps, without
+//! looking at a block pointer (OpenZFS: `vdev_rebuild.c`).
 //!
 //! ```text
 //!  attach ─► (wanted) ──sync──► active ──sweep: hold, read, write──► (outcome) ──sync──► complete | canceled ─► scrub
@@ -13,8 +13,9 @@
 //! # Invariants
 //! 1. What is rebuilt is on disk and stays where it is: a metaslab is held ([`metaslab::Hold`]) until the last write into it ended.
 //! 2. The sweep begins when every txg that a leaf lacks is synced: what is born later is written to that leaf as to all others.
-//! 3. The place on disk never claims what was not written.
+//! 3. The place on disk never claims what was not written: all addresses before it are, in whatever order ([`order`]) the rest comes.
 
+mod order;
 mod sweep;
 mod sync;
 
@@ -140,6 +141,8 @@ struct Pass {
     /// Parts that are being rebuilt, by their beginning.
     in_flight: BTreeSet<u64>,
     in_flight_bytes: u64,
+    /// What they ask of the leaves.
+    flight: order::Loads,
 }
 
 /// How a sweep ended.

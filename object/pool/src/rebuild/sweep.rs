@@ -1,14 +1,13 @@
-//! The work of a rebuild: from metaslab to metaslab, part by part, as many in flight as memory allows. What limits it is how fast the
+//! The work of a rebuild: part by part, in a window of metaslabs that moves on, as many in flight as memory allows. What limits it is how fast the
 //! devices that lack something take their writes.
 
-use super::{Outcome, Pass, RebuildState, Rebuilds, Shared, load};
+use super::order::{Next, Order, Work};
+use super::{Outcome, Pass, RebuildState, Rebuilds, Shared, Top, load};
 use exec::TaskClass;
 use metaslab::Hold;
 use ondisk::{Txg, VdevId};
-use std::collections::{BTreeMap, VecDeque};
-use std::ops::Range;
 use std::sync::Arc;
-use vdev::TopVdev;
+use vdev::{TopVdev, VdevTree};
 use zio::{RebuildRequest, Rebuilt};
 
 /// At least so much is in flight.
@@ -17,18 +16,14 @@ const FLIGHT_BYTES_MIN: u64 = 1 << 20;
 /// So much is read of a device at once though memory is short.
 const SEGMENT_BYTES_MIN: u64 = 64 << 10;
 
-/// Ranges that are rebuilt in order of their addresses, with what keeps their metaslabs as they are.
-type Lane = VecDeque<(Range<u64>, Arc<Hold>)>;
+/// The window has so many slices for each child: then all of them have about as much work in it, whichever lies where.
+const WINDOW_SLICES: u64 = 4;
 
-/// The metaslabs that are rebuilt together, from the first of `left` on: as many slices as there are children, so that about all
-/// of them have work, whichever a slice's writes go to.
-fn window(top: &TopVdev, left: Range<u32>) -> Range<u32> {
-    let children = top.node.as_ref().map_or(1, |node| node.children.len()) as u64;
-    let bytes = top.rebuild_stride().map_or(0, |stride| stride.saturating_mul(children));
-    let stop = top.metaslab_range(left.start).start.saturating_add(bytes);
-    let past = left.clone().skip(1).find(|metaslab| top.metaslab_range(*metaslab).start >= stop);
-    left.start..past.unwrap_or(left.end)
-}
+/// No more metaslabs are held together once so many ranges of them wait.
+const RANGES_MAX: usize = 1 << 20;
+
+/// A device of a dRAID is to have so many parts in flight.
+const DEPTH: u64 = 16;
 
 impl Rebuilds {
     /// Does the work on this thread until there is none; with `parts` at most so many of them.
@@ -66,7 +61,7 @@ impl Rebuilds {
         let ended = {
             let mut shared = self.shared.lock();
             shared.workers -= 1;
-            shared.following = shared.workers == 0 && !shared.halted && !shared.tops.values().any(super::Top::is_active);
+            shared.following = shared.workers == 0 && !shared.halted && !shared.tops.values().any(Top::is_active);
             shared.following.then(|| std::mem::take(&mut shared.completed))
         };
         if let Some(completed) = ended {
@@ -93,8 +88,8 @@ impl Rebuilds {
                 if Rebuilds::waiting(&shared) == 0 {
                     return None;
                 }
-                let begun = |top: &super::Top| top.phys.vrp_rebuild_state == RebuildState::Active.number() && !top.wanted;
-                let is_free = |(vdev, top): &(&VdevId, &super::Top)| begun(top) && top.outcome.is_none() && !shared.sweeping.contains(vdev);
+                let begun = |top: &Top| top.phys.vrp_rebuild_state == RebuildState::Active.number() && !top.wanted;
+                let is_free = |(vdev, top): &(&VdevId, &Top)| begun(top) && top.outcome.is_none() && !shared.sweeping.contains(vdev);
                 let found = shared.tops.iter().find(is_free).map(|(vdev, _)| *vdev);
                 if let Some(vdev) = found {
                     shared.sweeping.insert(vdev);
@@ -133,16 +128,29 @@ impl Rebuilds {
             }
         }
         let (count, mut next) = (self.services.allocator.metaslab_count(vdev), 0);
-        while next < count {
-            let tree = self.zio.view().tree;
-            let Some(top) = tree.top(vdev).filter(|top| top.can_rebuild()) else { return Some(Outcome::Cancel) };
-            if tree.rebuild_range(top).is_none() {
-                self.drain(vdev);
-                return Some(Outcome::Cancel);
+        let mut tree = self.zio.view().tree;
+        let mut order = Order::new(tree.top(vdev)?.rebuild_width());
+        loop {
+            if next < count && is_wanted(&order, tree.top(vdev)?, next) {
+                tree = self.zio.view().tree;
+                let Some(top) = tree.top(vdev).filter(|top| top.can_rebuild()) else { return Some(Outcome::Cancel) };
+                if tree.rebuild_range(top).is_none() {
+                    self.drain(vdev);
+                    return Some(Outcome::Cancel);
+                }
+                self.load(&tree, top, next, first, &mut order);
+                next += 1;
+                continue;
             }
-            let metaslabs = window(top, next..count);
-            next = metaslabs.end;
-            if !self.sweep_window(top, metaslabs, first) {
+            let top = tree.top(vdev)?;
+            let beyond = top.metaslab_range(next).start.max(first);
+            if order.len() == 0 {
+                if let Some(top) = self.shared.lock().tops.get_mut(&vdev) {
+                    top.pass.cursor = beyond;
+                }
+                break;
+            }
+            if !self.begin_next(top, &mut order, beyond) {
                 self.drain(vdev);
                 return None;
             }
@@ -158,75 +166,43 @@ impl Rebuilds {
         self.changed.wait_until(self.exec(), &|| idle(&self.shared.lock()));
     }
 
-    /// Begins every part of the metaslabs behind `first`; false when it was told to stop before the end. Lanes take turns, so that their
-    /// devices work at the same time.
-    fn sweep_window(self: &Arc<Self>, top: &TopVdev, metaslabs: Range<u32>, first: u64) -> bool {
-        let (start, end) = (top.metaslab_range(metaslabs.start).start, top.metaslab_range(metaslabs.end - 1).end);
-        let mut lanes = self.lanes(top, metaslabs, first);
-        let is_ordered = lanes.len() <= 1;
-        let segment = self.segment_bytes(top, lanes.len());
-        while !lanes.is_empty() {
-            for lane in &mut lanes {
-                let Some((range, hold)) = lane.pop_front() else { continue };
-                let part = range.start..range.start + top.rebuild_part(range.start, range.end - range.start, segment);
-                if part.end < range.end {
-                    lane.push_front((part.end..range.end, hold.clone()));
-                }
-                let place = if is_ordered { part.end } else { start.max(first) };
-                if !self.begin_part(top, part, &hold, place) {
-                    return false;
-                }
-            }
-            lanes.retain(|lane| !lane.is_empty());
-        }
-        if let Some(top) = self.shared.lock().tops.get_mut(&top.id) {
-            top.pass.cursor = end.max(first);
-        }
-        true
-    }
-
-    /// What is allocated in the metaslabs behind `first`, by the slices that have their writes on different devices.
-    fn lanes(&self, top: &TopVdev, metaslabs: Range<u32>, first: u64) -> Vec<Lane> {
+    /// Adds what is allocated in a metaslab behind `first`.
+    fn load(&self, tree: &VdevTree, top: &TopVdev, metaslab: u32, first: u64, order: &mut Order<Arc<Hold>>) {
         let stride = top.rebuild_stride().unwrap_or(u64::MAX);
-        let mut lanes: BTreeMap<u64, Lane> = BTreeMap::new();
-        for metaslab in metaslabs {
-            let (hold, allocated) = self.services.allocator.hold(top.id, metaslab);
-            let hold = Arc::new(hold);
-            for range in allocated {
-                let mut start = range.start.max(first);
-                while start < range.end {
-                    let number = start / stride;
-                    let end = range.end.min((number + 1).saturating_mul(stride));
-                    lanes.entry(number).or_default().push_back((start..end, hold.clone()));
-                    start = end;
-                }
+        let (hold, allocated) = self.services.allocator.hold(top.id, metaslab);
+        let hold = Arc::new(hold);
+        for range in allocated {
+            let mut start = range.start.max(first);
+            while start < range.end {
+                let number = start / stride;
+                let end = range.end.min((number + 1).saturating_mul(stride));
+                order.add(number, (start..end, hold.clone()), || top.rebuild_need(tree, start));
+                start = end;
             }
         }
-        lanes.into_values().collect()
     }
 
-    /// Bytes read of a device at once: the parameter's, less where memory would not do for two parts of every lane.
-    fn segment_bytes(&self, top: &TopVdev, lanes: usize) -> u64 {
-        let share = self.flight_bytes_max(top) / (2 * lanes.max(1) * top.rebuild_width()) as u64;
-        load(&self.parameters.max_segment).min(share.max(SEGMENT_BYTES_MIN))
+    /// Bytes read of a device at once: the parameter's, less where memory would not do for enough parts.
+    fn segment_bytes(&self, top: &TopVdev) -> u64 {
+        let parts = top.rebuild_stride().map_or(2, |_| DEPTH * children(top));
+        load(&self.parameters.max_segment).min((self.flight_bytes_max(top) / parts).max(SEGMENT_BYTES_MIN))
     }
 
     /// Bytes that may be in flight (OpenZFS: `vr_bytes_inflight_max`).
     fn flight_bytes_max(&self, top: &TopVdev) -> u64 {
-        let children = top.node.as_ref().map_or(1, |node| node.children.len().max(1)) as u64;
         let tops = self.zio.view().tree.tops.len().max(1) as u64;
-        let wanted = load(&self.parameters.vdev_limit).saturating_mul(children).max(FLIGHT_BYTES_MIN);
+        let wanted = load(&self.parameters.vdev_limit).saturating_mul(children(top)).max(FLIGHT_BYTES_MIN);
         wanted.min(self.memory_bytes / 2 / tops).max(FLIGHT_BYTES_MIN)
     }
 
-    /// Begins one part as soon as there is room for it.
-    /// `place` is where a rebuild that is interrupted begins at the latest.
-    fn begin_part(self: &Arc<Self>, top: &TopVdev, part: Range<u64>, hold: &Arc<Hold>, place: u64) -> bool {
-        let (vdev, length, most) = (top.id, part.end - part.start, self.flight_bytes_max(top));
+    /// Begins the next part as soon as there is room for it; false when it is to stop. All addresses from `beyond` on come later.
+    fn begin_next(self: &Arc<Self>, top: &TopVdev, order: &mut Order<Arc<Hold>>, beyond: u64) -> bool {
+        let (vdev, most, segment) = (top.id, self.flight_bytes_max(top), self.segment_bytes(top));
+        let largest = segment * top.rebuild_width() as u64;
         let has_room = |shared: &Shared| {
             let pass = shared.tops.get(&vdev).map(|top| &top.pass);
             Rebuilds::should_stop(shared, vdev)
-                || pass.is_none_or(|pass| pass.in_flight.is_empty() || pass.in_flight_bytes + length <= most)
+                || pass.is_none_or(|pass| pass.in_flight.is_empty() || pass.in_flight_bytes + largest <= most)
         };
         loop {
             {
@@ -238,39 +214,49 @@ impl Rebuilds {
                     if let Some(budget) = &mut shared.budget {
                         *budget -= 1;
                     }
-                    let Some(top) = shared.tops.get_mut(&vdev) else { return false };
-                    top.pass.in_flight.insert(part.start);
-                    top.pass.in_flight_bytes += length;
-                    top.pass.cursor = place;
-                    top.pass.scanned += length;
-                    top.phys.vrp_bytes_scanned += length;
-                    break;
+                    let Some(Top { pass, phys, .. }) = shared.tops.get_mut(&vdev) else { return false };
+                    let cut = |start: u64, length: u64| top.rebuild_part(start, length, segment);
+                    let Some(next) = order.take(&pass.flight, segment, cut) else { return false };
+                    let length = next.part.end - next.part.start;
+                    pass.in_flight.insert(next.part.start);
+                    pass.in_flight_bytes += length;
+                    pass.flight.begin(&next.work);
+                    pass.cursor = order.first().unwrap_or(beyond);
+                    pass.scanned += length;
+                    phys.vrp_bytes_scanned += length;
+                    drop(shared);
+                    self.begin_part(vdev, next);
+                    return true;
                 }
             }
             self.changed.wait_until(self.exec(), &|| has_room(&self.shared.lock()));
         }
-        let (rebuilds, hold) = (self.clone(), hold.clone());
-        let request = RebuildRequest { vdev, offset: part.start, asize: length };
+    }
+
+    fn begin_part(self: &Arc<Self>, vdev: VdevId, next: Next<Arc<Hold>>) {
+        let Next { part, hold, spared, work } = next;
+        let rebuilds = self.clone();
+        let request = RebuildRequest { vdev, offset: part.start, asize: part.end - part.start, spared };
         let job = move || {
             let owner = rebuilds.clone();
             rebuilds.zio.rebuild(
                 request,
                 Box::new(move |done| {
                     drop(hold);
-                    owner.part_done(&request, done);
+                    owner.part_done(&request, &work, done);
                 }),
             );
         };
         self.exec().spawn(TaskClass::Background, Box::new(job));
-        true
     }
 
-    fn part_done(&self, request: &RebuildRequest, done: Rebuilt) {
+    fn part_done(&self, request: &RebuildRequest, work: &Work, done: Rebuilt) {
         {
             let mut shared = self.shared.lock();
             let Some(top) = shared.tops.get_mut(&request.vdev) else { return };
             top.pass.in_flight.remove(&request.offset);
             top.pass.in_flight_bytes -= request.asize;
+            top.pass.flight.end(work);
             if done.needed {
                 top.pass.issued += request.asize;
                 top.phys.vrp_bytes_issued += request.asize;
@@ -282,4 +268,15 @@ impl Rebuilds {
         }
         self.changed.notify_all();
     }
+}
+
+fn children(top: &TopVdev) -> u64 {
+    top.node.as_ref().map_or(1, |node| node.children.len().max(1)) as u64
+}
+
+/// True when a metaslab belongs to the window, which begins where not all is begun.
+fn is_wanted<H: Clone>(order: &Order<H>, top: &TopVdev, metaslab: u32) -> bool {
+    let bytes = top.rebuild_slice().map_or(0, |slice| slice * children(top) * WINDOW_SLICES);
+    let stop = order.first().map(|first| first + bytes);
+    stop.is_none_or(|stop| order.len() < RANGES_MAX && top.metaslab_range(metaslab).start < stop)
 }

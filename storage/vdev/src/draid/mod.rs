@@ -152,6 +152,14 @@ impl DraidLayout {
         self.config.group_bytes() - offset % self.config.group_bytes()
     }
 
+    /// The children that hold the columns of the group at `offset`: parity first.
+    pub fn group_children(&self, offset: u64) -> impl Iterator<Item = usize> + '_ {
+        let (width, disks, groups) = (self.config.width() as u64, self.config.disks() as u64, self.config.groups() as u64);
+        let group = offset / self.config.group_bytes();
+        let (first, permutation) = (group * width % disks, self.map.permutation(group / groups));
+        (first..first + width).map(move |place| permutation.child((if place >= disks { place - disks } else { place }) as usize))
+    }
+
     /// The child that stands in for distributed spare number `spare` at `offset` of a child's allocatable space (OpenZFS:
     /// `vdev_draid_spare_get_child`). None for a number that is no spare.
     pub(crate) fn spare_child(&self, spare: u64, offset: u64) -> Option<usize> {
@@ -255,6 +263,8 @@ mod tests {
             for group in 0..slices * config.groups() as u64 {
                 let map = layout.block_map(12, group * config.group_bytes(), 4096);
                 let mut children = BTreeSet::new();
+                let told: Vec<usize> = layout.group_children(group * config.group_bytes()).collect();
+                assert_eq!(told, map.columns.iter().map(|column| column.slot).collect::<Vec<_>>(), "group {group}");
                 for column in &map.columns {
                     assert!(children.insert(column.slot), "group {group}: child {} twice", column.slot);
                     assert_eq!(column.offset % ROW_BYTES, 0);
