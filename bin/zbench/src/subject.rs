@@ -287,6 +287,12 @@ impl Subject {
         self.pool.tree().leaves.len()
     }
 
+    /// Background I/Os that the latency promise lets each leaf's device have, in thousandths, in the order of the leaves.
+    pub fn shares_milli(&self) -> Vec<u32> {
+        let share = |leaf: &vdev::Leaf| self.pool.zio().queue_state(leaf.guid).map_or(0, |state| state.promise.share_milli);
+        self.pool.tree().leaves.iter().map(share).collect()
+    }
+
     /// The last or current scan.
     pub fn scan_status(&self) -> Option<ScanStatus> {
         self.pool.scan_status()

@@ -11,6 +11,7 @@
 //! [`Tunables`], [`LatencyHistogram`].
 //! OpenZFS: `module/zfs/vdev_queue.c`; the promise is not in OpenZFS.
 
+mod allowance;
 mod class;
 mod flight;
 mod gather;

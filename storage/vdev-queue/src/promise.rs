@@ -4,29 +4,38 @@
 //!             no promised I/O for QUIET            a promised I/O (`arrived`)
 //!   Unbound ◄────────────────────────── Bound ◄────────────────────────────── Unbound
 //!                                         │ `share`: background I/Os that the device may have
-//!                                         │   one late I/O, or p99 above the limit  → × 7/8, × 1/2   (`observe`, `cut`)
-//!                                         │   1024 × width I/Os in time             → + 1            (`observe`, `grow`)
-//!                                         │   one above the limit of p99.9          → 2048 must be in time first
+//!                                         │   too many late I/Os (`allowance`)  → × 7/8               (`was_late`, `cut`)
+//!                                         │   p99 above the limit               → × 1/2               (`observe`, `cut`)
+//!                                         │   I/Os in time, never cut           → × 2 in about 90 (width 8 and more)     (`grow`)
+//!                                         │   I/Os in time, afterwards          → + 1 in 1024, near the last cut in 1024 × width
+//!                                         │   too many above the limit of p99.9 → 2048 must be in time first
 //!                                         │ `hold`: nothing new for a moment, to see the idle device (`holds`)
 //! ```
-//! The limit is the target, or twice the p99 of I/Os that had no background I/O beside them ("alone"). A late I/O counts once per
-//! decision: only I/Os that arrived after the last cut can cause another. Constant memory, constant time amortized, no clock.
+//! The limit is the target, or twice the p99 of I/Os that had no background I/O beside them ("alone"). Late I/Os are borne as long as they
+//! are a quarter of those that may be: a device or host that is late now and then by itself is no sign of harm. Those that were late
+//! together count as one: only I/Os that arrived after the last one that counted ended can count. Constant memory, constant time
+//! amortized, no clock.
 //!
 //! What is promised is the p99 of requests, and a request waits for the slowest of `width` leaves. Late I/Os of all of them add up at
 //! worst, so each leaf keeps the quantile 1 − 0.01 / width ([`Promise::quantile_ppm`]), of the idle device as of the busy one.
 //! On a rotational device promised I/Os wait for each other instead (`gather`).
 
+use crate::allowance::Allowance;
 use crate::gather::MAX_NS;
 use crate::{Device, LatencyHistogram};
 
 /// One background I/O at a time, in the unit of `share`.
 const ONE: u32 = 1024;
+/// Fractions of an I/O that the share tells apart.
+const TURNS: u32 = 4;
 /// The most that `share` can be.
 const SHARE_MAX: u32 = 256 * ONE;
 /// The least: below one, so that background work waits for a moment in which nobody else does.
 const SHARE_MIN: u32 = ONE / 4 * 3;
-/// Until an I/O was late the share grows so much faster where requests wait for many leaves.
+/// Until the share was cut first, it grows with each I/O in time by its 1024th part, by so many where requests wait for many leaves.
 const START_STEP: u32 = 8;
+/// So many cuts of a share below two do not end that: what comes with the begin of a scan, or by chance, is not to hold it back.
+const START_CUTS: u64 = 3;
 /// Without promised I/O for this long the device belongs to background work.
 const QUIET_NS: u64 = 1_000_000_000;
 /// So many requests in a million may be late.
@@ -41,7 +50,7 @@ const ALONE_ENOUGH: u32 = 2048;
 const ALONE_TAIL_MIN: u32 = 1024;
 /// So many requests in a million may be later than that.
 const TAIL_PPM: u32 = 1_000;
-/// After an I/O that took longer than the limit of one in a thousand so many others must be in time before the share grows.
+/// After too many I/Os that took longer than the limit of one in a thousand so many others must be in time before the share grows.
 const DEBT_IOS: u32 = 2048;
 /// The p99 under load is looked at after so many samples.
 const JUDGE_EVERY: u32 = 1024;
@@ -132,17 +141,24 @@ pub(crate) struct Promise {
     alone: LatencyHistogram,
     beside: LatencyHistogram,
     limit_ns: Option<u64>,
-    /// What one in a thousand may exceed, if that is known, and for how many I/Os the share does not grow because one did.
+    /// What one in a thousand may exceed, if that is known, and for how many I/Os the share does not grow because too many did.
     tail_ns: Option<u64>,
     debt: u32,
     share: u32,
+    /// Late I/Os that are borne, by the limit and by `tail_ns`.
+    late_borne: Allowance,
+    tail_borne: Allowance,
     /// I/Os that were in time since the share grew.
     in_time: u32,
-    /// With this share an I/O was late last; none was, if that is the most that there can be.
+    /// This share was cut last; none was, if that is the most that there can be.
     late_share: u32,
     last_promised_ns: Option<u64>,
     last_background_ns: u64,
-    last_cut_ns: u64,
+    /// Background I/Os that were issued.
+    turn: u32,
+    /// When the last late I/O that counted ended, and when background work had all of its share last.
+    last_late_ns: u64,
+    full_ns: u64,
     since_judged: u32,
     hold_until_ns: u64,
     era_began_ns: u64,
@@ -176,19 +192,24 @@ pub(crate) struct Crowd {
 
 impl Promise {
     pub(crate) fn new(device: Device) -> Promise {
+        let manner = Manner::of(device);
         Promise {
-            manner: Manner::of(device),
+            manner,
             alone: LatencyHistogram::default(),
             beside: LatencyHistogram::default(),
             limit_ns: None,
             tail_ns: None,
             debt: 0,
             share: ONE,
+            late_borne: Allowance::new(LATE_PPM / manner.width),
+            tail_borne: Allowance::new(TAIL_PPM / manner.width),
             in_time: 0,
             late_share: SHARE_MAX,
             last_promised_ns: None,
             last_background_ns: 0,
-            last_cut_ns: 0,
+            turn: 0,
+            last_late_ns: 0,
+            full_ns: 0,
             since_judged: 0,
             hold_until_ns: 0,
             era_began_ns: 0,
@@ -220,6 +241,7 @@ impl Promise {
     /// A background I/O was issued.
     pub(crate) fn background_issued(&mut self, now_ns: u64) {
         self.last_background_ns = now_ns;
+        self.turn = self.turn.wrapping_add(1);
     }
 
     /// Notes why background work is or is not held back.
@@ -247,9 +269,19 @@ impl Promise {
             self.reason = Reason::Yield;
             return Room::Upto(0);
         }
-        let most = if self.manner.gathers && !crowd.streams { SCATTERED_IOS } else { (self.share / ONE).max(1) };
+        let most = if self.manner.gathers && !crowd.streams { SCATTERED_IOS } else { self.whole_share() };
         self.reason = if crowd.background >= most { Reason::Share } else { Reason::None };
+        if self.reason == Reason::Share {
+            self.full_ns = now_ns;
+        }
         Room::Upto(most)
+    }
+
+    /// The share in whole I/Os. Where requests wait for many leaves, background work does, too, for the slowest of them: there the fraction
+    /// of an I/O is had for that fraction of the time.
+    fn whole_share(&self) -> u32 {
+        let turn = if self.manner.width > 1 { self.turn % TURNS } else { 0 };
+        ((self.share + ONE / TURNS * turn) / ONE).max(1)
     }
 
     /// When [`Promise::room`] may answer differently although nothing happened.
@@ -313,25 +345,42 @@ impl Promise {
         }
         let Some(limit) = self.limit_ns else { return };
         self.since_judged += 1;
-        if seen.latency_ns > self.tail_ns.unwrap_or(limit + limit / 4) {
-            self.debt = DEBT_IOS;
-        }
-        if seen.latency_ns > limit {
-            self.late += 1;
-            if seen.arrived_ns >= self.last_cut_ns {
-                self.cut(self.share - self.share / 8, seen);
+        let is_late = seen.latency_ns > limit;
+        if is_late {
+            self.was_late(seen, limit);
+        } else {
+            self.late_borne.earn();
+            self.tail_borne.earn();
+            let is_used = (seen.background + 1).saturating_mul(ONE) >= self.share || self.full_ns >= seen.arrived_ns;
+            if self.debt > 0 {
+                self.debt -= 1;
+            } else if is_used {
+                self.grow();
             }
-        } else if self.debt > 0 {
-            self.debt -= 1;
-        } else if (seen.background + 1).saturating_mul(ONE) >= self.share {
-            self.grow();
         }
         if self.since_judged >= JUDGE_EVERY * self.manner.width {
             self.since_judged = 0;
             if self.beside.quantile_ns(self.quantile_ppm(u32::MAX)).is_some_and(|reached| reached > limit) {
-                self.cut(self.share / 2, seen);
+                self.last_late_ns = seen.arrived_ns.saturating_add(seen.latency_ns);
+                self.cut(self.share / 2);
                 self.beside.clear();
             }
+        }
+    }
+
+    fn was_late(&mut self, seen: Seen, limit: u64) {
+        self.late += 1;
+        // The tail of what many leaves serve is not known: so rare an I/O none of them sees while it is idle.
+        let tail_ns = self.tail_ns.or(Some(limit + limit / 4).filter(|_| self.manner.width == 1));
+        if tail_ns.is_some_and(|tail| seen.latency_ns > tail) && !self.tail_borne.bears() {
+            self.debt = DEBT_IOS;
+        }
+        if seen.arrived_ns < self.last_late_ns {
+            return;
+        }
+        self.last_late_ns = seen.arrived_ns.saturating_add(seen.latency_ns);
+        if !self.late_borne.bears() {
+            self.cut(self.share - self.share / 8);
         }
     }
 
@@ -342,8 +391,9 @@ impl Promise {
         1_000_000 - (LATE_PPM / self.manner.width).max(u32::try_from(told).unwrap_or(1_000_000).min(1_000_000))
     }
 
-    /// An I/O was in time while background work had all of its share. Where one was late before, the share grows so slowly that no more
-    /// are late than may be; elsewhere as fast as if requests waited for one leaf, and faster until any was late.
+    /// An I/O was in time while background work had all of its share. Where it was cut before, the share grows so slowly that no more
+    /// are late than may be; elsewhere as fast as if requests waited for one leaf, and until it was cut at all by a part of itself: a
+    /// resilver that takes seconds is to have what it may in the first of them.
     fn grow(&mut self) {
         let width = self.manner.width;
         let is_near = self.share >= self.late_share - self.late_share / 8;
@@ -355,14 +405,14 @@ impl Promise {
             return;
         }
         self.in_time = 0;
-        let step = if self.late_share == SHARE_MAX { width.min(START_STEP) } else { 1 };
+        let step = if self.late_share == SHARE_MAX && width > 1 { (width.min(START_STEP) * self.share / ONE).max(1) } else { 1 };
         self.share = (self.share + step).min(SHARE_MAX);
     }
 
-    fn cut(&mut self, share: u32, seen: Seen) {
-        self.late_share = self.share.min(SHARE_MAX - 1);
+    fn cut(&mut self, share: u32) {
+        let is_start = self.late_share == SHARE_MAX && self.share < 2 * ONE && self.cuts < START_CUTS;
+        self.late_share = if is_start { SHARE_MAX } else { self.share.min(SHARE_MAX - 1) };
         self.share = share.max(SHARE_MIN);
-        self.last_cut_ns = seen.arrived_ns.saturating_add(seen.latency_ns);
         self.cuts += 1;
     }
 

@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 /// Objects, each with a stream of the load.
 const STREAMS: u64 = 8;
 const FILL_IN_FLIGHT: usize = 4;
-/// Of the fill and of the load's reference without a resilver.
-const IDLE: Duration = Duration::from_secs(3);
+/// Of the load's reference without a resilver: longer than what the engine remembers of devices that took no time (`zio`, `idle`).
+const IDLE: Duration = Duration::from_secs(6);
 const SAMPLE: Duration = Duration::from_millis(100);
 /// A resilver that takes this many times as long as the device's bandwidth allows is given up.
 const PATIENCE: f64 = 20.0;
@@ -140,7 +140,8 @@ impl Life {
         loop {
             let status = self.subject.scan_status();
             let progress = status.map_or((0, 0), |status| (status.issued, status.to_examine));
-            samples.push(sample::take(begun, (0..count).map(|index| devices.disk(index)).collect(), progress));
+            let disks = (0..count).map(|index| devices.disk(index)).collect();
+            samples.push(sample::take(begun, disks, self.subject.shares_milli(), progress));
             let is_done = status.is_some_and(|status| status.function == ScanFunction::Resilver && status.state == ScanState::Finished);
             if is_done && self.subject.leaf_count() == count {
                 break;

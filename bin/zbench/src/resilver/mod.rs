@@ -100,8 +100,8 @@ pub struct Args {
     /// dRAID layouts with a distributed spare, whose rebuilds are compared
     #[arg(long, value_delimiter = ',', default_value = "draid2:9d:12c:1s,draid2:9d:24c:2s")]
     rebuild_layout: Vec<Layout>,
-    /// Bytes of each device that is rebuilt, in MiB
-    #[arg(long, default_value_t = 400)]
+    /// Bytes of each device that is rebuilt, in MiB: on smaller ones chance decides which children have more to do than others
+    #[arg(long, default_value_t = 800)]
     rebuild_device_mib: u64,
     /// Leave the comparison of CPU with the peer out
     #[arg(long)]

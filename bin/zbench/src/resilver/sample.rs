@@ -28,6 +28,8 @@ pub struct Sample {
     pub progress: (u64, u64),
     /// By device; the first is the one that was replaced.
     pub disks: Vec<Disk>,
+    /// Background I/Os that the latency promise lets each device have, in thousandths.
+    pub shares_milli: Vec<u32>,
 }
 
 const SECTOR: u64 = 512;
@@ -51,8 +53,8 @@ fn resident_bytes() -> u64 {
 }
 
 /// Now.
-pub fn take(begun: Instant, disks: Vec<Disk>, progress: (u64, u64)) -> Sample {
-    Sample { seconds: begun.elapsed().as_secs_f64(), cpu: cpu_seconds(), resident: resident_bytes(), progress, disks }
+pub fn take(begun: Instant, disks: Vec<Disk>, shares_milli: Vec<u32>, progress: (u64, u64)) -> Sample {
+    Sample { seconds: begun.elapsed().as_secs_f64(), cpu: cpu_seconds(), resident: resident_bytes(), progress, disks, shares_milli }
 }
 
 /// Requests that the replaced device had, on average.

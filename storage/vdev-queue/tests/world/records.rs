@@ -4,6 +4,7 @@
 //! The load goes on alone for a while, as users do, before the resilver begins.
 
 use super::{DISK_BYTES, MIB, Model, Nvme, Outcome, Random, SECOND, transfer};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use vdev_queue::{Admitted, Class, Device, Io, IoId, IoKind, Issue, IssueId, Tunables, VdevQueue};
 
@@ -18,6 +19,9 @@ pub struct Row {
     pub records: f64,
     /// Bytes a second that the new device can be written.
     pub new_device: u64,
+    /// One I/O in so many is told late, after this long more in the mean, whatever else the leaf does: the host was busy, or the device
+    /// with itself.
+    pub hiccup: Option<(u64, u64)>,
     /// Seconds without, and then with the resilver.
     pub seconds: [f64; 2],
     pub seed: u64,
@@ -46,6 +50,8 @@ struct Request {
 struct LeafWorld {
     model: Nvme,
     queue: VdevQueue,
+    /// What the device is done with, and when that is told.
+    told: BinaryHeap<Reverse<(u64, IssueId)>>,
     owners: BTreeMap<IoId, u64>,
     issued: BTreeMap<IssueId, Issue>,
 }
@@ -56,6 +62,7 @@ struct World<'a> {
     requests: BTreeMap<u64, Request>,
     next_request: u64,
     random: Random,
+    hiccups: Random,
     arrival: u64,
     /// When the resilver begins.
     begins: u64,
@@ -63,7 +70,7 @@ struct World<'a> {
     healing: u64,
     /// When the new device is done with what it has, and with each column.
     written: u64,
-    writes: BinaryHeap<std::cmp::Reverse<u64>>,
+    writes: BinaryHeap<Reverse<u64>>,
     healed: u64,
     idle: Vec<u64>,
     busy: Vec<u64>,
@@ -76,6 +83,7 @@ pub fn run_row(row: &Row, width: u32, tunables: &Tunables) -> Healed {
     let leaf = |_| LeafWorld {
         model: Nvme::default(),
         queue: VdevQueue::new(Device { rotational: false, width }, tunables.clone()),
+        told: BinaryHeap::new(),
         owners: BTreeMap::new(),
         issued: BTreeMap::new(),
     };
@@ -86,6 +94,7 @@ pub fn run_row(row: &Row, width: u32, tunables: &Tunables) -> Healed {
         requests: BTreeMap::new(),
         next_request: 0,
         random,
+        hiccups: Random(!row.seed),
         arrival,
         begins,
         heal_offset: DISK_BYTES / 3 / row.column_bytes * row.column_bytes,
@@ -128,11 +137,13 @@ impl LeafWorld {
     }
 
     /// Who got a column.
-    fn advance(&mut self, now: u64) -> Vec<u64> {
+    fn advance(&mut self, now: u64, hiccup: &mut impl FnMut() -> u64) -> Vec<u64> {
         let mut ended = Vec::new();
         self.model.advance(now, &mut ended);
+        self.told.extend(ended.into_iter().map(|id| Reverse((now + hiccup(), id))));
         let mut served = Vec::new();
-        for id in ended {
+        while let Some(Reverse((_, id))) = self.told.peek().copied().filter(|told| told.0.0 <= now) {
+            self.told.pop();
             let issue = self.issued.remove(&id).expect("the device had it");
             self.queue.done(id, now).expect("the queue knows it");
             served.extend(issue.parts.iter().map(|part| self.owners.remove(&part.id).expect("somebody asked for it")));
@@ -144,7 +155,12 @@ impl LeafWorld {
 impl World<'_> {
     fn step(&mut self, now: u64) {
         for leaf in 0..self.leaves.len() {
-            for owner in self.leaves[leaf].advance(now) {
+            let (hiccups, random) = (self.row.hiccup, &mut self.hiccups);
+            let mut hiccup = || match hiccups {
+                Some((every, mean_ns)) if random.below(every) == 0 => random.exponential_ns(1e9 / mean_ns as f64),
+                _ => 0,
+            };
+            for owner in self.leaves[leaf].advance(now, &mut hiccup) {
                 self.served(owner, now);
             }
         }
@@ -190,7 +206,7 @@ impl World<'_> {
         self.requests.remove(&owner);
         if heals {
             self.written = self.written.max(now) + transfer(self.row.column_bytes, self.row.new_device);
-            self.writes.push(std::cmp::Reverse(self.written));
+            self.writes.push(Reverse(self.written));
         } else if since >= self.begins {
             self.busy.push(now - since);
         } else {
@@ -199,7 +215,9 @@ impl World<'_> {
     }
 
     fn next_event(&self, now: u64) -> u64 {
-        let of_leaf = |leaf: &LeafWorld| [leaf.model.next_event(), leaf.queue.wake_at(now)].into_iter().flatten().min();
+        let of_leaf = |leaf: &LeafWorld| {
+            [leaf.model.next_event(), leaf.queue.wake_at(now), leaf.told.peek().map(|told| told.0.0)].into_iter().flatten().min()
+        };
         let leaves = self.leaves.iter().filter_map(of_leaf).min();
         let begins = Some(self.begins).filter(|begins| *begins > now);
         let written = self.writes.peek().map(|at| at.0);

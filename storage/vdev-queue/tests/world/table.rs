@@ -245,7 +245,7 @@ pub fn rows() -> Vec<(&'static str, Row)> {
     let row = |parity: usize, records: f64, seconds: [f64; 2]| {
         let leaves = 12 - parity;
         let column_bytes = MIB.div_ceil(leaves as u64).next_multiple_of(4 * KIB);
-        Row { leaves, column_bytes, records, new_device: 1800 * MIB, seconds, seed: 1 }
+        Row { leaves, column_bytes, records, new_device: 1800 * MIB, hiccup: None, seconds, seed: 1 }
     };
     vec![
         ("raidz1 of 12, 3 600 records/s", row(1, 3600.0, [0.5, 1.0])),
