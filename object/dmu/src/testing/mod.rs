@@ -11,9 +11,10 @@ use kstat::IoStats;
 use ondisk::{
     BlockPtr, Bookmark, Checksum, Compression, DNODE_SLOT_BYTES, DnodePhys, Dva, ObjectType, ObjsetId, ObjsetPhys, ObjsetType, Txg, VdevId,
 };
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::ThreadId;
 
 mod verify;
 
@@ -51,6 +52,8 @@ pub struct MemBlockIo {
     caching: AtomicBool,
     /// So many blocks written directly find no room.
     full_for: AtomicU64,
+    /// Threads that transformed direct writes.
+    direct_from: Mutex<HashSet<ThreadId>>,
     /// What its users counted.
     pub iostats: IoStats,
 }
@@ -107,6 +110,7 @@ impl MemBlockIo {
             fail_for_good: AtomicBool::new(false),
             caching: AtomicBool::new(true),
             full_for: AtomicU64::new(0),
+            direct_from: Mutex::default(),
             iostats: IoStats::default(),
         })
     }
@@ -119,6 +123,11 @@ impl MemBlockIo {
     /// A store under a pool of threads.
     pub fn threaded(threads: usize) -> Arc<MemBlockIo> {
         Self::new(Arc::new(Pool::new(threads)))
+    }
+
+    /// True when a direct write was transformed on the calling thread.
+    pub fn has_transformed_here(&self) -> bool {
+        self.direct_from.lock().contains(&std::thread::current().id())
     }
 
     /// Reads and writes so far.
@@ -283,6 +292,7 @@ impl BlockIo for Arc<MemBlockIo> {
         if is_full {
             return self.exec.spawn(TaskClass::Write, Box::new(move || done(Err(BlockError::NoSpace))));
         }
+        self.direct_from.lock().insert(std::thread::current().id());
         // The bytes are the caller's own.
         let data = Abd::from_slice(&write.data.to_vec());
         self.write(BlockWrite { data, ..write }, done);

@@ -6,7 +6,7 @@ use crate::testing::{MemBlockIo, TestPool};
 use crate::{BlockError, DmuError, Dnode, NewObject, ObjsetProps, TxgConfig};
 use abd::Abd;
 use exec::{Exec, Lockstep, Mutex, completion};
-use ondisk::{BlockId, ObjectType, ObjsetType};
+use ondisk::{BlockId, Compression, ObjectType, ObjsetType};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -213,6 +213,33 @@ fn asynchronous_writes_bring_their_transaction_back() {
     assert_eq!(pool.check(), Ok(()));
     for block in 0..32u64 {
         assert!(dnode.read_direct(block * BLOCK as u64, BLOCK).expect("read").to_vec() == bytes(1, block as u8));
+    }
+}
+
+/// If this fails, the requests of one asynchronous writer are compressed one after the other, on one processor, however many there are; or every small
+/// or uncompressed one pays for a switch of threads.
+#[test]
+fn what_takes_long_to_compress_is_left_to_jobs() {
+    let large = 64 << 10;
+    for (compression, length, is_left) in [
+        (Compression::GZIP_6, large, true),
+        (Compression::ZSTD, large, true),
+        (Compression::GZIP_6, BLOCK, false),
+        (Compression::LZ4, large, false),
+        (Compression::OFF, large, false),
+    ] {
+        let props = ObjsetProps { compression, ..ObjsetProps::default() };
+        let io = MemBlockIo::threaded(2);
+        let pool = TestPool::create(io.clone(), ObjsetType::ZFS, props).expect("create");
+        let new = NewObject { block_size: length, ..NewObject::new(ObjectType::PLAIN_FILE_CONTENTS) };
+        let dnode = pool.objset.allocate_object(new, &pool.txgs.assign(0).expect("assign")).expect("allocate");
+        let (done, wait) = completion();
+        let tx = pool.txgs.assign(0).expect("assign");
+        dnode.write_direct_then(0, Abd::from_slice(&bytes(length / BLOCK, 1)), tx, move |_tx, result| done.complete(result));
+        wait.wait(io.exec_of()).expect("written");
+        assert_eq!(!io.has_transformed_here(), is_left, "{compression:?}, {length} bytes");
+        pool.sync().expect("sync");
+        assert!(read(&dnode, length) == bytes(length / BLOCK, 1));
     }
 }
 
