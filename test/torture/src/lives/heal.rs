@@ -21,8 +21,9 @@ impl Life {
             self.bury_all()?;
             for (device, guid) in self.members()? {
                 let tree = self.pool()?.tree();
-                let is_usable = tree.leaf_by_guid(guid).is_some_and(|id| tree.leaf(id).state.is_usable());
-                if !is_usable && !self.dead.contains(&device) {
+                // A spare goes by itself when the device that it stood in for comes back.
+                let Some(id) = tree.leaf_by_guid(guid) else { continue };
+                if !tree.leaf(id).state.is_usable() && !self.dead.contains(&device) {
                     self.online(device, guid)?;
                 }
             }
