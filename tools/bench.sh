@@ -34,6 +34,7 @@ check memory
 check depth
 check locks
 check bandwidth
+check zia --json "$out/zia.jsonl"
 # Devices as fast as memory: CPU decides, and the peer takes part.
 "$zbench" matrix --devices 1,4,12 --minutes 3 --json "$out/matrix.jsonl" || missed="$missed matrix"
 "$zbench" matrix --devices 4 --size-kib 1024 --jobs 1,16 --minutes 1 --json "$out/matrix.jsonl" || missed="$missed matrix"
@@ -41,6 +42,6 @@ check bandwidth
 "$zbench" matrix --devices-are loops --layers raw,library,fuse --seconds 0.4 --minutes 6 --json "$out/matrix.jsonl" ||
     missed="$missed matrix"
 outputs=()
-for name in kernels engine direct fuse memory depth locks bandwidth; do outputs+=(--output "$out/$name.txt"); done
-"$zbench" report --json "$out/matrix.jsonl" "${outputs[@]}" "$html" && printf '\nwritten: %s\n' "$html"
+for name in kernels engine direct fuse memory depth locks bandwidth zia; do outputs+=(--output "$out/$name.txt"); done
+"$zbench" report --json "$out/matrix.jsonl" --json "$out/zia.jsonl" "${outputs[@]}" "$html" && printf '\nwritten: %s\n' "$html"
 [ -z "$missed" ] || { printf 'missed or failed:%s\n' "$missed"; exit 1; }

@@ -36,7 +36,8 @@ pub enum Direction {
     Write,
 }
 
-/// Direct requests of `size` bytes at `offsets`, at most `depth` in flight; returns when all are done. `data` is at least `size` long.
+/// Direct requests of `size` bytes at `offsets`, at most `depth` in flight; returns when all are done. `data` is at least `size` long,
+/// and its records are written in turn.
 pub fn run(
     subject: &Subject,
     object: &Dnode,
@@ -44,15 +45,27 @@ pub fn run(
     depth: usize,
     size: u64,
     data: &Abd,
-    mut offsets: impl Iterator<Item = u64>,
+    offsets: impl Iterator<Item = u64>,
+) -> Result<Stream, String> {
+    run_over(subject, direction, depth, size, data, offsets.map(|offset| (object, offset)))
+}
+
+/// As [`run`], over places of several objects.
+pub fn run_over<'a>(
+    subject: &Subject,
+    direction: Direction,
+    depth: usize,
+    size: u64,
+    data: &Abd,
+    mut places: impl Iterator<Item = (&'a Dnode, u64)>,
 ) -> Result<Stream, String> {
     let (told, replies) = mpsc::channel::<Result<u32, String>>();
     let mut stream = Stream::default();
-    let mut in_flight = 0;
-    let places = (data.len() as u64 / size).max(1);
+    let (mut in_flight, mut started) = (0, 0);
+    let records = (data.len() as u64 / size).max(1);
     loop {
         while in_flight < depth.max(1) {
-            let Some(offset) = offsets.next() else { break };
+            let Some((object, offset)) = places.next() else { break };
             let (told, begun) = (told.clone(), Instant::now());
             let done = move |result: Result<(), String>| {
                 let _ = told.send(result.map(|()| nanoseconds(begun)));
@@ -60,11 +73,12 @@ pub fn run(
             match direction {
                 Direction::Read => subject.read_direct_then(object, offset, size as usize, done),
                 Direction::Write => {
-                    let start = (offset / size % places * size) as usize;
+                    let start = (started % records * size) as usize;
                     subject.write_direct_then(object, offset, data.slice(start..start + size as usize), done)?;
                 }
             }
             in_flight += 1;
+            started += 1;
         }
         if in_flight == 0 {
             return Ok(stream);

@@ -1,15 +1,18 @@
 //! `zbench zia`: the write pipeline on accelerators: software beside providers, with data that stays on the device and without.
 //!
 //! The demonstration of the Z.I.A. talk: raidz2 of twelve, records of 1 MiB, gzip, Fletcher-4, sixteen files that compress by a quarter, written
-//! directly, so that the cache is no part of it. The modelled accelerator ([`provider_sim`]) has to compute what a device would compute; it says how
-//! much CPU that was, and what it remembers of earlier rounds it need not compute again. That CPU is taken off the host's and shown beside it;
-//! throughput stays a lower bound, because it occupies the same cores.
+//! at the same time and directly, so that the cache is no part of it. The modelled accelerator ([`provider_sim`]) has to compute what a device would
+//! compute; it says how much CPU that was, and what it remembers of earlier rounds it need not compute again. That CPU is taken off the host's and
+//! shown beside it; throughput stays a lower bound, because it occupies the same cores. How much of the time the busiest part of the cards was in
+//! use says what a row is bound by: near 100 % the cards, else the host. docs/bench/zia.md has figures.
 
-use crate::files::VdevFiles;
+use crate::cleanup::Guard;
+use crate::files::{Pages, VdevFiles, mount_huge_pages};
 use crate::layout::Layout;
 use crate::machine::Machine;
 use crate::measure::{GIB, Samples, Verdicts, measure, text};
 use crate::pipeline::{self, Direction};
+use crate::report::{self, Contents};
 use crate::subject::{Config, Subject};
 use abd::Abd;
 use clap::Args as ClapArgs;
@@ -18,6 +21,8 @@ use ondisk::ObjectId;
 use provider_cuda::{Cuda, CudaOptions};
 use provider_sim::{Rates, Sim, SimOptions};
 use provider_software::{Software, SoftwareOptions};
+use serde::{Deserialize, Serialize};
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -54,8 +59,11 @@ pub struct Args {
     #[arg(long, default_value_t = 64)]
     file_mib: u64,
     /// Modelled cards (U.2, PCIe Gen3 x4, 3 GB/s of compression each)
-    #[arg(long, default_value_t = 4)]
+    #[arg(long, default_value_t = 1)]
     cards: usize,
+    /// Percent of the blocks whose results are computed again by the host, as the pool property `zia_verify`
+    #[arg(long, default_value_t = 1.0)]
+    verify: f64,
     /// The first GPU of NVIDIA too; use a compression that it has (lz4)
     #[arg(long)]
     cuda: bool,
@@ -71,6 +79,38 @@ pub struct Args {
     /// Directory for the vdev files; use tmpfs
     #[arg(long, default_value = "/dev/shm/zbench")]
     dir: PathBuf,
+    /// Pages of the memory that the files lie in (default: huge where that is possible)
+    #[arg(long, value_enum)]
+    pages: Option<Pages>,
+    /// Append the rows as JSON lines to this file, for `zbench report`
+    #[arg(long)]
+    json: Option<PathBuf>,
+    /// Write a report with plots to this file
+    #[arg(long)]
+    html: Option<PathBuf>,
+}
+
+/// The figures of one way to do the work; medians over the turns.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
+pub struct Row {
+    /// What was written: layout, files, algorithms, cards.
+    pub setup: String,
+    /// Who did the work, and how.
+    pub name: String,
+    /// 10⁶ bytes of files per second.
+    pub mb_per_second: f64,
+    /// Spread of it in percent.
+    pub spread_percent: f64,
+    /// CPU seconds of the host per GiB, without the model's computing.
+    pub host_cpu: f64,
+    /// CPU seconds per GiB of computing what a device would have computed.
+    pub model_cpu: f64,
+    /// Bytes copied between buffers ÷ bytes written.
+    pub copies: f64,
+    /// Bytes that crossed the link ÷ bytes written.
+    pub link: f64,
+    /// Percent of the time that the busiest part of the modelled cards was in use.
+    pub busy_percent: Option<f64>,
 }
 
 /// Who does the work.
@@ -98,6 +138,23 @@ struct Figures {
     emulation_cpu: Samples,
     copies: Samples,
     link: Samples,
+    busy: Samples,
+}
+
+impl Figures {
+    fn row(&self, setup: &str, name: &str) -> Row {
+        Row {
+            setup: setup.to_string(),
+            name: name.to_string(),
+            mb_per_second: self.mb_per_second.median(),
+            spread_percent: self.mb_per_second.spread_percent(),
+            host_cpu: self.host_cpu.median(),
+            model_cpu: self.emulation_cpu.median(),
+            copies: self.copies.median(),
+            link: self.link.median(),
+            busy_percent: (self.busy.count() > 0).then(|| self.busy.median()),
+        }
+    }
 }
 
 struct Bench<'a> {
@@ -160,7 +217,7 @@ impl Bench<'_> {
             checksum: true,
             raidz_gen: [true; 3],
             mode,
-            verify_percent: 0.0,
+            verify_percent: self.args.verify,
             deadline_ns: 60_000_000_000,
             ..ZiaPolicy::default()
         };
@@ -169,14 +226,12 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Writes `bytes` of every file, and waits until it is on the devices.
+    /// Writes `bytes` of every file, all at the same time as the talk's writers do, and waits until it is on the devices.
     fn write(&self, bytes: u64) -> Result<u64, String> {
         let size = (self.args.record_kib << 10) as u64;
-        for object in &self.objects {
-            let object = self.subject.object(*object)?;
-            let offsets = (0..bytes).step_by(size as usize);
-            pipeline::run(&self.subject, &object, Direction::Write, self.args.depth, size, &self.data, offsets)?;
-        }
+        let objects = self.objects.iter().map(|object| self.subject.object(*object)).collect::<Result<Vec<_>, _>>()?;
+        let places = (0..bytes).step_by(size as usize).flat_map(|offset| objects.iter().map(move |object| (&**object, offset)));
+        pipeline::run_over(&self.subject, Direction::Write, self.args.depth, size, &self.data, places)?;
         self.subject.sync()?;
         Ok(bytes * self.objects.len() as u64)
     }
@@ -188,11 +243,19 @@ impl Bench<'_> {
         moved(OpKind::CopyIn) + moved(OpKind::CopyOut)
     }
 
+    /// How long the cards worked so far on what they did most of, in nanoseconds.
+    fn device_ns(&self, who: Who) -> Option<Vec<u64>> {
+        let Who::Provider("sim", _) = who else { return None };
+        let session = self.registry.get("sim").ok()?;
+        Some(OpKind::ALL.iter().map(|kind| session.stats().get(*kind, Tally::DeviceNs)).collect())
+    }
+
     fn turn(&self, who: Who, figures: &mut Figures) -> Result<(), String> {
         self.choose(who)?;
         let share = if who == Who::Host || matches!(who, Who::Provider("software", _)) { 4 } else { 1 };
         let bytes = (self.args.file_mib << 20) / share;
         let (emulated, copied, link) = (self.sim.emulation_cpu_ns(), abd::memory_stats(), self.link_bytes(who));
+        let device = self.device_ns(who);
         let (written, cost) = measure(|| self.write(bytes))?;
         let (written, copied) = (written as f64, abd::memory_stats().copied_bytes - copied.copied_bytes);
         let emulation = (self.sim.emulation_cpu_ns() - emulated) as f64 / 1e9;
@@ -201,14 +264,29 @@ impl Bench<'_> {
         figures.emulation_cpu.push(emulation * GIB / written);
         figures.copies.push(copied as f64 / written);
         figures.link.push((self.link_bytes(who) - link) as f64 / written);
+        if let (Some(before), Some(after)) = (device, self.device_ns(who)) {
+            let most = before.iter().zip(after).map(|(before, after)| after - before).max().unwrap_or(0);
+            figures.busy.push(most as f64 / 1e7 / cost.seconds / self.args.cards.max(1) as f64);
+        }
         self.subject.settle()
     }
 }
 
+/// Huge pages below the files, as asked for; without being asked, where the machine lets us.
+fn huge_pages(args: &Args) -> Result<Option<Guard>, String> {
+    match args.pages {
+        Some(Pages::Huge) => mount_huge_pages(&args.dir).map(Some),
+        Some(Pages::Small) => Ok(None),
+        None => Ok(mount_huge_pages(&args.dir).inspect_err(|error| eprintln!("{error}")).ok()),
+    }
+}
+
 fn measure_all(args: &Args, verdicts: &mut Verdicts) -> Result<(), String> {
-    println!("{}", Machine::describe().header());
+    let machine = Machine::describe();
+    println!("{}", machine.header());
     let bytes = args.files * (args.file_mib << 20);
     let per_device = 3 * bytes / args.layout.data_devices().max(1) as u64 + (192 << 20);
+    let _pages = huge_pages(args)?;
     let files = VdevFiles::create(&args.dir, args.layout.full_devices().max(args.layout.data_devices()), per_device)?;
     let bench = prepare(args, &files)?;
     let rows: Vec<(&str, Who)> = ROWS.iter().chain(GPU_ROWS.iter().filter(|_| args.cuda)).copied().collect();
@@ -221,33 +299,49 @@ fn measure_all(args: &Args, verdicts: &mut Verdicts) -> Result<(), String> {
             bench.turn(row.1, figures)?;
         }
     }
-    print(args, &rows, &figures, verdicts);
+    let setup = format!(
+        "{}, {} files of {} MiB, records of {} KiB, {}, {}; {} modelled cards, {} % verified; medians of {} turns",
+        args.layout, args.files, args.file_mib, args.record_kib, args.compression, args.checksum, args.cards, args.verify, args.reps
+    );
+    let rows: Vec<Row> = rows.iter().zip(&figures).map(|((name, _), figures)| figures.row(&setup, name)).collect();
+    print(&rows, verdicts);
+    save(args, &machine, &rows)?;
     bench.subject.export()
 }
 
-fn print(args: &Args, rows: &[(&str, Who)], figures: &[Figures], verdicts: &mut Verdicts) {
+fn save(args: &Args, machine: &Machine, rows: &[Row]) -> Result<(), String> {
+    if let Some(path) = &args.json {
+        let mut file = std::fs::File::options().create(true).append(true).open(path).map_err(text)?;
+        writeln!(file, "{}", serde_json::json!({ "machine": machine, "command": report::command_line() })).map_err(text)?;
+        for row in rows {
+            writeln!(file, "{}", serde_json::json!({ "zia": row })).map_err(text)?;
+        }
+    }
+    match &args.html {
+        Some(path) => report::write(path, machine, &report::command_line(), &Contents { zia: rows, ..Contents::default() }),
+        None => Ok(()),
+    }
+}
+
+fn print(rows: &[Row], verdicts: &mut Verdicts) {
+    println!("{}\n", rows.first().map_or("", |row| &row.setup));
     println!(
-        "{}, {} files of {} MiB, records of {} KiB, {}, {}; {} modelled cards; medians of {} turns\n",
-        args.layout, args.files, args.file_mib, args.record_kib, args.compression, args.checksum, args.cards, args.reps
+        "{:<30} {:>8} {:>5} {:>12} {:>11} {:>12} {:>10} {:>12}",
+        "", "MB/s", "±%", "host s/GiB", "model s/GiB", "copied/byte", "link/byte", "cards busy %"
     );
-    println!("{:<30} {:>8} {:>5} {:>12} {:>11} {:>12} {:>10}", "", "MB/s", "±%", "host s/GiB", "model s/GiB", "copied/byte", "link/byte");
-    for ((name, _), row) in rows.iter().zip(figures) {
+    for row in rows {
+        let busy = row.busy_percent.map_or_else(|| "-".to_string(), |busy| format!("{busy:.0}"));
         println!(
-            "{name:<30} {:>8.0} {:>4.0}% {:>12.3} {:>11.3} {:>12.2} {:>10.2}",
-            row.mb_per_second.median(),
-            row.mb_per_second.spread_percent(),
-            row.host_cpu.median(),
-            row.emulation_cpu.median(),
-            row.copies.median(),
-            row.link.median()
+            "{:<30} {:>8.0} {:>4.0}% {:>12.3} {:>11.3} {:>12.2} {:>10.2} {:>12}",
+            row.name, row.mb_per_second, row.spread_percent, row.host_cpu, row.model_cpu, row.copies, row.link, busy
         );
     }
-    let [host, _, per_op, zia, gpu @ ..] = figures else { return };
-    let faster = zia.mb_per_second.median() / host.mb_per_second.median();
-    let share = zia.host_cpu.median() / host.host_cpu.median();
-    let staying = zia.mb_per_second.median() / per_op.mb_per_second.median();
+    let [host, _, per_op, zia, gpu @ ..] = rows else { return };
+    let faster = zia.mb_per_second / host.mb_per_second;
+    let share = zia.host_cpu / host.host_cpu;
+    let staying = zia.mb_per_second / per_op.mb_per_second;
     if let [gpu_per_op, gpu_zia] = gpu {
-        let (host, per_op, zia) = (host.mb_per_second.median(), gpu_per_op.mb_per_second.median(), gpu_zia.mb_per_second.median());
+        let (host, per_op, zia) = (host.mb_per_second, gpu_per_op.mb_per_second, gpu_zia.mb_per_second);
         println!("\nGPU: {:.1} × software's throughput, {:.2} × per operation", zia / host, zia / per_op);
     }
     println!("\nZ.I.A. ÷ software: {faster:.1} × the throughput (bound {FASTER}) {}", verdicts.judge(faster >= FASTER));

@@ -14,11 +14,12 @@ pub use mount::Mount;
 
 use crate::devices::{self, DeviceKind, DeviceSet};
 use crate::files::DATA_START;
+use crate::fio;
 use crate::layout::Layout;
 use crate::machine::Machine;
 use crate::measure::{PEER_CPU_FACTOR, text};
 use crate::peer::{self, PeerJob, PeerRow};
-use crate::{fio, report};
+use crate::report::{self, Contents};
 use cell::{Collected, Group, Layer, Measured, Mode, Pattern, Row, Task, name_of, size_name};
 use clap::Args as ClapArgs;
 use std::collections::BTreeMap;
@@ -340,7 +341,7 @@ fn save(args: &Args, machine: &Machine, rows: &[Row]) -> Result<(), String> {
         }
     }
     match &args.html {
-        Some(path) => report::write(path, machine, &report::command_line(), rows, &[]),
+        Some(path) => report::write(path, machine, &report::command_line(), &Contents { rows, ..Contents::default() }),
         None => Ok(()),
     }
 }

@@ -5,12 +5,24 @@ mod plots;
 use crate::machine::Machine;
 use crate::matrix::cell::{Row, name_of, size_name};
 use crate::measure::text;
+use crate::zia;
 use clap::Args as ClapArgs;
 use plots::Quantity;
 use serde_json::Value;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+
+/// A title, and what of a row it is about.
+type Plot = (&'static str, fn(&zia::Row) -> f64);
+
+/// What the plots of `zbench zia` show.
+const ZIA_PLOTS: [Plot; 4] = [
+    ("MB/s", |row| row.mb_per_second),
+    ("CPU of the host, seconds per GiB", |row| row.host_cpu),
+    ("bytes copied by the host ÷ bytes written", |row| row.copies),
+    ("bytes over the link ÷ bytes written", |row| row.link),
+];
 
 const STYLE: &str = "body{font:14px/1.45 sans-serif;margin:2em auto;max-width:1380px;padding:0 1em;color:#222;background:#fff}\
 h1{font-size:22px}h2{font-size:17px;margin-top:1.6em}table{border-collapse:collapse;font-size:12px}\
@@ -20,7 +32,7 @@ pre{background:#f6f6f6;padding:.8em;overflow-x:auto;font-size:12px}.plots{displa
 /// What goes in.
 #[derive(ClapArgs, Debug)]
 pub struct Args {
-    /// JSON lines of `zbench matrix --json`
+    /// JSON lines of `zbench matrix --json` and `zbench zia --json`
     #[arg(long)]
     json: Vec<PathBuf>,
     /// Printed output of other commands, shown under the file's name
@@ -94,8 +106,48 @@ fn table(page: &mut String, rows: &[Row]) {
     page.push_str("</table>\n");
 }
 
-/// Writes the page; `outputs` are (title, text).
-pub fn write(path: &Path, machine: &Machine, command: &str, rows: &[Row], outputs: &[(String, String)]) -> Result<(), String> {
+/// What a page shows besides its header.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Contents<'a> {
+    /// Of `zbench matrix`.
+    pub rows: &'a [Row],
+    /// Of `zbench zia`.
+    pub zia: &'a [zia::Row],
+    /// Printed output: title and text.
+    pub outputs: &'a [(String, String)],
+}
+
+/// The pipeline on accelerators: a plot of each quantity and the table, for each setup that was measured.
+fn accelerators(page: &mut String, rows: &[zia::Row]) -> Result<(), String> {
+    for rows in rows.chunk_by(|one, other| one.setup == other.setup) {
+        let _ = writeln!(page, "<h2>Accelerators</h2>\n<p>{}</p>\n<div class=\"plots\">", escape(&rows[0].setup));
+        for (title, value) in ZIA_PLOTS {
+            let bars: Vec<(&str, f64)> = rows.iter().map(|row| (row.name.as_str(), value(row))).collect();
+            page.push_str(&plots::bars(title, &bars)?);
+        }
+        page.push_str("</div>\n<table><tr><th></th><th>MB/s</th><th>±%</th><th>host s/GiB</th><th>model s/GiB</th><th>copied/byte</th><th>link/byte</th><th>cards busy %</th></tr>\n");
+        for row in rows {
+            let busy = row.busy_percent.map_or_else(|| "-".to_string(), |busy| format!("{busy:.0}"));
+            let _ = writeln!(
+                page,
+                "<tr><td>{}</td><td>{:.0}</td><td>{:.0}</td><td>{:.3}</td><td>{:.3}</td><td>{:.2}</td><td>{:.2}</td><td>{busy}</td></tr>",
+                escape(&row.name),
+                row.mb_per_second,
+                row.spread_percent,
+                row.host_cpu,
+                row.model_cpu,
+                row.copies,
+                row.link
+            );
+        }
+        page.push_str("</table>\n");
+    }
+    Ok(())
+}
+
+/// Writes the page.
+pub fn write(path: &Path, machine: &Machine, command: &str, contents: &Contents) -> Result<(), String> {
+    let Contents { rows, zia, outputs } = *contents;
     let mut page = String::new();
     let (title, busy) =
         ("Zirconia: measurements", if machine.is_busy() { " The machine was busy: only ratios mean something." } else { "" });
@@ -118,6 +170,7 @@ pub fn write(path: &Path, machine: &Machine, command: &str, rows: &[Row], output
     for (name, text) in outputs {
         let _ = writeln!(page, "<h2>{}</h2>\n<pre>{}</pre>", escape(name), escape(text.trim_end()));
     }
+    accelerators(&mut page, zia)?;
     if !rows.is_empty() {
         for quantity in Quantity::ALL {
             let plots = plots::small_multiples(rows, quantity)?;
@@ -143,7 +196,7 @@ pub fn write(path: &Path, machine: &Machine, command: &str, rows: &[Row], output
 }
 
 fn gather(args: &Args) -> Result<(), String> {
-    let (mut machine, mut commands, mut rows) = (None, Vec::new(), Vec::new());
+    let (mut machine, mut commands, mut rows, mut zia) = (None, Vec::new(), Vec::new(), Vec::new());
     for path in &args.json {
         let lines = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
         for line in lines.lines() {
@@ -153,6 +206,7 @@ fn gather(args: &Args) -> Result<(), String> {
                     machine = machine.or_else(|| serde_json::from_value(found.clone()).ok());
                     commands.push(value["command"].as_str().unwrap_or_default().to_string());
                 }
+                None if value.get("zia").is_some() => zia.push(serde_json::from_value(value["zia"].clone()).map_err(text)?),
                 None => rows.push(serde_json::from_value(value).map_err(text)?),
             }
         }
@@ -162,7 +216,12 @@ fn gather(args: &Args) -> Result<(), String> {
         let title = path.file_stem().map_or_else(String::new, |name| format!("zbench {}", name.to_string_lossy()));
         outputs.push((title, std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?));
     }
-    write(&args.html, &machine.unwrap_or_else(Machine::describe), &commands.join("; "), &rows, &outputs)
+    write(
+        &args.html,
+        &machine.unwrap_or_else(Machine::describe),
+        &commands.join("; "),
+        &Contents { rows: &rows, zia: &zia, outputs: &outputs },
+    )
 }
 
 /// Writes the page.

@@ -91,6 +91,39 @@ fn draw(title: &str, names: &[String], lines: &[Line]) -> Result<String, String>
     Ok(svg)
 }
 
+/// One bar for each name, with its value beside it.
+pub fn bars(title: &str, bars: &[(&str, f64)]) -> Result<String, String> {
+    let most = bars.iter().map(|(_, value)| *value).fold(0.0, f64::max);
+    if most <= 0.0 {
+        return Ok(String::new());
+    }
+    let mut svg = String::new();
+    let failed = |error: DrawingAreaErrorKind<_>| error.to_string();
+    {
+        let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+        area.fill(&WHITE).map_err(failed)?;
+        let count = bars.len();
+        let mut chart = ChartBuilder::on(&area)
+            .caption(title, ("sans-serif", 13))
+            .margin(8)
+            .x_label_area_size(24)
+            .build_cartesian_2d(0.0..most * 1.05, 0.0..count as f64)
+            .map_err(failed)?;
+        chart.configure_mesh().disable_y_mesh().x_labels(5).draw().map_err(failed)?;
+        for (index, (name, value)) in bars.iter().enumerate() {
+            let top = (count - index) as f64;
+            let colour = COLOURS[index % COLOURS.len()].1;
+            let bar = Rectangle::new([(0.0, top - 0.92), (*value, top - 0.5)], colour.mix(0.75).filled());
+            let digits = if most < 10.0 { 2 } else { 0 };
+            let label = Text::new(format!("{name}: {value:.digits$}"), (0.0, top - 0.12), ("sans-serif", 12));
+            chart.draw_series(std::iter::once(bar)).map_err(failed)?;
+            chart.draw_series(std::iter::once(label)).map_err(failed)?;
+        }
+        area.present().map_err(failed)?;
+    }
+    Ok(svg)
+}
+
 /// Rows that one plot shows, by (kind of devices, layout, pattern, mode, size, streams); its axis is the number of devices.
 pub fn small_multiples(rows: &[Row], quantity: Quantity) -> Result<Vec<String>, String> {
     type Key = (String, String, Pattern, Mode, u64, usize);
@@ -125,6 +158,15 @@ pub fn small_multiples(rows: &[Row], quantity: Quantity) -> Result<Vec<String>, 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A plot of the accelerators that lacks a way to do the work shows the others as all there is.
+    #[test]
+    fn every_bar_has_its_name_and_value() {
+        let svg = bars("MB/s", &[("software", 236.4), ("cards, Z.I.A.", 2761.0)]).expect("a plot");
+        assert!(svg.contains("software: 236") && svg.contains("cards, Z.I.A.: 2761"), "{svg}");
+        assert_eq!(svg.matches("<rect").count(), 1 + 2, "the ground and two bars: {svg}");
+        assert_eq!(bars("link", &[("software", 0.0)]), Ok(String::new()));
+    }
 
     /// A report without its plots, or with one layer missing from them, would go unnoticed in a long file.
     #[test]
