@@ -573,30 +573,40 @@ impl Cache {
                 freed += self.evict_list(cut);
             }
         }
-        if freed == 0 { self.sweep(want, |shard, left, freed| freed.merge(shard.evict_any(left))) } else { freed }
+        if freed == 0 { self.sweep(want, |at| at, |shard, left, freed| freed.merge(shard.evict_any(left))) } else { freed }
     }
 
     fn evict_copies(&self, want: u64) -> u64 {
-        self.sweep(want, |shard, left, freed| freed.merge(shard.evict_copies(left)))
+        self.sweep(want, |at| at, |shard, left, freed| freed.merge(shard.evict_copies(left)))
     }
 
-    /// Takes bytes from one list of all shards; gives how many that gave back to the budget.
+    /// Takes bytes from one list of all shards, from where it reaches further back; gives how many that gave back to the budget.
     fn evict_list(&self, cut: Cut) -> u64 {
-        let mut given = 0;
-        self.sweep(cut.bytes, |shard, left, freed| {
-            let taken = shard.evict_from((cut.state, cut.kind), left, freed);
+        let (list, mut given) = ((cut.state, cut.kind), 0);
+        let take = |shard: &mut Shard, left: u64, freed: &mut Freed| {
+            let taken = shard.evict_from(list, left, freed);
             given += freed.bytes;
             taken
-        });
+        };
+        self.sweep(cut.bytes, |at| self.older(at, list), take);
         given
     }
 
-    /// Lets `take` have bytes from shard after shard until it has `want` or nobody has any; begins where the last call ended.
-    fn sweep(&self, want: u64, mut take: impl FnMut(&mut Shard, u64, &mut Freed) -> u64) -> u64 {
+    /// Shard `at` or the next, whichever has the older end of a list. With turns alone the lists come to reach back very differently
+    /// far, and of what was written together some stays long after the rest: blocks that share memory keep all of it.
+    fn older(&self, at: usize, list: (List, Kind)) -> usize {
+        let next = (at + 1) & (self.0.cells.len() - 1);
+        let end = |at: usize| self.0.cells[at].0.lock().shard.oldest_ns(list).unwrap_or(u64::MAX);
+        if end(next) < end(at) { next } else { at }
+    }
+
+    /// Lets `take` have bytes from shard after shard, or whom `pick` names for it, until it has `want` or nobody has any; begins
+    /// where the last call ended.
+    fn sweep(&self, want: u64, pick: impl Fn(usize) -> usize, mut take: impl FnMut(&mut Shard, u64, &mut Freed) -> u64) -> u64 {
         let shards = self.0.cells.len();
         let (mut taken, mut idle) = (0, 0);
         while taken < want && idle < shards {
-            let at = self.0.cursor.fetch_add(1, Ordering::Relaxed) & (shards - 1);
+            let at = pick(self.0.cursor.fetch_add(1, Ordering::Relaxed) & (shards - 1));
             let mut freed = Freed::default();
             let bytes = take(&mut self.0.cells[at].0.lock().shard, want - taken, &mut freed);
             self.release(freed);

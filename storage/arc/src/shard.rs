@@ -420,6 +420,11 @@ impl Shard {
         taken
     }
 
+    /// When the entry of a list that was used least recently was used; `None` when there is none.
+    pub(crate) fn oldest_ns(&self, (state, kind): (State, Kind)) -> Option<u64> {
+        self.lists[state as usize][kind as usize].back().map(|index| self.slab[index as usize].stamp_ns)
+    }
+
     /// Blocks that linger take at most `limit` bytes; the newest stays, because its reader is at it.
     pub(crate) fn trim_lingering(&mut self, kind: Kind, limit: u64, freed: &mut Freed) {
         while self.size(State::Uncached, kind) > limit {

@@ -493,6 +493,19 @@ fn the_weight_of_metadata_decides_who_gives_way() {
     assert!(little + (100 << 10) < much, "metadata in memory: {little} bytes at 20 %, {much} at 2000 %");
 }
 
+/// If this fails, of what was written together some leaves memory long before the rest, which keeps memory that both share.
+#[test]
+fn all_shards_reach_equally_far_back() {
+    const FIT: u64 = 1024;
+    let rig = Rig::new(FIT * (4096 + HEADER_BYTES));
+    let written: Vec<BlockPtr> = (0..8 * FIT).map(|n| rig.write(request(n + 1, 4096))).collect();
+    let is_here = |bp: &BlockPtr| rig.cache.cached(bp).is_some();
+    let oldest = written.iter().position(is_here).expect("something is kept");
+    let newest_gone = written.iter().rposition(|bp| !is_here(bp)).expect("not all fits");
+    let spread = newest_gone.saturating_sub(oldest);
+    assert!(spread < FIT as usize / 8, "block {oldest} is kept, block {newest_gone} is not: {spread} of {FIT} that fit");
+}
+
 /// If this fails, `primarycache=none` fills memory after all, or what was read ahead for it is read twice.
 #[test]
 fn blocks_not_to_be_kept_leave_nothing_behind() {
