@@ -26,13 +26,12 @@ pub(crate) struct Lanes {
 }
 
 impl Lanes {
-    /// Those of a metaslab of a vdev; None when one region, or a vdev without regions, has it all.
+    /// Those of a metaslab of a vdev; None of a vdev without regions.
     pub(crate) fn of(top: &TopVdev, range: &Range<u64>) -> Option<Lanes> {
         let TopKind::Draid(config) = top.kind else { return None };
         let region = config.group_bytes();
         let touched = range.end.div_ceil(region).saturating_sub(range.start / region);
-        let count = touched.min(config.groups() as u64);
-        (count > 1).then_some(Lanes { region, count })
+        Some(Lanes { region, count: touched.clamp(1, config.groups() as u64) })
     }
 
     /// Where the next region of `lane` begins behind `offset`.
@@ -73,6 +72,11 @@ impl Balance {
         Some(Balance { given: (0..layout.config.children()).map(|_| Default::default()).collect(), layout })
     }
 
+    /// As [`Balance::behind`], now.
+    pub(crate) fn behind_now(&self) -> Behind {
+        self.behind(self.most())
+    }
+
     fn most(&self) -> Most {
         [0, 1].map(|kind| self.given.iter().map(|given| given[kind].load(Ordering::Relaxed)).max().unwrap_or(0))
     }
@@ -84,13 +88,26 @@ impl Balance {
         columns(0).chain(columns(1)).filter_map(|(kind, child)| Some((kind, self.given.get(child)?.get(kind)?)))
     }
 
-    /// What the children of the group at `offset` are to be given before others, where those that got the most have `most`.
-    fn arrears(&self, offset: u64, most: Most) -> u64 {
-        let each = |(kind, given): (usize, &AtomicU64)| {
-            let behind = most[kind].saturating_sub(given.load(Ordering::Relaxed)).min(ARREARS_BYTES_MAX);
-            behind * WEIGHT[kind]
+    /// What each child is to be given before others, where those that got the most have `most`: of all columns, of data, weighted.
+    fn behind(&self, most: Most) -> Behind {
+        let each = |given: &[AtomicU64; 2]| {
+            [0, 1].map(|kind| most[kind].saturating_sub(given[kind].load(Ordering::Relaxed)).min(ARREARS_BYTES_MAX) * WEIGHT[kind])
         };
-        self.counters(offset).map(each).sum()
+        Behind(self.given.iter().map(each).collect())
+    }
+
+    /// What the children of the group at `offset` are to be given before others.
+    fn arrears(&self, offset: u64, behind: &Behind) -> u64 {
+        let parity = self.layout.config.parity();
+        let columns = self.layout.group_children(offset).enumerate();
+        columns.filter_map(|(column, child)| behind.0.get(child).map(|[all, data]| if column < parity { *all } else { all + data })).sum()
+    }
+
+    /// The most that a child is to be given before others which is not in the group at `offset`.
+    fn left_out(&self, offset: u64, behind: &Behind) -> u64 {
+        let inside: Vec<usize> = self.layout.group_children(offset).collect();
+        let outside = behind.0.iter().enumerate().filter(|(child, _)| !inside.contains(child));
+        outside.map(|(_, [all, _])| all / WEIGHT[0]).max().unwrap_or(0)
     }
 
     /// The children of the group at `offset` are given `asize` bytes together.
@@ -103,6 +120,19 @@ impl Balance {
     }
 }
 
+/// Of each child of a dRAID what it is to be given before others.
+#[derive(Debug)]
+pub(crate) struct Behind(Vec<Most>);
+
+/// A metaslab's next turn.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Offer {
+    /// What its children are to be given before others, together.
+    pub(crate) arrears: u64,
+    /// The most of any child that it leaves out.
+    pub(crate) left_out: u64,
+}
+
 /// Where the searches in the lanes begin, and whose turn it is.
 #[derive(Debug, Default)]
 struct Turn {
@@ -113,25 +143,38 @@ struct Turn {
 }
 
 impl Turn {
+    /// The first free space in a lane behind its cursor, else before it.
+    fn search(&self, lanes: Lanes, lane: u64, free: &RangeTree, range: &Range<u64>, asize: u64) -> Option<u64> {
+        let cursor = self.cursors.get(lane as usize).copied().unwrap_or(range.start);
+        let ahead = fit(lanes, lane, free, cursor, asize);
+        ahead.or_else(|| fit(lanes, lane, free, range.start, asize))
+    }
+
+    /// The lane whose children have the least to do: their arrears, the lane, the free space.
+    fn best(
+        &self,
+        lanes: Lanes,
+        (balance, behind): (&Balance, &Behind),
+        free: &RangeTree,
+        range: &Range<u64>,
+        asize: u64,
+    ) -> Option<(u64, u64, u64)> {
+        let places = (0..lanes.count).filter_map(|lane| Some((lane, self.search(lanes, lane, free, range, asize)?)));
+        // Of equals the first.
+        let arrears = places.rev().map(|(lane, offset)| (balance.arrears(offset, behind), lane, offset));
+        arrears.max_by_key(|(arrears, ..)| *arrears)
+    }
+
     /// Free space in the lane whose turn it is, or in the one whose children have the least to do.
     fn find(&mut self, lanes: Lanes, balance: &Balance, free: &RangeTree, range: &Range<u64>, asize: u64) -> Option<u64> {
         self.cursors.resize(lanes.count as usize, range.start);
-        let cursors = &self.cursors;
-        let search = |lane: u64| {
-            let ahead = fit(lanes, lane, free, cursors[lane as usize], asize);
-            ahead.or_else(|| fit(lanes, lane, free, range.start, asize))
-        };
-        let same = if self.left > 0 { search(self.lane).map(|offset| (self.lane, offset)) } else { None };
+        let same = if self.left > 0 { self.search(lanes, self.lane, free, range, asize).map(|offset| (self.lane, offset)) } else { None };
         let found = same.or_else(|| {
             let most = balance.most();
-            let places = (0..lanes.count).filter_map(|lane| Some((lane, search(lane)?)));
-            // Of equals the first.
-            let best = places.rev().max_by_key(|(_, offset)| balance.arrears(*offset, most));
-            if let Some((_, offset)) = best {
-                self.left = TURN_BYTES;
-                balance.give(offset, TURN_BYTES.max(asize), most);
-            }
-            best
+            let (_, lane, offset) = self.best(lanes, (balance, &balance.behind(most)), free, range, asize)?;
+            self.left = TURN_BYTES;
+            balance.give(offset, TURN_BYTES.max(asize), most);
+            Some((lane, offset))
         });
         let Some((lane, offset)) = found else {
             // What no region has in one piece may lie over the end of one.
@@ -238,6 +281,16 @@ impl Metaslab {
         }
     }
 
+    /// A shard allocates from it.
+    pub(crate) fn join(&self) {
+        self.owners.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A shard goes on elsewhere.
+    pub(crate) fn leave(&self) {
+        self.owners.fetch_sub(1, Ordering::Relaxed);
+    }
+
     fn publish(&self, state: &State) {
         self.largest.store(state.free.largest(), Ordering::Relaxed);
         self.free_bytes.store(state.free.total(), Ordering::Relaxed);
@@ -265,8 +318,7 @@ impl Metaslab {
     pub(crate) fn alloc(&self, asize: u64, txg: Txg) -> Option<(u64, bool)> {
         let mut state = self.state.lock();
         let state = &mut *state;
-        let scarce = state.free.total() < (self.range.end - self.range.start) / 100 * BEST_FIT_PERCENT;
-        let found = if scarce {
+        let found = if self.is_scarce(state) {
             state.free.best_fit(asize)
         } else if let Some((lanes, balance)) = &self.lanes {
             state.turn.find(*lanes, balance, &state.free, &self.range, asize)
@@ -285,6 +337,21 @@ impl Metaslab {
         state.cursor = offset + asize;
         self.free_bytes.store(state.free.total(), Ordering::Relaxed);
         Some((offset, clean))
+    }
+
+    /// What the next turn of this metaslab would do for the balance of the children; None when no lane has so many bytes.
+    pub(crate) fn offer(&self, asize: u64, behind: &Behind) -> Option<Offer> {
+        let (lanes, balance) = self.lanes.as_ref()?;
+        let state = self.state.lock();
+        if self.is_scarce(&state) {
+            return None;
+        }
+        let (arrears, _, offset) = state.turn.best(*lanes, (balance, behind), &state.free, &self.range, asize)?;
+        Some(Offer { arrears, left_out: balance.left_out(offset, behind) })
+    }
+
+    fn is_scarce(&self, state: &State) -> bool {
+        state.free.total() < (self.range.end - self.range.start) / 100 * BEST_FIT_PERCENT
     }
 
     /// Takes a given segment; None when it is not free (OpenZFS: `metaslab_claim_concrete`).

@@ -1,8 +1,9 @@
 //! One allocator shard: which vdev and which metaslabs it uses now (OpenZFS: `metaslab_class_allocator_t`).
 
-use crate::metaslab::{Balance, Lanes, Metaslab};
+use crate::metaslab::{Balance, Lanes, Metaslab, Offer};
 use crate::{AllocRequest, Copies, VdevSpace};
 use ondisk::{Dva, Txg, VdevId};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vdev::{TopKind, TopVdev};
@@ -90,40 +91,42 @@ pub(crate) struct Shard {
     active: Vec<Active>,
 }
 
-/// The metaslabs in use on one vdev, by copy: one set of them, or several in turns where a metaslab reaches a part of the children only.
+/// The metaslabs in use on one vdev, by copy: one set of them, or of dRAID as many as it takes to give all children work.
 #[derive(Clone, Debug)]
 struct Active {
     sets: Vec<[Option<u32>; COPIES_MAX]>,
+    /// There are at least and at most so many sets.
+    limits: RangeInclusive<usize>,
     now: usize,
     /// Bytes allocated since the turn changed.
     used: u64,
 }
 
+/// As many sets are there from the beginning where a metaslab reaches a part of the children only.
+const SETS_FIRST_MAX: u64 = 4;
 /// More sets than this do not help.
-const SETS_MAX: u64 = 4;
+const SETS_MAX: usize = 8;
 /// Bytes that are allocated from one set before the next one has its turn: a few turns of its metaslab's lanes.
-const SET_TURN_BYTES: u64 = 1 << 20;
+const SET_TURN_BYTES: u64 = 2 << 20;
+/// A child that is to be given so much before others has nothing to do.
+const IDLE_BYTES: u64 = 2 << 20;
 
 impl Active {
     fn new(top: &TopVdev) -> Active {
-        let sets = match (top.kind, Lanes::of(top, &top.metaslab_range(0))) {
-            (TopKind::Draid(config), Some(lanes)) => (config.groups() as u64).div_ceil(lanes.count).min(SETS_MAX),
-            (TopKind::Draid(config), None) => (config.groups() as u64).clamp(1, SETS_MAX),
-            _ => 1,
+        let limits = match (top.kind, Lanes::of(top, &top.metaslab_range(0))) {
+            (TopKind::Draid(config), Some(lanes)) => (config.groups() as u64).div_ceil(lanes.count).min(SETS_FIRST_MAX) as usize..=SETS_MAX,
+            _ => 1..=1,
         };
-        Active { sets: vec![[None; COPIES_MAX]; sets as usize], now: 0, used: 0 }
+        Active { sets: vec![[None; COPIES_MAX]; *limits.start()], limits, now: 0, used: 0 }
     }
 
     fn set(&mut self) -> &mut [Option<u32>; COPIES_MAX] {
         &mut self.sets[self.now]
     }
 
-    /// Gives the next set its turn after enough bytes.
-    fn count(&mut self, asize: u64) {
-        self.used += asize;
-        if self.sets.len() > 1 && self.used >= SET_TURN_BYTES {
-            (self.now, self.used) = ((self.now + 1) % self.sets.len(), 0);
-        }
+    /// True when a set has its turn: after enough bytes.
+    fn is_turn_over(&self) -> bool {
+        *self.limits.end() > 1 && self.used >= SET_TURN_BYTES
     }
 }
 
@@ -152,7 +155,7 @@ impl Shard {
             let used = active.sets.iter_mut().flatten();
             for used in used.filter(|used| used.is_some_and(|index| index as usize >= new.metaslabs.len())) {
                 if let Some(metaslab) = used.take().and_then(|index| old.metaslabs.get(index as usize)) {
-                    metaslab.owners.fetch_sub(1, Ordering::Relaxed);
+                    metaslab.leave();
                 }
             }
         }
@@ -224,6 +227,9 @@ impl Shard {
     ) -> Option<Dva> {
         let allowed = |index: u32| is_far_enough(space, vdev, index, earlier, distance);
         let copy = earlier.len();
+        if copy == 0 && self.active[vdev].is_turn_over() {
+            self.next_set(vdev, space, asize);
+        }
         let mut candidate = self.active[vdev].set()[copy].filter(|&index| allowed(index));
         loop {
             let index = match candidate {
@@ -233,7 +239,7 @@ impl Shard {
             let metaslab = &space.metaslabs[index as usize];
             if let Some((offset, clean)) = metaslab.alloc(asize, txg) {
                 self.activate(vdev, space, copy, index);
-                self.active[vdev].count(asize);
+                self.active[vdev].used += asize;
                 let id = VdevId(vdev as u32);
                 if clean {
                     dirtied.push((id, index));
@@ -246,13 +252,56 @@ impl Shard {
         }
     }
 
+    /// Gives the set its turn whose children have the least to do. A set whose metaslab has no room leaves; one comes while there are
+    /// fewer than at first, or a child has nothing to do in any of them.
+    fn next_set(&mut self, vdev: usize, space: &Space, asize: u64) {
+        let Some(behind) = space.balance.as_ref().map(|balance| balance.behind_now()) else { return };
+        let limits = self.active[vdev].limits.clone();
+        let (mut best, mut set, mut added) = (None::<(Offer, usize)>, 0, 0);
+        loop {
+            let sets = &mut self.active[vdev].sets;
+            if set == sets.len() {
+                let is_idle = best.is_none_or(|(best, _)| best.left_out >= IDLE_BYTES);
+                let wanted = set < *limits.end() && (is_idle || set < *limits.start());
+                if !wanted || added == *limits.end() || !self.add_set(vdev, space, asize) {
+                    break;
+                }
+                added += 1;
+                continue;
+            }
+            match sets[set][0].and_then(|index| space.metaslabs[index as usize].offer(asize, &behind)) {
+                Some(offer) => {
+                    if best.is_none_or(|(best, _)| offer.arrears > best.arrears) {
+                        best = Some((offer, set));
+                    }
+                    set += 1;
+                }
+                None => sets.remove(set).into_iter().flatten().for_each(|index| space.metaslabs[index as usize].leave()),
+            }
+        }
+        let active = &mut self.active[vdev];
+        if active.sets.is_empty() {
+            active.sets.push([None; COPIES_MAX]);
+        }
+        (active.now, active.used) = (best.map_or(0, |(_, set)| set), 0);
+    }
+
+    /// Adds a set with a metaslab that no other set has; false when there is none.
+    fn add_set(&mut self, vdev: usize, space: &Space, asize: u64) -> bool {
+        let sets = &mut self.active[vdev].sets;
+        let Some(index) = choose(space, asize, &|index| sets.iter().all(|set| set[0] != Some(index))) else { return false };
+        space.metaslabs[index as usize].join();
+        sets.push([Some(index), None, None]);
+        true
+    }
+
     fn activate(&mut self, vdev: usize, space: &Space, copy: usize, index: u32) {
         let active = &mut self.active[vdev].set()[copy];
         if *active != Some(index) {
             if let Some(old) = active.replace(index) {
-                space.metaslabs[old as usize].owners.fetch_sub(1, Ordering::Relaxed);
+                space.metaslabs[old as usize].leave();
             }
-            space.metaslabs[index as usize].owners.fetch_add(1, Ordering::Relaxed);
+            space.metaslabs[index as usize].join();
         }
     }
 }
