@@ -36,7 +36,7 @@ check locks
 check bandwidth
 check zia --json "$out/zia.jsonl"
 # Devices as fast as memory: CPU decides, and the peer takes part.
-"$zbench" matrix --devices 1,4,12 --minutes 3 --json "$out/matrix.jsonl" || missed="$missed matrix"
+"$zbench" matrix --devices 1,4,12 --minutes 2 --json "$out/matrix.jsonl" || missed="$missed matrix"
 "$zbench" matrix --devices 4 --size-kib 1024 --jobs 1,16 --minutes 1 --json "$out/matrix.jsonl" || missed="$missed matrix"
 # Devices with a cap: the share of the raw devices decides.
 "$zbench" matrix --devices-are loops --layers raw,library,fuse --seconds 0.4 --minutes 6 --json "$out/matrix.jsonl" ||

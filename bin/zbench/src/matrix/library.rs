@@ -47,8 +47,8 @@ impl Library {
             arc_max: super::arc_bytes(group),
         };
         let mut library = Library { subject: Some(Subject::create(&config)?), objects: Vec::new() };
-        // What happens once in the life of a process is not measured.
-        library.run(group, Task { pattern: Pattern::Write, mode: Mode::Buffered })?;
+        let (first, write) = super::warm_up(group);
+        library.run(&first, write)?;
         Ok(library)
     }
 

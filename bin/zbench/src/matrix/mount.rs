@@ -21,8 +21,8 @@ impl Mount {
         let properties = [format!("recordsize={}", group.size), "compression=off".to_string(), "atime=off".to_string()];
         mounted.create(group.layout, &devices, &properties)?;
         let mut mount = Mount { mounted, devices };
-        // A daemon's first writes fault its memory in; that happens once in its life and is not measured.
-        mount.run(group, Task { pattern: Pattern::Write, mode: Mode::Buffered })?;
+        let (first, write) = super::warm_up(group);
+        mount.run(&first, write)?;
         Ok(mount)
     }
 
