@@ -2,121 +2,119 @@
 //! a buffer for writes), each time so many times as long: then the processors of a small machine can drive many of them, and the devices
 //! decide what is measured. Unlike loop devices under a cap they have no time slices of their own, so that latencies mean something.
 //!
-//! One thread stands for all devices of a set: it sleeps until something happens in one of them, and delivers what ended.
+//! Time and answers have a thread each. The first owns the models and asks the engine for nothing, so that no lock that the engine holds makes
+//! a device late; the second calls back, as the thread of a ring of the kernel's does, and what it is kept from by the engine delays answers only.
 
 use crate::world::{Model, Nvme};
 use device::{BlockDevice, DeviceFacts, DeviceIo, DeviceOp, DeviceReply, MemDevice};
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 use vdev_queue::{Class, IoKind, Issue, IssueId};
 
 /// What the model's device reads and writes in a second.
 const BANDWIDTH: [u64; 2] = [3414 << 20, 1800 << 20];
-/// The thread does not wake up more often; what ends meanwhile is delivered together.
+/// While anything is under way the thread of time looks so often what began and what ended; what ended meanwhile is delivered together.
 const STEP: Duration = Duration::from_micros(100);
 
 type Deliver = Box<dyn FnOnce() + Send>;
 
-struct State {
-    models: Vec<Nvme>,
-    waiting: HashMap<IssueId, (usize, Deliver)>,
-    next_id: u64,
-    /// Bytes read, bytes written, I/Os in flight of each.
-    totals: Vec<[u64; 3]>,
-    /// When the thread wakes up by itself.
-    wakes: Option<Instant>,
-    /// False: I/Os take no time.
-    timed: bool,
-    ended: bool,
+/// An I/O on its way to its device.
+struct Command {
+    device: usize,
+    kind: IoKind,
+    offset: u64,
+    size_bytes: u64,
+    /// Virtual nanoseconds.
+    at: u64,
+    deliver: Deliver,
+}
+
+/// Bytes read, bytes written, I/Os in flight of one device.
+#[derive(Default)]
+struct Totals {
+    bytes: [AtomicU64; 2],
+    in_flight: AtomicU64,
 }
 
 struct Shared {
-    state: Mutex<State>,
-    changed: Condvar,
+    totals: Vec<Totals>,
+    /// False: I/Os take no time.
+    timed: AtomicBool,
     begun: Instant,
     slower: u64,
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Virtual nanoseconds.
     fn now(&self) -> u64 {
         self.begun.elapsed().as_nanos() as u64 / self.slower
     }
+}
 
-    fn instant(&self, virtual_ns: u64) -> Instant {
-        self.begun + Duration::from_nanos(virtual_ns * self.slower)
-    }
-
-    /// The thread.
-    fn serve(&self) {
+/// A device does not wait for a processor: the engine's work must not make it late (Linux: this thread only; needs root).
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) {
+    let preferred = move || {
         // Without this the kernel rounds sleeps up by 50 µs.
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
-        // A device does not wait for a processor: the engine's work must not make it late (Linux: this thread only; needs root).
         let _ = rustix::process::setpriority_process(None, -20);
-        let mut state = self.lock();
-        while !state.ended {
-            let over = self.over(&mut state);
-            if !over.is_empty() {
-                drop(state);
-                over.into_iter().for_each(|deliver| deliver());
-                std::thread::sleep(STEP);
-                state = self.lock();
-                continue;
+        run();
+    };
+    std::thread::Builder::new().name(name.to_string()).spawn(preferred).expect("a thread");
+}
+
+/// The models, owned by the thread of time.
+struct Models {
+    shared: Arc<Shared>,
+    models: Vec<Nvme>,
+    waiting: HashMap<IssueId, (usize, Deliver)>,
+    next_id: u64,
+}
+
+impl Models {
+    /// Until all who could send commands are gone.
+    fn serve(mut self, commands: &Receiver<Command>, answers: &Sender<Deliver>) {
+        loop {
+            if self.waiting.is_empty() {
+                let Ok(command) = commands.recv() else { return };
+                self.submit(command);
             }
-            let next = state.models.iter().filter_map(Nvme::next_event).min().map(|at| self.instant(at));
-            state.wakes = next;
-            state = match next.map(|at| at.saturating_duration_since(Instant::now()).max(STEP)) {
-                Some(wait) => self.changed.wait_timeout(state, wait).map_or_else(|broken| broken.into_inner().0, |(state, _)| state),
-                None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
-            };
+            commands.try_iter().for_each(|command| self.submit(command));
+            for deliver in self.over() {
+                let _ = answers.send(deliver);
+            }
+            if !self.waiting.is_empty() {
+                std::thread::sleep(STEP);
+            }
         }
     }
 
+    fn submit(&mut self, command: Command) {
+        let Command { device, kind, offset, size_bytes, at, deliver } = command;
+        self.next_id += 1;
+        let id = IssueId(self.next_id);
+        let class = if kind == IoKind::Read { Class::SyncRead } else { Class::SyncWrite };
+        self.waiting.insert(id, (device, deliver));
+        let issue = Issue { id, class, kind, offset, size_bytes, queued_ns: 0, parts: Vec::new(), needless: false };
+        self.models[device].submit(&issue, at);
+        self.models[device].kick(at);
+    }
+
     /// What ended until now.
-    fn over(&self, state: &mut State) -> Vec<Deliver> {
-        let (now, mut ended) = (self.now(), Vec::new());
-        state.models.iter_mut().for_each(|model| model.advance(now, &mut ended));
+    fn over(&mut self) -> Vec<Deliver> {
+        let (now, mut ended) = (self.shared.now(), Vec::new());
+        self.models.iter_mut().for_each(|model| model.advance(now, &mut ended));
         let mut over = Vec::with_capacity(ended.len());
         for id in ended {
-            if let Some((device, deliver)) = state.waiting.remove(&id) {
-                state.totals[device][2] -= 1;
+            if let Some((device, deliver)) = self.waiting.remove(&id) {
+                self.shared.totals[device].in_flight.fetch_sub(1, Ordering::Relaxed);
                 over.push(deliver);
             }
         }
         over
-    }
-
-    /// Has `deliver` called when the model's device would have ended it.
-    fn later(&self, device: usize, kind: IoKind, (offset, size_bytes): (u64, u64), deliver: Deliver) {
-        let mut state = self.lock();
-        let direction = usize::from(kind == IoKind::Write);
-        state.totals[device][direction] += size_bytes;
-        if !state.timed {
-            drop(state);
-            return deliver();
-        }
-        state.totals[device][2] += 1;
-        state.next_id += 1;
-        let id = IssueId(state.next_id);
-        let class = if kind == IoKind::Read { Class::SyncRead } else { Class::SyncWrite };
-        let issue = Issue { id, class, kind, offset, size_bytes, queued_ns: 0, parts: Vec::new(), needless: false };
-        let now = self.now();
-        state.waiting.insert(id, (device, deliver));
-        let model = &mut state.models[device];
-        model.submit(&issue, now);
-        model.kick(now);
-        let sooner = model.next_event().map(|at| self.instant(at));
-        if state.wakes.is_none_or(|wakes| sooner.is_some_and(|sooner| sooner < wakes)) {
-            state.wakes = sooner;
-            self.changed.notify_one();
-        }
     }
 }
 
@@ -125,6 +123,21 @@ struct SimulatedNvme {
     inner: MemDevice,
     index: usize,
     shared: Arc<Shared>,
+    commands: Sender<Command>,
+}
+
+impl SimulatedNvme {
+    /// Has `deliver` called when the model's device would have ended it.
+    fn later(index: usize, shared: &Shared, commands: &Sender<Command>, kind: IoKind, (offset, size_bytes): (u64, u64), deliver: Deliver) {
+        let totals = &shared.totals[index];
+        totals.bytes[usize::from(kind == IoKind::Write)].fetch_add(size_bytes, Ordering::Relaxed);
+        if !shared.timed.load(Ordering::Relaxed) {
+            return deliver();
+        }
+        totals.in_flight.fetch_add(1, Ordering::Relaxed);
+        // The thread of time ends after the last device only.
+        let _ = commands.send(Command { device: index, kind, offset, size_bytes, at: shared.now(), deliver });
+    }
 }
 
 impl fmt::Debug for SimulatedNvme {
@@ -142,8 +155,10 @@ impl BlockDevice for SimulatedNvme {
         };
         let Some(kind) = kind else { return self.inner.submit(io) };
         let DeviceIo { op, offset, then } = io;
-        let (length, shared, index) = (op.length_bytes(), self.shared.clone(), self.index);
-        let later = move |reply: DeviceReply| shared.later(index, kind, (offset, length), Box::new(move || then(reply)));
+        let (length, shared, commands, index) = (op.length_bytes(), self.shared.clone(), self.commands.clone(), self.index);
+        let later = move |reply: DeviceReply| {
+            SimulatedNvme::later(index, &shared, &commands, kind, (offset, length), Box::new(move || then(reply)));
+        };
         self.inner.submit(DeviceIo::new(op, offset, later));
     }
 
@@ -156,11 +171,10 @@ impl BlockDevice for SimulatedNvme {
     }
 }
 
-/// Devices that share a thread.
+/// Devices that share their threads, which end after the last device.
 pub struct Simulated {
     devices: Vec<Arc<SimulatedNvme>>,
     shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
 }
 
 impl fmt::Debug for Simulated {
@@ -172,25 +186,21 @@ impl fmt::Debug for Simulated {
 impl Simulated {
     /// `count` devices of `bytes` zeros, `nvme00`, `nvme01`, …, for which everything takes `slower` × as long as in the model.
     pub fn create(count: usize, bytes: u64, slower: u64) -> Simulated {
-        let state = State {
-            models: (0..count).map(|_| Nvme::default()).collect(),
-            waiting: HashMap::new(),
-            next_id: 0,
-            totals: vec![[0; 3]; count],
-            wakes: None,
-            timed: false,
-            ended: false,
-        };
-        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new(), begun: Instant::now(), slower: slower.max(1) });
+        let totals = (0..count).map(|_| Totals::default()).collect();
+        let shared = Arc::new(Shared { totals, timed: AtomicBool::new(false), begun: Instant::now(), slower: slower.max(1) });
+        let (commands, begun) = mpsc::channel();
+        let (answers, over) = mpsc::channel::<Deliver>();
+        let models = (0..count).map(|_| Nvme::default()).collect();
+        let models = Models { shared: shared.clone(), models, waiting: HashMap::new(), next_id: 0 };
+        spawn("z-devices", move || models.serve(&begun, &answers));
+        spawn("z-answers", move || over.into_iter().for_each(|deliver| deliver()));
         let device = |index: usize| {
             let name = format!("nvme{index:02}");
             let facts = DeviceFacts { physical_sector_bytes: 4096, ..DeviceFacts::solid(&name, "simulated") };
             let inner = MemDevice::new(&name, bytes as usize).with_facts(facts);
-            Arc::new(SimulatedNvme { inner, index, shared: shared.clone() })
+            Arc::new(SimulatedNvme { inner, index, shared: shared.clone(), commands: commands.clone() })
         };
-        let served = shared.clone();
-        let thread = std::thread::spawn(move || served.serve());
-        Simulated { devices: (0..count).map(device).collect(), shared, thread: Some(thread) }
+        Simulated { devices: (0..count).map(device).collect(), shared }
     }
 
     /// The device with this number.
@@ -205,7 +215,7 @@ impl Simulated {
 
     /// Whether I/Os take their time, or none.
     pub fn take_time(&self, timed: bool) {
-        self.shared.lock().timed = timed;
+        self.shared.timed.store(timed, Ordering::Relaxed);
     }
 
     /// Overwrites all of a device.
@@ -215,17 +225,8 @@ impl Simulated {
 
     /// Bytes read, bytes written, I/Os in flight.
     pub fn totals(&self, index: usize) -> [u64; 3] {
-        self.shared.lock().totals[index]
-    }
-}
-
-impl Drop for Simulated {
-    fn drop(&mut self) {
-        self.shared.lock().ended = true;
-        self.shared.changed.notify_one();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        let Totals { bytes: [read, written], in_flight } = &self.shared.totals[index];
+        [read, written, in_flight].map(|count| count.load(Ordering::Relaxed))
     }
 }
 

@@ -9,7 +9,7 @@ use crate::layout::Layout;
 use crate::measure::cpu_seconds;
 use crate::pipeline::{self, Direction};
 use crate::subject::{Config, Subject};
-use abd::Abd;
+use abd::{Abd, AbdPart};
 use dmu::Dnode;
 use pool::{RebuildState, ScanFunction, ScanState};
 use std::sync::Arc;
@@ -20,6 +20,8 @@ const STREAMS: u64 = 8;
 const FILL_IN_FLIGHT: usize = 4;
 /// Of the load's reference without a resilver: longer than what the engine remembers of devices that took no time (`zio`, `idle`).
 const IDLE: Duration = Duration::from_secs(6);
+/// Memory of buffers that is there before anything is timed.
+const WARM_BYTES: usize = 512 << 20;
 const SAMPLE: Duration = Duration::from_millis(100);
 /// A resilver that takes this many times as long as the device's bandwidth allows is given up.
 const PATIENCE: f64 = 20.0;
@@ -109,8 +111,17 @@ impl Life {
         Ok(Life { subject, layout, objects, bytes, record, data })
     }
 
+    /// Has the buffers' memory there: a huge page that the host of a virtual machine has to find first takes some 8 ms, for which the I/O
+    /// that needed it seems to take that long. A daemon that has been in use for a while has its memory.
+    fn warm_up() {
+        abd::set_cache_bytes_max(WARM_BYTES);
+        let mut parts: Vec<AbdPart> = (0..WARM_BYTES >> 20).map(|_| AbdPart::scratch(1 << 20)).collect();
+        parts.iter_mut().for_each(|part| part.fill(0xA5));
+    }
+
     /// The device goes, is wiped, and comes back as a new one, beside `load`; then everything is read without other devices.
     pub fn recover(&mut self, args: &Args, load: Load, devices: &Disks) -> Result<Recovery, String> {
+        Life::warm_up();
         devices.take_time(true)?;
         let cap = devices.bandwidth[usize::from(load.only_writes())];
         let per_second = cap as f64 * self.layout.data_devices() as f64 * args.load_percent as f64 / 100.0 / self.record as f64;

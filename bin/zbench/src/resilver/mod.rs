@@ -26,6 +26,7 @@ use clap::{Args as ClapArgs, ValueEnum};
 use disks::Disks;
 use life::{Life, Recovery};
 use load::Load;
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -88,6 +89,9 @@ pub struct Args {
     /// Bytes of a record, in KiB
     #[arg(long, default_value_t = 1024)]
     record_kib: u64,
+    /// Turns, each with a new pool: what a host did to one of them is not what a user has. Medians count
+    #[arg(long, default_value_t = 3)]
+    turns: usize,
     /// Latency target of the pool, as the property background_latency_target takes it
     #[arg(long)]
     target: Option<String>,
@@ -131,39 +135,90 @@ fn judge(args: &Args, load: Load, percent: f64, growth: Option<f64>, verdicts: &
 fn print_header(args: &Args, devices: &Disks) {
     println!("{}", Machine::describe().header());
     println!(
-        "{}, {} % full, {} KiB records; loads at {} % of the devices' bandwidth; target {}",
+        "{}, {} % full, {} KiB records; loads at {} % of the devices' bandwidth; target {}; medians of {} turns, each with a new pool",
         devices.describe(),
         args.fill_percent,
         args.record_kib,
         args.load_percent,
-        args.target.as_deref().unwrap_or("none")
+        args.target.as_deref().unwrap_or("none"),
+        args.turns.max(1)
     );
     println!(
-        "\n{:<12} {:<11} {:>8} {:>7} {:>7} {:>7} {:>9} {:>6} {:>9} {:>7} | {:>9} {:>9} {:>9} {:>7}",
-        "layout", "load", "MiB", "s", "MB/s", "raw", "% of raw", "queue", "cpu s/GiB", "RSS MiB", "load MB/s", "p99 ms", "idle p99", "×"
+        "\n{:<12} {:<11} {:>8} {:>7} {:>7} {:>7} {:>9} {:>4} {:>6} {:>9} {:>7} | {:>9} {:>9} {:>9} {:>7} {:>4}",
+        "layout",
+        "load",
+        "MiB",
+        "s",
+        "MB/s",
+        "raw",
+        "% of raw",
+        "±%",
+        "queue",
+        "cpu s/GiB",
+        "RSS MiB",
+        "load MB/s",
+        "p99 ms",
+        "idle p99",
+        "×",
+        "±%"
     );
 }
 
-fn print_row(args: &Args, layout: Layout, load: Load, raw: f64, recovery: &Recovery, verdicts: &mut Verdicts) {
-    let percent = recovery.rate() / raw * 100.0;
-    let [idle, busy] = [&recovery.idle, &recovery.busy].map(|latencies| latencies.percentile(0.99));
-    let growth = busy.zip(idle).map(|(busy, idle)| busy / idle);
-    let figure = |value: Option<f64>| value.map_or_else(|| "-".to_string(), |value| format!("{value:.2}"));
+/// What the turns of one load came to.
+#[derive(Default)]
+struct Figures {
+    mib: Samples,
+    seconds: Samples,
+    rate: Samples,
+    percent: Samples,
+    queue: Samples,
+    cpu: Samples,
+    resident_mib: Samples,
+    load_rate: Samples,
+    busy_p99: Samples,
+    idle_p99: Samples,
+    growth: Samples,
+}
+
+impl Figures {
+    fn add(&mut self, raw: f64, recovery: &Recovery) {
+        self.mib.push((recovery.written >> 20) as f64);
+        self.seconds.push(recovery.seconds);
+        self.rate.push(recovery.rate());
+        self.percent.push(recovery.rate() / raw * 100.0);
+        self.queue.push(sample::mean_queue(&recovery.samples));
+        self.cpu.push(recovery.cpu / (recovery.written as f64 / crate::measure::GIB));
+        self.resident_mib.push((recovery.samples.iter().map(|sample| sample.resident).max().unwrap_or(0) >> 20) as f64);
+        self.load_rate.push(recovery.busy.bytes as f64 / 1e6 / recovery.seconds);
+        if let (Some(busy), Some(idle)) = (recovery.busy.percentile(0.99), recovery.idle.percentile(0.99)) {
+            self.busy_p99.push(busy);
+            self.idle_p99.push(idle);
+            self.growth.push(busy / idle);
+        }
+    }
+}
+
+fn print_row(args: &Args, layout: Layout, load: Load, raw: f64, figures: &Figures, verdicts: &mut Verdicts) {
+    let known = |samples: &Samples| (samples.count() > 0).then(|| samples.median());
+    let figure = |samples: &Samples| known(samples).map_or_else(|| "-".to_string(), |value| format!("{value:.2}"));
+    let percent = figures.percent.median();
     println!(
-        "{:<12} {:<11} {:>8} {:>7.2} {:>7.1} {raw:>7.1} {percent:>9.1} {:>6.1} {:>9.3} {:>7} | {:>9.1} {:>9} {:>9} {:>7} {}",
+        "{:<12} {:<11} {:>8.0} {:>7.2} {:>7.1} {raw:>7.1} {percent:>9.1} {:>4.0} {:>6.1} {:>9.3} {:>7.0} | {:>9.1} {:>9} {:>9} {:>7} {:>4.0} {}",
         layout.to_string(),
         name_of(load),
-        recovery.written >> 20,
-        recovery.seconds,
-        recovery.rate(),
-        sample::mean_queue(&recovery.samples),
-        recovery.cpu / (recovery.written as f64 / crate::measure::GIB),
-        recovery.samples.iter().map(|sample| sample.resident).max().unwrap_or(0) >> 20,
-        recovery.busy.bytes as f64 / 1e6 / recovery.seconds,
-        figure(busy),
-        figure(idle),
-        figure(growth),
-        judge(args, load, percent, growth, verdicts)
+        figures.mib.median(),
+        figures.seconds.median(),
+        figures.rate.median(),
+        figures.percent.spread_percent(),
+        figures.queue.median(),
+        figures.cpu.median(),
+        figures.resident_mib.median(),
+        figures.load_rate.median(),
+        figure(&figures.busy_p99),
+        figure(&figures.idle_p99),
+        figure(&figures.growth),
+        figures.growth.spread_percent(),
+        judge(args, load, percent, known(&figures.growth), verdicts)
     );
 }
 
@@ -187,24 +242,27 @@ fn measure_layouts(args: &Args, verdicts: &mut Verdicts) -> Result<(), String> {
     let devices = Disks::create(args, count, args.device_mib << 20, 1)?;
     print_header(args, &devices);
     for &layout in &args.layouts {
-        let (mut life, mut raws) = (None, Samples::default());
-        for &load in &args.load {
-            let life = match &mut life {
-                Some(life) => life,
-                none => {
-                    devices.take_time(true)?;
-                    let bytes = (args.device_mib << 20) * args.fill_percent / 100;
-                    for _ in 0..2 {
-                        raws.push(devices.bare_write_rate(bytes)?);
-                    }
-                    none.insert(Life::begin(args, layout, &devices, CACHE_BYTES)?)
-                }
-            };
-            let recovery = life.recover(args, load, &devices)?;
-            print_row(args, layout, load, raws.median(), &recovery, verdicts);
-            write_json(args, layout, load, raws.median(), &recovery)?;
+        measure_layout(args, layout, &devices, verdicts)?;
+    }
+    Ok(())
+}
+
+fn measure_layout(args: &Args, layout: Layout, devices: &Disks, verdicts: &mut Verdicts) -> Result<(), String> {
+    let (mut table, mut raws) = (BTreeMap::<usize, Figures>::new(), Samples::default());
+    for _ in 0..args.turns.max(1) {
+        devices.take_time(true)?;
+        let raw = devices.bare_write_rate((args.device_mib << 20) * args.fill_percent / 100)?;
+        raws.push(raw);
+        let mut life = Life::begin(args, layout, devices, CACHE_BYTES)?;
+        for (index, &load) in args.load.iter().enumerate() {
+            let recovery = life.recover(args, load, devices)?;
+            write_json(args, layout, load, raw, &recovery)?;
+            table.entry(index).or_default().add(raw, &recovery);
         }
-        life.map_or(Ok(()), Life::end)?;
+        life.end()?;
+    }
+    for (index, figures) in &table {
+        print_row(args, layout, args.load[*index], raws.median(), figures, verdicts);
     }
     Ok(())
 }
