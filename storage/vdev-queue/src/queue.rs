@@ -25,6 +25,9 @@ const STREAM_GAP_BYTES: u64 = 1 << 20;
 /// So many scattered I/Os more than others are remembered; with half of them background work counts as scattered.
 const SCATTERED_MOST: u32 = 32;
 
+/// Background work alone on a device that does not rotate may have so many times its maximum there, as long as more is faster.
+const ALONE_TIMES: u32 = 3;
+
 /// What the policy must know of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Device {
@@ -542,7 +545,7 @@ impl VdevQueue {
         }
         match room {
             Room::Unbound if self.is_full() => ActiveLimits { min: 0, max: 0 },
-            Room::Unbound => self.credited(class, limits),
+            Room::Unbound => self.credited(class, self.alone(limits)),
             _ if turn != Some(class) => ActiveLimits { min: 0, max: 0 },
             Room::Starving => limits,
             Room::Upto(most) if self.background_active >= most => ActiveLimits { min: 0, max: 0 },
@@ -551,10 +554,20 @@ impl VdevQueue {
         }
     }
 
+    /// Limits of background work that has the device to itself. How much of it makes the device faster is known where the device does not
+    /// rotate ([`Flight`]), and a few I/Os are not always that much: of a RAID-Z column of 96 KiB three are less than an NVMe device needs.
+    fn alone(&self, limits: ActiveLimits) -> ActiveLimits {
+        let most = if self.bounds_flight() { limits.max.saturating_mul(ALONE_TIMES) } else { limits.max };
+        ActiveLimits { max: most, ..limits }
+    }
+
     /// Whether more background I/O at a time would only be in the way of whoever comes next.
     fn is_full(&self) -> bool {
-        let promises = self.tunables.latency_target != LatencyTarget::Off;
-        promises && !self.device.rotational && self.flight.is_enough()
+        self.bounds_flight() && self.flight.is_enough()
+    }
+
+    fn bounds_flight(&self) -> bool {
+        self.tunables.latency_target != LatencyTarget::Off && !self.device.rotational
     }
 
     /// Which background class is next while the promise counts: they take turns, on a rotational device long ones, because between two
