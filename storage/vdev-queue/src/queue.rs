@@ -545,7 +545,7 @@ impl VdevQueue {
         }
         match room {
             Room::Unbound if self.is_full() => ActiveLimits { min: 0, max: 0 },
-            Room::Unbound => self.credited(class, self.alone(limits)),
+            Room::Unbound => self.credited(class, self.alone(class, limits)),
             _ if turn != Some(class) => ActiveLimits { min: 0, max: 0 },
             Room::Starving => limits,
             Room::Upto(most) if self.background_active >= most => ActiveLimits { min: 0, max: 0 },
@@ -556,9 +556,10 @@ impl VdevQueue {
 
     /// Limits of background work that has the device to itself. How much of it makes the device faster is known where the device does not
     /// rotate ([`Flight`]), and a few I/Os are not always that much: of a RAID-Z column of 96 KiB three are less than an NVMe device needs.
-    fn alone(&self, limits: ActiveLimits) -> ActiveLimits {
-        let most = if self.bounds_flight() { limits.max.saturating_mul(ALONE_TIMES) } else { limits.max };
-        ActiveLimits { max: most, ..limits }
+    /// Nothing is known of trims.
+    fn alone(&self, class: Class, limits: ActiveLimits) -> ActiveLimits {
+        let times = if self.bounds_flight() && class != Class::Trim { ALONE_TIMES } else { 1 };
+        ActiveLimits { max: limits.max.saturating_mul(times), ..limits }
     }
 
     /// Whether more background I/O at a time would only be in the way of whoever comes next.
