@@ -26,7 +26,7 @@ fn update(lanes: &mut Lanes, data: &[u8], order: ByteOrder) {
 #[target_feature(enable = "avx512f,avx512bw")]
 fn run<const SWAP: bool>(lanes: &mut Lanes, data: &[u8]) {
     let swap = _mm512_broadcast_i32x4(_mm_setr_epi8(3, 2, 1, 0, 7, 6, 5, 4, 11, 10, 9, 8, 15, 14, 13, 12));
-    let [mut a, mut b, mut c, mut d, mut e, mut f, mut g, mut h] = lanes.as_vectors();
+    let mut sums = lanes.as_vectors();
     let (vectors, _) = data.as_chunks::<64>();
     for vector in vectors {
         // SAFETY: the array is one vector long.
@@ -34,16 +34,24 @@ fn run<const SWAP: bool>(lanes: &mut Lanes, data: &[u8]) {
         if SWAP {
             words = _mm512_shuffle_epi8(words, swap);
         }
-        a = _mm512_add_epi64(a, words);
-        b = _mm512_add_epi64(b, a);
-        c = _mm512_add_epi64(c, b);
-        d = _mm512_add_epi64(d, c);
-        e = _mm512_add_epi64(e, _mm512_srli_epi64::<32>(words));
-        f = _mm512_add_epi64(f, e);
-        g = _mm512_add_epi64(g, f);
-        h = _mm512_add_epi64(h, g);
+        sums = with_words(sums, words);
     }
-    lanes.set_vectors([a, b, c, d, e, f, g, h]);
+    lanes.set_vectors(sums);
+}
+
+/// The sums of [`Lanes::as_vectors`] with sixteen words more.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+pub(crate) fn with_words([a, b, c, d, e, f, g, h]: [__m512i; 8], words: __m512i) -> [__m512i; 8] {
+    let a = _mm512_add_epi64(a, words);
+    let b = _mm512_add_epi64(b, a);
+    let c = _mm512_add_epi64(c, b);
+    let d = _mm512_add_epi64(d, c);
+    let e = _mm512_add_epi64(e, _mm512_srli_epi64::<32>(words));
+    let f = _mm512_add_epi64(f, e);
+    let g = _mm512_add_epi64(g, f);
+    let h = _mm512_add_epi64(h, g);
+    [a, b, c, d, e, f, g, h]
 }
 
 impl Lanes {

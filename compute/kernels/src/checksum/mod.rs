@@ -14,6 +14,8 @@ mod fletcher_portable;
 pub use embedded::{EMBEDDED_CHECKSUM_BYTES, LabelSum, Verifier, ZEC_MAGIC, embed, verify_embedded};
 pub(crate) use fletcher::concatenate;
 pub use fletcher::{ALL, Fletcher4, Fletcher4Implementation, fastest, fletcher2, fletcher4};
+#[cfg(target_arch = "x86_64")]
+pub(crate) use fletcher_avx512::with_words;
 
 pub use ondisk::ByteOrder;
 use ondisk::Checksum;

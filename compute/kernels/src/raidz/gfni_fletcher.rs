@@ -5,7 +5,7 @@
 
 use super::WithFletcher4;
 use super::gfni::{VECTOR, matrix};
-use crate::checksum::Fletcher4;
+use crate::checksum::{Fletcher4, with_words};
 use std::arch::x86_64::*;
 use std::ops::Range;
 
@@ -43,7 +43,7 @@ unsafe fn steps<const PARITY: usize>(data: &[&[u8]], targets: [*mut u8; PARITY],
     for at in range.step_by(STEP_BYTES) {
         let mut row = [[_mm512_setzero_si512(); WIDTH]; PARITY];
         for (column, state) in data.iter().zip(&mut states) {
-            let [mut a, mut b, mut c, mut d, mut e, mut f, mut g, mut h] = *state;
+            let mut sums = *state;
             for vector in 0..WIDTH {
                 // SAFETY: the column reaches over this step.
                 let words = unsafe { _mm512_loadu_si512(column.as_ptr().add(at + vector * VECTOR).cast()) };
@@ -54,16 +54,9 @@ unsafe fn steps<const PARITY: usize>(data: &[&[u8]], targets: [*mut u8; PARITY],
                 if PARITY > 2 {
                     row[2][vector] = _mm512_xor_si512(_mm512_gf2p8affine_epi64_epi8::<0>(row[2][vector], by_4), words);
                 }
-                a = _mm512_add_epi64(a, words);
-                b = _mm512_add_epi64(b, a);
-                c = _mm512_add_epi64(c, b);
-                d = _mm512_add_epi64(d, c);
-                e = _mm512_add_epi64(e, _mm512_srli_epi64::<32>(words));
-                f = _mm512_add_epi64(f, e);
-                g = _mm512_add_epi64(g, f);
-                h = _mm512_add_epi64(h, g);
+                sums = with_words(sums, words);
             }
-            *state = [a, b, c, d, e, f, g, h];
+            *state = sums;
         }
         for (row, target) in row.iter().zip(targets) {
             for (vector, value) in row.iter().enumerate() {
