@@ -31,19 +31,40 @@ const LOOK: Duration = Duration::from_millis(500);
 /// More than this is somebody else's work, not the kernel's housekeeping.
 const USED_PERCENT_MAX: f64 = 20.0;
 
-/// Clock ticks of all processors so far: in use, and all together.
-fn ticks() -> (u64, u64) {
-    let line = line_of("/proc/stat", "cpu ").unwrap_or_default();
-    let ticks: Vec<u64> = line.split_whitespace().map_while(|word| word.parse().ok()).take(8).collect();
-    let (all, idle) = (ticks.iter().sum::<u64>(), ticks.iter().skip(3).take(2).sum::<u64>());
-    (all - idle, all)
+/// Clock ticks of all processors so far.
+#[derive(Clone, Copy, Debug)]
+pub struct Ticks {
+    used: u64,
+    stolen: u64,
+    all: u64,
+}
+
+impl Ticks {
+    /// Until now.
+    pub fn now() -> Ticks {
+        Ticks::parse(&line_of("/proc/stat", "cpu ").unwrap_or_default())
+    }
+
+    fn parse(line: &str) -> Ticks {
+        let ticks: Vec<u64> = line.split_whitespace().map_while(|word| word.parse().ok()).take(8).collect();
+        let (all, idle) = (ticks.iter().sum::<u64>(), ticks.iter().skip(3).take(2).sum::<u64>());
+        Ticks { used: all - idle, stolen: ticks.get(7).copied().unwrap_or(0), all }
+    }
+
+    fn percent_since(self, before: Ticks, of: impl Fn(&Ticks) -> u64) -> f64 {
+        100.0 * of(&self).saturating_sub(of(&before)) as f64 / self.all.saturating_sub(before.all).max(1) as f64
+    }
+
+    /// Percent of the processors' time since then that the host of this virtual machine kept for others: none of it can be seen as load.
+    pub fn stolen_percent_since(self, before: Ticks) -> f64 {
+        self.percent_since(before, |ticks| ticks.stolen)
+    }
 }
 
 fn used_percent() -> f64 {
-    let before = ticks();
+    let before = Ticks::now();
     std::thread::sleep(LOOK);
-    let after = ticks();
-    100.0 * after.0.saturating_sub(before.0) as f64 / after.1.saturating_sub(before.1).max(1) as f64
+    Ticks::now().percent_since(before, |ticks| ticks.used)
 }
 
 fn line_of(path: &str, key: &str) -> Option<String> {
@@ -100,5 +121,20 @@ impl Machine {
     /// True when others used a good part of the processors as the run began.
     pub fn is_busy(&self) -> bool {
         self.used_percent > USED_PERCENT_MAX
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Else a busy host would be taken for a busy machine, or for a slow engine.
+    #[test]
+    fn what_a_host_kept_is_told_from_what_was_used() {
+        let before = Ticks::parse("100 0 50 800 10 0 0 40 0 0");
+        let after = Ticks::parse("130 0 60 850 10 0 0 50 7 7");
+        assert_eq!(after.stolen_percent_since(before), 10.0);
+        assert_eq!(after.percent_since(before, |ticks| ticks.used), 50.0);
+        assert_eq!(Ticks::parse("").stolen_percent_since(after), 0.0);
     }
 }

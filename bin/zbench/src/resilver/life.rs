@@ -6,6 +6,7 @@ use super::load::{self, Ground, Latencies, Load};
 use super::sample::{self, Sample};
 use crate::files::{AlignedBuffer, pattern};
 use crate::layout::Layout;
+use crate::machine::Ticks;
 use crate::measure::cpu_seconds;
 use crate::pipeline::{self, Direction};
 use crate::subject::{Config, Subject};
@@ -35,6 +36,8 @@ pub struct Recovery {
     pub written: u64,
     /// CPU seconds of the process, the load's included.
     pub cpu: f64,
+    /// Percent of the processors' time that the machine's host kept for others.
+    pub stolen_percent: f64,
     /// The load before.
     pub idle: Latencies,
     /// The load meanwhile.
@@ -144,7 +147,7 @@ impl Life {
 
     fn replace(&self, devices: &Disks) -> Result<Recovery, String> {
         let count = self.layout.devices;
-        let (before, cpu, begun) = (devices.disk(0), cpu_seconds(), Instant::now());
+        let (before, cpu, ticks, begun) = (devices.disk(0), cpu_seconds(), Ticks::now(), Instant::now());
         let enough = devices.bytes as f64 / devices.bandwidth[1] as f64 * PATIENCE;
         self.subject.replace(0)?;
         let mut samples = Vec::new();
@@ -166,6 +169,7 @@ impl Life {
             seconds: begun.elapsed().as_secs_f64(),
             written: devices.disk(0).written - before.written,
             cpu: cpu_seconds() - cpu,
+            stolen_percent: Ticks::now().stolen_percent_since(ticks),
             idle: Latencies::default(),
             busy: Latencies::default(),
             samples,

@@ -144,7 +144,7 @@ fn print_header(args: &Args, devices: &Disks) {
         args.turns.max(1)
     );
     println!(
-        "\n{:<12} {:<11} {:>8} {:>7} {:>7} {:>7} {:>9} {:>4} {:>6} {:>9} {:>7} | {:>9} {:>9} {:>9} {:>7} {:>4}",
+        "\n{:<12} {:<11} {:>8} {:>7} {:>7} {:>7} {:>9} {:>4} {:>6} {:>9} {:>7} {:>6} | {:>9} {:>9} {:>9} {:>7} {:>4}",
         "layout",
         "load",
         "MiB",
@@ -156,6 +156,7 @@ fn print_header(args: &Args, devices: &Disks) {
         "queue",
         "cpu s/GiB",
         "RSS MiB",
+        "host %",
         "load MB/s",
         "p99 ms",
         "idle p99",
@@ -174,6 +175,7 @@ struct Figures {
     queue: Samples,
     cpu: Samples,
     resident_mib: Samples,
+    stolen: Samples,
     load_rate: Samples,
     busy_p99: Samples,
     idle_p99: Samples,
@@ -189,6 +191,7 @@ impl Figures {
         self.queue.push(sample::mean_queue(&recovery.samples));
         self.cpu.push(recovery.cpu / (recovery.written as f64 / crate::measure::GIB));
         self.resident_mib.push((recovery.samples.iter().map(|sample| sample.resident).max().unwrap_or(0) >> 20) as f64);
+        self.stolen.push(recovery.stolen_percent);
         self.load_rate.push(recovery.busy.bytes as f64 / 1e6 / recovery.seconds);
         if let (Some(busy), Some(idle)) = (recovery.busy.percentile(0.99), recovery.idle.percentile(0.99)) {
             self.busy_p99.push(busy);
@@ -203,7 +206,7 @@ fn print_row(args: &Args, layout: Layout, load: Load, raw: f64, figures: &Figure
     let figure = |samples: &Samples| known(samples).map_or_else(|| "-".to_string(), |value| format!("{value:.2}"));
     let percent = figures.percent.median();
     println!(
-        "{:<12} {:<11} {:>8.0} {:>7.2} {:>7.1} {raw:>7.1} {percent:>9.1} {:>4.0} {:>6.1} {:>9.3} {:>7.0} | {:>9.1} {:>9} {:>9} {:>7} {:>4.0} {}",
+        "{:<12} {:<11} {:>8.0} {:>7.2} {:>7.1} {raw:>7.1} {percent:>9.1} {:>4.0} {:>6.1} {:>9.3} {:>7.0} {:>6.2} | {:>9.1} {:>9} {:>9} {:>7} {:>4.0} {}",
         layout.to_string(),
         name_of(load),
         figures.mib.median(),
@@ -213,6 +216,7 @@ fn print_row(args: &Args, layout: Layout, load: Load, raw: f64, figures: &Figure
         figures.queue.median(),
         figures.cpu.median(),
         figures.resident_mib.median(),
+        figures.stolen.median(),
         figures.load_rate.median(),
         figure(&figures.busy_p99),
         figure(&figures.idle_p99),
@@ -226,7 +230,7 @@ fn write_json(args: &Args, layout: Layout, load: Load, raw: f64, recovery: &Reco
     let Some(path) = &args.json else { return Ok(()) };
     let row = serde_json::json!({
         "layout": layout.to_string(), "load": name_of(load), "seconds": recovery.seconds, "written": recovery.written,
-        "raw_mb": raw, "cpu": recovery.cpu, "p99_ms": recovery.busy.percentile(0.99), "idle_p99_ms": recovery.idle.percentile(0.99),
+        "raw_mb": raw, "cpu": recovery.cpu, "stolen_percent": recovery.stolen_percent, "p99_ms": recovery.busy.percentile(0.99), "idle_p99_ms": recovery.idle.percentile(0.99),
         "samples": recovery.samples,
     });
     let mut file = std::fs::OpenOptions::new().create(true).append(true).open(path).map_err(text)?;
