@@ -40,6 +40,12 @@ pub fn is_replaced(node: &Node, leaf: LeafId) -> bool {
     node.kind == NodeKind::Replacing && holds(node, leaf) || node.children.iter().any(|child| is_replaced(child, leaf))
 }
 
+/// True when a leaf below the node may be wrong without anybody's knowledge: a spare may stand in for what takes another's place.
+fn is_tainted(node: &Node, health: &dyn Fn(LeafId) -> Health) -> bool {
+    matches!(node.kind, NodeKind::Leaf(leaf) if health(leaf) == Health::Tainted)
+        || node.children.iter().any(|child| is_tainted(child, health))
+}
+
 /// True when everything below the node can be had from its leaves, now and when a replaced one has left by itself: then what
 /// nobody knows of the other one counts.
 ///
@@ -47,10 +53,9 @@ pub fn is_replaced(node: &Node, leaf: LeafId) -> bool {
 /// same row.
 pub fn suffices(node: &Node, health: &dyn Fn(LeafId) -> Health) -> bool {
     let lacking = || node.children.iter().filter(|child| !suffices(child, health)).count();
-    let is_tainted = |child: &Node| matches!(child.kind, NodeKind::Leaf(leaf) if health(leaf) == Health::Tainted);
     match node.kind {
         NodeKind::Leaf(leaf) => health(leaf) == Health::Whole,
-        NodeKind::Replacing | NodeKind::Spare => lacking() < node.children.len() && !node.children.iter().any(is_tainted),
+        NodeKind::Replacing | NodeKind::Spare => lacking() < node.children.len() && !is_tainted(node, health),
         NodeKind::Mirror => lacking() < node.children.len(),
         NodeKind::Raidz(parity) => lacking() <= usize::from(parity),
         NodeKind::Draid(config) => lacking() <= config.parity(),
