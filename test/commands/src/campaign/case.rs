@@ -18,6 +18,8 @@ const BASE_WORDS: u32 = 4 << 20;
 const JUDGED: usize = 3;
 /// For so long a device hangs that hangs.
 const HANG_MS: u64 = 40_000;
+/// As many I/Os hang at a time, for no longer than that: with fewer lanes those that come later would wait for those before them.
+const HANG_LANES: u64 = 256;
 /// What hangs is soon given up.
 const DEADMAN: [(&str, &str); 3] =
     [("zfs_deadman_failmode", "continue"), ("zfs_deadman_ziotime_ms", "1000"), ("zfs_deadman_checktime_ms", "500")];
@@ -154,11 +156,11 @@ impl Run<'_> {
                 for (name, value) in DEADMAN {
                     self.set_parameter(name, value)?;
                 }
-                self.any(&format!("zinject -d {{vdevs}}/{hit} -D {HANG_MS}:1 tank"), CHANGE)?;
+                self.any(&format!("zinject -d {{vdevs}}/{hit} -D {HANG_MS}:{HANG_LANES} tank"), CHANGE)?;
             }
             Disturbance::HangAll => {
                 for device in self.devices() {
-                    self.any(&format!("zinject -d {{vdevs}}/{device} -D {HANG_MS}:1 tank"), CHANGE)?;
+                    self.any(&format!("zinject -d {{vdevs}}/{device} -D {HANG_MS}:{HANG_LANES} tank"), CHANGE)?;
                 }
             }
             Disturbance::Suspend | Disturbance::Continue | Disturbance::GiveUp => {
@@ -220,11 +222,12 @@ impl Run<'_> {
 
     /// The pool is used again, and everything that goes on ends.
     fn settle(&mut self, load: Option<&mut Writer>) -> Result<(), Failure> {
-        if self.case.disturbance == Disturbance::HangAll {
-            // As soon as the devices answer what they were asked.
-            self.until("the pool can be imported", |run| Ok(run.any("zpool import -d {vdevs} tank", OPEN)?.code == 0))?;
-        } else if !self.is_imported()? {
-            self.ok("zpool import -d {vdevs} tank", OPEN)?;
+        if !self.is_imported()? {
+            // As soon as devices that hung have answered what the pool that was given up had asked them.
+            match self.case.disturbance {
+                Disturbance::Hang | Disturbance::HangAll => self.until_ok("zpool import -d {vdevs} tank", OPEN)?,
+                _ => self.ok("zpool import -d {vdevs} tank", OPEN)?,
+            };
         }
         self.ok("zpool clear tank", CHANGE)?;
         if let Some(load) = load {
@@ -258,10 +261,7 @@ impl Run<'_> {
         self.check_files(load, "when it is over")?;
         // An entry of the error log, of what could not be read for a while, goes with the second scrub.
         for _ in 0..2 {
-            let (scrub, _) = self.world.start("zpool scrub -w tank", WORK)?.finish()?;
-            if scrub.code != 0 {
-                return Err(scrub.fault("it should succeed"));
-            }
+            self.scrub()?;
         }
         self.ok("zpool status -v tank", READ)?.shows("errors: No known data errors")?;
         self.ok("zpool export tank", CHANGE)?;
@@ -276,6 +276,23 @@ impl Run<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Scrubs. A spare may just have come for a device in which the scrub before found too much wrong: what it gets ends first, and it goes
+    /// when the device that it stood in for, which has everything again, is cleared.
+    fn scrub(&mut self) -> Result<(), Failure> {
+        let begun = Instant::now();
+        loop {
+            let (scrub, _) = self.world.start("zpool scrub -w tank", WORK)?.finish()?;
+            if scrub.code == 0 {
+                return Ok(());
+            }
+            if !scrub.err.contains("currently resilvering") || begun.elapsed() > PATIENCE {
+                return Err(scrub.fault("it should succeed"));
+            }
+            self.world.start("zpool wait tank", WORK)?.finish()?;
+            self.ok("zpool clear tank", CHANGE)?;
+        }
     }
 
     fn check_files(&self, load: Option<&Writer>, when: &str) -> Result<(), Failure> {
@@ -294,6 +311,21 @@ impl Run<'_> {
     fn ok(&mut self, line: &str, deadline: Deadline) -> Result<Ran, Failure> {
         let ran = self.any(line, deadline)?;
         if ran.code == 0 { Ok(ran) } else { Err(ran.fault("it should succeed")) }
+    }
+
+    /// Runs a command again and again until it succeeds.
+    fn until_ok(&mut self, line: &str, deadline: Deadline) -> Result<Ran, Failure> {
+        let begun = Instant::now();
+        loop {
+            let ran = self.any(line, deadline)?;
+            if ran.code == 0 {
+                return Ok(ran);
+            }
+            if begun.elapsed() > PATIENCE {
+                return Err(ran.fault("it should succeed in the end"));
+            }
+            std::thread::sleep(STEP);
+        }
     }
 
     fn note_end(&mut self, running: Running, deadline: Deadline) -> Result<(), Failure> {
