@@ -177,6 +177,10 @@ impl Control {
                 return Err(busy.advise("wait for it, then try again"));
             }
         };
+        // Handlers that came since would hold up what is written now, out of anybody's reach.
+        for late in self.remove_handlers(|report| report.pool == target.pool && report.pool_delay.is_none()) {
+            pool.zio().clear_injection(late.id);
+        }
         let guid = pool.guid();
         let remarks = match end(pool) {
             Ok(()) => Ok(Vec::new()),

@@ -65,16 +65,15 @@ impl OpenPool {
     /// Background work that runs, by the names of `zpool wait`.
     pub fn busy(&self) -> Vec<String> {
         let mut busy = Vec::new();
+        // What is wanted is asked first: what begins in between is seen to run.
+        let is_wanted = self.pool().is_resilver_wanted() || self.pool().is_rebuilding();
         if let Some(status) = self.pool().scan_status()
             && status.state == ScanState::Scanning
             && status.paused_since.is_none()
         {
             busy.push(if status.function == ScanFunction::Scrub { "scrub" } else { "resilver" }.to_string());
         }
-        if self.pool().is_resilver_wanted() && !busy.iter().any(|activity| activity == "resilver") {
-            busy.push("resilver".to_string());
-        }
-        if self.pool().is_rebuilding() && !busy.iter().any(|activity| activity == "resilver") {
+        if is_wanted && !busy.iter().any(|activity| activity == "resilver") {
             busy.push("resilver".to_string());
         }
         if self.error_scrub_report().is_some_and(|report| report.state == "scanning") {
