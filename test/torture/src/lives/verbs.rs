@@ -49,7 +49,6 @@ impl Life {
     /// Reads, writes or both fail on a device, some of them or all from now on.
     pub fn fail(&mut self) -> Result<(), String> {
         let Some((device, _)) = self.hit(Health::Lacking)? else { return Ok(()) };
-        self.report.count("failures");
         let mut fault = Fault::always(FaultKind::Error(DeviceError::Io)).on(self.devices[device].index());
         match self.below(4) {
             0 => fault = fault.only(OpKind::Read),
@@ -59,6 +58,12 @@ impl Life {
         if self.below(2) == 0 {
             (fault.skip, fault.count) = (self.below(60), 1 + self.below(20));
         }
+        // What the engine need not meet before the device has taken another's place would be met where nobody else has anything.
+        let is_met_at_once = fault.op != Some(OpKind::Read) && fault.skip == 0;
+        if !is_met_at_once && !self.bears(device, Health::Tainted)? {
+            return Ok(());
+        }
+        self.report.count("failures");
         self.is_faulty = true;
         self.sim.arm(fault);
         Ok(())
