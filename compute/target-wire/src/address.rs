@@ -1,8 +1,13 @@
 //! Where a target listens, `unix:PATH` or `tcp:HOST:PORT`, and connections of both kinds.
 
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
 use std::fmt;
-use std::io::{self, IoSlice, Read, Write};
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
 use std::net::{Shutdown, TcpListener, TcpStream, ToSocketAddrs};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
@@ -115,6 +120,55 @@ impl Connection {
         }
     }
 
+    /// True when both ends can be on one machine only, so that files can be passed: over a socket in the file system.
+    pub fn is_local(&self) -> bool {
+        matches!(self, Connection::Unix(_))
+    }
+
+    fn local(&self) -> io::Result<&UnixStream> {
+        match self {
+            Connection::Unix(stream) => Ok(stream),
+            Connection::Tcp(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    /// Sends bytes with a file, which goes with the first of them.
+    ///
+    /// # Errors
+    /// Those of the connection; `Unsupported` for one that is not local.
+    pub fn send_with_file(&self, bytes: &[u8], file: BorrowedFd<'_>) -> io::Result<()> {
+        let mut stream = self.local()?;
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        let files = [file];
+        if !ancillary.push(SendAncillaryMessage::ScmRights(&files)) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let sent = loop {
+            match sendmsg(stream, &[IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL) {
+                Err(rustix::io::Errno::INTR) => {}
+                other => break other?,
+            }
+        };
+        stream.write_all(&bytes[sent..])
+    }
+
+    /// Reads bytes, and the file that came with them. The file can be anything: see [`crate::Region::accept`].
+    ///
+    /// # Errors
+    /// Those of the connection; `Unsupported` for one that is not local.
+    pub fn read_with_file(&self, out: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
+        let stream = self.local()?;
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let count = recvmsg(stream, &mut [IoSliceMut::new(out)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)?.bytes;
+        let files = ancillary.drain().filter_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(files) => files.last(),
+            _ => None,
+        });
+        Ok((count, files.last()))
+    }
+
     /// Ends the connection for all of its handles: whoever reads or writes wakes up.
     pub fn shut_down(&self) {
         // It may have ended already.
@@ -122,6 +176,25 @@ impl Connection {
             Connection::Unix(stream) => stream.shutdown(Shutdown::Both),
             Connection::Tcp(stream) => stream.shutdown(Shutdown::Both),
         };
+    }
+}
+
+/// Reads a connection and keeps the last file that comes.
+#[derive(Debug)]
+pub struct WithFile<'a> {
+    /// The connection: nothing of it may lie in a buffer elsewhere.
+    pub connection: &'a Connection,
+    /// What came.
+    pub file: Option<OwnedFd>,
+}
+
+impl Read for WithFile<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let (count, file) = self.connection.read_with_file(buffer)?;
+        if file.is_some() {
+            self.file = file;
+        }
+        Ok(count)
     }
 }
 

@@ -153,6 +153,11 @@ impl<'a> Decoder<'a> {
         (0..count).map(|_| each(self)).collect()
     }
 
+    /// All that is left.
+    pub(crate) fn rest(self) -> &'a [u8] {
+        self.0
+    }
+
     pub(crate) fn end(&self) -> Result<(), Malformed> {
         if self.0.is_empty() { Ok(()) } else { Err(Malformed::Long) }
     }

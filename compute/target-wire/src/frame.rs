@@ -38,10 +38,16 @@ pub enum Kind {
     Damaged = 8,
     /// Host: the session is over.
     Goodbye = 9,
+    /// Host: memory that both may use, its file with the frame. Target: whether it does.
+    Region = 10,
+    /// Host: a program, with places in that memory.
+    ExecutePlaces = 11,
+    /// Target: what came of a program, its bytes in the room that the program gave.
+    CompletionRoom = 12,
 }
 
 impl Kind {
-    const ALL: [Kind; 9] = [
+    const ALL: [Kind; 12] = [
         Kind::Hello,
         Kind::Challenge,
         Kind::Proof,
@@ -51,6 +57,9 @@ impl Kind {
         Kind::Completion,
         Kind::Damaged,
         Kind::Goodbye,
+        Kind::Region,
+        Kind::ExecutePlaces,
+        Kind::CompletionRoom,
     ];
 }
 
@@ -61,7 +70,8 @@ pub struct Header {
     pub kind: Kind,
     /// Of which session; 0 in the handshake.
     pub epoch: u64,
-    /// Which operation: a program and its completion have the same.
+    /// Which operation: a program and its completion have the same. In *Hello* and *Welcome* features, a bit each: what the host can do
+    /// besides, and what of it is done. Peers that know of none do not look there.
     pub op: u64,
     /// Every operation below was answered: the target may forget its answer.
     pub floor: u64,
@@ -71,6 +81,16 @@ impl Header {
     /// A header of a kind, for the handshake.
     pub fn of(kind: Kind) -> Header {
         Header { kind, epoch: 0, op: 0, floor: 0 }
+    }
+
+    /// The same with features.
+    pub fn with_features(kind: Kind, features: u64) -> Header {
+        Header { op: features, ..Header::of(kind) }
+    }
+
+    /// True when it has a feature; for *Hello* and *Welcome*.
+    pub fn has_feature(&self, feature: u64) -> bool {
+        self.op & feature != 0
     }
 }
 

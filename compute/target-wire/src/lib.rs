@@ -4,6 +4,8 @@
 //! in and out is Memory Write and Memory Read, and a graph is one *Execute* that names the ranges it works on, answered by one
 //! *Completion*. What those standards do in a command each, the creation and release of ranges included, travels with it.
 //!
+//! On one machine, payload goes through memory that both share ([`Region`]), and frames say where it lies.
+//!
 //! Invariants: numbers stand for buffers and stores, so nothing here knows device memory; every length is checked against what is really
 //! there before anything is allocated; no input makes this panic; a frame whose checks fail is never handed on.
 #![forbid(unsafe_code)]
@@ -14,12 +16,16 @@ mod completion;
 mod frame;
 mod handshake;
 mod program;
+mod region;
 mod secret;
+mod shared;
 
-pub use address::{Address, AddressError, Connection, Listener};
+pub use address::{Address, AddressError, Connection, Listener, WithFile};
 pub use bytes::Malformed;
 pub use completion::{WireCompletion, WireOutcome, WireResult};
 pub use frame::{Frame, HEADER_BYTES, Header, Kind, Limits, ReadError, Received, read_frame, write_frame};
 pub use handshake::{Challenge, Hello, Proof, Refusal, Refused, VERSION, Welcome};
 pub use program::{BufferRef, OpenStore, OperandRef, ViewRef, WireOp, WireProgram};
+pub use region::{Place, Region, RegionError};
 pub use secret::{Nonce, SECRET_BYTES_MIN, Secret, SecretError, Side, hmac_sha256};
+pub use shared::{CompletionRoom, ExecutePlaces, RegionAnswer, RegionOffer, SHARED_MEMORY};
