@@ -1,17 +1,17 @@
 //! One connection: the handshake, then frames in, on this thread; answers go out on another ([`crate::outlet`]).
 
-use crate::outlet::{Outgoing, Outlet};
+use crate::outlet::{Outgoing, Outlet, Room};
 use crate::session::{Session, Violation};
 use crate::{Target, nonce};
 use abd::Abd;
 use exec::OperationHandle;
-use std::io::{BufReader, Write};
+use std::io::{BufReader, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use target_wire::{
-    Challenge, Connection, Frame, Header, Hello, Kind, Limits, Proof, Received, Refusal, Refused, Side, VERSION, Welcome, read_frame,
-    write_frame,
+    Challenge, Connection, ExecutePlaces, Frame, Header, Hello, Kind, Limits, Proof, Received, Refusal, Refused, Region, RegionAnswer,
+    RegionOffer, SHARED_MEMORY, Side, VERSION, Welcome, WithFile, read_frame, write_frame,
 };
 
 /// How long a host may take for each frame of the handshake.
@@ -22,19 +22,33 @@ const READ_BYTES: usize = 16 << 10;
 type Link = BufReader<Connection>;
 
 /// A frame of the handshake; None for anything else.
-fn read(link: &mut Link, kind: Kind) -> Option<Frame> {
+fn read(link: &mut impl Read, kind: Kind) -> Option<Frame> {
     match read_frame(link, &Limits::HANDSHAKE) {
         Ok(Received::Whole(frame)) if frame.header.kind == kind => Some(frame),
         _ => None,
     }
 }
 
-fn write(link: &mut impl Write, kind: Kind, message: &[u8]) -> Option<()> {
-    write_frame(link, &Header::of(kind), message, &Abd::default()).ok().map(|_| ())
+fn write(link: &mut impl Write, header: Header, message: &[u8]) -> Option<()> {
+    write_frame(link, &header, message, &Abd::default()).ok().map(|_| ())
 }
 
 /// Why a host is not let in; None when it is gone, or was not understood because its words came damaged.
-type Handshake = Result<Arc<Session>, Option<Refusal>>;
+type Handshake = Result<(Arc<Session>, Option<Arc<Region>>), Option<Refusal>>;
+
+/// Takes the memory that a host offers, or says that it is not used; None when the host is gone.
+fn share(link: &mut Link) -> Option<Option<Arc<Region>>> {
+    // The file comes with the frame's first byte, which must not be read without it. An honest host has said nothing yet.
+    if !link.buffer().is_empty() {
+        return None;
+    }
+    let mut from = WithFile { connection: link.get_ref(), file: None };
+    let frame = read(&mut from, Kind::Region)?;
+    let offer = RegionOffer::decode(&frame.message).ok()?;
+    let region = Region::accept(from.file, offer.bytes).ok().map(Arc::new);
+    write(link.get_mut(), Header::of(Kind::Region), &RegionAnswer { is_taken: region.is_some() }.encode())?;
+    Some(region)
+}
 
 fn handshake(target: &Arc<Target>, link: &mut Link) -> Handshake {
     let hello_frame = read(link, Kind::Hello).ok_or(None)?;
@@ -43,7 +57,7 @@ fn handshake(target: &Arc<Target>, link: &mut Link) -> Handshake {
         return Err(Some(Refusal::Version));
     }
     let challenge = Challenge { nonce: nonce().map_err(|_| None)? }.encode();
-    write(link.get_mut(), Kind::Challenge, &challenge).ok_or(None)?;
+    write(link.get_mut(), Header::of(Kind::Challenge), &challenge).ok_or(None)?;
     let proof = read(link, Kind::Proof).ok_or(None)?;
     let proof = Proof::decode(&proof.message).map_err(|_| Some(Refusal::Protocol))?;
     let secret = &target.setup.secret;
@@ -61,11 +75,19 @@ fn handshake(target: &Arc<Target>, link: &mut Link) -> Handshake {
         about: format!("zirconia-target {} on {}", env!("CARGO_PKG_VERSION"), target.device.name()),
         capabilities: target.capabilities(),
     };
-    if write(link.get_mut(), Kind::Welcome, &welcome.encode()).is_none() && hello.session.is_none() {
-        // Nobody knows of it.
-        target.end(&session);
+    let shares = target.setup.shares_memory && link.get_ref().is_local() && hello_frame.header.has_feature(SHARED_MEMORY);
+    let header = Header::with_features(Kind::Welcome, if shares { SHARED_MEMORY } else { 0 });
+    let welcomed = write(link.get_mut(), header, &welcome.encode());
+    match welcomed.and_then(|()| if shares { share(link) } else { Some(None) }) {
+        Some(region) => Ok((session, region)),
+        None => {
+            if hello.session.is_none() {
+                // Nobody goes on with it.
+                target.end(&session);
+            }
+            Err(None)
+        }
     }
-    Ok(session)
 }
 
 /// Serves a connection to its end.
@@ -75,25 +97,24 @@ pub(crate) fn serve(target: &Arc<Target>, connection: Connection) {
         return;
     }
     let mut link = BufReader::with_capacity(READ_BYTES, connection);
-    let session = match handshake(target, &mut link) {
-        Ok(session) => session,
+    let (session, region) = match handshake(target, &mut link) {
+        Ok(shaken) => shaken,
         Err(why) => {
             if let Some(why) = why {
                 // It may be gone.
-                let _ = write(link.get_mut(), Kind::Refused, &Refused { why }.encode());
+                let _ = write(link.get_mut(), Header::of(Kind::Refused), &Refused { why }.encode());
             }
             return out.shut_down();
         }
     };
     let lease = Duration::from_nanos(target.setup.lease_ns.max(1));
     let (Ok(()), Ok(writing)) = (link.get_ref().set_timeouts(None, Some(lease)), out.try_clone()) else { return out.shut_down() };
-    let outlet = Outlet::new(out);
+    let outlet = Outlet::new(out, region.clone());
     let own = outlet.clone();
     let writer = target.exec.spawn_operation("z-target-answers", Box::new(move || own.write_all(writing)));
     session.attach(&outlet);
-    if receive(target, &session, &outlet, &mut link).is_err() {
-        let message = Arc::new(Refused { why: Refusal::Protocol }.encode());
-        outlet.send(Outgoing { header: Header::of(Kind::Refused), message, payload: Abd::default() });
+    if receive(target, &session, &outlet, region.as_ref(), &mut link).is_err() {
+        outlet.send(Outgoing::message(Header::of(Kind::Refused), Refused { why: Refusal::Protocol }.encode()));
         target.end(&session);
     }
     session.detach(&outlet);
@@ -101,8 +122,37 @@ pub(crate) fn serve(target: &Arc<Target>, connection: Connection) {
     OperationHandle::join(writer);
 }
 
+/// A program's bytes, if they are not in its frame, and the room for those of its answer. The bytes are a copy, which nobody changes any
+/// more; None when the copy is not what the host put there.
+fn fetch(mut frame: Frame, region: Option<&Arc<Region>>) -> Result<Option<(Frame, Option<Room>)>, Violation> {
+    let region = region.ok_or(Violation)?;
+    let (places, program) = ExecutePlaces::decode(&frame.message).map_err(|_| Violation)?;
+    let room = match places.room {
+        Some(place) if !region.has(place) => return Err(Violation),
+        other => other.map(|place| Room { region: region.clone(), place }),
+    };
+    if let Some((place, crc)) = places.payload {
+        let is_possible = region.has(place) && place.bytes <= u64::from(Limits::SESSION.payload_bytes_max) && frame.payload.is_empty();
+        if !is_possible {
+            return Err(Violation);
+        }
+        match region.read(place) {
+            Ok((payload, own)) if own == crc => frame.payload = payload,
+            _ => return Ok(None),
+        }
+    }
+    frame.message = program.to_vec();
+    Ok(Some((frame, room)))
+}
+
 /// Takes frames until the connection ends; an error when the host does what no host does.
-fn receive(target: &Arc<Target>, session: &Arc<Session>, outlet: &Outlet, link: &mut Link) -> Result<(), Violation> {
+fn receive(
+    target: &Arc<Target>,
+    session: &Arc<Session>,
+    outlet: &Outlet,
+    region: Option<&Arc<Region>>,
+    link: &mut Link,
+) -> Result<(), Violation> {
     while let Ok(received) = read_frame(link, &Limits::SESSION) {
         let header = match &received {
             Received::Whole(frame) => frame.header,
@@ -115,8 +165,12 @@ fn receive(target: &Arc<Target>, session: &Arc<Session>, outlet: &Outlet, link: 
             return Ok(());
         }
         match (header.kind, received) {
-            (Kind::Execute, Received::Whole(frame)) => session.execute(frame)?,
-            (Kind::Execute, Received::Damaged(header, _)) => session.note_damaged(outlet, header.op),
+            (Kind::Execute, Received::Whole(frame)) => session.execute(frame, None)?,
+            (Kind::ExecutePlaces, Received::Whole(frame)) => match fetch(frame, region)? {
+                Some((frame, room)) => session.execute(frame, room)?,
+                None => session.note_damaged(outlet, header.op),
+            },
+            (Kind::Execute | Kind::ExecutePlaces, Received::Damaged(header, _)) => session.note_damaged(outlet, header.op),
             (Kind::Goodbye, _) => {
                 target.end(session);
                 return Ok(());

@@ -7,6 +7,9 @@
 //! Programs run on any [`dpusm::Device`]: software, or an accelerator beside the disks. Its registry judged it, and the graphs of hosts are
 //! checked as everybody's. The answer to an operation is kept until the host says that it has it, so one that comes twice runs once.
 //!
+//! Over a Unix socket the bytes of a program and of its answer can lie in memory of the host's (`connection::fetch`, `outlet`): they are copied, then
+//! checked, and what is wrong with that memory ends in frames.
+//!
 //! Invariants: a session writes nothing after its lease; what a host may use of memory is bounded per session; threads wait, jobs do
 //! not; paths are opened by [`Stores`] only, which decides what may be written.
 #![forbid(unsafe_code)]
@@ -55,13 +58,15 @@ pub struct TargetSetup {
     pub sessions_max: usize,
     /// How much of each session's work runs at a time.
     pub queue: QueueLimits,
+    /// Payload of hosts on this machine may go through memory of theirs.
+    pub shares_memory: bool,
 }
 
 impl TargetSetup {
-    /// A lease of 30 seconds, 1 GiB for each of 16 sessions.
+    /// A lease of 30 seconds, 1 GiB for each of 16 sessions, memory shared with hosts on this machine.
     pub fn new(secret: Secret) -> TargetSetup {
         let queue = QueueLimits { graphs_max: 256, bytes_max: 1 << 30 };
-        TargetSetup { secret, lease_ns: 30_000_000_000, memory_bytes_max: 1 << 30, sessions_max: 16, queue }
+        TargetSetup { secret, lease_ns: 30_000_000_000, memory_bytes_max: 1 << 30, sessions_max: 16, queue, shares_memory: true }
     }
 }
 

@@ -4,13 +4,46 @@ use abd::Abd;
 use exec::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use target_wire::{Connection, Header, write_frame};
+use target_wire::{CompletionRoom, Connection, Header, Kind, Place, Region, write_frame};
+
+/// Where a host wants the bytes of an answer.
+#[derive(Clone, Debug)]
+pub(crate) struct Room {
+    /// The host's memory.
+    pub(crate) region: Arc<Region>,
+    /// A part of it.
+    pub(crate) place: Place,
+}
 
 /// A frame on its way out.
 pub(crate) struct Outgoing {
     pub(crate) header: Header,
     pub(crate) message: Arc<Vec<u8>>,
     pub(crate) payload: Abd,
+    /// Where the payload goes, instead of into the frame.
+    pub(crate) room: Option<Room>,
+}
+
+impl Outgoing {
+    /// A frame with nothing but a message.
+    pub(crate) fn message(header: Header, message: Vec<u8>) -> Outgoing {
+        Outgoing { header, message: Arc::new(message), payload: Abd::default(), room: None }
+    }
+
+    /// Puts the payload where the host wants it; if that cannot be, it stays in the frame.
+    fn settle(mut self) -> Outgoing {
+        let Some(Room { region, place }) = self.room.take() else { return self };
+        let bytes = self.payload.len() as u64;
+        if bytes == 0 || bytes > place.bytes {
+            return self;
+        }
+        if let Ok(crc) = region.write(place.offset, &self.payload) {
+            self.header.kind = Kind::CompletionRoom;
+            self.message = Arc::new(CompletionRoom { bytes, crc }.encode(&self.message));
+            self.payload = Abd::default();
+        }
+        self
+    }
 }
 
 #[derive(Default)]
@@ -25,11 +58,18 @@ pub(crate) struct Outlet {
     state: Mutex<State>,
     changed: Condvar,
     connection: Connection,
+    /// The host's memory on this connection.
+    region: Option<Arc<Region>>,
 }
 
 impl Outlet {
-    pub(crate) fn new(connection: Connection) -> Arc<Outlet> {
-        Arc::new(Outlet { state: Mutex::default(), changed: Condvar::new(), connection })
+    pub(crate) fn new(connection: Connection, region: Option<Arc<Region>>) -> Arc<Outlet> {
+        Arc::new(Outlet { state: Mutex::default(), changed: Condvar::new(), connection, region })
+    }
+
+    /// False for room of an earlier connection: its host does not look there any more.
+    pub(crate) fn has(&self, room: &Room) -> bool {
+        self.region.as_ref().is_some_and(|region| Arc::ptr_eq(region, &room.region))
     }
 
     pub(crate) fn send(&self, frame: Outgoing) {
@@ -60,7 +100,7 @@ impl Outlet {
 
     /// Writes until it is closed, or the connection fails.
     pub(crate) fn write_all(&self, mut connection: Connection) {
-        while let Some(frame) = self.next() {
+        while let Some(frame) = self.next().map(Outgoing::settle) {
             if write_frame(&mut connection, &frame.header, &frame.message, &frame.payload).is_err() {
                 return self.cut();
             }

@@ -7,7 +7,7 @@
 
 use crate::graph::{Answer, Built, Forms, build};
 use crate::lease::{Lease, LeasedStore};
-use crate::outlet::{Outgoing, Outlet};
+use crate::outlet::{Outgoing, Outlet, Room};
 use crate::{Counters, Stores, Target};
 use abd::Abd;
 use dpusm::{Buffer, Device, OpError, Store, StoreTarget};
@@ -32,6 +32,8 @@ struct Operation {
     answer: Option<Answer>,
     /// Bytes that its answer may have.
     room_bytes: u64,
+    /// Where the host wants their first sending.
+    room: Option<Room>,
 }
 
 #[derive(Default)]
@@ -116,21 +118,22 @@ impl Session {
     pub(crate) fn note_damaged(&self, outlet: &Outlet, op: u64) {
         self.counters.damaged.fetch_add(1, Ordering::Relaxed);
         let header = Header { kind: Kind::Damaged, epoch: self.epoch, op, floor: 0 };
-        outlet.send(Outgoing { header, message: Arc::default(), payload: Abd::default() });
+        outlet.send(Outgoing::message(header, Vec::new()));
     }
 
-    fn send(&self, state: &State, op: u64, answer: &Answer) {
+    fn send(&self, state: &State, op: u64, answer: &Answer, room: Option<Room>) {
         if let Some(outlet) = &state.outlet {
             let header = Header { kind: Kind::Completion, epoch: self.epoch, op, floor: 0 };
-            outlet.send(Outgoing { header, message: answer.message.clone(), payload: answer.payload.clone() });
+            let room = room.filter(|room| outlet.has(room));
+            outlet.send(Outgoing { header, message: answer.message.clone(), payload: answer.payload.clone(), room });
         }
     }
 
-    /// Carries an *Execute* out, unless it was before.
-    pub(crate) fn execute(self: &Arc<Self>, frame: Frame) -> Result<(), Violation> {
+    /// Carries an *Execute* out, unless it was before. Its bytes may go into `room` once: an answer that is sent again has them.
+    pub(crate) fn execute(self: &Arc<Self>, frame: Frame, room: Option<Room>) -> Result<(), Violation> {
         let op = frame.header.op;
         let program = WireProgram::decode(&frame.message).map_err(|_| Violation)?;
-        if !self.begin(&frame.header, &program)? {
+        if !self.begin(&frame.header, &program, room)? {
             return Ok(());
         }
         self.counters.executed.fetch_add(1, Ordering::Relaxed);
@@ -159,7 +162,7 @@ impl Session {
     }
 
     /// Takes an operation in, with what it frees; false when it came before.
-    fn begin(&self, header: &Header, program: &WireProgram) -> Result<bool, Violation> {
+    fn begin(&self, header: &Header, program: &WireProgram, room: Option<Room>) -> Result<bool, Violation> {
         let mut state = self.state.lock();
         if state.has_ended {
             return Err(Violation);
@@ -169,14 +172,14 @@ impl Session {
         if known {
             self.counters.repeated.fetch_add(1, Ordering::Relaxed);
             if let Some(answer) = state.operations.get(&header.op).and_then(|operation| operation.answer.as_ref()) {
-                self.send(&state, header.op, answer);
+                self.send(&state, header.op, answer, None);
             }
             return Ok(false);
         }
         if state.operations.len() >= OPERATIONS_MAX {
             return Err(Violation);
         }
-        state.operations.insert(header.op, Operation::default());
+        state.operations.insert(header.op, Operation { room, ..Operation::default() });
         let freed: Vec<Buffer> = program.frees.iter().filter_map(|number| state.buffers.remove(number)).collect();
         state.buffer_bytes -= freed.iter().map(|buffer| buffer.len() as u64).sum::<u64>();
         let closed: Vec<Store> = program.closes.iter().filter_map(|number| state.stores.remove(number)).collect();
@@ -230,7 +233,8 @@ impl Session {
         let mut state = self.state.lock();
         if let Some(operation) = state.operations.get_mut(&op) {
             operation.answer = Some(answer.clone());
-            self.send(&state, op, &answer);
+            let room = operation.room.take();
+            self.send(&state, op, &answer, room);
         }
     }
 }
