@@ -23,15 +23,16 @@ struct Process {
 }
 
 impl Process {
-    fn new(name: &str) -> Process {
+    fn new(name: &str, is_local: bool) -> Process {
         let folder = std::env::temp_dir().join(format!("zirconia-target-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::write(folder.join("secret"), SECRET).unwrap();
         for disk in disks(&folder) {
             std::fs::File::create(disk).unwrap().set_len(64 << 20).unwrap();
         }
+        let address = if is_local { format!("unix:{}", folder.join("socket").display()) } else { "tcp:127.0.0.1:0".to_string() };
         let mut child = Command::new(env!("CARGO_BIN_EXE_zirconia-target"))
-            .args(["--listen", "tcp:127.0.0.1:0", "--lease", "1", "--memory", "64M"])
+            .args(["--listen", &address, "--lease", "1", "--memory", "64M"])
             .arg("--secret-file")
             .arg(folder.join("secret"))
             .arg("--allow")
@@ -105,7 +106,17 @@ fn write(device: &Device, stores: &[Store], record: &Abd, at: u64) -> Result<[u6
 /// Killed while records are written: all that it acknowledged is in the files, and the host knows at once that it is gone.
 #[test]
 fn a_killed_target_loses_nothing_that_it_acknowledged() {
-    let process = Process::new("killed");
+    kill(false);
+}
+
+/// The same with records in memory that both share: what the dead process had of it is nobody's.
+#[test]
+fn a_killed_target_loses_nothing_of_what_lay_in_shared_memory() {
+    kill(true);
+}
+
+fn kill(is_local: bool) {
+    let process = Process::new(if is_local { "killed-local" } else { "killed" }, is_local);
     let exec: Exec = Arc::new(Pool::new(2));
     let (provider, device) = process.connect(&exec);
     let open = |path: &PathBuf| device.open(&StoreTarget { kind: StoreKind::File, path: path.clone(), host: Arc::new(Nowhere) });
@@ -134,6 +145,7 @@ fn a_killed_target_loses_nothing_that_it_acknowledged() {
     killer.unwrap();
     assert!(provider.is_down());
     println!("{} records acknowledged", records.len());
+    assert!(records.is_empty() || (provider.stats().shared_out > 0) == is_local, "{:?}", provider.stats());
     let files: Vec<Vec<u8>> = disks(&process.folder).iter().map(|path| std::fs::read(path).unwrap()).collect();
     let last = records.len().saturating_sub(3999);
     for (at, record, words) in &records[last..] {
@@ -154,7 +166,7 @@ fn a_killed_target_loses_nothing_that_it_acknowledged() {
 /// An administrator's `kill` ends it in good order; hosts are told, not left to wait.
 #[test]
 fn a_signal_ends_it_with_success() {
-    let mut process = Process::new("signal");
+    let mut process = Process::new("signal", false);
     let exec: Exec = Arc::new(Pool::new(2));
     let (provider, device) = process.connect(&exec);
     process.signal(Signal::TERM);

@@ -48,7 +48,8 @@ pub(crate) enum Verb {
         /// What a target is to be called; the default is target.
         #[arg(short = 'n', value_name = "name")]
         name: Option<String>,
-        /// The shared object; tcp:HOST:PORT?secret-file=FILE or unix:PATH?secret-file=FILE for a target; cuda for the first GPU of NVIDIA.
+        /// The shared object; tcp:HOST:PORT?secret-file=FILE or unix:PATH?secret-file=FILE for a target, the latter with
+        /// &shared-memory=off behind it to have all data go through the socket; cuda for the first GPU of NVIDIA.
         path: String,
     },
     /// Let a provider go, and forget where it came from.

@@ -1,12 +1,15 @@
 //! The host's side of the handshake: a connection on which both have proved that they have the secret.
 
+use crate::TargetOptions;
+use crate::slots::Slots;
 use abd::Abd;
 use std::fmt;
 use std::io::{self, BufReader};
+use std::sync::Arc;
 use std::time::Duration;
 use target_wire::{
-    Address, Connection, Frame, Header, Hello, Kind, Limits, Nonce, Proof, ReadError, Received, Refusal, Refused, Secret, Side, VERSION,
-    Welcome, read_frame, write_frame,
+    Connection, Frame, Header, Hello, Kind, Limits, Nonce, Proof, ReadError, Received, Refusal, Refused, RegionAnswer, SHARED_MEMORY, Side,
+    VERSION, Welcome, read_frame, write_frame,
 };
 
 /// Bytes that are read at a time, but for what is longer.
@@ -47,6 +50,8 @@ impl std::error::Error for ConnectError {}
 pub(crate) struct Link {
     pub(crate) reader: BufReader<Connection>,
     pub(crate) writer: Connection,
+    /// Memory that the target shares on this connection.
+    pub(crate) slots: Option<Arc<Slots>>,
 }
 
 fn broken(error: io::Error) -> ConnectError {
@@ -75,29 +80,43 @@ fn read(link: &mut BufReader<Connection>, kind: Kind) -> Result<Frame, ConnectEr
     }
 }
 
+/// Offers memory to a target that would use it; None when it does not after all.
+fn share(slots: Arc<Slots>, reader: &mut BufReader<Connection>) -> Result<Option<Arc<Slots>>, ConnectError> {
+    slots.region.offer(reader.get_ref()).map_err(broken)?;
+    let answer = RegionAnswer::decode(&read(reader, Kind::Region)?.message).map_err(|_| ConnectError::NotATarget)?;
+    Ok(answer.is_taken.then_some(slots))
+}
+
 /// Connects and shakes hands: for a new session, or to go on with one. `proved` is called when the target may have renewed the lease.
 pub(crate) fn open_link(
-    address: &Address,
-    secret: &Secret,
+    options: &TargetOptions,
     session: Option<(u64, u64)>,
     timeout: Duration,
     proved: &mut dyn FnMut(),
 ) -> Result<(Link, Welcome), ConnectError> {
-    let mut writer = Connection::open(address, timeout).map_err(ConnectError::Unreachable)?;
+    let secret = &options.secret;
+    let mut writer = Connection::open(&options.address, timeout).map_err(ConnectError::Unreachable)?;
     writer.set_timeouts(Some(timeout), Some(timeout)).map_err(broken)?;
     let mut reader = BufReader::with_capacity(READ_BYTES, writer.try_clone().map_err(broken)?);
+    // Without such memory everything goes in frames.
+    let slots = if writer.is_local() && options.shared_bytes > 0 { Slots::new(options.shared_bytes).ok() } else { None };
     let hello = Hello { version: VERSION, session, nonce: nonce()? }.encode();
-    let mut say = |kind, message: &[u8]| write_frame(&mut writer, &Header::of(kind), message, &Abd::default()).map_err(broken);
-    say(Kind::Hello, &hello)?;
+    let mut say = |header, message: &[u8]| write_frame(&mut writer, &header, message, &Abd::default()).map_err(broken);
+    say(Header::with_features(Kind::Hello, if slots.is_some() { SHARED_MEMORY } else { 0 }), &hello)?;
     let challenge = read(&mut reader, Kind::Challenge)?.message;
     proved();
-    say(Kind::Proof, &Proof { mac: secret.proof(Side::Host, &hello, &challenge) }.encode())?;
-    let welcome = Welcome::decode(&read(&mut reader, Kind::Welcome)?.message).map_err(|_| ConnectError::NotATarget)?;
+    say(Header::of(Kind::Proof), &Proof { mac: secret.proof(Side::Host, &hello, &challenge) }.encode())?;
+    let answer = read(&mut reader, Kind::Welcome)?;
+    let welcome = Welcome::decode(&answer.message).map_err(|_| ConnectError::NotATarget)?;
     if !secret.accepts(&welcome.mac, Side::Target, &hello, &challenge) {
         return Err(ConnectError::Impostor);
     }
+    let slots = match slots {
+        Some(slots) if answer.header.has_feature(SHARED_MEMORY) => share(slots, &mut reader)?,
+        _ => None,
+    };
     // A target that takes nothing for so long is not there.
     let patience = Duration::from_nanos(welcome.lease_ns / 3).max(Duration::from_millis(10));
     writer.set_timeouts(None, Some(patience)).map_err(broken)?;
-    Ok((Link { reader, writer }, welcome))
+    Ok((Link { reader, writer, slots }, welcome))
 }

@@ -23,6 +23,8 @@ pub(crate) struct Encoded {
     pub(crate) ops: Vec<WireOp>,
     pub(crate) buffers: Vec<BufferRef>,
     pub(crate) payload: Abd,
+    /// Most bytes that come back.
+    pub(crate) room_bytes: u64,
 }
 
 impl Encoded {
@@ -76,6 +78,17 @@ impl Encoded {
     }
 }
 
+/// Most bytes that an operand has: what a compression made is no longer than its source.
+fn longest(program: &Program, operand: &Operand) -> u64 {
+    match operand {
+        Operand::View(view) => view.len() as u64,
+        Operand::Result(node) | Operand::Padding(node) => match program.nodes().get(node.0 as usize) {
+            Some(Op::Compress { source, .. }) => source.len() as u64,
+            _ => 0,
+        },
+    }
+}
+
 fn number(store: &Store) -> Result<u64, OpError> {
     store.handle().get::<RemoteStore>().map(|own| own.number).ok_or(OpError::Mismatch)
 }
@@ -90,6 +103,9 @@ pub(crate) fn encode(program: &Program) -> Result<Encoded, OpError> {
     for (node, op) in program.nodes().iter().enumerate() {
         let op_ref = encoded.op(op)?;
         encoded.ops.push(op_ref);
+        if let Op::CopyOut { source } = op {
+            encoded.room_bytes = encoded.room_bytes.saturating_add(longest(program, source));
+        }
         if matches!(op, Op::CopyIn { .. }) {
             sources.push(program.source(node)?);
         }

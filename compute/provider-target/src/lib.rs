@@ -4,6 +4,9 @@
 //! they are made on the target by the first program that names them, and their release travels with a later one. So a
 //! record's bytes cross the link once, and what is computed from them, compressed data and parity, never does.
 //!
+//! On one machine, over a Unix socket, a record's bytes go through memory that both share, in both directions, as long as slots of it are free;
+//! else, and over TCP, they are in the frames. What is sent again always is, so nothing depends on that memory.
+//!
 //! A connection that fails is made again, the session goes on, and what was not answered is sent again under its old number: the
 //! target knows what it did. When that does not succeed within the session's lease, or the target has forgotten the session, the provider is
 //! down for good: every program ends with [`OpError::Down`], and somebody connects anew and replaces it in the registry.
@@ -16,6 +19,7 @@ mod connect;
 mod encode;
 mod link;
 mod location;
+mod slots;
 mod state;
 mod stats;
 
@@ -48,12 +52,23 @@ pub struct TargetOptions {
     pub secret: Secret,
     /// How long connecting and each step of the handshake may take.
     pub timeout: Duration,
+    /// Bytes of memory to share with a target on this machine, over a Unix socket; 0 for none.
+    pub shared_bytes: u64,
 }
 
 impl TargetOptions {
+    /// Memory to share, where nobody says otherwise: 32 records of 1 MiB.
+    pub const SHARED_BYTES: u64 = 32 << 20;
+
     /// A target at `address`, with five seconds for each step.
     pub fn new(name: &str, address: Address, secret: Secret) -> TargetOptions {
-        TargetOptions { name: name.to_string(), address, secret, timeout: Duration::from_secs(5) }
+        TargetOptions {
+            name: name.to_string(),
+            address,
+            secret,
+            timeout: Duration::from_secs(5),
+            shared_bytes: TargetOptions::SHARED_BYTES,
+        }
     }
 }
 
@@ -80,7 +95,7 @@ impl TargetProvider {
         }
         let mut attempt = 1;
         let (link, welcome): (Link, _) = loop {
-            match open_link(&options.address, &options.secret, None, options.timeout, &mut || {}) {
+            match open_link(options, None, options.timeout, &mut || {}) {
                 Ok(opened) => break opened,
                 Err(ConnectError::Broken(_)) if attempt < ATTEMPTS => attempt += 1,
                 Err(error) => return Err(error),
@@ -93,7 +108,7 @@ impl TargetProvider {
         Ok(Arc::new(TargetProvider { name: options.name.clone(), shared }))
     }
 
-    /// What crossed the link so far.
+    /// What crossed the link so far, and what went through shared memory instead.
     pub fn stats(&self) -> LinkStats {
         self.shared.counters.read()
     }

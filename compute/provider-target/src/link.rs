@@ -2,14 +2,18 @@
 
 use crate::connect::{ConnectError, Link, open_link};
 use crate::encode::{all, results};
-use crate::state::{Next, Shared, Work};
+use crate::slots::Slots;
+use crate::state::{Next, Outgoing, Shared, Work};
 use crate::stats::add;
 use abd::Abd;
 use dpusm::OpError;
 use std::io::BufReader;
 use std::sync::Arc;
 use std::time::Duration;
-use target_wire::{Connection, Frame, HEADER_BYTES, Header, Kind, Limits, Received, Refusal, WireCompletion, read_frame, write_frame};
+use target_wire::{
+    CompletionRoom, Connection, ExecutePlaces, Frame, HEADER_BYTES, Header, Kind, Limits, Place, Received, Refusal, WireCompletion,
+    read_frame, write_frame,
+};
 
 /// Pauses between attempts to connect, in nanoseconds.
 const PAUSE_NS_MIN: u64 = 2_000_000;
@@ -29,11 +33,11 @@ pub(crate) fn run(shared: &Arc<Shared>, first: Link) {
 
 /// Uses a connection until it fails or the provider is closed.
 fn serve(shared: &Arc<Shared>, link: Link) {
-    let Link { reader, mut writer } = link;
-    let own = shared.clone();
-    let reading = shared.exec.spawn_operation("z-target-read", Box::new(move || read_all(&own, reader)));
+    let Link { reader, mut writer, slots } = link;
+    let (own, own_slots) = (shared.clone(), slots.clone());
+    let reading = shared.exec.spawn_operation("z-target-read", Box::new(move || read_all(&own, reader, own_slots.as_ref())));
     loop {
-        let (header, message, payload) = match shared.next() {
+        let (header, message, payload) = match shared.next(slots.as_ref()) {
             Next::Broken => break,
             Next::Closed => {
                 let header = Header { kind: Kind::Goodbye, epoch: shared.welcome.epoch, op: 0, floor: 0 };
@@ -41,7 +45,7 @@ fn serve(shared: &Arc<Shared>, link: Link) {
                 let _ = write_frame(&mut writer, &header, &[], &Abd::default());
                 break;
             }
-            Next::Frame(header, program, payload) => (header, program.encode(), payload),
+            Next::Frame(outgoing) => pack(shared, *outgoing, slots.as_deref()),
         };
         // Counted before its answer can come.
         shared.counters.sent((HEADER_BYTES + message.len() + payload.len()) as u64);
@@ -54,13 +58,38 @@ fn serve(shared: &Arc<Shared>, link: Link) {
     reading.join();
 }
 
+/// The frame of a program. What got a place in shared memory is put there.
+fn pack(shared: &Shared, outgoing: Outgoing, slots: Option<&Slots>) -> (Header, Vec<u8>, Abd) {
+    let Outgoing { mut header, program, payload, place, room } = outgoing;
+    let message = program.encode();
+    // Memory that cannot be had is no reason to fail: the payload stays in the frame.
+    let put = |slots: &Slots, place: Place| slots.region.write(place.offset, &payload).ok().map(|crc| (place, crc));
+    let places = ExecutePlaces { payload: slots.zip(place).and_then(|(slots, place)| put(slots, place)), room };
+    if places == ExecutePlaces::default() {
+        return (header, message, stable(payload));
+    }
+    header.kind = Kind::ExecutePlaces;
+    let left = match places.payload {
+        Some((place, _)) => {
+            add(&shared.counters.shared_out, place.bytes);
+            Abd::default()
+        }
+        None => stable(payload),
+    };
+    (header, places.encode(&message), left)
+}
+
+fn stable(payload: Abd) -> Abd {
+    if payload.is_unstable() { payload.to_stable() } else { payload }
+}
+
 /// A new connection for the session; None when it is lost, or not needed any more.
 fn reconnect(shared: &Shared) -> Option<Link> {
     let session = Some((shared.welcome.session, shared.welcome.epoch));
     let timeout = shared.options.timeout.min(Duration::from_nanos(shared.welcome.lease_ns)).max(Duration::from_millis(1));
     let mut pause_ns = PAUSE_NS_MIN;
     while shared.may_reconnect() {
-        match open_link(&shared.options.address, &shared.options.secret, session, timeout, &mut || shared.note_sent()) {
+        match open_link(&shared.options, session, timeout, &mut || shared.note_sent()) {
             Ok((link, _)) => {
                 shared.note_connected();
                 return Some(link);
@@ -74,7 +103,7 @@ fn reconnect(shared: &Shared) -> Option<Link> {
 }
 
 /// Reads until the connection ends.
-fn read_all(shared: &Shared, mut link: BufReader<Connection>) {
+fn read_all(shared: &Shared, mut link: BufReader<Connection>, slots: Option<&Arc<Slots>>) {
     while let Ok(received) = read_frame(&mut link, &Limits::SESSION) {
         shared.note_heard();
         match received {
@@ -88,6 +117,11 @@ fn read_all(shared: &Shared, mut link: BufReader<Connection>) {
                 let is_ours = frame.header.epoch == shared.welcome.epoch;
                 match frame.header.kind {
                     Kind::Completion if is_ours => complete(shared, &frame),
+                    Kind::CompletionRoom if is_ours => match fetch(shared, frame, slots) {
+                        Ok(Some(frame)) => complete(shared, &frame),
+                        Ok(None) => {}
+                        Err(Senseless) => break,
+                    },
                     Kind::Damaged if is_ours => shared.again(frame.header.op),
                     _ => break,
                 }
@@ -95,6 +129,37 @@ fn read_all(shared: &Shared, mut link: BufReader<Connection>) {
         }
     }
     shared.note_broken();
+}
+
+/// A target said what no target says.
+struct Senseless;
+
+/// A completion with its payload, which lies in the room that its program gave; None when it has been answered, or what lies there
+/// is not what the target put there: then it is asked again, for an answer in a frame.
+fn fetch(shared: &Shared, mut frame: Frame, slots: Option<&Arc<Slots>>) -> Result<Option<Frame>, Senseless> {
+    let op = frame.header.op;
+    let slots = slots.ok_or(Senseless)?;
+    let (said, completion) = CompletionRoom::decode(&frame.message).map_err(|_| Senseless)?;
+    let Some(room) = shared.room(op, slots) else {
+        return if shared.is_pending(op) { Err(Senseless) } else { Ok(None) };
+    };
+    if said.bytes == 0 || said.bytes > room.bytes || !frame.payload.is_empty() {
+        return Err(Senseless);
+    }
+    let taken = slots.region.read(Place { bytes: said.bytes, ..room });
+    match taken {
+        Ok((payload, crc)) if crc == said.crc => {
+            add(&shared.counters.shared_in, said.bytes);
+            frame.message = completion.to_vec();
+            frame.payload = payload;
+            Ok(Some(frame))
+        }
+        _ => {
+            add(&shared.counters.damaged, 1);
+            shared.again(op);
+            Ok(None)
+        }
+    }
 }
 
 /// Hands an answer to whoever waits for it.

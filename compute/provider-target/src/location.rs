@@ -1,4 +1,5 @@
-//! How users write down which target they mean: `tcp:HOST:PORT?secret-file=FILE` or `unix:PATH?secret-file=FILE`.
+//! How users write down which target they mean: `tcp:HOST:PORT?secret-file=FILE` or `unix:PATH?secret-file=FILE`, with `&shared-memory=off` behind
+//! it (or before it) when payload shall go through the socket also on one machine.
 
 use crate::TargetOptions;
 use std::fmt;
@@ -8,6 +9,8 @@ use target_wire::{Address, AddressError, Secret, SecretError};
 
 /// What is after the question mark, before the file.
 const SECRET_FILE: &str = "secret-file=";
+/// Whether memory is shared with a target on this machine; on is the default.
+const SHARED_MEMORY: [(&str, bool); 2] = [("shared-memory=off", false), ("shared-memory=on", true)];
 
 /// A target's address, and the file with its secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,6 +19,8 @@ pub struct Location {
     pub address: Address,
     /// A file with the secret that it knows.
     pub secret_file: PathBuf,
+    /// Payload goes through memory that both share, where that is possible.
+    pub shared_memory: bool,
 }
 
 /// A text that is no location.
@@ -51,8 +56,20 @@ impl Location {
     /// # Errors
     /// Those of reading the secret.
     pub fn options(&self, name: &str) -> Result<TargetOptions, SecretError> {
-        Ok(TargetOptions::new(name, self.address.clone(), Secret::read(&self.secret_file)?))
+        let options = TargetOptions::new(name, self.address.clone(), Secret::read(&self.secret_file)?);
+        let shared_bytes = if self.shared_memory { options.shared_bytes } else { 0 };
+        Ok(TargetOptions { shared_bytes, ..options })
     }
+}
+
+/// What is said of shared memory, and the rest.
+fn shared_memory(text: &str) -> (bool, &str) {
+    let found = SHARED_MEMORY.into_iter().find_map(|(option, is_on)| {
+        let behind = || text.strip_suffix(option)?.strip_suffix('&');
+        let before = || text.strip_prefix(option).and_then(|rest| if rest.is_empty() { Some(rest) } else { rest.strip_prefix('&') });
+        Some((is_on, behind().or_else(before)?))
+    });
+    found.unwrap_or((true, text))
 }
 
 impl FromStr for Location {
@@ -61,8 +78,9 @@ impl FromStr for Location {
     fn from_str(text: &str) -> Result<Location, LocationError> {
         let (address, rest) = text.split_once('?').unwrap_or((text, ""));
         let address = address.parse().map_err(LocationError::Address)?;
+        let (shared_memory, rest) = shared_memory(rest);
         match rest.strip_prefix(SECRET_FILE) {
-            Some(file) if !file.is_empty() => Ok(Location { address, secret_file: file.into() }),
+            Some(file) if !file.is_empty() => Ok(Location { address, secret_file: file.into(), shared_memory }),
             None if !rest.is_empty() => Err(LocationError::Unknown(rest.to_string())),
             _ => Err(LocationError::NoSecretFile),
         }
@@ -71,7 +89,8 @@ impl FromStr for Location {
 
 impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}?{SECRET_FILE}{}", self.address, self.secret_file.display())
+        let shared_memory = if self.shared_memory { "" } else { "&shared-memory=off" };
+        write!(f, "{}?{SECRET_FILE}{}{shared_memory}", self.address, self.secret_file.display())
     }
 }
 
@@ -82,14 +101,23 @@ mod tests {
     /// What was remembered must lead to the same target after a restart, and a mistake must be named.
     #[test]
     fn locations_come_back_as_they_were_written() {
-        for text in ["tcp:storage:4420?secret-file=/etc/secret", "unix:/run/target?secret-file=/a b"] {
+        for text in
+            ["tcp:storage:4420?secret-file=/etc/secret", "unix:/run/target?secret-file=/a b", "unix:/a?secret-file=/b&shared-memory=off"]
+        {
             assert_eq!(text.parse::<Location>().map(|location| location.to_string()), Ok(text.to_string()));
         }
+        for text in ["unix:/a?secret-file=/b&shared-memory=on", "unix:/a?shared-memory=on&secret-file=/b", "unix:/a?secret-file=/b"] {
+            assert_eq!(text.parse::<Location>().map(|location| location.to_string()), Ok("unix:/a?secret-file=/b".to_string()));
+        }
+        let off = "unix:/a?shared-memory=off&secret-file=/b".parse::<Location>();
+        assert_eq!(off.map(|location| location.to_string()), Ok("unix:/a?secret-file=/b&shared-memory=off".to_string()));
         let error = |text: &str| text.parse::<Location>().map_err(|error| error.to_string());
-        for text in ["tcp:storage:4420", "tcp:storage:4420?", "tcp:storage:4420?secret-file="] {
+        for text in ["tcp:storage:4420", "tcp:storage:4420?", "tcp:storage:4420?secret-file=", "unix:/a?shared-memory=off"] {
             assert_eq!(error(text), Err("the address of a target ends with '?secret-file=FILE'".to_string()));
         }
         assert_eq!(error("unix:/a?secret=b"), Err("'secret=b' is not 'secret-file=FILE'".to_string()));
+        let wrong = "shared-memory=perhaps&secret-file=/b";
+        assert_eq!(error(&format!("unix:/a?{wrong}")), Err(format!("'{wrong}' is not 'secret-file=FILE'")));
         assert_eq!(error("tcp:storage?secret-file=b"), Err("'tcp:storage' is neither unix:PATH nor tcp:HOST:PORT".to_string()));
     }
 }

@@ -3,11 +3,13 @@
 //! ```text
 //! submit ──► unsent ──writer──► sent ──completion──► gone         sent ──damaged, connection lost──► unsent, same number
 //! given up by its user before it is sent (again): it becomes a question without operations, so that what it frees still arrives
+//! slots in shared memory: taken with the first sending, had until the answer is taken; sent again: everything in the frame
 //! lease over, session refused, closed: everything ends with Down
 //! ```
 
 use crate::TargetOptions;
 use crate::encode::{Encoded, RemoteBuffer, RemoteStore, all, encode};
+use crate::slots::{Run, Slots};
 use crate::stats::{Counters, add};
 use abd::Abd;
 use dpusm::{MemoryStats, OpError, Program, StoreTarget};
@@ -15,7 +17,7 @@ use exec::{Completer, Condvar, Exec, Mutex, completion};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
-use target_wire::{Header, Kind, OpenStore, Welcome, WireProgram};
+use target_wire::{Header, Kind, OpenStore, Place, Welcome, WireProgram};
 
 /// Freed bytes and buffers that are told even when there is nothing else to say.
 const FREED_BYTES_MAX: u64 = 64 << 20;
@@ -36,6 +38,9 @@ struct Pending {
     frees: Vec<u64>,
     closes: Vec<u64>,
     was_sent: bool,
+    /// Slots that the target may still read and write.
+    payload: Option<Run>,
+    room: Option<Run>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,10 +82,21 @@ pub(crate) struct Shared {
     ended: Condvar,
 }
 
+/// A program to send.
+pub(crate) struct Outgoing {
+    pub(crate) header: Header,
+    pub(crate) program: WireProgram,
+    pub(crate) payload: Abd,
+    /// Where the payload may be put instead of into the frame.
+    pub(crate) place: Option<Place>,
+    /// Where that of the answer may be put.
+    pub(crate) room: Option<Place>,
+}
+
 /// What the writer does next.
 pub(crate) enum Next {
     /// Send this.
-    Frame(Header, WireProgram, Abd),
+    Frame(Box<Outgoing>),
     /// The connection is of no use.
     Broken,
     /// Say goodbye.
@@ -187,8 +203,8 @@ impl Shared {
         opened.wait(&self.exec).map(|()| RemoteStore { number })
     }
 
-    /// What the writer of a connection does next: waits for it, keeps the lease, and notices a silent target.
-    pub(crate) fn next(&self) -> Next {
+    /// What the writer of a connection, with its slots, does next: waits for it, keeps the lease, and notices a silent target.
+    pub(crate) fn next(&self, slots: Option<&Arc<Slots>>) -> Next {
         let third = self.welcome.lease_ns / 3;
         loop {
             let mut state = self.state.lock();
@@ -201,7 +217,7 @@ impl Shared {
                 }
                 if let Some(op) = state.unsent.pop_first() {
                     match state.encode(op) {
-                        Some(Ok((program, payload))) => return self.frame(state, op, program, payload),
+                        Some(Ok((program, encoded))) => return self.frame(state, op, program, encoded, slots),
                         Some(Err(refused)) => break refused,
                         None => continue,
                     }
@@ -225,13 +241,27 @@ impl Shared {
         }
     }
 
-    fn frame(&self, mut state: exec::MutexGuard<'_, State>, op: u64, program: WireProgram, payload: Abd) -> Next {
+    fn frame(
+        &self,
+        mut state: exec::MutexGuard<'_, State>,
+        op: u64,
+        program: WireProgram,
+        Encoded { payload, room_bytes, .. }: Encoded,
+        slots: Option<&Arc<Slots>>,
+    ) -> Next {
         let floor = state.pending.first_key_value().map_or(state.next_op, |(first, _)| *first);
         let now = self.exec.now_ns();
+        let (mut place, mut room) = (None, None);
         state.sent_ns = now;
         if let Some(pending) = state.pending.get_mut(&op) {
             if std::mem::replace(&mut pending.was_sent, true) {
+                // Its slots stay where they are: the target may be about to answer the first one.
                 add(&self.counters.resent, 1);
+            } else if let Some(slots) = slots {
+                pending.payload = self.take(slots, payload.len() as u64);
+                pending.room = self.take(slots, room_bytes);
+                place = pending.payload.as_ref().map(Run::place);
+                room = pending.room.as_ref().map(Run::place);
             }
             if let Work::Program(program) = &pending.work {
                 program.start(now);
@@ -242,8 +272,30 @@ impl Shared {
             state.heard_ns = now;
         }
         drop(state);
-        let payload = if payload.is_unstable() { payload.to_stable() } else { payload };
-        Next::Frame(Header { kind: Kind::Execute, epoch: self.welcome.epoch, op, floor }, program, payload)
+        let header = Header { kind: Kind::Execute, epoch: self.welcome.epoch, op, floor };
+        Next::Frame(Box::new(Outgoing { header, program, payload, place, room }))
+    }
+
+    fn take(&self, slots: &Arc<Slots>, bytes: u64) -> Option<Run> {
+        if !Slots::is_worth(bytes) {
+            return None;
+        }
+        let run = slots.take(bytes);
+        if run.is_none() {
+            add(&self.counters.shared_full, 1);
+        }
+        run
+    }
+
+    /// Where the answer to an operation may be in shared memory: nowhere when it was answered, or was never given room there.
+    pub(crate) fn room(&self, op: u64, slots: &Arc<Slots>) -> Option<Place> {
+        let state = self.state.lock();
+        state.pending.get(&op)?.room.as_ref().filter(|room| room.is_of(slots)).map(Run::place)
+    }
+
+    /// True for an operation that is not answered yet.
+    pub(crate) fn is_pending(&self, op: u64) -> bool {
+        self.state.lock().pending.contains_key(&op)
     }
 
     /// Something was heard.
@@ -345,7 +397,7 @@ impl State {
     fn add(&mut self, work: Work) {
         let op = self.next_op;
         self.next_op += 1;
-        self.pending.insert(op, Pending { work, frees: Vec::new(), closes: Vec::new(), was_sent: false });
+        self.pending.insert(op, Pending { work, frees: Vec::new(), closes: Vec::new(), was_sent: false, payload: None, room: None });
         self.unsent.insert(op);
     }
 
@@ -355,9 +407,9 @@ impl State {
 
     /// An operation as it is sent; a program that can't be, to be ended with the reason, becomes a sign of life that goes next.
     /// None when it was answered meanwhile.
-    fn encode(&mut self, op: u64) -> Option<Result<(WireProgram, Abd), (Program, OpError)>> {
+    fn encode(&mut self, op: u64) -> Option<Result<(WireProgram, Encoded), (Program, OpError)>> {
         let pending = self.pending.get_mut(&op)?;
-        let (opens, encoded) = match &pending.work {
+        let (opens, mut encoded) = match &pending.work {
             Work::Program(program) => match encode(program) {
                 Ok(encoded) => (Vec::new(), encoded),
                 Err(error) => {
@@ -375,6 +427,7 @@ impl State {
             self.freed_bytes = 0;
         }
         let (frees, closes) = (pending.frees.clone(), pending.closes.clone());
-        Some(Ok((WireProgram { frees, closes, opens, buffers: encoded.buffers, ops: encoded.ops }, encoded.payload)))
+        let (buffers, ops) = (std::mem::take(&mut encoded.buffers), std::mem::take(&mut encoded.ops));
+        Some(Ok((WireProgram { frees, closes, opens, buffers, ops }, encoded)))
     }
 }

@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What crossed the link so far. Bytes are those of whole frames, without what the transport adds.
+/// What crossed the link so far. Bytes are those of whole frames, without what the transport adds; what goes through shared memory is
+/// counted by itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkStats {
     /// Frames to the target.
@@ -21,10 +22,16 @@ pub struct LinkStats {
     pub damaged: u64,
     /// Connections after the first one.
     pub reconnects: u64,
+    /// Bytes to the target through shared memory; they did not cross the link.
+    pub shared_out: u64,
+    /// Bytes from the target through shared memory.
+    pub shared_in: u64,
+    /// Payloads, and rooms for them, that found no free slot in shared memory: they were in frames.
+    pub shared_full: u64,
 }
 
 impl LinkStats {
-    /// Bytes in both directions.
+    /// Bytes that crossed the link, in both directions.
     pub fn bytes(&self) -> u64 {
         self.bytes_out + self.bytes_in
     }
@@ -40,6 +47,9 @@ impl LinkStats {
             resent: self.resent - earlier.resent,
             damaged: self.damaged - earlier.damaged,
             reconnects: self.reconnects - earlier.reconnects,
+            shared_out: self.shared_out - earlier.shared_out,
+            shared_in: self.shared_in - earlier.shared_in,
+            shared_full: self.shared_full - earlier.shared_full,
         }
     }
 }
@@ -54,6 +64,9 @@ pub(crate) struct Counters {
     pub(crate) resent: AtomicU64,
     pub(crate) damaged: AtomicU64,
     pub(crate) reconnects: AtomicU64,
+    pub(crate) shared_out: AtomicU64,
+    pub(crate) shared_in: AtomicU64,
+    pub(crate) shared_full: AtomicU64,
 }
 
 pub(crate) fn add(counter: &AtomicU64, count: u64) {
@@ -82,6 +95,9 @@ impl Counters {
             resent: of(&self.resent),
             damaged: of(&self.damaged),
             reconnects: of(&self.reconnects),
+            shared_out: of(&self.shared_out),
+            shared_in: of(&self.shared_in),
+            shared_full: of(&self.shared_full),
         }
     }
 }

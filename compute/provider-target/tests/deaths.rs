@@ -46,9 +46,9 @@ fn program(host: &Host, side: &Side, what: &str) -> usize {
 }
 
 /// Dies at a frame of a program (or [`NEVER`]); how many records were acknowledged, and how many frames went by.
-fn die_at(frame: u64, fate: Fate, is_killed: bool) -> (usize, u64) {
+fn die_at(frame: u64, fate: Fate, is_killed: bool, is_local: bool) -> (usize, u64) {
     let side = Side::new("deaths", features(), setup(LEASE_MS));
-    let listening = side.tcp();
+    let listening = side.listen(is_local);
     let (armed, passed) = (Arc::new(AtomicU64::new(NEVER)), Arc::new(AtomicU64::new(0)));
     let (own_armed, own_passed, own_target) = (armed.clone(), passed.clone(), side.target.clone());
     let judge = move || {
@@ -65,9 +65,11 @@ fn die_at(frame: u64, fate: Fate, is_killed: bool) -> (usize, u64) {
     let host = Host::new(&exec(), &proxy.address, &side.folder.0, 512);
     let before = passed.load(Ordering::Acquire);
     armed.store(if frame == NEVER { NEVER } else { before + frame }, Ordering::Release);
-    let what = format!("{fate:?} at {frame} killed {is_killed}");
+    let what = format!("{fate:?} at {frame} killed {is_killed} local {is_local}");
     let acknowledged = program(&host, &side, &what);
     let frames = passed.load(Ordering::Acquire) - before;
+    let shared = host.provider.stats().shared_out;
+    assert!(if is_local { shared > 0 || acknowledged == 0 } else { shared == 0 }, "{what}: {shared} bytes in shared memory");
     if frame != NEVER {
         until(|| host.provider.is_down());
         // A target that stops tells the host before it returns to the judge, who cuts the way only then.
@@ -85,7 +87,17 @@ fn die_at(frame: u64, fate: Fate, is_killed: bool) -> (usize, u64) {
 /// The target, or the way to it, dies at every frame of a program: before it, after it, and with all that it had queued.
 #[test]
 fn a_death_at_any_frame_loses_nothing_that_was_acknowledged() {
-    let (all, frames) = die_at(NEVER, Fate::Pass, false);
+    deaths(false);
+}
+
+/// The same when the records lie in memory that both share, and the frames only say where.
+#[test]
+fn a_death_at_any_frame_loses_nothing_of_what_lies_in_shared_memory() {
+    deaths(true);
+}
+
+fn deaths(is_local: bool) {
+    let (all, frames) = die_at(NEVER, Fate::Pass, false, is_local);
     assert_eq!(all, RECORDS);
     // Twelve stores are opened, each record is two programs; every one is a frame and its answer.
     assert!(frames >= 2 * (12 + 2 * RECORDS as u64), "{frames} frames");
@@ -94,7 +106,7 @@ fn a_death_at_any_frame_loses_nothing_that_was_acknowledged() {
         (0..frames).flat_map(|frame| [(frame, Fate::Cut, false), (frame, Fate::CutAfter, false), (frame, Fate::Cut, true)]).collect();
     // Most of the time they wait for a lease to end.
     let one = |(frame, fate, is_killed): &(u64, Fate, bool)| {
-        let (acknowledged, _) = die_at(*frame, *fate, *is_killed);
+        let (acknowledged, _) = die_at(*frame, *fate, *is_killed, is_local);
         assert!(acknowledged < RECORDS || *fate == Fate::CutAfter, "frame {frame}: a dead target acknowledged all");
         acknowledged
     };
@@ -154,8 +166,18 @@ fn a_lease_that_runs_out_frees_all_memory() {
 /// A connection that is lost again and again costs round trips, nothing else: what was on the target still is.
 #[test]
 fn a_session_survives_its_connections() {
+    survive(false);
+}
+
+/// The same over connections that share memory: each has a region of its own, and what was lost with the last one is sent again.
+#[test]
+fn a_session_survives_its_connections_and_their_memory() {
+    survive(true);
+}
+
+fn survive(is_local: bool) {
     let side = Side::new("survives", features(), setup(30_000));
-    let listening = side.tcp();
+    let listening = side.listen(is_local);
     let host = Host::new(&exec(), listening.address(), &side.folder.0, 512);
     let disks = side.disks("disk");
     let stores = host.open(&disks).unwrap();
@@ -173,7 +195,11 @@ fn a_session_survives_its_connections() {
         let out = graph.copy_out(buffer.whole(), vec![abd::AbdPart::scratch(BLOCK)]);
         assert!(host.device.run(graph, DEADLINE_NS).unwrap().take_bytes(out).unwrap() == *block, "record {number}");
     }
-    assert!(host.provider.stats().reconnects >= 20, "{:?}", host.provider.stats());
+    let stats = host.provider.stats();
+    assert!(stats.reconnects >= 20, "{stats:?}");
+    // What was sent again, because a connection was lost under it, was in frames.
+    let written = 40 * BLOCK as u64;
+    assert!(if is_local { stats.shared_out > written / 4 } else { stats.shared_out + stats.shared_in == 0 }, "{stats:?}");
 }
 
 /// A target that was started again has other memory under the same numbers: nothing of the old session may reach it.
@@ -197,8 +223,13 @@ fn another_target_at_the_same_address_is_not_taken_for_the_first() {
 /// Users that do not wait any more: what they wanted is not done later, when the link comes back.
 #[test]
 fn what_was_given_up_is_not_sent_again() {
+    give_up(false);
+    give_up(true);
+}
+
+fn give_up(is_local: bool) {
     let side = Side::new("given-up", features(), setup(30_000));
-    let listening = side.tcp();
+    let listening = side.listen(is_local);
     let wanted: Arc<Mutex<Option<Submission>>> = Arc::default();
     let is_armed = Arc::new(AtomicU64::new(0));
     let (own, own_armed) = (wanted.clone(), is_armed.clone());

@@ -25,6 +25,8 @@ fn every_capability_of_a_target_stands_its_test_over_a_unix_socket() {
     assert_eq!(host.device.capabilities().list.len(), provider_software::features().len());
     let executed = side.target.stats().executed;
     assert!(executed > 1000, "only {executed} programs: the target did not do it");
+    let stats = host.provider.stats();
+    assert!(stats.shared_out > 0 && stats.shared_in > 0, "not in shared memory: {stats:?}");
 }
 
 /// Large blocks too, over TCP.
@@ -34,6 +36,8 @@ fn the_capabilities_of_a_record_stand_their_tests_over_tcp() {
     let listening = side.tcp();
     let host = Host::new(&exec(), listening.address(), &side.folder.0, 1 << 20);
     assert_eq!(host.device.capabilities().list.len(), features().len());
+    let stats = host.provider.stats();
+    assert_eq!((stats.shared_out, stats.shared_in, stats.shared_full), (0, 0, 0));
 }
 
 /// The point of a target: the record crosses once, in two round trips; parity and what is stored never do.
@@ -81,9 +85,19 @@ impl Host {
 /// One frame in a hundred with a flipped bit, anywhere in it: every record is right, nothing ran twice, nobody noticed.
 #[test]
 fn damaged_frames_are_noticed_and_sent_again() {
+    damage(false);
+}
+
+/// The same where records lie in shared memory: a bit that flips there, between the one who wrote it and the one who reads it, is noticed too.
+#[test]
+fn damaged_bytes_in_shared_memory_are_noticed_and_sent_again() {
+    damage(true);
+}
+
+fn damage(is_local: bool) {
     const RECORDS: usize = 400;
     let side = Side::new("damage", features(), setup(30_000));
-    let listening = side.tcp();
+    let listening = side.listen(is_local);
     let random = Mutex::new(SplitMix::new(99));
     let (frames, flipped) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let (own_frames, own_flipped) = (frames.clone(), flipped.clone());
@@ -122,6 +136,7 @@ fn damaged_frames_are_noticed_and_sent_again() {
     assert!(flipped.load(Ordering::Relaxed) >= 10, "nothing was tested");
     assert!(stats.resent >= 5 && stats.reconnects > 0 && stats.damaged + target.damaged > 0, "{stats:?} {target:?}");
     assert!(!host.provider.is_down());
+    assert_eq!((stats.shared_out > 0, stats.shared_in > 0, proxy.flipped_in_memory() > 0), (is_local, is_local, is_local), "{stats:?}");
 }
 
 /// Whoever does not have the secret is told so, and gets nothing; nor does a target that does not have it get a byte of data.

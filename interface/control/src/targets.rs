@@ -60,6 +60,9 @@ impl Keeper {
             ("link_resent", stats.resent),
             ("link_damaged", stats.damaged),
             ("link_reconnects", stats.reconnects),
+            ("link_shared_bytes_out", stats.shared_out),
+            ("link_shared_bytes_in", stats.shared_in),
+            ("link_shared_full", stats.shared_full),
         ]
     }
 

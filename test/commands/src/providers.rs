@@ -247,7 +247,8 @@ pub fn target(world: &World) -> Result<(), Failure> {
     let info = world.ok(&format!("zirconia provider load {place}"))?;
     info.shows("name:         target")?.shows("state:        active")?.shows("compress gzip-6")?.shows("file write")?;
     world.refused(&format!("zirconia provider load {place}"), 1, "'zirconia provider load -r' puts this one in its place")?;
-    world.ok(&format!("zirconia provider load -n far {place}"))?.shows("name:         far")?;
+    world.ok(&format!("zirconia provider load -n far {place}&shared-memory=off"))?.shows("name:         far")?;
+    same("far shares no memory", counter(world, "far", "link_shared_bytes_out")?, 0)?;
     world.ok("zirconia provider unload far")?;
     world.ok("zirconia provider list -H")?.hides("far")?.shows("target\tactive\t0\t")?;
 
@@ -259,7 +260,7 @@ pub fn target(world: &World) -> Result<(), Failure> {
         world.ok(&format!("zpool set {property} tank"))?;
     }
     write_files(world, 0..8)?;
-    for name in ["compress_blocks", "store_blocks", "link_bytes_out", "link_round_trips"] {
+    for name in ["compress_blocks", "store_blocks", "link_bytes_out", "link_round_trips", "link_shared_bytes_out"] {
         same(&format!("{name} is counted"), counter(world, "target", name)? > 0, true)?;
     }
     // Killed while others write.

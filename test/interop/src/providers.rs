@@ -92,7 +92,7 @@ impl Makers {
         let address = format!("unix:{}", socket.display());
         let mut child = start(&address, &secret, &folder)?;
         let said = child.stdout.take().map(BufReader::new).and_then(|out| out.lines().next());
-        let location = Location { address: address.parse()?, secret_file: secret };
+        let location = Location { address: address.parse()?, secret_file: secret, shared_memory: true };
         let process = target.insert(Process { child, location });
         match said {
             Some(Ok(line)) if line.contains("listening at") => Ok(process.location.clone()),

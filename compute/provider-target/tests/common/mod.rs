@@ -124,6 +124,11 @@ impl Side {
         self.target.listen(listener).unwrap()
     }
 
+    /// Over a Unix socket, with shared memory, or over TCP.
+    pub fn listen(&self, is_local: bool) -> Listening {
+        if is_local { self.unix() } else { self.tcp() }
+    }
+
     /// New disks of 16 MiB.
     pub fn disks(&self, name: &str) -> Vec<PathBuf> {
         let one = |number| {
@@ -153,7 +158,11 @@ pub struct Host {
 
 impl Host {
     pub fn new(exec: &Exec, address: &Address, scratch: &Path, bytes_max: usize) -> Host {
-        let provider = TargetProvider::connect(exec, &options(address)).unwrap();
+        Host::with(exec, &options(address), scratch, bytes_max)
+    }
+
+    pub fn with(exec: &Exec, options: &TargetOptions, scratch: &Path, bytes_max: usize) -> Host {
+        let provider = TargetProvider::connect(exec, options).unwrap();
         let options = RegisterOptions { scratch: Some(scratch.to_path_buf()), test_bytes_max: bytes_max, ..RegisterOptions::default() };
         let device = Registry::new(exec).register(provider.clone(), &options).unwrap();
         assert_eq!(device.disabled(), []);
