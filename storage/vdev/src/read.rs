@@ -154,9 +154,9 @@ impl ReadJob {
         Ok(raidz.lost_rows(&self.common))
     }
 
-    /// The second half. `computed` are the data columns of rows that somebody else computed; they are believed when the block verifies with
-    /// them, and forgotten otherwise.
-    pub fn go_on(&mut self, computed: Vec<(usize, Vec<Abd>)>, verify: &mut dyn FnMut(&Abd) -> bool) -> ReadStep {
+    /// The second half. `computed` are rows that somebody else computed; they are believed when the block verifies with their data, and
+    /// forgotten otherwise. Nothing judges their parity: with none of them, again, comes what software says.
+    pub fn go_on(&mut self, computed: Vec<ComputedRow>, verify: &mut dyn FnMut(&Abd) -> bool) -> ReadStep {
         match &mut self.machine {
             Machine::Copies(copies) => copies.complete(&self.common, Vec::new(), verify),
             Machine::Raidz(raidz) => raidz.go_on(&self.common, computed, verify),
@@ -164,7 +164,7 @@ impl ReadJob {
     }
 }
 
-/// A row of a block of which data columns are lost, with parity enough to compute them.
+/// A row of a block of which columns are lost, with parity enough to compute them.
 #[derive(Clone, Debug)]
 pub struct LostRow {
     /// Its number.

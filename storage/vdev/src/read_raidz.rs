@@ -7,7 +7,7 @@
 //! Several leaves can hold the same column: a device and the spare that stands in for it. Which of them lacks a block is known from
 //! the dirty time logs, and not at all before those are read: then what the others hold is tried in every mixture.
 
-use crate::read::{Common, LostRow, ReadFailure, ReadMode, ReadOutcome, ReadStep, Repair, Verify};
+use crate::read::{Common, ComputedRow, LostRow, ReadFailure, ReadMode, ReadOutcome, ReadStep, Repair, Verify};
 use crate::size::LABEL_START_BYTES;
 use crate::{LeafId, LeafIo, Part, RaidzColumn, RaidzMap, TopVdev, math};
 use abd::Abd;
@@ -62,8 +62,8 @@ pub(crate) struct Raidz {
     mismatch: bool,
     /// Of columns that were read, what other leaves hold came back last.
     has_others: bool,
-    /// Data columns of rows that somebody else computed.
-    computed: Vec<(usize, Vec<Abd>)>,
+    /// Rows that somebody else computed.
+    computed: Vec<ComputedRow>,
 }
 
 impl Raidz {
@@ -102,17 +102,19 @@ impl Raidz {
         if self.has_others { self.search_mixtures(common, verify) } else { self.advance(common, verify) }
     }
 
-    /// True when a data column is known to have failed, or is on leaves only that lack the block.
+    /// True when a data column is known to have failed, or is on leaves only that lack the block, or a leaf is to have a parity column that
+    /// it lacks.
     pub(crate) fn lacks_columns(&self) -> bool {
-        let lacks = |column: &Column| match column.state {
-            State::Failed => true,
-            State::Idle => column.is_stale(),
-            _ => false,
+        let lacks = |index: usize| match (&self.columns[index].state, self.map.parity_index(index)) {
+            (State::Read(_) | State::Pending, _) => false,
+            (_, Some(_)) => self.columns[index].is_to_be_repaired(),
+            (State::Failed, None) => true,
+            (State::Idle, None) => self.columns[index].is_stale(),
         };
-        (0..self.columns.len()).any(|index| self.map.parity_index(index).is_none() && lacks(&self.columns[index]))
+        (0..self.columns.len()).any(lacks)
     }
 
-    /// The rows whose lost data columns can be computed now; none when something is still to be read, or when wrong bytes are being
+    /// The rows whose lost columns can be computed now; none when something is still to be read, or when wrong bytes are being
     /// looked for.
     pub(crate) fn lost_rows(&self, common: &Common) -> Vec<LostRow> {
         if self.mismatch || self.has_others || !self.wanted(common).is_empty() {
@@ -128,18 +130,14 @@ impl Raidz {
             (0..self.map.parity).filter_map(|number| Some((number, self.trusted(first + number, &[])?))).collect();
         let lost = data.iter().filter(|column| column.is_none()).count();
         let lengths = self.map.data_columns(row).iter().map(|column| column.length).collect();
-        (lost > 0 && lost <= parity.len()).then_some(LostRow {
-            row,
-            parities: self.map.parity,
-            parity,
-            data,
-            lengths,
-            wanted_parity: Vec::new(),
-        })
+        let is_wanted = |number: &usize| !self.is_read(first + number) && self.columns[first + number].is_to_be_repaired();
+        let wanted_parity: Vec<usize> = (0..self.map.parity).filter(is_wanted).collect();
+        let is_lacking = lost > 0 || !wanted_parity.is_empty();
+        (is_lacking && lost <= parity.len()).then_some(LostRow { row, parities: self.map.parity, parity, data, lengths, wanted_parity })
     }
 
     /// Goes on after [`Raidz::take`]; `computed` columns count as long as the block verifies with them.
-    pub(crate) fn go_on(&mut self, common: &Common, computed: Vec<(usize, Vec<Abd>)>, verify: Verify<'_>) -> ReadStep {
+    pub(crate) fn go_on(&mut self, common: &Common, computed: Vec<ComputedRow>, verify: Verify<'_>) -> ReadStep {
         self.computed = computed;
         if !self.computed.is_empty()
             && let Some(step) = self.attempt(common, &[], verify)
@@ -150,11 +148,18 @@ impl Raidz {
         self.proceed(common, verify)
     }
 
-    /// What somebody else computed of a row, if it has the right form.
+    /// The data columns that somebody else computed of a row, if they have the right form.
     fn computed_row(&self, row: usize) -> Option<Vec<Abd>> {
-        let (_, columns) = self.computed.iter().find(|(of, _)| *of == row)?;
+        let columns = &self.computed.iter().find(|computed| computed.row == row)?.data;
         let expected = self.map.data_columns(row).iter().map(|column| column.length);
         (columns.len() == self.map.width - self.map.parity && columns.iter().map(Abd::len).eq(expected)).then(|| columns.clone())
+    }
+
+    /// A parity column that somebody else computed, if it has the right form.
+    fn computed_parity(&self, row: usize, number: usize) -> Option<&Abd> {
+        let computed = self.computed.iter().find(|computed| computed.row == row)?;
+        let (_, parity) = computed.parity.iter().find(|(of, _)| *of == number)?;
+        Some(parity).filter(|parity| parity.len() == self.map.parity_length(row))
     }
 
     fn is_read(&self, index: usize) -> bool {
@@ -390,7 +395,7 @@ impl Raidz {
             if sum != expected {
                 return None;
             }
-            let repairs = self.repairs(common, &rows, Some(parity));
+            let repairs = self.repairs(common, &rows, &[parity.into_iter().map(Some).collect()]);
             return Some(ReadStep::Done(ReadOutcome { data: Abd::gang(&rows[0]), repairs }));
         }
         let block = if let [row] = &rows[..] { Abd::gang(row) } else { Abd::gang(&rows.concat()) };
@@ -398,7 +403,8 @@ impl Raidz {
         if !verify(&block) {
             return None;
         }
-        let repairs = self.repairs(common, &rows, None);
+        let parity: Vec<_> = rows.iter().enumerate().map(|(row, data)| self.right_parity(row, data, suspects)).collect();
+        let repairs = self.repairs(common, &rows, &parity);
         Some(ReadStep::Done(ReadOutcome { data: block, repairs }))
     }
 
@@ -412,26 +418,44 @@ impl Raidz {
         common.fletcher4.filter(|_| all)
     }
 
-    /// Compares what came back with the verified data and the parity that follows from it, unless that is known.
-    fn repairs(&self, common: &Common, data: &[Vec<Abd>], known_parity: Option<Vec<Abd>>) -> Vec<Repair> {
+    /// Those parity columns of a row with the verified `data` that something is to be compared with or repaired from.
+    ///
+    /// What the lost columns were computed from, and nothing more than that, is right when they are.
+    fn right_parity(&self, row: usize, data: &[Abd], suspects: &[usize]) -> Vec<Option<Abd>> {
+        let first = row * self.map.width;
+        let came = |index: &usize| self.trusted(*index, suspects).is_some();
+        let lost = (first + self.map.parity..first + self.map.width).filter(|index| !came(index)).count();
+        let is_proven = suspects.is_empty() && (first..first + self.map.parity).filter(came).count() == lost;
+        let is_wanted = |number: usize| {
+            let column = &self.columns[first + number];
+            let is_compared = matches!(&column.state, State::Read(bytes) if !is_proven || bytes.len() != column.data_length);
+            is_compared || !column.others.is_empty() || column.is_to_be_repaired()
+        };
+        let wanted: Vec<usize> = (0..self.map.parity).filter(|&number| is_wanted(number)).collect();
+        let mut right = vec![None; self.map.parity];
+        if wanted.is_empty() {
+            return right;
+        }
+        let computed: Option<Vec<&Abd>> = wanted.iter().map(|&number| self.computed_parity(row, number)).collect();
+        if let Some(computed) = computed {
+            wanted.iter().zip(computed).for_each(|(&number, parity)| right[number] = Some(parity.clone()));
+            return right;
+        }
+        let columns: Vec<Abd> = data.iter().map(Abd::to_contiguous).collect();
+        math::generate(&columns, self.map.parity, self.map.parity_length(row)).into_iter().map(Some).collect()
+    }
+
+    /// Compares what came back with the verified data and with what is known of the parity that follows from it, row by row.
+    fn repairs(&self, common: &Common, data: &[Vec<Abd>], parity: &[Vec<Option<Abd>>]) -> Vec<Repair> {
         let map = &self.map;
-        let wants = |index: usize| !matches!(self.columns[index].state, State::Idle) || self.columns[index].lacking > 0;
-        let wants_parity = |row: usize| (row * map.width..row * map.width + map.parity).any(wants);
-        let generate = |row: usize| {
-            let columns: Vec<Abd> = data[row].iter().map(Abd::to_contiguous).collect();
-            math::generate(&columns, map.parity, map.parity_length(row))
-        };
-        let right_parity: Vec<Vec<Abd>> = match known_parity {
-            Some(known) => vec![known],
-            None => (0..map.rows()).map(|row| if wants_parity(row) { generate(row) } else { Vec::new() }).collect(),
-        };
         let right = |index: usize| {
             let (row, position) = (index / map.width, index % map.width);
-            if position < map.parity { &right_parity[row][position] } else { &data[row][position - map.parity] }
+            if position < map.parity { parity[row][position].as_ref() } else { Some(&data[row][position - map.parity]) }
         };
         let mut repairs = Vec::new();
         for (index, column) in self.columns.iter().enumerate() {
-            let repair = |leaf, corrupt| Repair { leaf, offset: column.offset, data: column.padded_with_zeros(right(index)), corrupt };
+            let Some(right) = right(index) else { continue };
+            let repair = |leaf, corrupt| Repair { leaf, offset: column.offset, data: column.padded_with_zeros(right), corrupt };
             // Leaves of the slot that lack the block and were not looked at.
             let lacking = &column.candidates[column.tried.max(column.candidates.len() - column.lacking)..];
             repairs.extend(lacking.iter().map(|&leaf| repair(leaf, false)));
@@ -444,7 +468,7 @@ impl Raidz {
             let others = column.others.iter().map(|(leaf, bytes)| (*leaf, bytes.as_ref()));
             for (leaf, bytes) in std::iter::once((column.leaf, first)).chain(others) {
                 let lacks = column.lacks(leaf);
-                let is_fine = |bytes: &Abd| (lacks && common.mode == ReadMode::Normal) || column.is_right(bytes, right(index));
+                let is_fine = |bytes: &Abd| (lacks && common.mode == ReadMode::Normal) || column.is_right(bytes, right);
                 if !bytes.is_some_and(is_fine) {
                     repairs.push(repair(leaf, bytes.is_some() && !lacks));
                 }
@@ -488,6 +512,11 @@ impl Column {
 
     fn lacks(&self, leaf: LeafId) -> bool {
         self.candidates[self.fresh..].contains(&leaf)
+    }
+
+    /// A leaf lacks it and is to have it, or did not deliver it.
+    fn is_to_be_repaired(&self) -> bool {
+        self.lacking > 0 || (matches!(self.state, State::Failed) && !self.candidates.is_empty())
     }
 
     /// The bytes that count.

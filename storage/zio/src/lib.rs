@@ -22,6 +22,7 @@ mod gang;
 mod idle;
 mod inject;
 mod leaf;
+mod lost_copies;
 mod merged;
 mod plug;
 mod queue;

@@ -15,7 +15,8 @@ use crate::inject::FaultError;
 use crate::together::{self, Place};
 use crate::verify::{GANG_HEADER_BYTES, block_is_right, check_pointer, decompress, header_order};
 use crate::{
-    ErrorKind, Landed, LandedThen, Priority, ReadFlags, ReadRequest, ReadThen, ZioError, events, feed, gang, plug, suspend, verify, zia,
+    ErrorKind, Landed, LandedThen, Priority, ReadFlags, ReadRequest, ReadThen, ZioError, events, feed, gang, lost_copies, plug, suspend,
+    verify, zia,
 };
 use abd::{Abd, AbdPart};
 use device::{DeviceError, DeviceOp};
@@ -23,7 +24,7 @@ use exec::TaskClass;
 use kernels::ByteOrder;
 use ondisk::{BlockPtr, Bookmark, Checksum, Compression, Dva};
 use std::sync::Arc;
-use vdev::{LeafId, LeafIo, Part, ReadFailure, ReadJob, ReadMode, ReadOutcome, ReadStep, WritePlan};
+use vdev::{LeafId, LeafIo, Part, ReadFailure, ReadJob, ReadMode, ReadOutcome, ReadStep};
 use vdev_queue::IoKind;
 
 /// Physical bytes wanted, and how.
@@ -332,9 +333,18 @@ impl CopyReader {
             Err(results) => self.judge(job, is_injected, |job, verify| job.complete(results, verify)),
             Ok(rows) => {
                 let core = self.core.clone();
-                zia::reconstruct(&core, rows, move |computed| {
-                    let computed = computed.into_iter().map(|row| (row.row, row.data)).collect();
-                    self.judge(job, is_injected, |job, verify| job.go_on(computed, verify));
+                zia::reconstruct_with_check(&core, rows, move |computed, check| {
+                    // The block's checksum judges data, and nothing judges parity.
+                    let is_checked = check.is_wanted() && computed.iter().any(|row| !row.parity.is_empty());
+                    self.judge(job, is_injected, |job, verify| {
+                        let step = job.go_on(computed, verify);
+                        if !is_checked {
+                            return step;
+                        }
+                        let software = job.go_on(Vec::new(), verify);
+                        check.tell(step == software);
+                        software
+                    });
                 });
             }
         }
@@ -427,13 +437,25 @@ impl CopyReader {
         }
     }
 
-    /// Every copy that had to be looked at was: repair, then deliver.
+    /// Every copy that had to be looked at was: plans what those that could not be read need.
     fn finish(mut self: Box<Self>) {
         let Some(data) = self.good.take() else {
             let error = self.worst.unwrap_or(ZioError::new(ErrorKind::Corrupt, self.spec.bookmark));
             return (self.then)(Err(error));
         };
-        self.plan_lost_copies(&data);
+        if self.lost.is_empty() {
+            return self.deliver(data);
+        }
+        let copies = lost_copies::plan(&self.snapshot.view.tree, &self.lost, &data.slice(0..self.spec.length()));
+        let core = self.core.clone();
+        lost_copies::rewrite(&core, copies, move |ops| {
+            self.repairs.extend(ops);
+            self.deliver(data);
+        });
+    }
+
+    /// Repairs, then delivers.
+    fn deliver(mut self: Box<Self>, data: Abd) {
         let length = self.spec.length();
         let data = if data.len() == length { data } else { data.slice(0..length) };
         // Memory that others write to may hold something else by now.
@@ -470,25 +492,6 @@ impl CopyReader {
         match group {
             Some(group) => group.hold(Box::new(move || batch::issue(&core, &snapshot, spec.options(), repairs, written))),
             None => batch::issue(&core, &snapshot, spec.options(), repairs, written),
-        }
-    }
-
-    /// Rewrites whole copies that could not be read, from the one that could.
-    fn plan_lost_copies(&mut self, data: &Abd) {
-        let tree = &self.snapshot.view.tree;
-        for dva in &self.lost {
-            let Some(top) = tree.top(dva.vdev) else { continue };
-            let length = self.spec.length();
-            if !top.accepts(dva.offset, length as u64) {
-                continue;
-            }
-            let plan = WritePlan::new(tree, top, dva.offset, length);
-            let padded = pad(&data.slice(0..length), plan.length);
-            let parity = plan.parity(&padded);
-            self.repairs.extend(plan.ios.iter().map(|io| {
-                let op = DeviceOp::Write(plan.payload(io, &padded, &parity));
-                LeafOp { leaf: io.leaf, offset: io.offset, op }
-            }));
         }
     }
 }

@@ -10,11 +10,11 @@ use common::*;
 use device::DeviceError;
 use dpusm::{FallbackReason, OpKind, Tally};
 use offload::*;
-use ondisk::Compression;
+use ondisk::{BlockPtr, Compression};
 use provider_faulty::{Fault, Harm, When};
 use std::sync::Arc;
 use vdev::{LeafState, TopKind, VdevTree};
-use zio::{WriteRequest, ZiaMode, ZiaPolicy};
+use zio::{ReadFlags, ReadRequest, WriteRequest, ZiaMode, ZiaPolicy};
 
 /// Every subset of stages, in both modes, on every layout: what lies on the devices is what software puts there, bit by bit.
 #[test]
@@ -190,6 +190,86 @@ fn lost_devices_are_read_through_whatever_the_provider_does() {
         }
     }
     assert!(world.rig.checksum_errors(0) + world.rig.checksum_errors(3) + world.rig.checksum_errors(4) == 0, "a device was blamed");
+}
+
+/// The bytes of every device as they are now, after `damage` and a read of all blocks that repairs.
+fn repaired(world: &World, pointers: &[BlockPtr], damage: &dyn Fn(), flags: ReadFlags, what: &str) -> Vec<Vec<u8>> {
+    damage();
+    for bp in pointers.iter().filter(|bp| !bp.is_hole() && !bp.is_embedded()) {
+        let mut request = ReadRequest::new(*bp, bookmark(0));
+        request.flags = flags;
+        world.rig.zio.read_wait(request).unwrap_or_else(|error| panic!("{what}: {error}"));
+    }
+    world.rig.contents()
+}
+
+/// As above for every fault of the provider at every operation.
+fn repairs_are_right(world: &World, pointers: &[BlockPtr], damage: &dyn Fn(), flags: ReadFlags, name: &str) {
+    let wanted = world.rig.contents();
+    world.faulty.inject(None);
+    assert!(repaired(world, pointers, damage, flags, name) == wanted, "{name}: not as it was");
+    let operations = world.faulty.operations();
+    assert!(operations > 0, "{name}: nothing went to the provider");
+    for harm in HARMS {
+        for at in 0..operations {
+            let what = format!("{name}, {harm:?} at {at}");
+            // One that was caught lying has to prove itself before it is used as before.
+            let is_trusted = (0..2).any(|_| {
+                world.faulty.inject(None);
+                let is_whole = repaired(world, pointers, damage, flags, &what) == wanted;
+                is_whole && world.faulty.operations() == operations
+            });
+            assert!(is_trusted, "{what}: the provider was not used again");
+            world.faulty.inject(Some(Fault { harm, when: When::At(at) }));
+            assert!(repaired(world, pointers, damage, flags, &what) == wanted, "{what}: not as it was");
+            assert_eq!(world.faulty.struck(), 1, "{what} struck nothing");
+            drain(world);
+            assert_eq!(world.device.live_handles(), 0, "{what} leaked");
+        }
+    }
+}
+
+/// A resilver gives a device wrong data or wrong parity, which no checksum covers, if this fails: with the next lost device the block is gone.
+#[test]
+fn a_device_gets_the_right_data_and_parity_whatever_the_provider_does() {
+    for (kind, count) in [(TopKind::Raidz(1), 3), (TopKind::Raidz(2), 5)] {
+        let world = world(&[(kind, count)], everything(), u32::MAX);
+        let pointers = run(&world.rig, 14, "whole");
+        let whole = world.rig.zio.view();
+        let reconstructed = || world.device.stats().get(OpKind::RaidReconstruct, Tally::Blocks);
+        let flags = ReadFlags { resilver: true, ..ReadFlags::default() };
+        for leaf in 0..count {
+            let mut tree = VdevTree::clone(&whole.tree);
+            tree.leaves[leaf].missing_txgs = vec![(TXG, TXG)];
+            let mut view = world.rig.zio.view();
+            view.tree = Arc::new(tree);
+            world.rig.zio.set_view(view);
+            let empty = || world.rig.devices[leaf].mem.tamper(|bytes| bytes[HEAD].fill(0));
+            // The first block has a column on every device: on some of them parity.
+            let before = reconstructed();
+            world.faulty.inject(None);
+            let one = repaired(&world, &pointers[..1], &|| (), flags, "one block");
+            assert!(reconstructed() > before && one.len() == count, "{kind:?}, device {leaf}: the provider had no part in it");
+            repairs_are_right(&world, &pointers, &empty, flags, &format!("{kind:?}, device {leaf}"));
+        }
+    }
+}
+
+/// A copy of a block that lost more devices than it has parity is written again from another copy: with wrong parity it would be lost once more.
+#[test]
+fn a_copy_that_was_lost_is_written_again_with_the_right_parity() {
+    let world = world(&[(TopKind::Raidz(2), 5), (TopKind::Raidz(2), 5)], everything(), u32::MAX);
+    let two = |number: u64| world.rig.write(WriteRequest { copies: 2, ..record(number) }).expect("written");
+    let pointers = [two(0), two(9), two(16)];
+    let damage = || {
+        for leaf in [0, 1, 2] {
+            world.rig.devices[leaf].mem.tamper(|bytes| bytes[HEAD].fill(0));
+        }
+    };
+    let flags = ReadFlags { scrub: true, ..ReadFlags::default() };
+    repairs_are_right(&world, &pointers, &damage, flags, "three devices of the first vdev");
+    let stats = world.device.stats();
+    assert!(stats.get(OpKind::RaidReconstruct, Tally::Blocks) >= 3, "no parity came from the provider");
 }
 
 /// A provider that dies, and one that takes its place, between any two operations of a block: it ends in software, the next ones go to the

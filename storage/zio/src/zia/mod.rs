@@ -19,7 +19,7 @@ mod second;
 mod stores;
 
 pub(crate) use reading::decompress;
-pub(crate) use reconstruct::{Check, rebuild, reconstruct, reconstructs};
+pub(crate) use reconstruct::{Check, parity, rebuild, reconstruct_with_check, reconstructs};
 
 use crate::engine::{Core, Snapshot};
 use crate::{WriteRequest, WriteThen, Zio};

@@ -1,19 +1,25 @@
-//! Lost columns of RAID-Z and dRAID rows, computed by the accelerator: data in degraded reads, scrubs and resilvers, data and parity in sequential
-//! rebuilds.
+//! Lost columns of RAID-Z and dRAID rows, computed by the accelerator: data in degraded reads, data and parity in scrubs, resilvers, sequential
+//! rebuilds and where a whole copy of a block is written again.
 //!
-//! What comes back is judged by the block's checksum, as everything that is read; a block that does not verify with it is solved again in
-//! software, from what was read. A rebuild has no checksum: there a share of the rows is computed in software too.
+//! Data that come back are judged by the block's checksum, as everything that is read; a block that does not verify with them is solved again in
+//! software, from what was read. Parity, and what a rebuild computes, have no checksum: there a share of the rows is computed in software too.
 
 use super::{Accelerator, reason};
 use crate::engine::Core;
 use abd::{Abd, AbdPart};
-use dpusm::{Device, FallbackReason, Feature, Graph, NodeId, OpError, OpKind, RaidContext, Report, View};
+use dpusm::{Claim, Device, FallbackReason, Feature, Graph, NodeId, OpError, OpKind, RaidContext, Report, View, verify};
 use vdev::{ComputedRow, LostRow};
 
 /// Of a result that no checksum judges: whether it is to be computed in software too, and who is told of what was found.
 pub(crate) struct Check(Option<Device>);
 
 impl Check {
+    /// For the next result: it is picked, or not.
+    fn next(core: &Core) -> Check {
+        let picked = core.zia.current().filter(|(accelerator, _)| accelerator.sampler.pick());
+        Check(picked.map(|(_, device)| device))
+    }
+
     /// It was picked.
     pub(crate) fn is_wanted(&self) -> bool {
         self.0.is_some()
@@ -34,9 +40,37 @@ pub(crate) fn rebuild<F>(core: &Core, row: LostRow, then: F)
 where
     F: FnOnce(Option<ComputedRow>, Check) + Send + 'static,
 {
-    let picked = core.zia.current().filter(|(accelerator, _)| accelerator.sampler.pick());
-    let check = Check(picked.map(|(_, device)| device));
+    let check = Check::next(core);
     reconstruct(core, vec![row], move |mut computed| then(computed.pop(), check));
+}
+
+/// As [`reconstruct`], for rows whose data the block's checksum will judge: a check is wanted of parity only.
+pub(crate) fn reconstruct_with_check<F>(core: &Core, rows: Vec<LostRow>, then: F)
+where
+    F: FnOnce(Vec<ComputedRow>, Check) + Send + 'static,
+{
+    let is_unjudged = rows.iter().any(|row| !row.wanted_parity.is_empty());
+    let check = if is_unjudged { Check::next(core) } else { Check(None) };
+    reconstruct(core, rows, move |computed| then(computed, check));
+}
+
+/// Computes all parity of `rows`, whose data are all there; `then` gets the rows that went well.
+pub(crate) fn parity<F>(core: &Core, rows: Vec<LostRow>, then: F)
+where
+    F: FnOnce(Vec<ComputedRow>) + Send + 'static,
+{
+    if rows.is_empty() {
+        return then(Vec::new());
+    }
+    reconstruct_with_check(core, rows, move |mut computed, check| {
+        computed.retain(|row| {
+            let parity: Vec<Abd> = row.parity.iter().map(|(_, bytes)| bytes.clone()).collect();
+            let is_right = !check.is_wanted() || verify(&Claim::Row { parity: &parity, data: &row.data });
+            check.tell(is_right);
+            is_right
+        });
+        then(computed);
+    });
 }
 
 /// True when lost columns go to an accelerator.
@@ -53,7 +87,7 @@ struct Nodes {
 }
 
 /// Computes the lost columns of `rows`; `then` gets those of the rows that went well.
-pub(crate) fn reconstruct<F>(core: &Core, rows: Vec<LostRow>, then: F)
+fn reconstruct<F>(core: &Core, rows: Vec<LostRow>, then: F)
 where
     F: FnOnce(Vec<ComputedRow>) + Send + 'static,
 {

@@ -1,0 +1,78 @@
+//! Whole copies of a block that could not be read, written again from the one that could; their parity by an accelerator where it is asked to
+//! and able to.
+
+use crate::batch::LeafOp;
+use crate::engine::Core;
+use crate::{read, zia};
+use abd::Abd;
+use device::DeviceOp;
+use ondisk::Dva;
+use vdev::{ComputedRow, LostRow, VdevTree, WritePlan};
+
+/// A copy to be written.
+pub(crate) struct LostCopy {
+    plan: WritePlan,
+    /// The block, padded as the plan wants it.
+    data: Abd,
+}
+
+/// The copies at `lost` that have a place on the devices there are now.
+pub(crate) fn plan(tree: &VdevTree, lost: &[Dva], data: &Abd) -> Vec<LostCopy> {
+    let copy = |dva: &Dva| {
+        let top = tree.top(dva.vdev).filter(|top| top.accepts(dva.offset, data.len() as u64))?;
+        let plan = WritePlan::new(tree, top, dva.offset, data.len());
+        let data = read::pad(data, plan.length);
+        Some(LostCopy { plan, data })
+    };
+    lost.iter().filter_map(copy).collect()
+}
+
+/// Calls `then` with the writes of all columns of `copies`.
+pub(crate) fn rewrite<F>(core: &Core, copies: Vec<LostCopy>, then: F)
+where
+    F: FnOnce(Vec<LeafOp>) + Send + 'static,
+{
+    let mut rows: Vec<LostRow> = Vec::new();
+    if zia::reconstructs(core) {
+        rows.extend(copies.iter().flat_map(LostCopy::rows));
+        rows.iter_mut().enumerate().for_each(|(number, row)| row.row = number);
+    }
+    zia::parity(core, rows, move |computed| {
+        let (mut ops, mut first) = (Vec::new(), 0);
+        for copy in copies {
+            let count = copy.plan.rows().count();
+            let parity = copy.given(&computed, first).unwrap_or_else(|| copy.plan.parity(&copy.data));
+            first += count;
+            ops.extend(copy.plan.ios.iter().map(|io| {
+                let op = DeviceOp::Write(copy.plan.payload(io, &copy.data, &parity));
+                LeafOp { leaf: io.leaf, offset: io.offset, op }
+            }));
+        }
+        then(ops);
+    });
+}
+
+impl LostCopy {
+    /// Its rows, with all data and no parity, still without their numbers.
+    fn rows(&self) -> impl Iterator<Item = LostRow> + '_ {
+        self.plan.rows().map(|row| LostRow {
+            row: 0,
+            parities: row.parity,
+            parity: Vec::new(),
+            lengths: row.data.iter().map(ExactSizeIterator::len).collect(),
+            data: row.data.into_iter().map(|range| Some(self.data.slice(range))).collect(),
+            wanted_parity: (0..row.parity).collect(),
+        })
+    }
+
+    /// The parity columns, row after row, if all rows from the number `first` on were computed.
+    fn given(&self, computed: &[ComputedRow], first: usize) -> Option<Vec<Abd>> {
+        let mut parity = Vec::new();
+        for (index, row) in self.plan.rows().enumerate() {
+            let computed = computed.iter().find(|computed| computed.row == first + index)?;
+            parity.extend(computed.parity.iter().map(|(_, bytes)| bytes.clone()).filter(|bytes| bytes.len() == row.parity_bytes));
+            (parity.len() == (index + 1) * row.parity).then_some(())?;
+        }
+        Some(parity)
+    }
+}
