@@ -452,12 +452,22 @@ impl Cache {
         self.0.zio.read(request, Box::new(move |result| cache.finish(&wanted, result)));
     }
 
-    /// A read ended: keeps the bytes and hands them to everybody who waits.
+    /// A read ended: decompresses what came, where there is one on the pool's accelerator.
     fn finish(&self, wanted: &Wanted, result: Result<Abd, ZioError>) {
-        let result = result.and_then(|physical| {
-            let data = logical(wanted, &physical)?;
-            Ok((data, physical))
-        });
+        let wanted = *wanted;
+        match result {
+            Ok(physical) if wanted.is_compressed() => {
+                let (cache, kept) = (self.clone(), physical.clone());
+                self.0.zio.unpack(&wanted.bp, wanted.bookmark, physical, move |result| {
+                    cache.land(&wanted, result.map(|data| (native(&wanted.bp, data), kept)));
+                });
+            }
+            result => self.land(&wanted, result.map(|physical| (native(&wanted.bp, physical.clone()), physical))),
+        }
+    }
+
+    /// Keeps a block's bytes, logical and physical, and hands them to everybody who waits.
+    fn land(&self, wanted: &Wanted, result: Result<(Abd, Abd), ZioError>) {
         let waiters = match &result {
             Ok((data, physical)) => {
                 let keep_physical = wanted.is_compressed() && wanted.bp.is_little_endian();

@@ -192,6 +192,40 @@ fn lost_devices_are_read_through_whatever_the_provider_does() {
     assert!(world.rig.checksum_errors(0) + world.rig.checksum_errors(3) + world.rig.checksum_errors(4) == 0, "a device was blamed");
 }
 
+/// The cache hands a file's bytes to its reader wrong if this fails.
+#[test]
+fn blocks_read_raw_are_unpacked_to_what_was_written_whatever_the_provider_does() {
+    let world = world(&[(TopKind::Raidz(1), 3)], everything(), u32::MAX);
+    let pointers = run(&world.rig, 14, "written");
+    let packed: Vec<(u64, &BlockPtr)> =
+        (0u64..).zip(&pointers).filter(|(_, bp)| !bp.is_hole() && !bp.is_embedded() && bp.compression() != Compression::OFF).collect();
+    let unpack_all = |what: &str| {
+        for &(number, bp) in &packed {
+            let mut request = ReadRequest::new(*bp, bookmark(number));
+            request.flags.raw = true;
+            let physical = world.rig.zio.read_wait(request).expect("it reads");
+            assert_eq!(physical.len(), bp.psize());
+            let (done, waiter) = exec::completion();
+            world.rig.zio.unpack(bp, bookmark(number), physical, move |result| done.complete(result));
+            let logical = waiter.wait(&world.rig.exec).unwrap_or_else(|error| panic!("{what}: record {number}: {error}"));
+            assert!(logical == record(number).data, "{what}: record {number} is something else");
+        }
+    };
+    world.faulty.inject(None);
+    unpack_all("no fault");
+    let operations = world.faulty.operations();
+    assert!(operations >= packed.len() as u64, "{operations} operations for {} blocks", packed.len());
+    for harm in HARMS {
+        for at in 0..operations {
+            let what = format!("{harm:?} at {at}");
+            world.faulty.inject(Some(Fault { harm, when: When::At(at) }));
+            unpack_all(&what);
+            drain(&world);
+            assert_eq!(world.device.live_handles(), 0, "{what} leaked");
+        }
+    }
+}
+
 /// The bytes of every device as they are now, after `damage` and a read of all blocks that repairs.
 fn repaired(world: &World, pointers: &[BlockPtr], damage: &dyn Fn(), flags: ReadFlags, what: &str) -> Vec<Vec<u8>> {
     damage();

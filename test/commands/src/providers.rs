@@ -40,6 +40,13 @@ pub fn life(world: &World) -> Result<(), Failure> {
     world.refused("zirconia provider info nobody", 1, "no provider is called 'nobody'")?;
     world.refused("zirconia provider unload software", 1, "it is built in")?;
     world.refused("zirconia provider load {vdevs}/a", 1, "the library cannot be loaded")?;
+    // A file that is not in memory is decompressed there, too.
+    world.ok("zpool set zia_decompress=on tank")?;
+    world.ok("zpool export tank")?;
+    world.ok("zpool import -d {vdevs} tank")?;
+    world.ok("zirconia provider info software")?.hides("counter:      decompress_blocks ")?;
+    same("the file", std::fs::read(world.path("mnt/tank/file"))? == data, true)?;
+    world.ok("zirconia provider info software")?.shows("counter:      decompress_blocks ")?;
     // Without the provider's help it reads the same.
     world.ok("zpool export tank")?;
     world.ok("zpool import -d {vdevs} tank")?;

@@ -3,10 +3,10 @@
 use super::{Accelerator, reason};
 use crate::engine::Core;
 use crate::read::decompress_into;
-use crate::{ErrorKind, Landed};
+use crate::{ErrorKind, Landed, Zio, ZioError};
 use abd::{Abd, AbdPart};
 use dpusm::{Claim, Device, FallbackReason, Feature, Graph, NodeId, OpError, OpKind, verify};
-use ondisk::{BlockPtr, Compression};
+use ondisk::{BlockPtr, Bookmark, Compression};
 use std::sync::Arc;
 
 /// Receives the logical bytes.
@@ -42,6 +42,24 @@ where
         return then(decompress_into(bp, &physical, near));
     }
     Packed { accelerator, device, bp: *bp, physical, near, then: Box::new(then) }.submit();
+}
+
+impl Zio {
+    /// The logical bytes of a block from its verified physical bytes (what a raw read delivered), from the accelerator where it is asked to and
+    /// able to. `then` runs once, at once or on any thread, and must not wait.
+    ///
+    /// Errors as of [`crate::decompress`].
+    pub fn unpack<F>(&self, bp: &BlockPtr, bookmark: Bookmark, physical: Abd, then: F)
+    where
+        F: FnOnce(Result<Abd, ZioError>) + Send + 'static,
+    {
+        if bp.is_encrypted() {
+            return then(Err(ZioError::new(ErrorKind::Unsupported, bookmark)));
+        }
+        decompress(&self.core, bp, physical, Vec::new(), move |result| {
+            then(result.map(Landed::into_abd).map_err(|kind| ZioError::new(kind, bookmark)));
+        });
+    }
 }
 
 impl Packed {
