@@ -132,7 +132,7 @@ impl Engine {
     }
 
     pub(crate) fn is_lost(&self) -> bool {
-        self.is_lost.load(Ordering::Acquire)
+        self.is_lost.load(Ordering::Acquire) || self.heap.is_lost()
     }
 
     /// Takes programs; gives those back for which there is no room.

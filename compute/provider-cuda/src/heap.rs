@@ -29,6 +29,13 @@ struct State {
     is_lost: bool,
 }
 
+impl State {
+    fn lose(&mut self) {
+        self.is_lost = true;
+        self.kept.clear();
+    }
+}
+
 /// All memory of a device that the provider uses.
 pub(crate) struct Heap {
     gpu: Arc<dyn Gpu>,
@@ -77,6 +84,9 @@ impl Heap {
             self.give_back_kept(&mut state);
             found = self.gpu.alloc(class_bytes);
         }
+        if let Err(GpuError::Lost { .. }) = found {
+            state.lose();
+        }
         let address = found?;
         state.taken_bytes += class_bytes as u64;
         Ok(address)
@@ -95,9 +105,12 @@ impl Heap {
 
     /// The device is gone, and its memory with it.
     pub(crate) fn lose(&self) {
-        let mut state = self.state.lock();
-        state.is_lost = true;
-        state.kept.clear();
+        self.state.lock().lose();
+    }
+
+    /// True when the device is gone.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.state.lock().is_lost
     }
 
     fn give_back_kept(&self, state: &mut State) {
