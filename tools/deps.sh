@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Installs what building and testing need on Debian 12 and is not there yet. Prints only what it does.
 #   ZIRCONIA_FIO=1         install fio and perf too (make bench needs them; building and testing don't)
-#   ZIRCONIA_NO_NVRTC=1    leave pip out, with which a test fetches the compiler of CUDA's kernels (tools/nvrtc.sh); that test then says that it skips
-#                          (0: that test must not skip, not even where the package index cannot be reached)
+#   ZIRCONIA_NO_NVRTC=1    leave pip out, with which a test fetches the compiler of CUDA's kernels (tools/nvrtc.sh) and another one nvCOMP (tools/nvcomp.sh);
+#                          these tests then say that they skip (0: they must not skip, not even where the package index cannot be reached)
 #   ZIRCONIA_NO_ORACLE=1   leave the real OpenZFS (zdb and friends) out; the tests that need it then say that they skip
 set -euo pipefail
 

@@ -17,6 +17,7 @@ const UNSAFE_MODULES: &[&str] = &[
     // The boundaries to providers written in C and to NVIDIA's libraries, and nothing else of the accelerators.
     "compute/provider-c/src/",
     "compute/provider-cuda/src/driver.rs",
+    "compute/provider-cuda/src/nvcomp.rs",
     "compute/provider-cuda/src/nvrtc.rs",
     "storage/device/src/",
     "interface/fuse/src/",

@@ -5,9 +5,12 @@
 #![expect(unsafe_code, reason = "the boundary to the driver")]
 
 use crate::Unavailable;
+use crate::codec::{Batch, Chunks, Codec};
 use crate::gpu::{Gpu, GpuError, Launch, Pinned, Stream};
 use crate::jobs::Kernel;
+use crate::nvcomp::Nvcomp;
 use crate::nvrtc::Nvrtc;
+use dpusm::Sizes;
 use exec::Mutex;
 use libloading::Library;
 use std::collections::BTreeMap;
@@ -94,6 +97,7 @@ fn check(call: &'static str, code: u32) -> Result<(), GpuError> {
 /// The first GPU of the machine, with the kernels on it.
 pub struct Driver {
     functions: Functions,
+    nvcomp: Option<Nvcomp>,
     about: String,
     memory_bytes: u64,
     device: c_int,
@@ -160,11 +164,12 @@ impl Functions {
 }
 
 impl Driver {
-    /// The first GPU of the machine: loads the driver and NVRTC, compiles the kernels and puts them on the device.
+    /// The first GPU of the machine: loads the driver and NVRTC, compiles the kernels and puts them on the device; loads nvCOMP, if
+    /// there is one.
     ///
     /// # Errors
     /// Why there is none.
-    pub fn open(driver: &Path, nvrtc: Option<&Path>) -> Result<Driver, Unavailable> {
+    pub fn open(driver: &Path, nvrtc: Option<&Path>, nvcomp: Option<&Path>) -> Result<Driver, Unavailable> {
         // SAFETY: loading runs the library's initializers, as whoever named it wants.
         let library = unsafe { Library::new(driver) }.map_err(Unavailable::Driver)?;
         let functions = Functions::of(&ManuallyDrop::new(library)).map_err(Unavailable::Driver)?;
@@ -172,13 +177,16 @@ impl Driver {
         let nvrtc = Nvrtc::load(nvrtc).map_err(Unavailable::Nvrtc)?;
         let image = nvrtc.image(architecture)?;
         let version = format!("{}.{}", driver_version / 1000, driver_version % 1000 / 10);
-        let about = format!("{name} (sm_{architecture}), driver for CUDA {version}, {nvrtc:?}");
+        let nvcomp = Nvcomp::load(nvcomp, u32::try_from(driver_version / 1000).unwrap_or(0));
+        let codecs = nvcomp.as_ref().map_or_else(|why| format!("no gzip and zstd: {why}"), |nvcomp| format!("{nvcomp:?}"));
+        let about = format!("{name} (sm_{architecture}), driver for CUDA {version}, {nvrtc:?}, {codecs}");
         let mut context = std::ptr::null_mut();
         // SAFETY: `context` is where the handle goes.
         check("cuDevicePrimaryCtxRetain", unsafe { (functions.context_retain)(&mut context, device) }).map_err(Unavailable::Gpu)?;
         let (pinned, streams) = (Mutex::default(), Mutex::default());
         let (module, kernels) = (std::ptr::null_mut(), BTreeMap::new());
-        let mut own = Driver { functions, about, memory_bytes, device, context, module, kernels, pinned, streams };
+        let nvcomp = nvcomp.ok();
+        let mut own = Driver { functions, nvcomp, about, memory_bytes, device, context, module, kernels, pinned, streams };
         own.load(&image).map_err(Unavailable::Gpu)?;
         Ok(own)
     }
@@ -214,6 +222,12 @@ impl Driver {
             Some(bytes) if range.start <= range.end && range.end <= bytes => Ok((memory.0 as usize + range.start) as *mut u8),
             _ => Err(GpuError::Failed { call: "pinned memory", code: INVALID_VALUE }),
         }
+    }
+
+    /// The library, with the context current on this thread.
+    fn library(&self) -> Result<&Nvcomp, GpuError> {
+        self.enter()?;
+        self.nvcomp.as_ref().ok_or(GpuError::Failed { call: "nvCOMP", code: INVALID_VALUE })
     }
 
     /// A stream's handle and its event's.
@@ -317,6 +331,24 @@ impl Gpu for Driver {
         let started =
             unsafe { (self.enter()?.launch)(function, x, y, 1, threads, 1, 1, 0, stream, arguments.as_mut_ptr(), std::ptr::null_mut()) };
         check("cuLaunchKernel", started)
+    }
+
+    fn offers(&self, codec: Codec) -> Option<Sizes> {
+        self.nvcomp.as_ref()?.offers(codec)
+    }
+
+    fn packed_bytes_max(&self, codec: Codec, bytes: usize) -> Result<usize, GpuError> {
+        self.library()?.packed_bytes_max(codec, bytes)
+    }
+
+    fn temp_bytes(&self, stream: Stream, chunks: &Chunks) -> Result<usize, GpuError> {
+        let (stream, _) = self.handles(stream)?;
+        self.library()?.temp_bytes(stream, chunks)
+    }
+
+    fn run_batch(&self, stream: Stream, batch: &Batch) -> Result<(), GpuError> {
+        let (stream, _) = self.handles(stream)?;
+        self.library()?.run_batch(stream, batch)
     }
 
     fn mark(&self, stream: Stream) -> Result<(), GpuError> {

@@ -289,7 +289,11 @@ impl Engine {
             Pending::Zero { answer } => Outcome::Flag(words(answer)?[0] == 0),
             Pending::Sum { answer } => Outcome::Checksum(words(answer)?),
             Pending::Packed { answer, how, source_bytes } => {
-                let length = usize::try_from(words(answer)?[0]).map_err(|_| OpError::BadResult)?;
+                let [length, has_failed, ..] = words(answer)?;
+                if has_failed != 0 {
+                    return Err(OpError::Failed);
+                }
+                let length = usize::try_from(length).map_err(|_| OpError::BadResult)?;
                 Outcome::Compressed(how.is_worth(length, source_bytes).then_some(length))
             }
             Pending::Unpacked { answer } if words(answer)?[0] == 1 => Outcome::Done,

@@ -6,8 +6,9 @@
 //!
 //! The addresses in jobs are believed: whoever launches a kernel answers for them.
 
+use crate::codec::{Batch, Chunks, Codec};
 use crate::jobs::{Grid, Kernel};
-use dpusm::OpError;
+use dpusm::{OpError, Sizes};
 use std::fmt;
 use std::ops::Range;
 
@@ -18,9 +19,9 @@ pub enum GpuError {
     OutOfMemory,
     /// This call failed.
     Failed {
-        /// The driver's function.
+        /// The function, of the driver or of nvCOMP.
         call: &'static str,
-        /// Its result (`CUresult`).
+        /// Its result (`CUresult`, `nvcompStatus_t`).
         code: u32,
     },
     /// The device, or what this process has on it, is gone: everything fails from now on.
@@ -36,7 +37,7 @@ impl fmt::Display for GpuError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             GpuError::OutOfMemory => f.write_str("the device has no memory left"),
-            GpuError::Failed { call, code } => write!(f, "{call} failed (CUDA error {code})"),
+            GpuError::Failed { call, code } => write!(f, "{call} failed (error {code})"),
             GpuError::Lost { call, code } => write!(f, "the device is lost: {call} failed (CUDA error {code})"),
         }
     }
@@ -138,6 +139,27 @@ pub trait Gpu: Send + Sync {
     /// # Errors
     /// What the driver says; then nothing is done.
     fn launch(&self, stream: Stream, launch: &Launch) -> Result<(), GpuError>;
+
+    /// Which blocks its library compresses or decompresses so; None: it does not, or there is no library.
+    fn offers(&self, codec: Codec) -> Option<Sizes>;
+
+    /// Room in bytes that compressing a block of `bytes` bytes needs, which may be more than it has.
+    ///
+    /// # Errors
+    /// What the library says.
+    fn packed_bytes_max(&self, codec: Codec, bytes: usize) -> Result<usize, GpuError>;
+
+    /// Memory in bytes that the library wants for a batch.
+    ///
+    /// # Errors
+    /// What the library says.
+    fn temp_bytes(&self, stream: Stream, chunks: &Chunks) -> Result<usize, GpuError>;
+
+    /// Starts a batch. What is decompressed must be well-formed.
+    ///
+    /// # Errors
+    /// What the library says; then something may have been done, and what is written is void.
+    fn run_batch(&self, stream: Stream, batch: &Batch) -> Result<(), GpuError>;
 
     /// Marks the work that the stream has.
     ///

@@ -10,10 +10,12 @@ pub const ANSWER_BYTES: usize = 32;
 pub const LZ4_SEGMENT: usize = 8192;
 /// Scratch memory of each segment, in bytes (LZ4_SCRATCH).
 pub const LZ4_SCRATCH: usize = 64 + 4096 + 8384;
+/// Bytes that a stream may grow by when it is made ready for a library.
+pub const UNWRAP_BYTES: usize = 16;
 /// Most targets of a [`CombineJob`].
 pub const TARGETS_MAX: usize = 3;
 
-/// A checksum: fletcher2, fletcher4, sha256.
+/// A checksum: fletcher2, fletcher4, sha256, and the sums of Adler-32.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, IntoBytes, FromBytes, Immutable, KnownLayout)]
 pub struct SumJob {
@@ -117,6 +119,56 @@ pub struct UnpackJob {
     pub answer: u64,
 }
 
+/// What a library compressed, put into the form in which ZFS stores it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, IntoBytes, FromBytes, Immutable, KnownLayout)]
+pub struct WrapJob {
+    /// What the library made.
+    pub body: u64,
+    /// Where its length is.
+    pub made: u64,
+    /// Where its status is, in 32 bits: 0 when it is good.
+    pub status: u64,
+    /// Where the sums of Adler-32 of the block are; 0: this is zstd.
+    pub sums: u64,
+    /// Bytes of the block.
+    pub length: u64,
+    /// zlib: the header; zstd: level and version.
+    pub word: u64,
+    /// Where the result goes.
+    pub target: u64,
+    /// Most bytes of it, at most as many as the block has.
+    pub limit: u64,
+    /// Two words: bytes of the result, 0: more than the limit; 1 when the library failed.
+    pub answer: u64,
+}
+
+/// What is stored, made ready for a library's decompression, and what that gave looked at: two launches.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, IntoBytes, FromBytes, Immutable, KnownLayout)]
+pub struct UnwrapJob {
+    /// What is stored.
+    pub source: u64,
+    /// Its bytes, padding included.
+    pub length: u64,
+    /// Bytes of the block.
+    pub target_length: u64,
+    /// Room for what the library takes: as long as the source, and [`UNWRAP_BYTES`] more.
+    pub body: u64,
+    /// Where its length goes.
+    pub body_length: u64,
+    /// Where it is kept how many bytes of the source count; 0: it is malformed.
+    pub end: u64,
+    /// Where the length is that the library made.
+    pub made: u64,
+    /// Where its status is, in 32 bits: 0 when it is good.
+    pub status: u64,
+    /// Where the sums of Adler-32 of the result are; 0: this is zstd.
+    pub sums: u64,
+    /// One word: 1 when the block is there, 0 before.
+    pub answer: u64,
+}
+
 /// The kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
@@ -141,6 +193,14 @@ pub enum Kernel {
     Lz4Emit,
     /// [`UnpackJob`].
     Lz4Decode,
+    /// [`SumJob`].
+    Adler32,
+    /// [`WrapJob`].
+    StreamWrap,
+    /// [`UnwrapJob`], before the library.
+    StreamUnwrap,
+    /// [`UnwrapJob`], after it.
+    StreamConfirm,
 }
 
 /// How the threads of a launch are divided.
@@ -154,7 +214,7 @@ pub struct Grid {
 
 impl Kernel {
     /// Every kernel, in order.
-    pub const ALL: [Kernel; 10] = [
+    pub const ALL: [Kernel; 14] = [
         Kernel::Fletcher4,
         Kernel::Fletcher2,
         Kernel::Sha256,
@@ -165,6 +225,10 @@ impl Kernel {
         Kernel::Lz4Layout,
         Kernel::Lz4Emit,
         Kernel::Lz4Decode,
+        Kernel::Adler32,
+        Kernel::StreamWrap,
+        Kernel::StreamUnwrap,
+        Kernel::StreamConfirm,
     ];
 
     /// Its name in `kernels.cu`.
@@ -180,6 +244,10 @@ impl Kernel {
             Kernel::Lz4Layout => "lz4_layout",
             Kernel::Lz4Emit => "lz4_emit",
             Kernel::Lz4Decode => "lz4_decode",
+            Kernel::Adler32 => "adler32",
+            Kernel::StreamWrap => "stream_wrap",
+            Kernel::StreamUnwrap => "stream_unwrap",
+            Kernel::StreamConfirm => "stream_confirm",
         }
     }
 
@@ -189,13 +257,14 @@ impl Kernel {
         let jobs = |share: usize, most: usize| count.div_ceil(share).clamp(1, most) as u32;
         let (blocks, threads) = match self {
             // A thread sums some hundred bytes; more blocks than these would overflow the sums' factors.
-            Kernel::Fletcher4 | Kernel::Fletcher2 => ([parts(64 << 10, 64), jobs(1, 4096)], 256),
-            Kernel::Differ | Kernel::RaidGenerate | Kernel::RaidCombine => ([parts(8 << 10, 256), jobs(1, 4096)], 256),
+            Kernel::Fletcher4 | Kernel::Fletcher2 | Kernel::Adler32 => ([parts(64 << 10, 64), jobs(1, 4096)], 256),
+            Kernel::Differ | Kernel::RaidGenerate | Kernel::RaidCombine | Kernel::StreamWrap => ([parts(8 << 10, 256), jobs(1, 4096)], 256),
             // One thread for each job: few of them in a block, so that they are on all processors.
-            Kernel::Sha256 | Kernel::Lz4Layout => ([jobs(32, 4096), 1], 32),
+            Kernel::Sha256 | Kernel::Lz4Layout | Kernel::StreamConfirm => ([jobs(32, 4096), 1], 32),
             Kernel::Lz4Find => ([parts(32 * LZ4_SEGMENT, 256), jobs(1, 4096)], 32),
             Kernel::Lz4Emit => ([bytes.div_ceil(LZ4_SEGMENT).clamp(1, 1023) as u32 + 1, jobs(1, 4096)], 32),
             Kernel::Lz4Decode => ([jobs(1, 4096), 1], 32),
+            Kernel::StreamUnwrap => ([jobs(1, 4096), 1], 256),
         };
         Grid { blocks, threads }
     }

@@ -155,6 +155,25 @@ KERNEL fletcher2(const SumJob *jobs, u32 count)
 	}
 }
 
+// The sums of Adler-32 before the remainders: of all bytes, and of each byte times the bytes from it on. Both fit into 64 bits for
+// blocks of up to 2^28 bytes.
+KERNEL adler32(const SumJob *jobs, u32 count)
+{
+	SHARED u64 sums[4][THREADS_MAX];
+	for (u32 number = blockIdx.y; number < count; number += gridDim.y) {
+		const SumJob job = jobs[number];
+		u64 own[4] = {0, 0, 0, 0};
+		for (u64 at = 8 * (u64)thread_number(); at < job.length; at += 8 * (u64)threads()) {
+			u64 word = load64((const u8 *)job.data, at, job.length);
+			for (u64 left = job.length - at; word; word >>= 8, left--) {
+				own[0] += word & 255;
+				own[1] += left * (word & 255);
+			}
+		}
+		add_sums(sums, own, (u64 *)job.answer);
+	}
+}
+
 CONSTANT u32 SHA256_ROUNDS[64] = {
 	0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5, 0xd807aa98, 0x12835b01, 0x243185be,
 	0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174, 0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa,
@@ -649,6 +668,194 @@ KERNEL lz4_decode(const UnpackJob *jobs, u32 count)
 		const UnpackJob job = jobs[number];
 		const bool is_good = lz4_unpack(&job);
 		if (threadIdx.x == 0 && is_good)
+			*(u64 *)job.answer = 1;
+	}
+}
+
+// ---- gzip and zstd in ZFS's forms, around what NVIDIA's library makes and takes: raw deflate, and frames of zstd ----
+//
+// gzip: two bytes of header, raw deflate, Adler-32 (big-endian). zstd: the length and a word of level and version (both big-endian),
+// then a frame without its magic number. Neither says where its padding begins; of zlib only what is not zero does.
+
+#define ZLIB_HEADER 2
+#define ZLIB_TRAILER 4
+#define ADLER_BASE 65521
+#define ZSTD_HEADER 8
+#define ZSTD_MAGIC 0xFD2FB528u
+#define ZSTD_MAGIC_BYTES 4
+// Bits of the first byte of a frame: how long the field of its size is, whether it has no window, a checksum, a dictionary.
+#define ZSTD_SIZE_OF_FOUR_BYTES 0x80
+#define ZSTD_SIZE_OR_SINGLE 0xE0
+#define ZSTD_RESERVED_OR_DICTIONARY 0x0B
+
+struct WrapJob {
+	u64 body; // what the library made
+	u64 made; // where its length is
+	u64 status; // where its status is (32 bits): 0 when it is good
+	u64 sums; // where adler32's sums are; 0: this is zstd
+	u64 length; // of the block
+	u64 word; // zlib: the header; zstd: level and version
+	u64 target;
+	u64 limit; // most bytes of the result
+	u64 answer; // bytes of the result, 0: more than the limit; then 1 when the library failed
+};
+
+struct UnwrapJob {
+	u64 source;
+	u64 length; // with padding
+	u64 target_length;
+	u64 body; // room for what the library takes: the source and 16 bytes
+	u64 body_length; // where its length goes
+	u64 end; // where it is kept how many bytes of the source are looked at; 0: it is malformed
+	u64 made; // where the length is that the library made
+	u64 status; // where its status is (32 bits): 0 when it is good
+	u64 sums; // where adler32's sums of the target are; 0: this is zstd
+	u64 answer; // 1: the block is there
+};
+
+DEVICE void put_big32(u8 *at, u32 word)
+{
+	for (u32 n = 0; n < 4; n++)
+		at[n] = (u8)(word >> (24 - 8 * n));
+}
+
+DEVICE void put_little32(u8 *at, u32 word)
+{
+	for (u32 n = 0; n < 4; n++)
+		at[n] = (u8)(word >> (8 * n));
+}
+
+DEVICE u32 get_big32(const u8 *at) { return (u32)at[0] << 24 | (u32)at[1] << 16 | (u32)at[2] << 8 | at[3]; }
+
+// Adler-32 of `length` bytes with these sums.
+DEVICE u32 adler32_of(const u64 *sums, u64 length)
+{
+	const u32 low = (u32)((1 + sums[0]) % ADLER_BASE), high = (u32)((length + sums[1]) % ADLER_BASE);
+	return high << 16 | low;
+}
+
+KERNEL stream_wrap(const WrapJob *jobs, u32 count)
+{
+	for (u32 number = blockIdx.y; number < count; number += gridDim.y) {
+		const WrapJob job = jobs[number];
+		const u8 *body = (const u8 *)job.body;
+		u8 *target = (u8 *)job.target;
+		u64 *answer = (u64 *)job.answer;
+		const u64 made = *(const u64 *)job.made, skipped = job.sums ? 0 : ZSTD_MAGIC_BYTES;
+		const bool is_first = thread_number() == 0;
+		if (*(const u32 *)job.status || made <= skipped || (!job.sums && load32(body) != ZSTD_MAGIC)) {
+			if (is_first)
+				answer[1] = 1;
+			continue;
+		}
+		const u64 header = job.sums ? ZLIB_HEADER : ZSTD_HEADER, trailer = job.sums ? ZLIB_TRAILER : 0, kept = made - skipped;
+		const u64 total = header + kept + trailer;
+		if (total > job.limit)
+			continue;
+		if (is_first && job.sums) {
+			target[0] = (u8)(job.word >> 8);
+			target[1] = (u8)job.word;
+			put_big32(target + header + kept, adler32_of((const u64 *)job.sums, job.length));
+		} else if (is_first) {
+			put_big32(target, (u32)kept);
+			put_big32(target + 4, (u32)job.word);
+		}
+		if (is_first)
+			answer[0] = total;
+		for (u64 at = thread_number(); at < kept; at += threads())
+			target[header + at] = body[skipped + at];
+	}
+}
+
+// The library must be given nothing malformed: what is no stream of ours becomes an empty one, which has a wrong length.
+DEVICE void unwrap_zlib(const UnwrapJob *job, u64 *ends)
+{
+	const u8 *source = (const u8 *)job->source;
+	u8 *body = (u8 *)job->body;
+	u64 end = 0;
+	for (u64 at = ZLIB_HEADER + (u64)threadIdx.x; at < job->length; at += blockDim.x) {
+		body[at - ZLIB_HEADER] = source[at];
+		if (source[at])
+			end = at + 1;
+	}
+	ends[threadIdx.x] = end;
+	BARRIER();
+	if (threadIdx.x)
+		return;
+	for (u32 other = 1; other < blockDim.x; other++)
+		if (ends[other] > end)
+			end = ends[other];
+	// Deflate, a window of at most 32 KiB, no dictionary, and the header's own check.
+	if (end == 0 || (source[0] & 15) != 8 || source[0] > 0x7f || (source[1] & 0x20) || ((u32)source[0] << 8 | source[1]) % 31) {
+		end = 0;
+		body[0] = 3;
+		body[1] = 0;
+		*(u64 *)job->body_length = 2;
+	} else {
+		// The last bytes of Adler-32 may be zeros.
+		const u64 most = end + ZLIB_TRAILER;
+		*(u64 *)job->body_length = (most < job->length ? most : job->length) - ZLIB_HEADER;
+	}
+	*(u64 *)job->end = end;
+}
+
+DEVICE void unwrap_zstd(const UnwrapJob *job)
+{
+	const u8 *source = (const u8 *)job->source, *frame = source + ZSTD_HEADER;
+	u8 *body = (u8 *)job->body;
+	const u64 length = job->length > ZSTD_HEADER + 2 ? get_big32(source) : 0;
+	const bool is_good = length > 2 && length <= job->length - ZSTD_HEADER && !(frame[0] & ZSTD_RESERVED_OR_DICTIONARY);
+	// ZFS leaves the block's size out of the frame. It is put there, for a library that may want it.
+	const bool is_sized = is_good && (frame[0] & ZSTD_SIZE_OR_SINGLE);
+	const u64 header = is_sized ? 0 : 2, place = ZSTD_MAGIC_BYTES + (is_sized ? 0 : 6);
+	if (threadIdx.x == 0) {
+		put_little32(body, ZSTD_MAGIC);
+		if (!is_good) {
+			// One segment of no bytes; a last block, raw, of no bytes.
+			put_little32(body + 4, 0x00010020);
+			body[8] = 0;
+		} else if (!is_sized) {
+			body[4] = frame[0] | ZSTD_SIZE_OF_FOUR_BYTES;
+			body[5] = frame[1];
+			put_little32(body + 6, (u32)job->target_length);
+		}
+		*(u64 *)job->body_length = is_good ? place + length - header : 9;
+		*(u64 *)job->end = is_good ? ZSTD_HEADER + length : 0;
+	}
+	for (u64 at = header + threadIdx.x; is_good && at < length; at += blockDim.x)
+		body[place + at - header] = frame[at];
+}
+
+KERNEL stream_unwrap(const UnwrapJob *jobs, u32 count)
+{
+	SHARED u64 ends[THREADS_MAX];
+	for (u32 number = blockIdx.x; number < count; number += gridDim.x) {
+		const UnwrapJob job = jobs[number];
+		if (job.sums)
+			unwrap_zlib(&job, ends);
+		else
+			unwrap_zstd(&job);
+		BARRIER();
+	}
+}
+
+// True when the source's Adler-32 is that of the target: it ends with the last byte that is not zero, and as many zeros as it has.
+DEVICE bool adler32_agrees(const UnwrapJob *job, u64 end)
+{
+	const u32 sum = adler32_of((const u64 *)job->sums, job->target_length);
+	for (u32 zeros = 0; zeros < 4 && (sum >> (8 * zeros) & 255) == 0; zeros++)
+		end++;
+	return end >= ZLIB_HEADER + ZLIB_TRAILER && end <= job->length && get_big32((const u8 *)job->source + end - ZLIB_TRAILER) == sum;
+}
+
+KERNEL stream_confirm(const UnwrapJob *jobs, u32 count)
+{
+	for (u32 number = thread_number(); number < count; number += threads()) {
+		const UnwrapJob job = jobs[number];
+		const u64 end = *(const u64 *)job.end;
+		if (!end || *(const u32 *)job.status || *(const u64 *)job.made != job.target_length)
+			continue;
+		if (!job.sums || adler32_agrees(&job, end))
 			*(u64 *)job.answer = 1;
 	}
 }

@@ -1,8 +1,9 @@
-//! GPUs of NVIDIA as a provider: fletcher2/4, sha256, RAID-Z, zero tests, comparisons and LZ4 by kernels of our own (`kernels.cu`).
+//! GPUs of NVIDIA as a provider: fletcher2/4, sha256, RAID-Z, zero tests, comparisons and LZ4 by kernels of our own (`kernels.cu`),
+//! gzip and zstd by NVIDIA's library nvCOMP where that is installed.
 //!
 //! Nothing of CUDA is needed to build this: the driver (`libcuda.so.1`) and the run-time compiler (NVRTC) are loaded when the provider
 //! is made, which compiles the kernels for the device that is there. Without them it is [`Unavailable`], which says what is missing
-//! and what to do.
+//! and what to do. Without nvCOMP the provider lacks gzip and zstd, and its version says why.
 //!
 //! Work is batched ([`Batching`]): programs run in waves, each on a stream with pinned staging memory, and an operation of all programs
 //! of a wave is one launch. An operation that needs an answer (a compressed length) waits for the wave's next step. Every failed call
@@ -11,21 +12,29 @@
 //! [`Gpu`] is the port to the device: [`Driver`] in production, a model of one in the tests.
 //!
 //! Invariants: no job waits for the device; no memory is given back while work may use it; the only code with `unsafe` is that which
-//! calls the libraries (`driver.rs`, `nvrtc.rs`).
+//! calls the libraries (`driver.rs`, `nvrtc.rs`, `nvcomp.rs`).
 
+mod codec;
 mod driver;
 mod engine;
 mod gpu;
 mod heap;
 mod jobs;
 mod matrix;
+mod nvcomp;
 mod nvrtc;
 mod step;
+mod streams;
 
+pub use codec::{Batch, Chunks, Codec};
 pub use driver::Driver;
 pub use engine::Batching;
 pub use gpu::{Gpu, GpuError, Launch, Pinned, Stream};
-pub use jobs::{ANSWER_BYTES, Column, CombineJob, DifferJob, Grid, Kernel, LZ4_SCRATCH, LZ4_SEGMENT, PackJob, RaidJob, SumJob, UnpackJob};
+pub use jobs::{
+    ANSWER_BYTES, Column, CombineJob, DifferJob, Grid, Kernel, LZ4_SCRATCH, LZ4_SEGMENT, PackJob, RaidJob, SumJob, UNWRAP_BYTES, UnpackJob,
+    UnwrapJob, WrapJob,
+};
+pub use nvcomp::{Nvcomp, NvcompMissing};
 pub use nvrtc::{Compiled, Nvrtc};
 
 use dpusm::{Capabilities, Capability, DeviceHandle, Feature, MemoryStats, OpError, Program, Provider, QueueLimits, Sizes};
@@ -51,6 +60,8 @@ pub struct CudaOptions {
     pub driver: PathBuf,
     /// The compiler's library; if none, the usual names are tried.
     pub nvrtc: Option<PathBuf>,
+    /// nvCOMP's library; if none, the usual names are tried.
+    pub nvcomp: Option<PathBuf>,
     /// Most device memory, in bytes; None: three quarters of what there is.
     pub memory_bytes_max: Option<u64>,
     /// How work is put together.
@@ -59,16 +70,18 @@ pub struct CudaOptions {
 
 impl Default for CudaOptions {
     fn default() -> CudaOptions {
-        CudaOptions { driver: "libcuda.so.1".into(), nvrtc: None, memory_bytes_max: None, batching: Batching::default() }
+        let driver = "libcuda.so.1".into();
+        CudaOptions { driver, nvrtc: None, nvcomp: None, memory_bytes_max: None, batching: Batching::default() }
     }
 }
 
 impl CudaOptions {
-    /// The defaults, with libraries at other places as the environment says: `ZIRCONIA_CUDA_DRIVER`, `ZIRCONIA_NVRTC`.
+    /// The defaults, with libraries at other places as the environment says: `ZIRCONIA_CUDA_DRIVER`, `ZIRCONIA_NVRTC`,
+    /// `ZIRCONIA_NVCOMP`.
     pub fn from_environment() -> CudaOptions {
-        let usual = CudaOptions::default();
-        let driver = std::env::var_os("ZIRCONIA_CUDA_DRIVER").map_or(usual.driver, PathBuf::from);
-        CudaOptions { driver, nvrtc: std::env::var_os("ZIRCONIA_NVRTC").map(PathBuf::from), ..CudaOptions::default() }
+        let (named, usual) = (|name| std::env::var_os(name).map(PathBuf::from), CudaOptions::default());
+        let driver = named("ZIRCONIA_CUDA_DRIVER").unwrap_or(usual.driver);
+        CudaOptions { driver, nvrtc: named("ZIRCONIA_NVRTC"), nvcomp: named("ZIRCONIA_NVCOMP"), ..usual }
     }
 }
 
@@ -146,7 +159,7 @@ impl Cuda {
     /// # Errors
     /// Why there is none.
     pub fn open(exec: &Exec, options: &CudaOptions) -> Result<Arc<Cuda>, Unavailable> {
-        let driver = Driver::open(&options.driver, options.nvrtc.as_deref())?;
+        let driver = Driver::open(&options.driver, options.nvrtc.as_deref(), options.nvcomp.as_deref())?;
         Cuda::on(exec, Arc::new(driver), options).map_err(Unavailable::Memory)
     }
 
@@ -198,7 +211,9 @@ impl Provider for Cuda {
             Feature::Compress { .. } | Feature::Decompress { .. } => Sizes { max_bytes: BLOCK_BYTES_MAX, ..Sizes::ANY },
             _ => Sizes::ANY,
         };
-        let list = features().into_iter().map(|feature| Capability { feature, sizes: sizes(&feature) }).collect();
+        let own = features().into_iter().map(|feature| Capability { feature, sizes: sizes(&feature) });
+        let offered = |(feature, by)| Some(Capability { feature, sizes: codec::sizes(self.engine.gpu.offers(by)?) });
+        let list = own.chain(codec::features().into_iter().filter_map(offered)).collect();
         let queue = QueueLimits { graphs_max: self.batching.queue_max, bytes_max: self.memory_bytes_max / 2 };
         Capabilities { list, queue }
     }

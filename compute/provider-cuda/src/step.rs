@@ -3,10 +3,12 @@
 //! Operations of one kind of all programs become one launch. A program stops where it needs an answer: the length of a compression,
 //! or whether something that may fail was done. Its host memory is copied to the lane's staging memory here, once.
 
+use crate::codec::{self, Codec};
 use crate::gpu::{Gpu, Launch, Pinned, Stream};
 use crate::heap::{DeviceMemory, Heap};
 use crate::jobs::{ANSWER_BYTES, Column, CombineJob, DifferJob, Kernel, LZ4_SCRATCH, LZ4_SEGMENT, PackJob, RaidJob, SumJob, UnpackJob};
 use crate::matrix;
+use crate::streams::{BatchGroup, fail_last};
 use dpusm::{Compress, NodeId, Op, OpError, Operand, RaidContext, Run, View, needs};
 use ondisk::{ByteOrder, Checksum, Compression};
 use std::collections::BTreeMap;
@@ -66,7 +68,7 @@ pub(crate) struct Task {
 }
 
 /// What became of trying to put an operation on the stream.
-enum Put {
+pub(crate) enum Put {
     Pending(Pending),
     /// Not in this step.
     Blocked,
@@ -75,7 +77,7 @@ enum Put {
 #[derive(Default)]
 struct Group {
     jobs: Vec<u8>,
-    count: u32,
+    count: usize,
     /// Longest operand.
     bytes: usize,
     /// Which task's last pending operation it is.
@@ -84,9 +86,9 @@ struct Group {
 
 /// See the module.
 pub(crate) struct Step<'a> {
-    gpu: &'a dyn Gpu,
-    heap: &'a Heap,
-    lane: &'a Lane,
+    pub(crate) gpu: &'a dyn Gpu,
+    pub(crate) heap: &'a Heap,
+    pub(crate) lane: &'a Lane,
     up_used: usize,
     down_used: usize,
     answers_used: usize,
@@ -96,8 +98,9 @@ pub(crate) struct Step<'a> {
     arguments_sent: usize,
     arguments_reserved: usize,
     groups: BTreeMap<Kernel, Group>,
-    scratch: Vec<DeviceMemory>,
-    is_issued: bool,
+    pub(crate) batches: BTreeMap<Codec, BatchGroup>,
+    pub(crate) scratch: Vec<DeviceMemory>,
+    pub(crate) is_issued: bool,
 }
 
 /// What a step left to be waited for.
@@ -111,7 +114,7 @@ pub(crate) struct Issued {
 }
 
 /// The address of a view.
-fn address(view: &View) -> Result<u64, OpError> {
+pub(crate) fn address(view: &View) -> Result<u64, OpError> {
     let memory = view.handle().get::<DeviceMemory>().ok_or(OpError::Mismatch)?;
     Ok(memory.address + view.offset() as u64)
 }
@@ -134,6 +137,7 @@ impl<'a> Step<'a> {
             arguments_sent: 0,
             arguments_reserved: 0,
             groups: BTreeMap::new(),
+            batches: BTreeMap::new(),
             scratch: Vec::new(),
             is_issued: false,
         }
@@ -260,7 +264,7 @@ impl<'a> Step<'a> {
     }
 
     /// A place for an answer: its number and its address. None when all are taken.
-    fn answer(&mut self) -> Result<Option<(usize, u64)>, OpError> {
+    pub(crate) fn answer(&mut self) -> Result<Option<(usize, u64)>, OpError> {
         let base = self.lane.device_answers.address;
         if !self.are_answers_zero {
             self.gpu.zero(self.lane.stream, base, ANSWERS_MAX * ANSWER_BYTES)?;
@@ -275,7 +279,7 @@ impl<'a> Step<'a> {
     }
 
     /// True when `bytes` more fit into what kernels are told, besides what is reserved.
-    fn reserve(&mut self, bytes: usize) -> bool {
+    pub(crate) fn reserve(&mut self, bytes: usize) -> bool {
         // Each group may need some bytes for its alignment.
         let fits = self.arguments.len() + self.arguments_reserved + bytes + 1024 <= ARGUMENT_BYTES;
         if fits {
@@ -285,7 +289,7 @@ impl<'a> Step<'a> {
     }
 
     /// Puts a table where kernels find it; its address. There must be room.
-    fn table(&mut self, bytes: &[u8]) -> u64 {
+    pub(crate) fn table(&mut self, bytes: &[u8]) -> u64 {
         self.arguments.resize(self.arguments.len().next_multiple_of(16), 0);
         let address = self.lane.device_arguments.address + self.arguments.len() as u64;
         self.arguments.extend_from_slice(bytes);
@@ -332,6 +336,9 @@ impl<'a> Step<'a> {
     }
 
     fn pack(&mut self, number: usize, source: &View, target: &View, how: Compress) -> Result<Put, OpError> {
+        if let Some(codec) = codec::packer(how.kind) {
+            return self.pack_by_library(number, source, target, how, codec);
+        }
         if how.kind != Compression::LZ4 {
             return Err(OpError::NotImplemented);
         }
@@ -354,6 +361,9 @@ impl<'a> Step<'a> {
     }
 
     fn unpack(&mut self, number: usize, source: &View, target: &View, kind: Compression) -> Result<Put, OpError> {
+        if let Some(codec) = codec::unpacker(kind) {
+            return self.unpack_by_library(number, source, target, codec);
+        }
         if kind != Compression::LZ4 {
             return Err(OpError::NotImplemented);
         }
@@ -414,26 +424,29 @@ impl<'a> Step<'a> {
         let groups = std::mem::take(&mut self.groups);
         let placed: Vec<(Kernel, u64, Group)> =
             groups.into_iter().map(|(kernel, group)| (kernel, self.table(&group.jobs), group)).collect();
-        let sent = if placed.is_empty() { Ok(()) } else { self.send_arguments() };
+        let batches = self.place_batches(tasks);
+        let sent = if placed.is_empty() && batches.is_empty() { Ok(()) } else { self.send_arguments() };
         for (kernel, jobs, group) in placed {
             let kernels: &[Kernel] = match kernel {
                 Kernel::Lz4Find => &[Kernel::Lz4Find, Kernel::Lz4Layout, Kernel::Lz4Emit],
                 _ => &[kernel],
             };
-            let launched = sent.and_then(|()| kernels.iter().try_for_each(|kernel| self.launch(*kernel, jobs, &group)));
+            let launched = sent.and_then(|()| kernels.iter().try_for_each(|kernel| self.launch(*kernel, jobs, group.count, group.bytes)));
             if let Err(error) = launched {
-                for number in group.tasks {
-                    if let Some(last) = tasks[number].pending.last_mut() {
-                        *last = Pending::Failed(error);
-                    }
-                }
+                fail_last(tasks, &group.tasks, error);
+            }
+        }
+        for placed in batches {
+            if let Err(error) = sent.and_then(|()| self.launch_batch(&placed)) {
+                fail_last(tasks, &placed.tasks, error);
             }
         }
     }
 
-    fn launch(&mut self, kernel: Kernel, jobs: u64, group: &Group) -> Result<(), OpError> {
-        let grid = kernel.grid(group.count as usize, group.bytes);
-        self.gpu.launch(self.lane.stream, &Launch { kernel, grid, jobs, count: group.count })?;
+    /// Launches a kernel for `count` jobs, the longest of which has about `bytes` bytes.
+    pub(crate) fn launch(&mut self, kernel: Kernel, jobs: u64, count: usize, bytes: usize) -> Result<(), OpError> {
+        let grid = kernel.grid(count, bytes);
+        self.gpu.launch(self.lane.stream, &Launch { kernel, grid, jobs, count: count as u32 })?;
         self.is_issued = true;
         Ok(())
     }

@@ -78,6 +78,10 @@ static const Known KNOWN[] = {
 	{"lz4_layout", run<PackJob, lz4_layout>, false},
 	{"lz4_emit", run<PackJob, lz4_emit>, false},
 	{"lz4_decode", run<UnpackJob, lz4_decode>, true},
+	{"adler32", run<SumJob, adler32>, true},
+	{"stream_wrap", run<WrapJob, stream_wrap>, false},
+	{"stream_unwrap", run<UnwrapJob, stream_unwrap>, true},
+	{"stream_confirm", run<UnwrapJob, stream_confirm>, false},
 };
 
 static std::recursive_mutex one_at_a_time;

@@ -3,7 +3,7 @@
 mod common;
 
 use abd::{Abd, AbdPart};
-use common::{Fake, Harm};
+use common::{Fake, Harm, Lie};
 use dpusm::{
     BreakerPolicy, Claim, Compress, Device, Graph, OpError, Program, Provider, RaidContext, RegisterOptions, Registry, Report, Shapes,
     random_shapes, verify,
@@ -49,7 +49,7 @@ fn world(batching: Batching) -> World {
 fn random_shapes_equal_software() {
     for (seed, lanes) in [(1, 1), (2, 2), (3, 4)] {
         let world = world(small(lanes));
-        let shapes = Shapes { seed, count: 400, bytes_max: 150 << 10, batch: 12, deadline_ns: DEADLINE_NS };
+        let shapes = Shapes { seed, count: 800, bytes_max: 150 << 10, batch: 12, deadline_ns: DEADLINE_NS };
         let tried = random_shapes(&world.device, &shapes).unwrap_or_else(|fault| panic!("{lanes} lanes: {fault}"));
         assert!(tried.len() == world.device.capabilities().list.len() && tried.values().all(|count| *count > 3), "{tried:?}");
         assert_eq!((world.device.live_handles(), world.fake.work_left()), (0, 0));
@@ -68,16 +68,24 @@ fn blocks() -> Vec<Abd> {
 }
 
 fn how(block: &Abd) -> Compress {
-    Compress { kind: Compression::LZ4, level: 0, limit_bytes: block.len() - block.len() / 8, round_to_bytes: 512 }
+    how_by(Compression::LZ4, block)
+}
+
+fn how_by(kind: Compression, block: &Abd) -> Compress {
+    Compress { kind, level: 3, limit_bytes: block.len() - block.len() / 8, round_to_bytes: 512 }
 }
 
 /// Writes a block as a pool does: {copy in, compress, pad, checksum}, then parity of a row of it; everything that comes back is right,
 /// or an error says that it did not come.
 fn record(device: &Device, block: &Abd) -> Result<(), OpError> {
+    record_by(Compression::LZ4, device, block)
+}
+
+fn record_by(kind: Compression, device: &Device, block: &Abd) -> Result<(), OpError> {
     let (source, target) = (device.alloc(block.len())?, device.alloc(block.len())?);
     let mut graph = Graph::new();
     graph.copy_in(block, &source.whole());
-    let packed = graph.compress(&source.whole(), &target.whole(), how(block));
+    let packed = graph.compress(&source.whole(), &target.whole(), how_by(kind, block));
     graph.zero_fill(packed.padding());
     let sum = graph.checksum(packed.result(), Checksum::FLETCHER_4, ByteOrder::Little);
     let out = graph.copy_out(packed.result(), vec![AbdPart::scratch(4096), AbdPart::scratch(block.len() - 4096)]);
@@ -86,7 +94,7 @@ fn record(device: &Device, block: &Abd) -> Result<(), OpError> {
     let (stored, words) = (report.take_bytes(out)?, report.checksum(sum)?);
     let whole = if length.is_some() { target.whole() } else { source.whole() };
     let claim = match length {
-        Some(length) => Claim::Compress { kind: Compression::LZ4, source: block, output: &stored.slice(0..length) },
+        Some(length) => Claim::Compress { kind, source: block, output: &stored.slice(0..length) },
         None => Claim::Differ { left: block, right: &stored, differ: false },
     };
     assert!(verify(&claim), "compressed wrongly");
@@ -146,6 +154,103 @@ fn every_call_can_fail() {
     assert_eq!(fake.memory_left(), 0, "device memory is left");
 }
 
+/// What software stored, decompressed on the device: the block, or an error.
+fn read_by(kind: Compression, device: &Device, block: &Abd) -> Result<(), OpError> {
+    let mut stored = vec![0; block.len() * 2];
+    let length = kernels::compress(kind, 3, &block.to_vec(), &mut stored).unwrap().next_multiple_of(512);
+    let (source, target) = (device.alloc(length)?, device.alloc(block.len())?);
+    let mut graph = Graph::new();
+    graph.copy_in(&Abd::from_slice(&stored[..length]), &source.whole());
+    graph.decompress(&source.whole(), &target.whole(), kind);
+    let out = graph.copy_out(target.whole(), vec![AbdPart::scratch(block.len())]);
+    assert!(run(device, graph)?.take_bytes(out)? == *block, "decompressed wrongly");
+    Ok(())
+}
+
+/// As above with the library of gzip and zstd: what fails there is done in software, and its memory comes back.
+#[test]
+fn every_call_for_the_library_can_fail() {
+    let both = |kind, device: &Device| -> [Result<(), OpError>; 2] {
+        let block = &blocks()[0];
+        [record_by(kind, device, block), read_by(kind, device, block)]
+    };
+    for kind in [Compression::GZIP_6, Compression::ZSTD] {
+        let world = world(small(2));
+        world.fake.inject(None);
+        assert_eq!(both(kind, &world.device), [Ok(()); 2]);
+        let (calls, own) = (world.fake.calls().0, world.cuda.memory().unwrap().active.buffers);
+        for harm in [Harm::Fail, Harm::NoMemory] {
+            let mut failed = 0;
+            for at in 0..calls {
+                world.fake.inject(Some((at, harm)));
+                for outcome in both(kind, &world.device) {
+                    match outcome {
+                        Ok(()) => {}
+                        Err(OpError::Failed | OpError::NoMemory) => failed += 1,
+                        Err(other) => panic!("{kind}: {harm:?} at {at}: {other}"),
+                    }
+                }
+                assert_eq!(world.cuda.memory().unwrap().active.buffers, own, "{kind}: {harm:?} at {at} leaked device memory");
+                assert_eq!((world.device.live_handles(), world.fake.work_left()), (0, 0), "{kind}: {harm:?} at {at}");
+            }
+            assert!(failed > calls / 4, "{kind}: {harm:?}: {failed} of {calls}");
+        }
+    }
+}
+
+/// The library's word is not taken for it: wrong lengths and bad statuses are errors, as is a block of gzip whose Adler-32 is another.
+#[test]
+fn a_library_that_lies_is_found_out() {
+    let world = world(small(1));
+    let block = &blocks()[0];
+    for (lie, kind, is_read) in [
+        (Lie::Status, Compression::GZIP_6, false),
+        (Lie::Status, Compression::GZIP_6, true),
+        (Lie::Status, Compression::ZSTD, false),
+        (Lie::Status, Compression::ZSTD, true),
+        (Lie::Nothing, Compression::GZIP_6, false),
+        (Lie::Nothing, Compression::GZIP_6, true),
+        (Lie::Nothing, Compression::ZSTD, false),
+        (Lie::Nothing, Compression::ZSTD, true),
+        (Lie::Length, Compression::GZIP_6, true),
+        (Lie::Length, Compression::ZSTD, true),
+        (Lie::Byte, Compression::GZIP_6, true),
+        // Of a frame this is the magic number.
+        (Lie::Byte, Compression::ZSTD, false),
+    ] {
+        world.fake.lie(Some(lie));
+        let outcome = if is_read { read_by(kind, &world.device, block) } else { record_by(kind, &world.device, block) };
+        assert_eq!(outcome, Err(OpError::Failed), "{lie:?} {kind} {is_read}");
+        world.fake.lie(None);
+        assert_eq!((record_by(kind, &world.device, block), read_by(kind, &world.device, block)), (Ok(()), Ok(())), "{lie:?} {kind}");
+    }
+}
+
+/// The library is fast only with many blocks at once: those of a wave go to it together.
+#[test]
+fn a_wave_is_one_batch_of_the_library() {
+    let world = world(Batching { lanes: 1, programs_max: 64, bytes_max: 1 << 20, staging_bytes: 1 << 20, ..small(1) });
+    let before: u64 = world.fake.batches().values().sum();
+    let mut waiting = Vec::new();
+    let mut batch = Vec::new();
+    for kind in [Compression::GZIP_4, Compression::GZIP_6, Compression::ZSTD].into_iter().cycle().take(42) {
+        let block = &blocks()[0];
+        let (source, target) = (world.device.alloc(block.len()).unwrap(), world.device.alloc(block.len()).unwrap());
+        let mut graph = Graph::new();
+        graph.copy_in(block, &source.whole());
+        let packed = graph.compress(&source.whole(), &target.whole(), how_by(kind, block));
+        let (completer, completion) = exec::completion::<Report>();
+        batch.push((graph, Box::new(move |report| completer.complete(report)) as dpusm::ReportFn));
+        waiting.push((packed, completion));
+    }
+    assert!(world.device.submit_all(batch, DEADLINE_NS).iter().all(Result::is_ok));
+    for (packed, completion) in waiting {
+        assert!(completion.wait(&world.exec).compressed(packed).unwrap().is_some());
+    }
+    let batches = world.fake.batches().values().sum::<u64>() - before;
+    assert!(batches <= 4, "{batches} batches for 42 blocks of two codecs");
+}
+
 /// A device that goes away at any call ends all that is on it with `Down`, and is left alone from then on.
 #[test]
 fn the_device_can_be_lost_at_every_call() {
@@ -164,6 +269,29 @@ fn the_device_can_be_lost_at_every_call() {
         assert_eq!(record(&world.device, &blocks()[0]), Err(OpError::Down), "at {at}");
         assert!(world.cuda.is_lost(), "at {at}");
         assert_eq!(world.device.live_handles(), 0, "at {at}");
+    }
+}
+
+/// As above with the library of gzip and zstd.
+#[test]
+fn the_device_can_be_lost_in_the_library() {
+    for (kind, is_read) in
+        [(Compression::GZIP_6, false), (Compression::GZIP_6, true), (Compression::ZSTD, false), (Compression::ZSTD, true)]
+    {
+        let go = |world: &World| {
+            let block = &blocks()[0];
+            if is_read { read_by(kind, &world.device, block) } else { record_by(kind, &world.device, block) }
+        };
+        let first = world(small(1));
+        first.fake.inject(None);
+        go(&first).unwrap();
+        for at in (0..first.fake.calls().0).step_by(8) {
+            let world = world(small(1));
+            world.fake.inject(Some((at, Harm::Lose)));
+            assert_eq!((go(&world), go(&world)), (Err(OpError::Down), Err(OpError::Down)), "{kind} {is_read} at {at}");
+            assert!(world.cuda.is_lost() && world.fake.calls().1 == 1, "{kind} {is_read} at {at}");
+            assert_eq!(world.device.live_handles(), 0, "{kind} {is_read} at {at}");
+        }
     }
 }
 

@@ -1,32 +1,33 @@
-//! The kernels compiled by NVIDIA's own compiler, and the declarations that we call by compared with NVIDIA's headers.
+//! The kernels compiled by NVIDIA's own compiler, the declarations that we call by compared with NVIDIA's headers, and nvCOMP as far as
+//! it goes without a GPU.
 //!
-//! Compiler and headers are Python wheels, fetched by `tools/nvrtc.sh` (tens of MB, kept under `target/`). Where the package index cannot
+//! All this is Python wheels, fetched by `tools/nvrtc.sh` and `tools/nvcomp.sh` (tens of MB, kept under `target/`). Where the package index cannot
 //! be reached the tests say that they skip, as with `ZIRCONIA_NO_NVRTC=1`; with `ZIRCONIA_NO_NVRTC=0` they fail then.
 
-use provider_cuda::{Kernel, Nvrtc};
+use provider_cuda::{Codec, Kernel, Nvcomp, NvcompMissing, Nvrtc};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// How `tools/nvrtc.sh` ends when the package index cannot be reached.
+/// How the scripts end when the package index cannot be reached.
 const UNREACHABLE: i32 = 75;
 
-/// Where the wheels are unpacked; None when they are to be left out.
-fn wheels() -> Option<PathBuf> {
+/// Where the wheels that `tools/{script}` fetches are unpacked; None when they are to be left out.
+fn wheels(script: &str) -> Option<PathBuf> {
     let wish = std::env::var("ZIRCONIA_NO_NVRTC").unwrap_or_default();
     if !matches!(wish.as_str(), "" | "0") {
-        eprintln!("skipped: ZIRCONIA_NO_NVRTC is set, so the CUDA kernels are not compiled by NVRTC");
+        eprintln!("skipped: ZIRCONIA_NO_NVRTC is set, so nothing of NVIDIA's is fetched (tools/{script})");
         return None;
     }
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/nvrtc.sh");
-    let output = Command::new(script).output().expect("tools/nvrtc.sh can be started");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools").join(script);
+    let output = Command::new(path).output().expect("the scripts in tools can be started");
     let folder = String::from_utf8_lossy(&output.stdout).trim().to_string();
     if output.status.code() == Some(UNREACHABLE) && wish != "0" {
-        eprintln!("skipped: NVRTC cannot be fetched, so the CUDA kernels are not compiled: {}", String::from_utf8_lossy(&output.stderr));
+        eprintln!("skipped: tools/{script} cannot fetch anything: {}", String::from_utf8_lossy(&output.stderr));
         return None;
     }
     assert!(
         output.status.success(),
-        "NVRTC cannot be fetched (set ZIRCONIA_NO_NVRTC=1 to leave this test out):\n{}",
+        "tools/{script} fails (set ZIRCONIA_NO_NVRTC=1 to leave this test out):\n{}",
         String::from_utf8_lossy(&output.stderr)
     );
     Some(PathBuf::from(folder))
@@ -35,7 +36,7 @@ fn wheels() -> Option<PathBuf> {
 /// Kernels that do not compile, or lack an entry, leave a machine with a GPU without its provider.
 #[test]
 fn nvrtc_compiles_every_kernel() {
-    let Some(folder) = wheels() else { return };
+    let Some(folder) = wheels("nvrtc.sh") else { return };
     let library = folder.join("nvidia/cuda_nvrtc/lib/libnvrtc.so.12");
     let nvrtc = Nvrtc::load(Some(&library)).unwrap();
     assert!(nvrtc.version() >= (12, 0), "{nvrtc:?}");
@@ -58,18 +59,44 @@ fn nvrtc_compiles_every_kernel() {
     assert!(nvrtc.image(1).is_err());
 }
 
+/// True when a file of `tests` agrees with the headers in these folders.
+fn agrees(file: &str, includes: &[PathBuf]) -> bool {
+    Command::new("c++")
+        .args(["-std=c++17", "-Wall", "-Wextra", "-Werror", "-Wno-clobbered", "-fsyntax-only", "-DWITH_HEADERS"])
+        .args(includes.iter().map(|folder| format!("-I{}", folder.display())))
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(file))
+        .status()
+        .expect("a C++ compiler is installed")
+        .success()
+}
+
 /// A call with a wrong type would be noticed on a machine with a GPU only, as a crash.
 #[test]
 fn the_driver_has_the_functions_as_we_call_them() {
-    let Some(folder) = wheels() else { return };
-    let include = |package: &str| folder.join("nvidia").join(package).join("include");
-    let status = Command::new("c++")
-        .args(["-std=c++17", "-Wall", "-Wextra", "-Werror", "-Wno-clobbered", "-fsyntax-only", "-DWITH_HEADERS", "-I"])
-        .arg(include("cuda_runtime"))
-        .arg("-I")
-        .arg(include("cuda_nvrtc"))
-        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/emulator.cpp"))
-        .status()
-        .expect("a C++ compiler is installed");
-    assert!(status.success());
+    let Some(folder) = wheels("nvrtc.sh") else { return };
+    assert!(agrees("emulator.cpp", &["cuda_runtime", "cuda_nvrtc"].map(|package| folder.join("nvidia").join(package).join("include"))));
+}
+
+/// nvCOMP itself has every function that we call, with the types that its stand-in has, and answers what needs no GPU.
+#[test]
+fn nvcomp_has_the_functions_as_we_call_them() {
+    let Some(folder) = wheels("nvcomp.sh") else { return };
+    let folder = folder.join("nvidia/libnvcomp");
+    assert!(agrees("nvcomp.cpp", &[folder.join("include")]));
+    let library = folder.join("lib64/libnvcomp.so.6");
+    assert!(matches!(Nvcomp::load(Some(&library), 11), Err(NvcompMissing::Driver { built: 12_000.. })));
+    let nvcomp = Nvcomp::load(Some(&library), 12).unwrap();
+    assert!(format!("{nvcomp:?}").starts_with("nvCOMP 6."), "{nvcomp:?}");
+    let codecs = [2, 4, 5].map(|algorithm| Codec::Deflate { algorithm }).into_iter().chain([Codec::ZstdPack]);
+    for codec in codecs {
+        let most = nvcomp.packed_bytes_max(codec, 131_072).unwrap();
+        assert!((131_072..1 << 20).contains(&most), "{codec:?}: {most}");
+        assert!(nvcomp.packed_bytes_max(codec, (1 << 31) + 1).is_err(), "{codec:?}");
+    }
+    for codec in [Codec::Deflate { algorithm: 4 }, Codec::Inflate, Codec::ZstdPack, Codec::ZstdUnpack] {
+        let sizes = nvcomp.offers(codec).unwrap();
+        assert!(sizes.min_bytes <= 512 && sizes.max_bytes >= 16 << 20 && sizes.align_bytes <= 8, "{codec:?}: {sizes:?}");
+    }
+    // Options arrive as they are given.
+    assert_eq!(nvcomp.offers(Codec::Deflate { algorithm: 77 }), None);
 }

@@ -4,15 +4,29 @@
 //! that is there at that time; answers must be zero before. It fails on demand at the k-th call.
 #![allow(dead_code, reason = "every test takes what it needs")]
 
+use dpusm::Sizes;
 use exec::{Mutex, SplitMix};
 use ondisk::{ByteOrder, Checksum, Compression};
 use provider_cuda::{
-    Column, CombineJob, DifferJob, Gpu, GpuError, Kernel, LZ4_SCRATCH, LZ4_SEGMENT, Launch, PackJob, Pinned, RaidJob, Stream, SumJob,
-    UnpackJob,
+    Batch, Chunks, Codec, Column, CombineJob, DifferJob, Gpu, GpuError, Kernel, LZ4_SCRATCH, LZ4_SEGMENT, Launch, PackJob, Pinned, RaidJob,
+    Stream, SumJob, UNWRAP_BYTES, UnpackJob, UnwrapJob, WrapJob,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use zerocopy::FromBytes;
+
+/// What the library does wrong with a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lie {
+    /// It says that it failed.
+    Status,
+    /// The length is one byte off.
+    Length,
+    /// A byte of what it wrote is another one.
+    Byte,
+    /// It writes nothing, no status and no length either.
+    Nothing,
+}
 
 /// What a call that fails says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +44,7 @@ enum Work {
     Download { from: u64, to: Pinned, range: Range<usize> },
     Zero { address: u64, bytes: usize },
     Launch(Launch),
+    Batch(Batch),
     Mark(u64),
 }
 
@@ -51,6 +66,8 @@ struct State {
     struck: u64,
     is_lost: bool,
     launches: BTreeMap<Kernel, u64>,
+    batches: BTreeMap<Codec, u64>,
+    lie: Option<Lie>,
 }
 
 /// See the module.
@@ -73,6 +90,8 @@ impl Fake {
             struck: 0,
             is_lost: false,
             launches: BTreeMap::new(),
+            batches: BTreeMap::new(),
+            lie: None,
         };
         Fake { state: Mutex::new(state), memory_bytes }
     }
@@ -93,6 +112,16 @@ impl Fake {
     /// Launches of each kernel so far.
     pub fn launches(&self) -> BTreeMap<Kernel, u64> {
         self.state.lock().launches.clone()
+    }
+
+    /// From now on, the library does this to every block.
+    pub fn lie(&self, lie: Option<Lie>) {
+        self.state.lock().lie = lie;
+    }
+
+    /// Batches of each codec so far.
+    pub fn batches(&self) -> BTreeMap<Codec, u64> {
+        self.state.lock().batches.clone()
     }
 
     /// Pieces of device memory that were not given back.
@@ -171,6 +200,7 @@ impl State {
             }
             Some(Work::Zero { address, bytes }) => self.place(address, bytes).fill(0),
             Some(Work::Launch(launch)) => self.launch(&launch),
+            Some(Work::Batch(batch)) => self.batch(&batch),
             Some(Work::Mark(mark)) => self.streams[stream].reached = mark,
             None => {}
         }
@@ -220,6 +250,17 @@ impl State {
                     }
                 }
             }
+            Kernel::Adler32 => {
+                for job in self.table::<SumJob>(jobs, count) {
+                    let data = self.get(job.data, job.length as usize);
+                    let weighed = (0..job.length).map(|at| u64::from(data[at as usize]) * (job.length - at)).sum();
+                    self.answer(job.answer, data.iter().map(|byte| u64::from(*byte)).sum());
+                    self.answer(job.answer + 8, weighed);
+                }
+            }
+            Kernel::StreamWrap => self.table(jobs, count).iter().for_each(|job| self.wrap(job)),
+            Kernel::StreamUnwrap => self.table(jobs, count).iter().for_each(|job| self.unwrap(job)),
+            Kernel::StreamConfirm => self.table(jobs, count).iter().for_each(|job| self.confirm(job)),
         }
     }
 
@@ -263,6 +304,142 @@ impl State {
         out.truncate(length);
         Some(out)
     }
+}
+
+/// Adler-32, big-endian, from the sums that its kernel leaves.
+fn adler32(sums: [u64; 2], length: u64) -> [u8; 4] {
+    let (low, high) = ((1 + sums[0]) % 65521, (length + sums[1]) % 65521);
+    (high as u32 * 65536 + low as u32).to_be_bytes()
+}
+
+/// The kernels around the library, and the library.
+impl State {
+    fn word(&mut self, address: u64) -> u64 {
+        u64::from_le_bytes(self.get(address, 8).try_into().unwrap())
+    }
+
+    fn status(&mut self, address: u64) -> u32 {
+        u32::from_le_bytes(self.get(address, 4).try_into().unwrap())
+    }
+
+    fn wrap(&mut self, job: &WrapJob) {
+        let made = self.word(job.made) as usize;
+        if self.status(job.status) != 0 || made <= 4 && job.sums == 0 || made == 0 {
+            return self.answer(job.answer + 8, 1);
+        }
+        let body = self.get(job.body, made);
+        let stored = if job.sums == 0 {
+            if !body.starts_with(&MAGIC) {
+                return self.answer(job.answer + 8, 1);
+            }
+            [&(made as u32 - 4).to_be_bytes()[..], &(job.word as u32).to_be_bytes(), &body[4..]].concat()
+        } else {
+            let sums = [self.word(job.sums), self.word(job.sums + 8)];
+            [&(job.word as u16).to_be_bytes()[..], &body, &adler32(sums, job.length)].concat()
+        };
+        if stored.len() as u64 <= job.limit {
+            self.put(job.target, &stored);
+            self.answer(job.answer, stored.len() as u64);
+        }
+    }
+
+    fn unwrap(&mut self, job: &UnwrapJob) {
+        let source = self.get(job.source, job.length as usize);
+        self.place(job.body, job.length as usize + UNWRAP_BYTES).fill(0x5A);
+        let (body, end) = if job.sums == 0 { unwrapped_zstd(&source, job.target_length) } else { unwrapped_zlib(&source) };
+        self.put(job.body, &body);
+        self.put(job.body_length, &(body.len() as u64).to_le_bytes());
+        self.put(job.end, &(end as u64).to_le_bytes());
+    }
+
+    fn confirm(&mut self, job: &UnwrapJob) {
+        let end = self.word(job.end) as usize;
+        if end == 0 || self.status(job.status) != 0 || self.word(job.made) != job.target_length {
+            return;
+        }
+        let source = self.get(job.source, job.length as usize);
+        let is_good = job.sums == 0 || {
+            let sum = adler32([self.word(job.sums), self.word(job.sums + 8)], job.target_length);
+            let end = end + sum.iter().rev().take_while(|byte| **byte == 0).count();
+            end <= source.len() && source[..end].ends_with(&sum)
+        };
+        if is_good {
+            self.answer(job.answer, 1);
+        }
+    }
+
+    fn batch(&mut self, batch: &Batch) {
+        let Chunks { codec, count, bytes_max, bytes_total } = batch.chunks;
+        self.place(batch.temp, batch.temp_bytes).fill(0x5A);
+        let (sources, lengths): (Vec<u64>, Vec<u64>) = (self.table(batch.sources, count), self.table(batch.source_bytes, count));
+        let targets: Vec<u64> = self.table(batch.targets, count);
+        let rooms: Vec<u64> = if codec.packs() { lengths.clone() } else { self.table(batch.target_rooms, count) };
+        assert_eq!((rooms.iter().max(), rooms.iter().sum()), (Some(&(bytes_max as u64)), bytes_total as u64));
+        for number in 0..count {
+            let source = self.get(sources[number], lengths[number] as usize);
+            let mut made = if codec.packs() { packed(codec, &source) } else { unpacked(codec, &source, rooms[number] as usize) };
+            let mut status = 0_u32;
+            match self.lie {
+                Some(Lie::Nothing) => continue,
+                Some(Lie::Status) => status = 12,
+                Some(Lie::Length) => drop(made.as_mut().map(Vec::pop)),
+                Some(Lie::Byte) => made.as_mut().into_iter().for_each(|made| made[0] ^= 0x10),
+                None => {}
+            }
+            let made = made.unwrap_or_else(|| {
+                status = 12;
+                Vec::new()
+            });
+            self.put(targets[number], &made);
+            self.put(batch.made + 8 * number as u64, &(made.len() as u64).to_le_bytes());
+            self.put(batch.statuses + 4 * number as u64, &status.to_le_bytes());
+        }
+    }
+}
+
+const MAGIC: [u8; 4] = 0xFD2F_B528_u32.to_le_bytes();
+
+fn unwrapped_zlib(source: &[u8]) -> (Vec<u8>, usize) {
+    let end = source.iter().rposition(|byte| *byte != 0).map_or(0, |at| at + 1);
+    let is_zlib =
+        end > 2 && source[0] & 0x8F == 8 && source[1] & 0x20 == 0 && u16::from_be_bytes([source[0], source[1]]).is_multiple_of(31);
+    if is_zlib { (source[2..source.len().min(end + 4)].to_vec(), end) } else { (vec![3, 0], 0) }
+}
+
+fn unwrapped_zstd(source: &[u8], bytes: u64) -> (Vec<u8>, usize) {
+    let length = source.first_chunk().map_or(0, |length| u32::from_be_bytes(*length) as usize);
+    let frame = source.get(8..).and_then(|frame| frame.get(..length)).filter(|frame| frame.len() > 2 && frame[0] & 0x0B == 0);
+    match frame {
+        None => ([&MAGIC[..], &[0x20, 0, 1, 0, 0]].concat(), 0),
+        Some(frame) if frame[0] & 0xE0 != 0 => ([&MAGIC, frame].concat(), 8 + length),
+        Some(frame) => ([&MAGIC[..], &[frame[0] | 0x80, frame[1]], &(bytes as u32).to_le_bytes(), &frame[2..]].concat(), 8 + length),
+    }
+}
+
+/// Compresses as the library does: raw deflate, or a whole frame of zstd.
+fn packed(codec: Codec, source: &[u8]) -> Option<Vec<u8>> {
+    let mut out = vec![0; 2 * source.len() + 64];
+    let (kind, front, back) = if codec.is_deflate() { (Compression::GZIP_6, 2, 4) } else { (Compression::ZSTD, 8, 0) };
+    let length = kernels::compress(kind, 1, source, &mut out)?;
+    let body = &out[front..length - back];
+    Some(if codec.is_deflate() { body.to_vec() } else { [&MAGIC, body].concat() })
+}
+
+/// The bytes of a stream of the library's; None when it is malformed, or does not fit.
+fn unpacked(codec: Codec, source: &[u8], room: usize) -> Option<Vec<u8>> {
+    let mut out = vec![0; room];
+    if codec.is_deflate() {
+        let length = libdeflater::Decompressor::new().deflate_decompress(source, &mut out).ok()?;
+        out.truncate(length);
+        return Some(out);
+    }
+    let frame = source.strip_prefix(&MAGIC)?;
+    assert!(frame[0] & 0xE0 != 0, "frames say how large they are");
+    if frame == [0x20, 0, 1, 0, 0] {
+        return Some(Vec::new());
+    }
+    let stored = [&(frame.len() as u32).to_be_bytes()[..], &[3, 0, 0x29, 0x0B], frame].concat();
+    kernels::decompress(Compression::ZSTD, &stored, &mut out).ok().map(|()| out)
 }
 
 /// a·b from the definition.
@@ -342,6 +519,25 @@ impl Gpu for Fake {
     fn launch(&self, stream: Stream, launch: &Launch) -> Result<(), GpuError> {
         self.put("launch", stream, Work::Launch(*launch))?;
         *self.state.lock().launches.entry(launch.kernel).or_default() += 1;
+        Ok(())
+    }
+
+    fn offers(&self, codec: Codec) -> Option<Sizes> {
+        Some(Sizes { min_bytes: 1, max_bytes: 1 << 30, align_bytes: if codec == Codec::ZstdPack { 4 } else { 1 } })
+    }
+
+    fn packed_bytes_max(&self, codec: Codec, bytes: usize) -> Result<usize, GpuError> {
+        assert!(codec.packs());
+        self.enter("packed_bytes_max").map(|_| 2 * bytes + 64)
+    }
+
+    fn temp_bytes(&self, _: Stream, chunks: &Chunks) -> Result<usize, GpuError> {
+        self.enter("temp_bytes").map(|_| if chunks.codec == Codec::Inflate { 0 } else { chunks.count * 100 })
+    }
+
+    fn run_batch(&self, stream: Stream, batch: &Batch) -> Result<(), GpuError> {
+        self.put("run_batch", stream, Work::Batch(*batch))?;
+        *self.state.lock().batches.entry(batch.chunks.codec).or_default() += 1;
         Ok(())
     }
 

@@ -1,0 +1,164 @@
+//! gzip and zstd on the GPU: what a library of NVIDIA's (nvCOMP) does of them, and for which kinds and levels it is used.
+//!
+//! The library compresses to raw deflate and to ordinary zstd frames, and takes these; our kernels put what ZFS stores around them
+//! (`stream_wrap`, `stream_unwrap`). A block is one chunk of the library's, the blocks of a wave are a batch.
+
+use dpusm::{Feature, Sizes};
+use ondisk::Compression;
+
+/// The first and last zstd levels in their on-disk numbers: 1 to 19, and the fast ones.
+const ZSTD_LEVELS: [(u8, u8); 2] = [(1, 19), (103, 123)];
+/// The version of zstd that the header of a block names. Readers find the order of its fields by it (its upper byte is zero), and
+/// nothing else; nvCOMP says of no version that its frames are of it, so this is the one that software writes.
+const ZSTD_VERSION: u32 = 10507;
+/// gzip-1 to gzip-9.
+const GZIP: [Compression; 9] = [
+    Compression::GZIP_1,
+    Compression::GZIP_2,
+    Compression::GZIP_3,
+    Compression::GZIP_4,
+    Compression::GZIP_5,
+    Compression::GZIP_6,
+    Compression::GZIP_7,
+    Compression::GZIP_8,
+    Compression::GZIP_9,
+];
+
+/// What a library does with the blocks of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Codec {
+    /// Compresses to raw deflate.
+    Deflate {
+        /// nvCOMP's number, of 0 (fastest) to 5 (smallest).
+        algorithm: u8,
+    },
+    /// Decompresses raw deflate.
+    Inflate,
+    /// Compresses to frames of zstd.
+    ZstdPack,
+    /// Decompresses frames of zstd.
+    ZstdUnpack,
+}
+
+impl Codec {
+    /// True when it compresses.
+    pub fn packs(self) -> bool {
+        matches!(self, Codec::Deflate { .. } | Codec::ZstdPack)
+    }
+
+    /// True for raw deflate, around which zlib has the block's Adler-32.
+    pub fn is_deflate(self) -> bool {
+        matches!(self, Codec::Deflate { .. } | Codec::Inflate)
+    }
+}
+
+/// How many blocks a batch has, and how large they are when they are not compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chunks {
+    /// What is done with them.
+    pub codec: Codec,
+    /// How many.
+    pub count: usize,
+    /// Bytes of the largest.
+    pub bytes_max: usize,
+    /// Bytes of all.
+    pub bytes_total: usize,
+}
+
+/// A batch on its way. All addresses are of device memory: tables with an entry for each block, in the same order.
+#[derive(Clone, Copy, Debug)]
+pub struct Batch {
+    /// The blocks.
+    pub chunks: Chunks,
+    /// Addresses of what is read.
+    pub sources: u64,
+    /// Its bytes, 64 bits each.
+    pub source_bytes: u64,
+    /// Addresses of what is written.
+    pub targets: u64,
+    /// When decompressing: the room there, in bytes, 64 bits each.
+    pub target_rooms: u64,
+    /// Where the bytes go that were written, 64 bits each.
+    pub made: u64,
+    /// Where the status of each goes, 32 bits: 0 when it is good.
+    pub statuses: u64,
+    /// Memory for the library.
+    pub temp: u64,
+    /// As many bytes as it wants for these blocks.
+    pub temp_bytes: usize,
+}
+
+/// What compresses to a kind; None when that is not gzip or zstd.
+///
+/// nvCOMP's header compares the size of what its algorithms make with zlib's: 2 is below zlib's level 1, 4 below its level 6, 5 is
+/// the smallest there is; 1 is larger than level 1, and nobody gets less than was asked for. zstd has no levels there.
+pub(crate) fn packer(kind: Compression) -> Option<Codec> {
+    match GZIP.iter().position(|own| *own == kind) {
+        Some(0..=2) => Some(Codec::Deflate { algorithm: 2 }),
+        Some(3..=5) => Some(Codec::Deflate { algorithm: 4 }),
+        Some(_) => Some(Codec::Deflate { algorithm: 5 }),
+        None => (kind == Compression::ZSTD).then_some(Codec::ZstdPack),
+    }
+}
+
+/// What decompresses a kind; None when that is not gzip or zstd.
+pub(crate) fn unpacker(kind: Compression) -> Option<Codec> {
+    match kind {
+        Compression::ZSTD => Some(Codec::ZstdUnpack),
+        _ => GZIP.contains(&kind).then_some(Codec::Inflate),
+    }
+}
+
+/// What a compressed block begins with: the header of zlib with its hint at the level, or the level of zstd and its version.
+pub(crate) fn word(kind: Compression, level: u8) -> u64 {
+    match GZIP.iter().position(|own| *own == kind) {
+        Some(0) => 0x7801,
+        Some(1..=4) => 0x785E,
+        Some(5) => 0x789C,
+        Some(_) => 0x78DA,
+        None => {
+            let level = if matches!(level, 0 | 255) { kernels::compress::ZSTD_LEVEL_DEFAULT } else { level };
+            u64::from(u32::from(level) << 24 | ZSTD_VERSION)
+        }
+    }
+}
+
+/// All that is done with gzip and zstd, and by what.
+pub(crate) fn features() -> Vec<(Feature, Codec)> {
+    let mut list = Vec::new();
+    for kind in GZIP.into_iter().chain([Compression::ZSTD]) {
+        let levels: &[(u8, u8)] = if kind == Compression::ZSTD { &ZSTD_LEVELS } else { &[(0, 0)] };
+        let pack = |&(level_min, level_max)| Feature::Compress { kind, level_min, level_max };
+        list.extend(packer(kind).into_iter().flat_map(|codec| levels.iter().map(move |range| (pack(range), codec))));
+        list.extend(unpacker(kind).map(|codec| (Feature::Decompress { kind }, codec)));
+    }
+    list
+}
+
+/// The blocks that ZFS has, as far as `offered` admits them.
+pub(crate) fn sizes(offered: Sizes) -> Sizes {
+    const SECTOR_BYTES: usize = 512;
+    let (min_bytes, max_bytes) = (offered.min_bytes.max(SECTOR_BYTES), offered.max_bytes.min(crate::BLOCK_BYTES_MAX));
+    Sizes { min_bytes, max_bytes, ..offered }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Blocks of a GPU and of software must look alike to whoever reads the level in them.
+    #[test]
+    fn headers_are_those_of_software() {
+        for level in [0, 1, 3, 19, 103, 123] {
+            let mut out = vec![0; 4096];
+            kernels::compress(Compression::ZSTD, level, &[7; 4096], &mut out).unwrap();
+            assert_eq!(out[4..8], (word(Compression::ZSTD, level) as u32).to_be_bytes());
+        }
+        for kind in GZIP {
+            let header = word(kind, 0) as u16;
+            let mut out = vec![0; 4096];
+            kernels::compress(kind, 0, &[7; 4096], &mut out).unwrap();
+            assert!(header.is_multiple_of(31) && header >> 8 == u16::from(out[0]), "{kind}");
+        }
+    }
+}
