@@ -27,6 +27,8 @@ pub fn begin(exec: &Exec, pool: &Pool, mode: ZiaMode) -> Result<Registry, Failur
         mode,
         verify_percent: VERIFY_PERCENT,
         bytes_min: 4096,
+        // A busy machine is no failure of the provider.
+        deadline_ns: 60_000_000_000,
         ..ZiaPolicy::default()
     };
     pool.zio().set_accelerator(Some(Accelerator::new(registry.get("software")?, policy)));
