@@ -11,18 +11,6 @@ const ZSTD_LEVELS: [(u8, u8); 2] = [(1, 19), (103, 123)];
 /// The version of zstd that the header of a block names. Readers find the order of its fields by it (its upper byte is zero), and
 /// nothing else; nvCOMP says of no version that its frames are of it, so this is the one that software writes.
 const ZSTD_VERSION: u32 = 10507;
-/// gzip-1 to gzip-9.
-const GZIP: [Compression; 9] = [
-    Compression::GZIP_1,
-    Compression::GZIP_2,
-    Compression::GZIP_3,
-    Compression::GZIP_4,
-    Compression::GZIP_5,
-    Compression::GZIP_6,
-    Compression::GZIP_7,
-    Compression::GZIP_8,
-    Compression::GZIP_9,
-];
 
 /// What a library does with the blocks of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -88,14 +76,19 @@ pub struct Batch {
     pub temp_bytes: usize,
 }
 
+/// The level of gzip, 1 to 9; None for other kinds.
+fn gzip_level(kind: Compression) -> Option<u8> {
+    (Compression::GZIP_1.0..=Compression::GZIP_9.0).contains(&kind.0).then(|| kind.0 - Compression::GZIP_1.0 + 1)
+}
+
 /// What compresses to a kind; None when that is not gzip or zstd.
 ///
 /// nvCOMP's header compares the size of what its algorithms make with zlib's: 2 is below zlib's level 1, 4 below its level 6, 5 is
 /// the smallest there is; 1 is larger than level 1, and nobody gets less than was asked for. zstd has no levels there.
 pub(crate) fn packer(kind: Compression) -> Option<Codec> {
-    match GZIP.iter().position(|own| *own == kind) {
-        Some(0..=2) => Some(Codec::Deflate { algorithm: 2 }),
-        Some(3..=5) => Some(Codec::Deflate { algorithm: 4 }),
+    match gzip_level(kind) {
+        Some(..=3) => Some(Codec::Deflate { algorithm: 2 }),
+        Some(4..=6) => Some(Codec::Deflate { algorithm: 4 }),
         Some(_) => Some(Codec::Deflate { algorithm: 5 }),
         None => (kind == Compression::ZSTD).then_some(Codec::ZstdPack),
     }
@@ -105,16 +98,16 @@ pub(crate) fn packer(kind: Compression) -> Option<Codec> {
 pub(crate) fn unpacker(kind: Compression) -> Option<Codec> {
     match kind {
         Compression::ZSTD => Some(Codec::ZstdUnpack),
-        _ => GZIP.contains(&kind).then_some(Codec::Inflate),
+        _ => gzip_level(kind).map(|_| Codec::Inflate),
     }
 }
 
 /// What a compressed block begins with: the header of zlib with its hint at the level, or the level of zstd and its version.
 pub(crate) fn word(kind: Compression, level: u8) -> u64 {
-    match GZIP.iter().position(|own| *own == kind) {
-        Some(0) => 0x7801,
-        Some(1..=4) => 0x785E,
-        Some(5) => 0x789C,
+    match gzip_level(kind) {
+        Some(1) => 0x7801,
+        Some(2..=5) => 0x785E,
+        Some(6) => 0x789C,
         Some(_) => 0x78DA,
         None => {
             let level = if matches!(level, 0 | 255) { kernels::compress::ZSTD_LEVEL_DEFAULT } else { level };
@@ -126,7 +119,7 @@ pub(crate) fn word(kind: Compression, level: u8) -> u64 {
 /// All that is done with gzip and zstd, and by what.
 pub(crate) fn features() -> Vec<(Feature, Codec)> {
     let mut list = Vec::new();
-    for kind in GZIP.into_iter().chain([Compression::ZSTD]) {
+    for kind in kernels::compress::COMPRESSIONS {
         let levels: &[(u8, u8)] = if kind == Compression::ZSTD { &ZSTD_LEVELS } else { &[(0, 0)] };
         let pack = |&(level_min, level_max)| Feature::Compress { kind, level_min, level_max };
         list.extend(packer(kind).into_iter().flat_map(|codec| levels.iter().map(move |range| (pack(range), codec))));
@@ -154,7 +147,7 @@ mod tests {
             kernels::compress(Compression::ZSTD, level, &[7; 4096], &mut out).unwrap();
             assert_eq!(out[4..8], (word(Compression::ZSTD, level) as u32).to_be_bytes());
         }
-        for kind in GZIP {
+        for kind in kernels::compress::COMPRESSIONS.into_iter().filter(|kind| gzip_level(*kind).is_some()) {
             let header = word(kind, 0) as u16;
             let mut out = vec![0; 4096];
             kernels::compress(kind, 0, &[7; 4096], &mut out).unwrap();

@@ -407,7 +407,8 @@ impl Cache {
 
     /// Decompresses what the cache holds and keeps the copy while memory lasts.
     fn unpack(&self, wanted: &Wanted, physical: &Abd) -> Result<Abd, ZioError> {
-        let logical = logical(wanted, physical)?;
+        let logical = zio::decompress(&wanted.bp, physical).map_err(|kind| ZioError::new(kind, wanted.bookmark))?;
+        let logical = native(&wanted.bp, logical);
         let bytes = charge(&logical);
         if wanted.keep > Keep::Once && self.reserve_copy(bytes) && !self.state(&wanted.key).shard.attach(&wanted.key, wanted.tag, &logical)
         {
@@ -452,7 +453,7 @@ impl Cache {
         self.0.zio.read(request, Box::new(move |result| cache.finish(&wanted, result)));
     }
 
-    /// A read ended: decompresses what came, where there is one on the pool's accelerator.
+    /// A read ended: decompresses what came, on the pool's accelerator where there is one.
     fn finish(&self, wanted: &Wanted, result: Result<Abd, ZioError>) {
         let wanted = *wanted;
         match result {
@@ -648,15 +649,6 @@ impl State {
             Some(_) => Found::Other(make_then()),
         }
     }
-}
-
-/// The block's bytes as the engine uses them.
-fn logical(wanted: &Wanted, physical: &Abd) -> Result<Abd, ZioError> {
-    if !wanted.is_compressed() {
-        return Ok(native(&wanted.bp, physical.clone()));
-    }
-    let data = zio::decompress(&wanted.bp, physical).map_err(|kind| ZioError::new(kind, wanted.bookmark))?;
-    Ok(native(&wanted.bp, data))
 }
 
 /// Bytes in our byte order.

@@ -354,7 +354,7 @@ impl Raidz {
         if column.data_length == 0 {
             return Some(Abd::default());
         }
-        let bytes = column.bytes().filter(|bytes| !suspects.contains(&index) && bytes.len() >= column.data_length)?;
+        let bytes = column.bytes().filter(|_| !suspects.contains(&index) && column.is_there())?;
         Some(if bytes.len() == column.data_length { bytes.clone() } else { bytes.slice(0..column.data_length) })
     }
 
@@ -418,12 +418,17 @@ impl Raidz {
         common.fletcher4.filter(|_| all)
     }
 
-    /// Those parity columns of a row with the verified `data` that something is to be compared with or repaired from.
+    /// Those parity columns of a row with the verified `data` that something is to be compared with or repaired from; no columns at all when
+    /// nothing is.
     ///
     /// What the lost columns were computed from, and nothing more than that, is right when they are.
     fn right_parity(&self, row: usize, data: &[Abd], suspects: &[usize]) -> Vec<Option<Abd>> {
         let first = row * self.map.width;
-        let came = |index: &usize| self.trusted(*index, suspects).is_some();
+        let is_idle = |column: &Column| matches!(column.state, State::Idle) && !column.is_to_be_repaired();
+        if self.columns[first..first + self.map.parity].iter().all(is_idle) {
+            return Vec::new();
+        }
+        let came = |index: &usize| self.columns[*index].is_there();
         let lost = (first + self.map.parity..first + self.map.width).filter(|index| !came(index)).count();
         let is_proven = suspects.is_empty() && (first..first + self.map.parity).filter(came).count() == lost;
         let is_wanted = |number: usize| {
@@ -432,10 +437,10 @@ impl Raidz {
             is_compared || !column.others.is_empty() || column.is_to_be_repaired()
         };
         let wanted: Vec<usize> = (0..self.map.parity).filter(|&number| is_wanted(number)).collect();
-        let mut right = vec![None; self.map.parity];
         if wanted.is_empty() {
-            return right;
+            return Vec::new();
         }
+        let mut right = vec![None; self.map.parity];
         let computed: Option<Vec<&Abd>> = wanted.iter().map(|&number| self.computed_parity(row, number)).collect();
         if let Some(computed) = computed {
             wanted.iter().zip(computed).for_each(|(&number, parity)| right[number] = Some(parity.clone()));
@@ -450,7 +455,7 @@ impl Raidz {
         let map = &self.map;
         let right = |index: usize| {
             let (row, position) = (index / map.width, index % map.width);
-            if position < map.parity { parity[row][position].as_ref() } else { Some(&data[row][position - map.parity]) }
+            if position < map.parity { parity[row].get(position)?.as_ref() } else { Some(&data[row][position - map.parity]) }
         };
         let mut repairs = Vec::new();
         for (index, column) in self.columns.iter().enumerate() {
@@ -512,6 +517,11 @@ impl Column {
 
     fn lacks(&self, leaf: LeafId) -> bool {
         self.candidates[self.fresh..].contains(&leaf)
+    }
+
+    /// Its bytes came back, or it has none.
+    fn is_there(&self) -> bool {
+        self.data_length == 0 || self.bytes().is_some_and(|bytes| bytes.len() >= self.data_length)
     }
 
     /// A leaf lacks it and is to have it, or did not deliver it.
