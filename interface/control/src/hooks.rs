@@ -1,8 +1,8 @@
 //! Programs that are run on events, zed's role (OpenZFS: `cmd/zed`): executables of one folder, called by name and with zed's environment.
 //!
 //! `all-NAME` is run on every event, `SUBCLASS-NAME` and `CLASS-NAME` on events of that class (`io-NAME`, `scrub_finish-NAME`). They run
-//! one after the other in the order of events, each for ten seconds at most. More than sixteen events at once and ten a second after
-//! that are passed over: a flood of errors starts no flood of processes.
+//! one after the other in the order of events, each for ten seconds at most. More than sixteen error reports at once and ten a second after
+//! that are passed over: a flood of errors starts no flood of processes. Other events (changes of state, scans) have as many of their own.
 
 use kstat::{FieldValue, LoggedEvent};
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -107,6 +107,19 @@ fn text(name: &str, value: &FieldValue) -> String {
     }
 }
 
+/// The word for a state that an event carries as a number: scripts ask for `…_STR` (OpenZFS: `_zed_event_add_nvpair`, `zpool_state_to_name`,
+/// `zpool_pool_state_to_name`).
+fn state_word(name: &str, value: &FieldValue) -> Option<&'static str> {
+    let FieldValue::U64(state) = *value else { return None };
+    let words: &[&str] = match name {
+        "vdev_state" | "vdev_laststate" => &["UNKNOWN", "OFFLINE", "OFFLINE", "REMOVED", "UNAVAIL", "FAULTED", "DEGRADED", "ONLINE"],
+        "pool_state" => &["ACTIVE", "EXPORTED", "DESTROYED", "SPARE", "L2CACHE", "UNINITIALIZED", "UNAVAIL", "POTENTIALLY_ACTIVE"],
+        _ => return None,
+    };
+    let word = usize::try_from(state).ok().and_then(|state| words.get(state).copied());
+    Some(word.unwrap_or("UNKNOWN"))
+}
+
 /// `2026-11-22 08:30:00+0000`.
 fn time_string(seconds: i64) -> String {
     let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
@@ -155,6 +168,9 @@ fn environment(logged: &LoggedEvent, folder: &Path) -> Vec<(String, String)> {
     for (name, value) in &logged.event.fields {
         let letter = |letter: char| if letter.is_ascii_alphanumeric() { letter.to_ascii_uppercase() } else { '_' };
         let shown = format!("ZEVENT_{}", name.chars().map(letter).collect::<String>());
+        if let Some(word) = state_word(name, value) {
+            variables.push((format!("{shown}_STR"), word.to_string()));
+        }
         variables.push((shown, text(name, value).replace('\0', "")));
     }
     variables
@@ -233,6 +249,19 @@ mod tests {
         ] {
             assert_eq!(value(name), Some(expected), "{name}");
         }
+    }
+
+    /// The mail about a failed device is sent by a script that gives up without these words.
+    #[test]
+    fn states_are_told_in_words_too() {
+        let event =
+            Event::new("resource.fs.zfs.statechange").with("pool_state", 0u64).with("vdev_state", 5u64).with("vdev_laststate", 7u64);
+        let variables = environment(&LoggedEvent { eid: 8, time: (0, 0), event }, Path::new("/hooks"));
+        let value = |name: &str| variables.iter().find(|(own, _)| own == name).map(|(_, value)| value.as_str());
+        assert_eq!(value("ZEVENT_VDEV_STATE_STR"), Some("FAULTED"));
+        assert_eq!(value("ZEVENT_VDEV_LASTSTATE_STR"), Some("ONLINE"));
+        assert_eq!(value("ZEVENT_POOL_STATE_STR"), Some("ACTIVE"));
+        assert_eq!(value("ZEVENT_VDEV_STATE"), Some("5"));
     }
 
     /// A dying disk reports thousands of errors a second; each would start processes.

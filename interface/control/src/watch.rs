@@ -16,7 +16,9 @@ const STEP: Duration = Duration::from_millis(500);
 #[derive(Default)]
 struct State {
     waiting: VecDeque<LoggedEvent>,
-    allowance: hooks::Allowance,
+    /// Error reports have an allowance of their own, so that those of a dying disk don't keep its change of state from being told.
+    reports: hooks::Allowance,
+    others: hooks::Allowance,
     passed_over: u64,
     stopping: bool,
 }
@@ -37,7 +39,10 @@ impl Watcher {
 
     fn tell(&self, now_ns: u64, logged: &LoggedEvent) {
         let mut state = self.state.lock();
-        if state.waiting.len() < WAITING_MAX && state.allowance.take(now_ns) {
+        let is_report = logged.event.class.starts_with("ereport.");
+        let (allowance, room) = if is_report { (&mut state.reports, WAITING_MAX) } else { (&mut state.others, 2 * WAITING_MAX) };
+        let is_allowed = allowance.take(now_ns);
+        if is_allowed && state.waiting.len() < room {
             state.waiting.push_back(logged.clone());
             drop(state);
             self.changed.notify_all();
@@ -97,5 +102,23 @@ fn run(control: &Weak<Control>, watcher: &Watcher, exec: &exec::Exec) {
         let Some(control) = control.upgrade() else { return };
         control.look_for_hangs(&mut last_ns);
         drop(control.handlers());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kstat::Event;
+
+    /// The mail that says which device failed must not be lost in the errors of that device.
+    #[test]
+    fn a_change_of_state_is_told_amid_a_flood_of_error_reports() {
+        let watcher = Watcher::default();
+        let logged = |class: &'static str| LoggedEvent { eid: 1, time: (0, 0), event: Event::new(class) };
+        (0..1000).for_each(|step| watcher.tell(step * 1_000_000, &logged("ereport.fs.zfs.io")));
+        watcher.tell(1_000_000_000, &logged("resource.fs.zfs.statechange"));
+        let state = watcher.state.lock();
+        assert!(state.passed_over > 900, "the flood is cut");
+        assert_eq!(state.waiting.back().map(|last| last.event.class.as_ref()), Some("resource.fs.zfs.statechange"));
     }
 }

@@ -141,6 +141,10 @@ pub fn hooks(world: &World) -> Result<(), Failure> {
     program("io-notify.sh", 0o755)?;
     program("checksum-notify.sh", 0o755)?;
     program("io-writable.sh", 0o777)?;
+    let states = folder.join("statechange-states.sh");
+    let words = "$ZEVENT_VDEV_LASTSTATE_STR $ZEVENT_VDEV_STATE_STR $ZEVENT_POOL_STATE_STR $ZEVENT_VDEV_PATH";
+    std::fs::write(&states, format!("#!/bin/sh\necho \"{words}\" >> {}\n", world.at("statechange-states.sh.out")))?;
+    std::fs::set_permissions(&states, std::fs::Permissions::from_mode(0o755))?;
     world.vdevs(&["a", "b"])?;
     world.ok_with(("ZIRCONIA_ZEDLETS", &folder), "zpool create -m none tank mirror {vdevs}/a {vdevs}/b")?;
     world.ok("zinject -d {vdevs}/a -e io -T write tank")?;
@@ -150,15 +154,20 @@ pub fn hooks(world: &World) -> Result<(), Failure> {
     world.ok("zpool clear tank")?;
     world.ok("zpool wait -t resilver tank")?;
     world.ok("zpool scrub -w tank")?;
+    world.ok("zpool offline tank {vdevs}/b")?;
     world.ok("zpool events -H tank")?.shows("sysevent.fs.zfs.scrub_start")?.shows("sysevent.fs.zfs.scrub_finish")?;
     let told = |name: &str| std::fs::read_to_string(world.path(&format!("{name}.out"))).unwrap_or_default();
     let line = format!("io tank {}\n", world.at("vdevs/a"));
     let deadline = Instant::now() + Duration::from_secs(20);
-    while !(told("io-notify.sh").contains(&line) && told("all-log.sh").contains(&line)) && Instant::now() < deadline {
+    let offline = format!("ONLINE OFFLINE ACTIVE {}\n", world.at("vdevs/b"));
+    let all_told =
+        || told("io-notify.sh").contains(&line) && told("all-log.sh").contains(&line) && told("statechange-states.sh").contains(&offline);
+    while !all_told() && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(20));
     }
     same("the program for I/O errors ran", told("io-notify.sh").contains(&line), true)?;
     same("the program for all events ran", told("all-log.sh").contains(&line), true)?;
+    same("a change of state is told in words", told("statechange-states.sh").contains(&offline), true)?;
     same("the one for checksum errors did not", told("checksum-notify.sh"), String::new())?;
     same("one that anybody could have written did not", told("io-writable.sh"), String::new())
 }
