@@ -82,6 +82,11 @@ pub trait BlockIo: Send + Sync {
     fn exec(&self) -> &Exec;
     /// Reads a block's logical bytes in native byte order; waits.
     fn read(&self, bp: &BlockPtr, bookmark: &Bookmark) -> Result<Abd, BlockError>;
+    /// Reads a block of an intent log as it was written, in its writer's byte order. It may well not verify: a log's last block was
+    /// never written, which is nobody's error. Unless implemented, it is read as any other.
+    fn read_log(&self, bp: &BlockPtr, bookmark: &Bookmark) -> Result<Abd, BlockError> {
+        self.read(bp, bookmark)
+    }
     /// As [`BlockIo::read`], but the bytes stay in memory only as long as `keep` says.
     fn read_kept(&self, bp: &BlockPtr, bookmark: &Bookmark, keep: Keep) -> Result<Abd, BlockError> {
         let _ = keep;

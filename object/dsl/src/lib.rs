@@ -26,6 +26,7 @@ mod dir;
 mod error;
 pub mod features;
 mod handle;
+mod intent_log;
 mod ledger;
 mod meta;
 pub mod names;
@@ -40,7 +41,8 @@ mod tests;
 
 pub use error::DslError;
 pub use handle::{DatasetHandle, DatasetSpace, TxSpace};
-pub use pool::{CreateDataset, DatasetInit, DslPool, Mos, SnapshotEntry};
+pub use intent_log::IntentLog;
+pub use pool::{CreateDataset, DatasetInit, DslPool, EmptyLogs, Mos, SnapshotEntry};
 pub use ports::{HistoryEvent, PoolServices, PoolSpace};
 pub use prop::{PropEntry, PropSource, PropValue};
 pub use traverse::{Position, Walk};

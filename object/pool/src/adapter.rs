@@ -13,7 +13,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use vdev::VdevTree;
-use zio::{ErrorKind, PoolView, Priority, WriteRequest, ZioError};
+use zio::{ErrorKind, PoolView, Priority, ReadFlags, ReadRequest, WriteRequest, ZioError};
 
 thread_local! {
     /// This thread syncs a txg.
@@ -98,6 +98,10 @@ impl BlockIo for PoolIo {
     }
     fn read(&self, bp: &BlockPtr, bookmark: &Bookmark) -> Result<Abd, BlockError> {
         self.patiently(|| self.cache.read(bp, bookmark))
+    }
+    fn read_log(&self, bp: &BlockPtr, bookmark: &Bookmark) -> Result<Abd, BlockError> {
+        let flags = ReadFlags { raw: true, speculative: true, ..ReadFlags::default() };
+        self.cache.zio().read_wait(ReadRequest { flags, ..ReadRequest::new(*bp, *bookmark) }).map_err(block_error)
     }
     fn lost(&self, bp: &BlockPtr, bookmark: &Bookmark, error: BlockError) {
         // Not a failure of the block: what is held back or not known here.

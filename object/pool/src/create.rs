@@ -16,7 +16,7 @@ use crate::zia::Followed;
 use crate::{DeviceProblem, FEATURES, Pool, PoolError};
 use arc::Cache;
 use dmu::{ObjsetProps, Tx, TxgConfig, TxgManager};
-use dsl::{CreateDataset, DslPool, Mos, PoolServices};
+use dsl::{CreateDataset, DslPool, EmptyLogs, Mos, PoolServices};
 use exec::{Exec, Mutex, RwLock};
 use metaslab::Allocator;
 use ondisk::{Guid, ObjectId, Txg, Uberblock};
@@ -137,7 +137,7 @@ impl Pool {
             mos: objset,
             dsl,
             config: Mutex::new(config),
-            work: Mutex::new(Work { maps, config_object, deferred: None, logged: None }),
+            work: Mutex::new(Work { maps, config_object, deferred: None, logged: None, empty_logs: EmptyLogs::default() }),
             hooks: RwLock::default(),
             changes: Mutex::default(),
             detached: Mutex::default(),

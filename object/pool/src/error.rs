@@ -140,12 +140,8 @@ impl fmt::Display for PoolError {
                 write!(f, "the pool was last used by the host '{hostname}' (hostid {hostid:x}) and not exported")
             }
             PoolError::IntentLogs(datasets) => {
-                write!(
-                    f,
-                    "the pool was not exported and the intent logs of {} hold writes that this release cannot replay; ",
-                    datasets.join(", ")
-                )?;
-                f.write_str("let OpenZFS import and export it first, or import it read-only")
+                write!(f, "the intent logs of {} hold writes that this release cannot replay; ", datasets.join(", "))?;
+                f.write_str("let OpenZFS import the pool, mount them and export it first, or import it read-only")
             }
             PoolError::Destroyed => f.write_str("the pool was destroyed"),
             PoolError::Device { path, problem } => match problem {

@@ -16,7 +16,7 @@ use crate::zia::Followed;
 use crate::{Pool, PoolError, Providers, Support, dtl, feature_by_guid, props};
 use arc::Cache;
 use dmu::{Objset, ObjsetProps, TxgConfig, TxgManager};
-use dsl::{DslPool, Mos, PoolServices};
+use dsl::{DslPool, EmptyLogs, Mos, PoolServices};
 use exec::{Exec, Mutex, RwLock};
 use kstat::EventSink;
 use metaslab::Allocator;
@@ -251,12 +251,8 @@ impl Start {
         let txgs = TxgManager::new(self.exec.clone(), opened.ub.txg(), runtime.txg);
         txgs.set_direct_max(services.allocator.class_space().deflated_capacity / DIRECT_SHARE);
         let dsl = DslPool::open(self.mos.clone(), services.clone() as Arc<dyn PoolServices>, txgs.clone())?;
-        if found.state() == PoolState::Active && !options.read_only {
-            let pending = intent_logs(&dsl, &self.facts.name)?;
-            if !pending.is_empty() {
-                return Err(PoolError::IntentLogs(pending));
-            }
-        }
+        // A pool that was exported may have logs too: of file systems that nobody mounted since their system crashed.
+        let empty_logs = if options.read_only { EmptyLogs::default() } else { dsl.look_at_logs().map_err(PoolError::IntentLogs)? };
         let mos_features = opened.features.mos_features();
         let config = Config {
             tree: Arc::new(self.tree),
@@ -269,7 +265,7 @@ impl Start {
         };
         self.io.set_view(config.view(&services));
         let deferred = Zap::hold(&objset, DIRECTORY)?.try_lookup_u64("sync_bplist")?.map(ObjectId);
-        let work = Work { maps, config_object: opened.config_object, deferred, logged: logged.exist.then_some(logged) };
+        let work = Work { maps, config_object: opened.config_object, deferred, logged: logged.exist.then_some(logged), empty_logs };
         let syncer = Arc::new(Syncer {
             services,
             io: self.io,
@@ -320,21 +316,6 @@ fn lost(tree: &VdevTree, error: dsl::DslError) -> PoolError {
     }
     let missing: Vec<Guid> = tree.leaves.iter().filter(|leaf| !leaf.state.is_usable()).map(|leaf| leaf.guid).collect();
     if tree.is_readable() || missing.is_empty() { PoolError::Dsl(error) } else { PoolError::MissingDevices(missing) }
-}
-
-/// The datasets below `name` that have an intent log, which this release can't replay.
-fn intent_logs(dsl: &Arc<DslPool>, name: &str) -> Result<Vec<String>, PoolError> {
-    let mut found = Vec::new();
-    let mut waiting = vec![name.to_string()];
-    while let Some(name) = waiting.pop() {
-        // A dataset that can't be opened (encrypted) can't be written either.
-        let header = dsl.hold(&name).and_then(|dataset| dataset.objset()).map(|objset| objset.zil_header());
-        if header.is_ok_and(|header| !header.zh_log.is_hole()) {
-            found.push(name.clone());
-        }
-        waiting.extend(dsl.children(&name)?.into_iter().map(|child| format!("{name}/{child}")));
-    }
-    Ok(found)
 }
 
 /// Replays every space map into the allocator.

@@ -18,7 +18,7 @@ use crate::spacemap::{AppendContext, SpaceMaps};
 use crate::spares::AuxDevices;
 use device::{DeviceError, DeviceOp};
 use dmu::{Objset, SyncError, Tx, TxgSync};
-use dsl::DslPool;
+use dsl::{DslPool, EmptyLogs};
 use exec::{Mutex, RwLock};
 use ondisk::{BlockPtr, Guid, ObjectId, Txg, Uberblock};
 use scan::ScanFunction;
@@ -62,6 +62,9 @@ pub(crate) struct Work {
     pub deferred: Option<ObjectId>,
     /// Changes of log space maps that are to be folded back.
     pub logged: Option<LoggedChanges>,
+    /// Intent logs with nothing in them, to be given up with the first txg: later nobody could tell which of their blocks are in the
+    /// space maps.
+    pub empty_logs: EmptyLogs,
 }
 
 /// The pool's side of a txg.
@@ -141,6 +144,7 @@ impl Syncer {
         let tx = Tx::syncing(txg);
         self.io.set_pass(1);
         self.apply_changes(&mut work, &tx)?;
+        self.dsl.give_up_logs(std::mem::take(&mut work.empty_logs), &tx)?;
         self.dsl.sync_datasets(txg)?;
         self.dsl.run_sync_tasks(txg)?;
         self.dsl.sync_datasets(txg)?;

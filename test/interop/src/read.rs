@@ -116,7 +116,7 @@ const REFUSALS: [Refusal; 10] = [
         "zil",
         false,
         true,
-        "the pool was not exported and the intent logs of fx_zil/vol hold writes that this release cannot replay; let OpenZFS import and export it first, or import it read-only",
+        "the intent logs of fx_zil/vol hold writes that this release cannot replay; let OpenZFS import the pool, mount them and export it first, or import it read-only",
     ),
 ];
 

@@ -24,7 +24,9 @@ impl DslPool {
         };
         self.sync_task(check, |pool, (parent, last, origin, checked), tx| {
             let object = pool.create_record(&parent, &last, Some(&origin), 0, tx)?;
-            pool.store_props(&pool.dataset(object)?, &checked, tx)?;
+            let clone = pool.dataset(object)?;
+            pool.store_props(&clone, &checked, tx)?;
+            pool.disown_log(&clone, tx)?;
             let text = format!("origin={} ({})", pool.full_name(&origin)?, origin.object);
             pool.log("clone", object, text, tx)
         })

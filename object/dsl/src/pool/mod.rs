@@ -8,6 +8,7 @@ mod clone;
 mod create;
 mod destroy;
 mod facts;
+mod logs;
 mod rename;
 mod settings;
 mod snapshot;
@@ -15,6 +16,7 @@ mod sync;
 mod task;
 
 pub use create::{CreateDataset, DatasetInit};
+pub use logs::EmptyLogs;
 pub(crate) use settings::{in_file_system, is_text};
 pub use snapshot::SnapshotEntry;
 
