@@ -7,11 +7,13 @@
 use crate::DslError;
 use crate::features;
 use crate::meta::{LIST_BLOCK_BYTES, Meta, Usage, bump, damaged};
-use dmu::{Dnode, NewObject, Tx};
+use dmu::{BlockError, DmuError, Dnode, NewObject, Tx};
 use ondisk::{BPOBJ_BYTES, BlockPtr, BpobjPhys, ObjectType};
 use std::sync::Arc;
 
 const POINTER_BYTES: u64 = 128;
+/// Lists within lists that are still looked at: references are moved up when lists are merged, so that few nest at all.
+const DEPTH_MAX: usize = 1 << 10;
 const EMPTY_BPOBJ_NAME: &str = "empty_bpobj";
 
 /// An open list.
@@ -58,6 +60,22 @@ impl Bpobj {
             bump(&mut self.phys.bpo_comp, delta.comp);
             bump(&mut self.phys.bpo_uncomp, delta.uncomp);
         }
+    }
+
+    /// So many of its pointers, as they are.
+    fn raw_pointers(&self, first: u64, count: u64) -> Result<Vec<u8>, DslError> {
+        let mut raw = vec![0; (count * POINTER_BYTES) as usize];
+        self.dnode.read(first * POINTER_BYTES, &mut raw)?;
+        Ok(raw)
+    }
+
+    /// An empty list that still counts space lost some of its pointers: forgets it.
+    fn forget_lost(&mut self, tx: &Tx) -> Result<(), DslError> {
+        if self.is_empty() && !self.usage().is_zero() {
+            (self.phys.bpo_bytes, self.phys.bpo_comp, self.phys.bpo_uncomp) = (0, 0, 0);
+            self.store(tx)?;
+        }
+        Ok(())
     }
 
     /// Appends pointers with one write and one change of the sums (OpenZFS: `bpobj_enqueue`).
@@ -209,8 +227,11 @@ impl Meta {
         let block_pointers = LIST_BLOCK_BYTES as u64 / POINTER_BYTES;
         let copy_subs = from.phys.bpo_num_subobjs <= LIST_BLOCK_BYTES as u64 / 8;
         let copy_pointers = copy_subs && from.phys.bpo_num_blkptrs <= block_pointers;
-        if copy_subs && from.phys.bpo_subobjs != 0 {
-            let subs = self.subobjs(&from)?;
+        // What can't be read can't be copied: such a list is referenced whole.
+        let subs = if copy_subs { self.subobjs(&from) } else { Ok(Vec::new()) };
+        let pointers = if copy_pointers { from.raw_pointers(0, from.phys.bpo_num_blkptrs) } else { Ok(Vec::new()) };
+        let (copy_subs, copy_pointers) = (copy_subs && subs.is_ok(), copy_pointers && subs.is_ok() && pointers.is_ok());
+        if let (true, Ok(subs)) = (copy_subs && from.phys.bpo_subobjs != 0, subs) {
             if !subs.is_empty() {
                 self.add_subobjs(&mut list, &subs, tx)?;
             }
@@ -223,9 +244,7 @@ impl Meta {
             from.phys.bpo_num_subobjs = 0;
             from.store(tx)?;
         }
-        if copy_pointers {
-            let mut raw = vec![0; (from.phys.bpo_num_blkptrs * POINTER_BYTES) as usize];
-            from.dnode.read(0, &mut raw)?;
+        if let (true, Ok(raw)) = (copy_pointers, pointers) {
             list.dnode.write(list.phys.bpo_num_blkptrs * POINTER_BYTES, &raw, tx)?;
             list.phys.bpo_num_blkptrs += from.phys.bpo_num_blkptrs;
             self.free_object(sub, tx)?;
@@ -238,6 +257,8 @@ impl Meta {
 
     /// Takes up to `most` pointers off the end of the list and of the lists it references, deepest first, and hands
     /// them to `each`; lists that became empty are freed. Returns how many (OpenZFS: `bpobj_iterate`).
+    ///
+    /// What of the lists can't be read is given up: were it an error, no txg could be synced any more. Its blocks leak.
     pub(crate) fn bpobj_drain(
         &self,
         object: u64,
@@ -246,7 +267,10 @@ impl Meta {
         mut each: impl FnMut(&BlockPtr) -> Result<(), DslError>,
     ) -> Result<u64, DslError> {
         // The path from the list to the one being drained; each is the last sublist of its parent.
-        let mut path = vec![Bpobj::open(self, object)?];
+        let mut path = match Bpobj::open(self, object) {
+            Ok(list) => vec![list],
+            Err(error) => return passes(error).map(|()| 0),
+        };
         let mut done = 0;
         while let Some(current) = path.last_mut() {
             let take = current.phys.bpo_num_blkptrs.min(most - done);
@@ -263,11 +287,18 @@ impl Meta {
                 break;
             }
             if current.phys.bpo_num_subobjs > 0 {
-                let last = self.last_subobj(current)?;
-                if path.len() > 1 << 16 {
-                    return Err(damaged(object, "lists reference each other in a loop"));
+                let is_loop = |last: u64, path: &[Bpobj]| path.len() > DEPTH_MAX || path.iter().any(|list| list.object == last);
+                match self.last_subobj(current).and_then(|last| Bpobj::open(self, last)) {
+                    Ok(last) if !is_loop(last.object, &path) => path.push(last),
+                    lost => {
+                        if let Err(error) = lost {
+                            passes(error)?;
+                        }
+                        let Some(current) = path.last_mut() else { break };
+                        current.phys.bpo_num_subobjs -= 1;
+                        current.store(tx)?;
+                    }
                 }
-                path.push(Bpobj::open(self, last)?);
                 continue;
             }
             let subobjs = std::mem::take(&mut current.phys.bpo_subobjs);
@@ -276,7 +307,8 @@ impl Meta {
                 current.store(tx)?;
             }
             let emptied = current.object;
-            if path.len() == 1 {
+            if emptied == object {
+                current.forget_lost(tx)?;
                 break;
             }
             path.pop();
@@ -301,6 +333,14 @@ impl Meta {
     }
 }
 
+/// An error that may end is one still; what is lost for good is passed over.
+fn passes(error: DslError) -> Result<(), DslError> {
+    match error {
+        DslError::Dmu(DmuError::Block(BlockError::Suspended) | DmuError::Stopped) | DslError::Sync(_) => Err(error),
+        _ => Ok(()),
+    }
+}
+
 /// Takes the last `take` pointers off `list` itself; its sums are the caller's.
 fn drain_pointers(
     meta: &Meta,
@@ -309,21 +349,28 @@ fn drain_pointers(
     tx: &Tx,
     each: &mut impl FnMut(&BlockPtr) -> Result<(), DslError>,
 ) -> Result<Usage, DslError> {
-    let first = list.phys.bpo_num_blkptrs - take;
+    let per_block = (list.dnode.info()?.block_size as u64 / POINTER_BYTES).max(1);
+    let mut first = list.phys.bpo_num_blkptrs - take;
     let mut usage = Usage::default();
     let mut end = list.phys.bpo_num_blkptrs;
     while end > first {
-        let start = first.max(end.saturating_sub(1024));
-        let mut raw = vec![0; ((end - start) * POINTER_BYTES) as usize];
-        list.dnode.read(start * POINTER_BYTES, &mut raw)?;
-        for chunk in raw.chunks_exact(POINTER_BYTES as usize).rev() {
-            let mut pointer = [0; POINTER_BYTES as usize];
-            pointer.copy_from_slice(chunk);
-            let bp = BlockPtr::decode(&pointer, true);
-            usage += meta.usage(&bp);
-            each(&bp)?;
+        let block = (end - 1) / per_block * per_block;
+        let start = first.max(block);
+        match list.raw_pointers(start, end - start) {
+            Ok(raw) => {
+                for chunk in raw.as_chunks::<{ POINTER_BYTES as usize }>().0.iter().rev() {
+                    let bp = BlockPtr::decode(chunk, true);
+                    usage += meta.usage(&bp);
+                    each(&bp)?;
+                }
+                end = start;
+            }
+            // A part of a block can't be freed without reading the rest.
+            Err(error) => {
+                passes(error)?;
+                (first, end) = (first.min(block), block);
+            }
         }
-        end = start;
     }
     list.phys.bpo_num_blkptrs = first;
     list.dnode.free_range(first * POINTER_BYTES, u64::MAX, tx)?;

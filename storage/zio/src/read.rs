@@ -251,14 +251,11 @@ impl CopyReader {
             self.device_error = false;
             let tree = &self.snapshot.view.tree;
             let length = self.spec.length();
-            let Some(top) = tree.top(dva.vdev) else {
-                self.lose(dva, ErrorKind::NoDevice);
-                continue;
-            };
-            if !top.accepts(dva.offset, length as u64) {
+            // A pointer to where the pool has no space is a lie that no device's return makes true: nobody is to wait for one.
+            let Some(top) = tree.top(dva.vdev).filter(|top| top.accepts(dva.offset, length as u64)) else {
                 self.lose(dva, ErrorKind::Corrupt);
                 continue;
-            }
+            };
             let birth = self.spec.bp.physical_birth();
             let mode = match self.spec.flags {
                 ReadFlags { scrub: true, .. } => ReadMode::Scrub,

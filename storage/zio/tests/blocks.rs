@@ -342,6 +342,42 @@ fn suspension_holds_io_until_resume() {
     assert!(!rig.zio.is_suspended());
 }
 
+/// A pointer that names space which the pool does not have is a lie that no device's return makes true: whoever waited for one would wait
+/// for ever, and everybody else with him.
+#[test]
+fn lies_in_pointers_suspend_nothing() {
+    let rig = Rig::with(inline(), &MIRROR, 12, FailMode::Wait, &|tree, allocator| {
+        for metaslab in 0..allocator.metaslab_count(VdevId(0)) {
+            allocator.load(tree.tops[0].id, metaslab, &[]).expect("an empty metaslab loads");
+        }
+    });
+    let true_one = rig.write(request(noise(1, 16384), 1)).expect("the write succeeds");
+    let dva = true_one.dva(0);
+    let elsewhere = |vdev| ondisk::Dva { vdev: VdevId(vdev), ..dva };
+    let lies = [
+        elsewhere(1),
+        elsewhere(0xFF_FFFF),
+        ondisk::Dva { gang: true, ..elsewhere(7) },
+        ondisk::Dva { offset: 1 << 54, ..dva },
+        ondisk::Dva { offset: dva.offset + 512, ..dva },
+    ];
+    for lie in lies {
+        let mut bp = true_one;
+        (0..3).for_each(|copy| bp.set_dva(copy, ondisk::Dva::default()));
+        bp.set_dva(0, lie);
+        let read = rig.zio.read_wait(ReadRequest::new(bp, bookmark(1))).map_err(|error| error.kind);
+        assert_eq!(read.map(|_| ()), Err(ErrorKind::Corrupt), "{lie:?}");
+        rig.zio.free(TXG, &bp);
+        rig.zio.wait_frees();
+        assert!(!rig.zio.is_suspended(), "{lie:?}");
+        // A true copy beside it is found.
+        bp.set_dva(1, dva);
+        if !lie.gang {
+            assert!(rig.read(&bp).is_ok(), "{lie:?}");
+        }
+    }
+}
+
 /// A read-only import must not write, not even to repair.
 #[test]
 fn a_read_only_pool_is_never_written() {

@@ -11,7 +11,7 @@ use crate::program::{Program, Runner};
 use crate::raw::{self, Forger};
 use exec::SplitMix;
 use ondisk::label::{LABEL_BYTES, LABELS, label_offset};
-use ondisk::{BlockPtr, DnodePhys, ObjectType};
+use ondisk::{BlockPtr, DnodePhys, ObjectType, Txg, VdevId};
 use pool::PoolStatus;
 use sim::Image;
 
@@ -212,17 +212,34 @@ fn mutate(bytes: &mut [u8], random: &mut SplitMix) {
     }
 }
 
+/// The specimen as most users have it: what its devices cannot give is waited for. A lie must not be.
+fn patient(specimen: &Specimen) -> Result<Vec<Image>, String> {
+    let machine = Machine::with(specimen.seed + 1, specimen.images.clone());
+    let pool = machine.import(false).map_err(|error| error.to_string())?;
+    pool.set_prop("failmode", "wait").map_err(|error| error.to_string())?;
+    pool.export().map_err(|error| error.to_string())?;
+    Ok(machine.images())
+}
+
 /// `count` hostile images from `seed` on, made from a pool of one device.
 pub fn try_hostile(specimen: &Specimen, seed: u64, count: u64) -> Verdict {
     let mut verdict = Verdict::default();
+    let whole = match patient(specimen) {
+        Ok(images) => images,
+        Err(error) => {
+            verdict.trial("the specimen of hostile images", || Err(error));
+            return verdict;
+        }
+    };
     for number in seed..seed + count {
         let mut random = SplitMix::new(number);
-        let mut images = specimen.images.clone();
-        let what = match random.below(8) {
+        let mut images = whole.clone();
+        let what = match random.below(12) {
             0 => flip_anywhere(&mut images[0], &mut random),
             1 => forge_uberblock(&mut images[0], &mut random),
             2 => forge_config(&mut images[0], &mut random),
-            _ => forge_block(&mut images[0], &mut random),
+            8.. => forge_block(&mut images[0], &mut random, &lie_in_a_pointer),
+            _ => forge_block(&mut images[0], &mut random, &mutate_block),
         };
         verdict.trial(&format!("hostile image {number} ({what})"), || {
             survive(specimen.seed, &images);
@@ -292,7 +309,7 @@ struct Step {
 }
 
 /// Changes a block somewhere below the newest uberblock and makes every checksum above it right.
-fn forge_block(image: &mut Image, random: &mut SplitMix) -> String {
+fn forge_block(image: &mut Image, random: &mut SplitMix, change: &dyn Fn(&mut Step, &mut SplitMix)) -> String {
     let Some((slot, mut ub)) = raw::uberblocks(image).into_iter().next() else { return "no uberblock".to_string() };
     let mut steps: Vec<Step> = Vec::new();
     let mut bp = ub.ub_rootbp;
@@ -309,7 +326,7 @@ fn forge_block(image: &mut Image, random: &mut SplitMix) -> String {
     }
     let Some(mut lowest) = steps.pop() else { return "nothing to read".to_string() };
     let what = format!("{:?} block at level {}, depth {}", lowest.bp.object_type(), lowest.bp.level(), steps.len());
-    mutate(&mut lowest.plain, random);
+    change(&mut lowest, random);
     let mut forger = Forger::new();
     let mut forged = forger.write(image, &lowest.bp, &lowest.plain);
     while let (Some(child), Some(mut step)) = (forged, steps.pop()) {
@@ -321,6 +338,47 @@ fn forge_block(image: &mut Image, random: &mut SplitMix) -> String {
         raw::write_slot(image, slot, &ub.encode_slot(raw::slot_bytes()));
     }
     what
+}
+
+fn mutate_block(step: &mut Step, random: &mut SplitMix) {
+    mutate(&mut step.plain, random);
+}
+
+/// Makes one field of a pointer in the block a lie; a block without pointers is changed anywhere.
+fn lie_in_a_pointer(step: &mut Step, random: &mut SplitMix) {
+    let places = pointers(&step.bp, &step.plain);
+    if places.is_empty() {
+        return mutate(&mut step.plain, random);
+    }
+    let at = places[random.below(places.len())];
+    let mut bp = pointer_at(&step.plain, at);
+    for copy in 0..3 {
+        let mut dva = bp.dva(copy);
+        if dva.is_empty() {
+            continue;
+        }
+        match random.below(6) {
+            // Nobody has this vdev.
+            0..3 => dva.vdev = VdevId([1, 2, 255, 0xFF_FFFF][random.below(4)]),
+            3 => dva.offset = [DEVICE_BYTES as u64, 1 << 54, 512, dva.offset + 512][random.below(4)],
+            4 => dva.asize = [512, 1 << 20, 0x1FF_FFFE00][random.below(3)],
+            _ => dva.gang = !dva.gang,
+        }
+        bp.set_dva(copy, dva);
+        if random.chance(2) {
+            break;
+        }
+    }
+    match random.below(12) {
+        0 => bp.set_birth(Txg(1 << 50), Txg(1 << 50)),
+        1 => bp.set_psize(512 << random.below(16)),
+        2 => bp.set_lsize(512 << random.below(16)),
+        3 => bp.set_level(random.below(32) as u8),
+        // Embedded, dedup, encrypted, another byte order.
+        4 => bp.0[6] ^= 1 << [39, 62, 61, 63][random.below(4)],
+        _ => {}
+    }
+    step.plain[at..at + BlockPtr::BYTES].copy_from_slice(&bp.encode());
 }
 
 fn pointer_at(plain: &[u8], at: usize) -> BlockPtr {

@@ -4,6 +4,8 @@
 //! judges one of EVERY (10; 0 for none). `torture life SEED [FOLDER]`: one of them again, step by step; its devices are left
 //! in FOLDER.
 //!
+//! `torture hostile [SEED] [IMAGES]`: images of pools that lie with right checksums.
+//!
 //! `torture zia [RECORDS] [ROW]`: a provider that fails, lies, gives less, stalls, is late or dies at every operation of a hundred records, on every
 //! stage.
 //!
@@ -112,7 +114,7 @@ fn damage(layout: Layout, seed: u64) -> Verdict {
     total
 }
 
-fn hostile(seed: u64, threads: usize) -> Verdict {
+fn hostile(seed: u64, images: u64, threads: usize) -> Verdict {
     let specimen = match specimen(Layout::Stripe1, seed, 60) {
         Ok(specimen) => Arc::new(specimen),
         Err(error) => {
@@ -121,7 +123,7 @@ fn hostile(seed: u64, threads: usize) -> Verdict {
             return verdict;
         }
     };
-    let share = HOSTILE_IMAGES / threads as u64;
+    let share = images.div_ceil(threads as u64);
     let parts = in_parallel(threads, move |part| try_hostile(&specimen, seed * 1_000_000 + part as u64 * share, share));
     let mut total = Verdict::default();
     parts.into_iter().for_each(|part| total.add(part));
@@ -180,7 +182,7 @@ fn end(verdict: &Verdict) -> ExitCode {
     if verdict.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-const USAGE: &str = "usage: torture [SEED] [OPERATIONS] | direct [SEED] [OPERATIONS] | lives [SEED] [PROGRAMS] [EVERY] | \
+const USAGE: &str = "usage: torture [SEED] [OPERATIONS] | direct [SEED] [OPERATIONS] | hostile [SEED] [IMAGES] | lives [SEED] [PROGRAMS] [EVERY] | \
      life SEED [FOLDER] | zia [RECORDS] [ROW]";
 
 /// What the words ask for; none when they make no sense.
@@ -189,7 +191,7 @@ fn obey(words: &[&str]) -> Option<Verdict> {
     let (kind, rest) = match words {
         ["life", seed] => return Some(campaign::retell(seed.parse().ok()?, None)),
         ["life", seed, folder] => return Some(campaign::retell(seed.parse().ok()?, Some(folder.as_ref()))),
-        [kind @ ("direct" | "lives" | "zia"), rest @ ..] => (*kind, rest),
+        [kind @ ("direct" | "hostile" | "lives" | "zia"), rest @ ..] => (*kind, rest),
         rest => ("cuts", rest),
     };
     let numbers = rest.iter().map(|word| word.parse()).collect::<Result<Vec<u64>, _>>().ok()?;
@@ -199,6 +201,7 @@ fn obey(words: &[&str]) -> Option<Verdict> {
             campaign::run(Campaign { seed: number(0, 1), programs: number(1, LIVES), judged_every: number(2, JUDGED_EVERY), threads })
         }
         ("zia", 0..=2) => providers(number(0, zia::RECORDS), numbers.get(1).copied(), threads),
+        ("hostile", 0..=2) => hostile(number(0, 1), number(1, HOSTILE_IMAGES), threads),
         ("direct", 0..=2) => direct(number(0, 1), number(1, DIRECT_OPERATIONS), threads),
         ("cuts", 0..=2) => damaged_and_cut(number(0, 1), number(1, OPERATIONS) as usize, threads),
         _ => return None,
@@ -221,7 +224,7 @@ fn damaged_and_cut(seed: u64, operations: usize, threads: usize) -> Verdict {
     let mut total = Verdict::default();
     println!("seed {seed}: damaged devices");
     LAYOUTS.iter().for_each(|layout| total.add(damage(*layout, seed)));
-    total.add(hostile(seed, threads));
+    total.add(hostile(seed, HOSTILE_IMAGES, threads));
     println!("seed {seed}: faulty devices under {FAULT_OPERATIONS} operations");
     LAYOUTS.iter().for_each(|layout| total.add(faults(*layout, seed, threads)));
     println!("seed {seed}: power cuts at every write and flush; lost, applied, torn");

@@ -4,6 +4,7 @@
 //! free, which [`DslPool::sync_frees`] drains in bounded steps. A dataset's own blocks are queued by its root pointer.
 
 use super::DslPool;
+use crate::bpobj::Bpobj;
 use crate::dataset::Dataset;
 use crate::deadlist::Deadlist;
 use crate::dir::Dir;
@@ -55,7 +56,14 @@ impl DslPool {
             return Err(DslError::HasClones);
         }
         let head = self.head(&snapshot.dir)?;
-        self.check_no_bookmarks(&head)
+        self.check_no_bookmarks(&head)?;
+        // A list that can't be read is found here, where it is the caller's error: in the sync it would be the pool's.
+        let next = self.dataset(snapshot.phys().ds_next_snap_obj)?;
+        for list in [snapshot.phys().ds_deadlist_obj, next.phys().ds_deadlist_obj, head.phys().ds_deadlist_obj] {
+            Deadlist::open(&self.meta, list)?.usage_between(0, u64::MAX)?;
+        }
+        Bpobj::open(&self.meta, self.free_bpobj)?;
+        Ok(())
     }
 
     /// A bookmark keeps keys of deadlists alive that destroying would merge, which this does not do yet.

@@ -5,7 +5,7 @@ use crate::pool::Mos;
 use crate::traverse::Walk;
 use crate::{DslPool, TxSpace};
 use dmu::{ObjsetProps, Tx};
-use ondisk::{BlockId, ObjectId};
+use ondisk::{BlockId, BlockPtr, ObjectId, ObjectType};
 use std::sync::Arc;
 
 struct Random(u64);
@@ -137,4 +137,51 @@ fn what_a_destroyed_dataset_could_not_free_is_charged_to_the_leak_directory() {
     assert_eq!(pool.dsl.children("tank").expect("lists"), Vec::<String>::new());
     let pool = pool.reopen();
     assert_eq!(pool.dsl.leaked_bytes(), Ok(leaked), "for good");
+}
+
+/// Makes every block of lists of block pointers unreadable, for good; says how many there were.
+fn lose_lists(pool: &TestPool) -> usize {
+    let mut lists = Vec::new();
+    let io: Arc<dyn dmu::BlockIo> = Arc::new(pool.io.clone());
+    let visit = &mut |bp: &BlockPtr| {
+        if bp.level() == 0 && bp.object_type() == ObjectType::BPOBJ {
+            lists.push(*bp);
+        }
+        Ok(())
+    };
+    Walk::all(&*io, 0, &pool.dsl.mos().root_bp(), 0).run(visit).expect("walks");
+    lists.iter().for_each(|bp| pool.io.corrupt(bp));
+    lists.len()
+}
+
+/// A list that nobody can read any more costs the space of what was on it, not the pool, which could write no txg while it waits.
+#[test]
+fn a_lost_list_of_blocks_to_free_leaks_them_and_no_more() {
+    for is_draining in [true, false] {
+        let pool = TestPool::create(11);
+        pool.dsl.create_dataset("tank/a", filesystem()).expect("creates");
+        let object = write(&pool, "tank/a", 0, 0, &[1; 40 * 4096]).expect("writes");
+        pool.dsl.snapshot(&["tank/a@1".to_string()], Vec::new()).expect("snapshots");
+        write(&pool, "tank/a", object, 0, &[2; 40 * 4096]).expect("writes");
+        pool.sync();
+        let destroy = |pool: &TestPool| pool.dsl.destroy_snapshots(&["tank/a@1".to_string()], false).expect("destroys");
+        if is_draining {
+            // A few of the blocks are freed in each txg.
+            destroy(&pool);
+        }
+        let pool = pool.reopen();
+        assert!(lose_lists(&pool) > 0, "the test must lose a list");
+        if !is_draining {
+            destroy(&pool);
+        }
+        pool.drain();
+        assert_eq!(pool.dsl.freeing_bytes(), 0, "nothing waits");
+        assert!(pool.dsl.leaked_bytes().expect("readable") >= 20 * 4096, "what was on the list is lost");
+        let pool = pool.reopen();
+        write(&pool, "tank/a", object, 0, &[3; 4096]).expect("writes");
+        pool.drain();
+        pool.dsl.destroy_dataset("tank/a").expect("destroys");
+        pool.drain();
+        assert_eq!(pool.io.violations(), Vec::<&str>::new());
+    }
 }
