@@ -5,7 +5,7 @@ use control_api::{ErrorKind, Failure};
 use dmu::TxgManager;
 use dsl::{DatasetHandle, PropSource};
 use exec::{Exec, Mutex};
-use fuse::{MountOptions, Session};
+use fuse::{MountOptions, Readers, Session};
 use ondisk::{ObjectId, ObjsetId};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -34,6 +34,8 @@ pub enum Directory {
 /// The mounts of one pool.
 pub struct Mounts {
     by_name: Mutex<BTreeMap<String, Mounted>>,
+    /// The threads that serve them: the pool's own, so that none waits for another pool.
+    readers: Mutex<Option<Readers>>,
     /// Counts of direct I/O: of the pool, and of each dataset since the pool was opened, mounted or not.
     pool_direct: Arc<DirectStats>,
     direct: Mutex<BTreeMap<String, Arc<DirectStats>>>,
@@ -41,7 +43,7 @@ pub struct Mounts {
 
 impl Default for Mounts {
     fn default() -> Self {
-        Mounts { by_name: Mutex::default(), pool_direct: DirectStats::new(None), direct: Mutex::default() }
+        Mounts { by_name: Mutex::default(), readers: Mutex::default(), pool_direct: DirectStats::new(None), direct: Mutex::default() }
     }
 }
 
@@ -79,8 +81,7 @@ impl Mounts {
     /// Where a dataset is mounted; a mount that somebody else removed is forgotten.
     pub fn mountpoint(&self, name: &str) -> Option<String> {
         let mut by_name = self.by_name.lock();
-        let is_alive = by_name.get(name)?.session.is_alive();
-        if !is_alive {
+        if by_name.get(name)?.session.has_ended() {
             by_name.remove(name);
         }
         by_name.get(name).map(|mounted| mounted.mountpoint.clone())
@@ -127,6 +128,15 @@ impl Mounts {
         self.list().into_iter().find(|(_, place)| place == mountpoint).map(|(name, _)| name)
     }
 
+    /// The threads that serve this pool's mounts.
+    fn readers(&self, exec: &Exec) -> Result<Readers, fuse::Errno> {
+        let mut readers = self.readers.lock();
+        match &*readers {
+            Some(readers) => Ok(readers.clone()),
+            None => Ok(readers.insert(Readers::new(exec)?).clone()),
+        }
+    }
+
     /// Mounts a file system.
     pub fn mount(&self, exec: &Exec, handle: DatasetHandle, txgs: Option<Arc<TxgManager>>, plan: MountPlan) -> Result<(), Failure> {
         let name = handle.name();
@@ -146,7 +156,8 @@ impl Mounts {
         }
         let snapshots: Option<Arc<dyn SnapshotSource>> = Some(dataset);
         let handler = Arc::new(ZplFuse::new(zfs.clone(), snapshots));
-        let session = Session::mount(exec, handler.clone(), Path::new(&plan.mountpoint), &plan.options).map_err(|error| {
+        let readers = self.readers(exec).map_err(|error| because(ErrorKind::Io, &*what, error))?;
+        let session = Session::mount_with(&readers, handler.clone(), Path::new(&plan.mountpoint), &plan.options).map_err(|error| {
             because(ErrorKind::Permission, &*what, error).advise("is /dev/fuse there, and may this user mount on that directory?")
         })?;
         let made_for_it = plan.made_for_it;

@@ -6,7 +6,7 @@
 
 use crate::{Control, OpenPool, iostat};
 use exec::Exec;
-use fuse::{MountOptions, Session};
+use fuse::{MountOptions, Readers, Session};
 use metrics::{Parameters, PoolView, Source, Tree, TreeFs};
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -89,10 +89,12 @@ impl Control {
     /// Mounts the tree in the state directory, in place of what a killed daemon left there.
     pub fn mount_tree(self: &Arc<Self>) {
         let wanted = std::env::var_os(SWITCH).is_none_or(|word| word != "off");
+        let readers = Readers::new(&self.exec).map_err(|error| error.to_string());
         for (above, root) in PLACES {
             let place = self.state.path().join(above).join(root);
             fuse::clear_dead_mount(&place);
-            if wanted && let Err(why) = self.mount_part(&place, root) {
+            let mount = |readers: &Readers| self.mount_part(readers, &place, root);
+            if wanted && let Err(why) = readers.as_ref().map_err(String::clone).and_then(mount) {
                 eprintln!("no statistics at {}: {why}", place.display());
             }
         }
@@ -101,7 +103,7 @@ impl Control {
         }
     }
 
-    fn mount_part(self: &Arc<Self>, place: &Path, root: &str) -> Result<(), String> {
+    fn mount_part(self: &Arc<Self>, readers: &Readers, place: &Path, root: &str) -> Result<(), String> {
         std::fs::create_dir_all(place).map_err(|error| error.to_string())?;
         let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let handler = Arc::new(TreeFs::new(self.tree(), root, owner));
@@ -111,11 +113,10 @@ impl Control {
             devices: false,
             exec: false,
             atime: false,
-            threads: 1,
             max_write: 64 << 10,
             ..MountOptions::default()
         };
-        let session = Session::mount(&self.exec, handler, place, &options).map_err(|error| error.to_string())?;
+        let session = Session::mount_with(readers, handler, place, &options).map_err(|error| error.to_string())?;
         self.mounted_tree.0.lock().push(session);
         Ok(())
     }

@@ -110,6 +110,12 @@ PollIn, 24 { fh: u64, kh: u64, flags: u32, events: u32 });
 wire!(/// Reply to POLL.
 PollOut, 8 { revents: u32, padding: u32 });
 
+wire!(/// A notice that attributes and pages of a node are not what they were.
+NotifyInvalInodeOut, 24 { ino: u64, off: i64, len: i64 });
+
+/// `OutHeader::error` of a notice: pages and attributes of a node.
+pub const NOTIFY_INVAL_INODE: i32 = 2;
+
 /// Request numbers.
 pub mod op {
     pub const LOOKUP: u32 = 1;
@@ -160,7 +166,6 @@ pub mod op {
 /// INIT capability bits (`flags` is the low half, `flags2` the high half).
 pub mod cap {
     pub const ASYNC_READ: u64 = 1 << 0;
-    pub const ATOMIC_O_TRUNC: u64 = 1 << 3;
     pub const EXPORT_SUPPORT: u64 = 1 << 4;
     pub const BIG_WRITES: u64 = 1 << 5;
     pub const DO_READDIRPLUS: u64 = 1 << 13;
@@ -192,10 +197,13 @@ pub mod fattr {
 
 /// `GetattrIn::getattr_flags`: `fh` is valid.
 pub const GETATTR_FH: u32 = 1;
-/// `OpenIn::open_flags`: clear setuid and setgid (O_TRUNC by somebody without the right to keep them).
-pub const OPEN_KILL_SUIDGID: u32 = 1;
+/// `ReadIn::read_flags`: `lock_owner` is valid. The kernel says so of reads into a program's memory, not of those for its cache.
+pub const READ_LOCKOWNER: u32 = 1 << 1;
 /// `WriteIn::write_flags`: from the page cache, not from a write(2) in progress.
 pub const WRITE_CACHE: u32 = 1;
+/// `WriteIn::write_flags`: `lock_owner` is valid. The kernel says so of writes from a program's memory, not of those from its
+/// cache, whose pages are locked meanwhile.
+pub const WRITE_LOCKOWNER: u32 = 1 << 1;
 /// `WriteIn::write_flags`: clear setuid and setgid.
 pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 /// `FsyncIn::fsync_flags`: data only.

@@ -1,8 +1,8 @@
 //! From request bytes to a [`Handler`] call to reply bytes.
 //!
 //! Invariants: a malformed request gets EINVAL (never a panic); FORGET, BATCH_FORGET and INTERRUPT get no reply; read data is
-//! passed on as an `Abd`, never copied; the payload of WRITE is a slice of the receive buffer. READ and WRITE only become values
-//! here ([`transfer`]): the session hands them on with an [`crate::Answer`].
+//! passed on as an `Abd`, never copied; the payload of WRITE is a slice of the receive buffer. READ, WRITE and LSEEK only become
+//! values here ([`transfer`]): they are handed on with an [`crate::Answer`].
 
 use crate::abi::{self, op};
 use crate::encode::{self, Listing, attr_out, entry_out, open_out};
@@ -28,6 +28,7 @@ pub(crate) enum Output {
 pub(crate) enum Transfer {
     Read(ReadRequest),
     Write(WriteRequest),
+    Seek(SeekRequest),
 }
 
 /// One received request.
@@ -73,7 +74,7 @@ pub(crate) fn dispatch(handler: &dyn Handler, request: &Request<'_>, out: &mut V
     let caller = Caller { uid: header.uid, gid: header.gid, pid: header.pid };
     let node = NodeId(header.nodeid);
     match header.opcode {
-        op::FLUSH | op::FSYNC | op::FALLOCATE | op::LSEEK | op::OPEN | op::RELEASE => file_io(handler, request, &caller, node, out),
+        op::FLUSH | op::FSYNC | op::FALLOCATE | op::OPEN | op::RELEASE => file_io(handler, request, &caller, node, out),
         op::READDIR | op::READDIRPLUS | op::OPENDIR | op::RELEASEDIR | op::FSYNCDIR => directory_io(handler, request, &caller, node, out),
         op::SETXATTR | op::GETXATTR | op::LISTXATTR | op::REMOVEXATTR => xattr(handler, request, &caller, node, out),
         op::MKNOD | op::MKDIR | op::CREATE | op::TMPFILE | op::SYMLINK | op::LINK => make(handler, request, &caller, node, out),
@@ -128,7 +129,6 @@ fn rest(handler: &dyn Handler, request: &Request<'_>, caller: &Caller, node: Nod
             let input: abi::AccessIn = take(&mut body)?;
             done(handler.access(caller, node, input.mask))
         }
-        op::SYNCFS => done(handler.syncfs(caller)),
         op::POLL => {
             let input: abi::PollIn = take(&mut body)?;
             // Regular files are always ready for what was asked.
@@ -136,8 +136,6 @@ fn rest(handler: &dyn Handler, request: &Request<'_>, caller: &Caller, node: Nod
             put(out, &abi::PollOut { revents: input.events & ready, padding: 0 })
         }
         op::IOCTL => Err(Errno::ENOTTY),
-        // The session tells the handler when its last thread ends, which also covers mounts that get no DESTROY.
-        op::DESTROY => Ok(Output::Small),
         // An interrupted request still completes; the kernel accepts its reply. Notify replies answer nothing we sent.
         op::INTERRUPT | op::NOTIFY_REPLY => Ok(Output::Nothing),
         _ => Err(Errno::ENOSYS),
@@ -225,7 +223,7 @@ fn file_io(handler: &dyn Handler, request: &Request<'_>, caller: &Caller, node: 
     match request.header.opcode {
         op::OPEN => {
             let input: abi::OpenIn = take(&mut body)?;
-            put(out, &open_out(&handler.open(caller, node, input.flags, input.open_flags & abi::OPEN_KILL_SUIDGID != 0)?))
+            put(out, &open_out(&handler.open(caller, node, input.flags)?))
         }
         op::RELEASE => {
             let input: abi::ReleaseIn = take(&mut body)?;
@@ -240,36 +238,48 @@ fn file_io(handler: &dyn Handler, request: &Request<'_>, caller: &Caller, node: 
             let input: abi::FsyncIn = take(&mut body)?;
             done(handler.fsync(caller, node, FileHandle(input.fh), input.fsync_flags & abi::FSYNC_FDATASYNC != 0))
         }
-        op::FALLOCATE => {
+        _ => {
             let input: abi::FallocateIn = take(&mut body)?;
             let wanted =
                 FallocateRequest { node, handle: FileHandle(input.fh), offset: input.offset, length: input.length, mode: input.mode };
             done(handler.fallocate(caller, &wanted))
         }
-        _ => {
-            let input: abi::LseekIn = take(&mut body)?;
-            let hole = match input.whence as i32 {
-                libc::SEEK_HOLE => true,
-                libc::SEEK_DATA => false,
-                _ => return Err(Errno::EINVAL),
-            };
-            let offset = handler.lseek(caller, &SeekRequest { node, handle: FileHandle(input.fh), offset: input.offset, hole })?;
-            put(out, &abi::LseekOut { offset })
-        }
     }
 }
 
-/// READ or WRITE.
+/// READ, WRITE or LSEEK.
 pub(crate) fn transfer(request: &Request<'_>) -> Reply<(Caller, Transfer)> {
     let header = &request.header;
     let caller = Caller { uid: header.uid, gid: header.gid, pid: header.pid };
     let node = NodeId(header.nodeid);
-    if header.opcode == op::WRITE {
-        return Ok((caller, Transfer::Write(write(request, node)?)));
-    }
+    let transfer = match header.opcode {
+        op::WRITE => Transfer::Write(write(request, node)?),
+        op::LSEEK => Transfer::Seek(seek(request, node)?),
+        _ => Transfer::Read(read(request, node)?),
+    };
+    Ok((caller, transfer))
+}
+
+fn read(request: &Request<'_>, node: NodeId) -> Reply<ReadRequest> {
     let input: abi::ReadIn = take(&mut { request.body })?;
-    let read = ReadRequest { node, handle: FileHandle(input.fh), offset: input.offset, size: input.size, open_flags: input.flags };
-    Ok((caller, Transfer::Read(read)))
+    Ok(ReadRequest {
+        node,
+        handle: FileHandle(input.fh),
+        offset: input.offset,
+        size: input.size,
+        open_flags: input.flags,
+        past_cache: input.read_flags & abi::READ_LOCKOWNER != 0,
+    })
+}
+
+fn seek(request: &Request<'_>, node: NodeId) -> Reply<SeekRequest> {
+    let input: abi::LseekIn = take(&mut { request.body })?;
+    let hole = match input.whence as i32 {
+        libc::SEEK_HOLE => true,
+        libc::SEEK_DATA => false,
+        _ => return Err(Errno::EINVAL),
+    };
+    Ok(SeekRequest { node, handle: FileHandle(input.fh), offset: input.offset, hole })
 }
 
 fn write(request: &Request<'_>, node: NodeId) -> Reply<WriteRequest> {
@@ -288,6 +298,7 @@ fn write(request: &Request<'_>, node: NodeId) -> Reply<WriteRequest> {
         open_flags: input.flags,
         kill_suid: input.write_flags & abi::WRITE_KILL_SUIDGID != 0,
         from_cache: input.write_flags & abi::WRITE_CACHE != 0,
+        past_cache: input.write_flags & (abi::WRITE_CACHE | abi::WRITE_LOCKOWNER) == abi::WRITE_LOCKOWNER,
     })
 }
 
@@ -368,7 +379,7 @@ mod tests {
         fn getattr(&self, _: &Caller, _: NodeId, _: Option<FileHandle>) -> Reply<(FileAttr, Duration)> {
             Ok((FileAttr::default(), Duration::ZERO))
         }
-        fn open(&self, _: &Caller, _: NodeId, _: u32, _: bool) -> Reply<Opened> {
+        fn open(&self, _: &Caller, _: NodeId, _: u32) -> Reply<Opened> {
             Ok(Opened::default())
         }
         fn read(&self, _: &Caller, _: &ReadRequest) -> Reply<Abd> {

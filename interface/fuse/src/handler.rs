@@ -1,9 +1,10 @@
 //! The port: [`Handler`] has one method per request; requests and replies are typed, errors are [`Errno`].
 //!
 //! Methods run on the thread that read the request and may wait. Defaults answer ENOSYS, which makes the kernel stop asking.
-//! Reads and writes come through [`Handler::read_then`] and [`Handler::write_then`], which may answer later from any thread.
+//! Reads, writes and seeks come through [`Handler::read_then`], [`Handler::write_then`] and [`Handler::lseek_then`], which may
+//! answer later from any thread.
 
-use crate::{Answer, Errno};
+use crate::{Answer, Errno, Notifier};
 use abd::Abd;
 use std::time::Duration;
 
@@ -144,6 +145,8 @@ pub struct ReadRequest {
     pub size: u32,
     /// open(2) flags of the file.
     pub open_flags: u32,
+    /// Into a program's memory; otherwise what is read stays in the kernel's cache.
+    pub past_cache: bool,
 }
 
 /// A write.
@@ -165,6 +168,8 @@ pub struct WriteRequest {
     pub kill_suid: bool,
     /// From the page cache (mmap write-back): the caller is not the writer.
     pub from_cache: bool,
+    /// From a program's memory, which leaves the kernel's cache as it was. Otherwise the pages are locked until this is answered.
+    pub past_cache: bool,
 }
 
 /// Names of a rename.
@@ -207,7 +212,7 @@ pub struct FallocateRequest {
 }
 
 /// Where SEEK_HOLE and SEEK_DATA start.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SeekRequest {
     /// Node.
     pub node: NodeId,
@@ -269,6 +274,8 @@ pub type Reply<T> = Result<T, Errno>;
 /// A file system behind the protocol.
 #[expect(unused_variables, reason = "the defaults answer ENOSYS and keep the parameter names as documentation")]
 pub trait Handler: Send + Sync + 'static {
+    /// The mount begins: how to tell the kernel what it must forget.
+    fn attached(&self, notifier: Notifier) {}
     /// The mount ends: no request follows.
     fn destroy(&self) {}
     /// Finds `name`; ENOENT, or an entry with node 0 that the kernel may remember.
@@ -313,8 +320,8 @@ pub trait Handler: Send + Sync + 'static {
     fn link(&self, caller: &Caller, node: NodeId, new_parent: NodeId, new_name: &[u8]) -> Reply<Entry> {
         Err(Errno::ENOSYS)
     }
-    /// Opens a file. `truncate` is in `flags` as O_TRUNC; `kill_suid` asks to clear setuid with it.
-    fn open(&self, caller: &Caller, node: NodeId, flags: u32, kill_suid: bool) -> Reply<Opened>;
+    /// Opens a file. O_TRUNC is not among the flags: the kernel truncates after it.
+    fn open(&self, caller: &Caller, node: NodeId, flags: u32) -> Reply<Opened>;
     /// Makes and opens a file.
     fn create(&self, caller: &Caller, parent: NodeId, name: &[u8], new: &NewNode, flags: u32) -> Reply<(Entry, Opened)> {
         Err(Errno::ENOSYS)
@@ -336,6 +343,10 @@ pub trait Handler: Send + Sync + 'static {
     /// As [`Handler::write`], answered now or later from any thread.
     fn write_then(&self, caller: &Caller, request: WriteRequest, answer: Answer<u32>) {
         answer.send(self.write(caller, request));
+    }
+    /// As [`Handler::lseek`], answered now or later from any thread.
+    fn lseek_then(&self, caller: &Caller, request: &SeekRequest, answer: Answer<u64>) {
+        answer.send(self.lseek(caller, request));
     }
     /// A descriptor is closed (there may be others).
     fn flush(&self, caller: &Caller, node: NodeId, handle: FileHandle) -> Reply<()> {
@@ -395,7 +406,7 @@ pub trait Handler: Send + Sync + 'static {
     fn lseek(&self, caller: &Caller, request: &SeekRequest) -> Reply<u64> {
         Err(Errno::ENOSYS)
     }
-    /// Makes the whole file system durable.
+    /// Makes the whole file system durable; called on a thread that answers no requests.
     fn syncfs(&self, caller: &Caller) -> Reply<()> {
         Err(Errno::ENOSYS)
     }

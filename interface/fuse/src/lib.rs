@@ -6,17 +6,24 @@
 
 pub mod abi;
 mod answer;
+mod chores;
 mod dispatch;
 mod encode;
+mod ending;
 mod errno;
 mod handler;
 mod mount;
+mod notify;
+mod readers;
+mod serve;
 mod session;
 
 pub use answer::Answer;
 pub use errno::Errno;
 pub use handler::*;
 pub use mount::{MountError, MountOptions, clear_dead_mount};
+pub use notify::{Kernel, Notifier};
+pub use readers::Readers;
 pub use session::{Negotiated, Session};
 
 /// open(2)'s O_DIRECT, in [`ReadRequest::open_flags`], [`WriteRequest::open_flags`] and the flags of open.

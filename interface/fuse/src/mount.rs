@@ -32,8 +32,6 @@ pub struct MountOptions {
     pub exec: bool,
     /// Update access times as asked by the VFS (relatime is the kernel's default).
     pub atime: bool,
-    /// Reader threads.
-    pub threads: usize,
     /// Largest request payload, bytes; the kernel's `fs.fuse.max_pages_limit` bounds it.
     pub max_write: u32,
     /// Let the kernel cache symbolic links.
@@ -52,7 +50,6 @@ impl Default for MountOptions {
             devices: true,
             exec: true,
             atime: true,
-            threads: 4,
             max_write: 1 << 20,
             cache_symlinks: true,
         }
@@ -76,6 +73,8 @@ pub enum MountError {
     HelperRefused(Vec<u8>),
     /// INIT failed.
     Handshake(Errno),
+    /// The threads that serve it cannot watch it.
+    Readers(Errno),
 }
 
 impl std::fmt::Display for MountError {
@@ -88,6 +87,7 @@ impl std::fmt::Display for MountError {
             MountError::HelperMissing(errno) => write!(f, "cannot start fusermount3 ({errno}); install the package fuse3 or mount as root"),
             MountError::HelperRefused(message) => write!(f, "{}", String::from_utf8_lossy(message).trim_end()),
             MountError::Handshake(errno) => write!(f, "the kernel's FUSE handshake failed: {errno}"),
+            MountError::Readers(errno) => write!(f, "the mount cannot be served: {errno}"),
         }
     }
 }

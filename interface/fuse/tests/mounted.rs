@@ -4,12 +4,16 @@
 #[path = "../examples/memfs/fs.rs"]
 mod fs;
 
+use exec::{Condvar, Mutex};
+use fuse::{Caller, DirSink, Entry, Errno, FileAttr, FileHandle, Handler, NodeId, Opened, ReadRequest, Readers, Reply, Session};
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 struct Mounted {
     session: Option<fuse::Session>,
@@ -145,4 +149,109 @@ fn an_unmount_waits_for_open_files_unless_lazy() {
     session.unmount(true).expect("a lazy unmount");
     session.join();
     assert!(!session.is_alive());
+}
+
+/// A directory in which a lookup of a name that begins with `wait` lasts until it is let go.
+struct Waiting {
+    let_go: Mutex<bool>,
+    changed: Condvar,
+    waiting: AtomicUsize,
+    told: AtomicBool,
+}
+
+fn directory() -> FileAttr {
+    FileAttr { ino: 1, mode: 0o040_755, nlink: 2, ..FileAttr::default() }
+}
+
+impl Handler for Waiting {
+    fn destroy(&self) {
+        self.told.store(true, Ordering::SeqCst);
+    }
+    fn lookup(&self, _: &Caller, _: NodeId, name: &[u8]) -> Reply<Entry> {
+        if name.starts_with(b"wait") {
+            self.waiting.fetch_add(1, Ordering::SeqCst);
+            let mut let_go = self.let_go.lock();
+            while !*let_go {
+                self.changed.wait(&mut let_go);
+            }
+        }
+        Err(Errno::ENOENT)
+    }
+    fn getattr(&self, _: &Caller, _: NodeId, _: Option<FileHandle>) -> Reply<(FileAttr, Duration)> {
+        Ok((directory(), Duration::ZERO))
+    }
+    fn open(&self, _: &Caller, _: NodeId, _: u32) -> Reply<Opened> {
+        Err(Errno::EIO)
+    }
+    fn read(&self, _: &Caller, _: &ReadRequest) -> Reply<abd::Abd> {
+        Err(Errno::EIO)
+    }
+    fn readdir(&self, _: &Caller, _: NodeId, _: FileHandle, _: u64, _: &mut dyn DirSink) -> Reply<()> {
+        Ok(())
+    }
+}
+
+fn mount_on(readers: &Readers, handler: Arc<dyn Handler>, name: &str) -> Option<Mounted> {
+    let at = std::env::temp_dir().join(format!("zirconia-fuse-{name}-{}", std::process::id()));
+    std::fs::create_dir_all(&at).expect("the temporary folder is writable");
+    match Session::mount_with(readers, handler, &at, &fuse::MountOptions::default()) {
+        Ok(session) => Some(Mounted { session: Some(session), at }),
+        Err(error) => {
+            eprintln!("SKIPPED: cannot mount here: {error}");
+            let _ = std::fs::remove_dir(&at);
+            None
+        }
+    }
+}
+
+/// A thousand file systems must not cost a thousand threads, and requests that wait must not keep others from being served, in
+/// this mount or another, nor may the end of a mount come before they are answered.
+#[test]
+fn a_few_threads_serve_many_mounts_and_who_waits_holds_up_nobody() {
+    let exec: exec::Exec = Arc::new(exec::Pool::new(1));
+    let readers = Readers::new(&exec).expect("a set of readers");
+    let waiting = Arc::new(Waiting {
+        let_go: Mutex::new(false),
+        changed: Condvar::new(),
+        waiting: AtomicUsize::new(0),
+        told: AtomicBool::new(false),
+    });
+    let Some(slow) = mount_on(&readers, waiting.clone(), "slow") else { return };
+    let others: Vec<Mounted> =
+        (0..40).map(|number| mount_on(&readers, Arc::new(fs::MemFs::new()), &format!("many{number}")).expect("mounted")).collect();
+    assert!(readers.threads() <= 3, "{readers:?}");
+    let copy = pattern(200_000, 5);
+    std::thread::scope(|scope| {
+        for number in 0..6 {
+            let name = slow.at.join(format!("wait{number}"));
+            scope.spawn(move || assert!(std::fs::metadata(name).is_err()));
+        }
+        while waiting.waiting.load(Ordering::SeqCst) < 6 {
+            std::thread::yield_now();
+        }
+        // Six threads wait. The mount itself and all others answer, several at once.
+        assert!(std::fs::metadata(slow.at.join("other")).is_err());
+        for mounted in &others {
+            scope.spawn(|| {
+                std::fs::write(mounted.at.join("file"), &copy).expect("written");
+                assert!(std::fs::read(mounted.at.join("file")).expect("read") == copy);
+            });
+        }
+        // An unmount of one does not disturb the rest, and a lazy one of the slow mount ends when its requests are answered.
+        let session = slow.session.as_ref().expect("mounted");
+        session.unmount(true).expect("detached");
+        assert!(!waiting.told.load(Ordering::SeqCst) && !session.has_ended(), "told of the end while requests are served");
+        *waiting.let_go.lock() = true;
+        waiting.changed.notify_all();
+    });
+    slow.session.as_ref().expect("mounted").join();
+    assert!(waiting.told.load(Ordering::SeqCst));
+    assert!(readers.threads() <= 16, "{readers:?}");
+    drop((slow, others));
+    while readers.threads() > 0 {
+        std::thread::yield_now();
+    }
+    // The set serves again.
+    let again = mount_on(&readers, Arc::new(fs::MemFs::new()), "again").expect("mounted");
+    std::fs::write(again.at.join("file"), b"x").expect("written");
 }

@@ -137,7 +137,7 @@ impl Handler for TreeFs {
         Ok((self.attr(&self.path(node)?)?, TTL))
     }
 
-    fn open(&self, _: &Caller, node: NodeId, _: u32, _: bool) -> Reply<Opened> {
+    fn open(&self, _: &Caller, node: NodeId, _: u32) -> Reply<Opened> {
         let text = self.tree.read(&self.full(&self.path(node)?)).ok_or(Errno::ENOENT)?;
         let mut state = self.state.lock();
         state.last_handle += 1;

@@ -227,10 +227,10 @@ fn the_file_system_lists_reads_and_writes() {
     let tank = fs.lookup(&who, zfs.node, b"tank").unwrap();
     let iostats = fs.lookup(&who, tank.node, b"iostats").unwrap();
     assert_eq!((iostats.attr.mode, iostats.attr.size), (0o100_644, 0));
-    let opened = fs.open(&who, iostats.node, 0, false).unwrap();
+    let opened = fs.open(&who, iostats.node, 0).unwrap();
     assert!(opened.direct_io, "the size is unknown");
     let read = |offset| {
-        let request = ReadRequest { node: iostats.node, handle: opened.handle, offset, size: 100, open_flags: 0 };
+        let request = ReadRequest { node: iostats.node, handle: opened.handle, offset, size: 100, open_flags: 0, past_cache: true };
         fs.read(&who, &request).unwrap().to_vec()
     };
     let (first, rest) = (read(0), read(100));
@@ -249,6 +249,7 @@ fn the_file_system_lists_reads_and_writes() {
                 data,
                 pinned_bytes,
                 open_flags: open.1,
+                past_cache: true,
                 kill_suid: false,
                 from_cache: false,
             },

@@ -7,16 +7,18 @@
 
 use crate::ctldir::{ControlNode, Ctldir, SnapshotSource};
 use crate::direct::{Access, Property};
+use crate::io::clear_suid;
+use crate::kernel::{self, PastCache};
 use crate::setattr::{SetAttrs, Stat};
 use crate::znode::Node;
 use crate::{Allocate, NewNode, Place, RenameMode, SetMode, Snapdir, Time, WriteData, Zfs, ZplError};
 use abd::Abd;
 use fuse::{
-    Answer, Caller, DirEntry, DirSink, Entry, Errno, FallocateRequest, FileAttr, FileHandle, Handler, NodeId, Opened, ReadRequest,
-    RenameRequest, Reply, SeekRequest, SetAttr, SetTime, Statfs, Timestamp, WriteRequest,
+    Answer, Caller, DirEntry, DirSink, Entry, Errno, FallocateRequest, FileAttr, FileHandle, Handler, NodeId, Notifier, Opened,
+    ReadRequest, RenameRequest, Reply, SeekRequest, SetAttr, SetTime, Statfs, Timestamp, WriteRequest,
 };
 use ondisk::ObjectId;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 const OBJECT_BITS: u32 = 48;
@@ -24,7 +26,6 @@ const OBJECT_MASK: u64 = (1 << OBJECT_BITS) - 1;
 /// The mount is the only way in, so the kernel may keep what it knows; allocation changes with each sync, though.
 const ATTR_TTL: Duration = Duration::from_secs(1);
 const ENTRY_TTL: Duration = Duration::from_secs(60);
-const O_TRUNC: u32 = 0o1000;
 const O_SYNC_BITS: u32 = 0o4_010_000;
 /// A write keeps its receive buffer when it fills at least this part of it.
 const KEEP_PART: usize = 2;
@@ -36,6 +37,7 @@ const CONTROL_COOKIE: u64 = 2;
 pub struct ZplFuse {
     zfs: Arc<Zfs>,
     control: Ctldir,
+    notifier: OnceLock<Notifier>,
 }
 
 impl std::fmt::Debug for ZplFuse {
@@ -68,7 +70,7 @@ fn decode_device(encoded: u32) -> u64 {
 impl ZplFuse {
     /// Serves `zfs`; `snapshots` gives `.zfs/snapshot` its contents.
     pub fn new(zfs: Arc<Zfs>, snapshots: Option<Arc<dyn SnapshotSource>>) -> ZplFuse {
-        ZplFuse { control: Ctldir::new(snapshots), zfs }
+        ZplFuse { control: Ctldir::new(snapshots), zfs, notifier: OnceLock::new() }
     }
 
     /// Closes a snapshot that was entered under `.zfs/snapshot`, so that it can be destroyed; false when a file of it is open.
@@ -84,6 +86,16 @@ impl ZplFuse {
     fn count_open(&self, id: NodeId, is_open: bool) {
         if ControlNode::of(id.0).is_none() && id.0 >> OBJECT_BITS != 0 {
             self.control.count_open(id.0 >> OBJECT_BITS, is_open);
+        }
+    }
+
+    /// A file was opened or closed: one that may be mapped for writing is remembered.
+    fn note_open(&self, id: NodeId, flags: u32, is_open: bool) {
+        self.count_open(id, is_open);
+        if kernel::may_map(flags)
+            && let Ok(node) = self.node(id)
+        {
+            if is_open { node.kernel.opened() } else { node.kernel.released() }
         }
     }
 
@@ -142,7 +154,7 @@ impl ZplFuse {
         let attr = self.attr(node, space)?;
         Zfs::keep(node);
         let entry_ttl = if node.zfs.norm.is_none() { ENTRY_TTL } else { Duration::ZERO };
-        Ok(Entry { node: self.number(node, space), generation: node.fields().generation, attr, attr_ttl: ATTR_TTL, entry_ttl })
+        Ok(Entry { node: self.number(node, space), generation: node.fields().generation, attr, attr_ttl: attr_ttl(&attr), entry_ttl })
     }
 
     fn control_entry(&self, control: ControlNode) -> Entry {
@@ -241,6 +253,17 @@ impl ZplFuse {
         self.entry(&node, 0)
     }
 
+    /// What to do about the kernel's pages when the write is done.
+    fn past_cache(&self, node: &Node, request: &WriteRequest) -> Option<PastCache> {
+        if !request.past_cache {
+            node.kernel.note_pages();
+            return None;
+        }
+        let notifier = self.notifier.get()?.clone();
+        let range = request.offset..request.offset.saturating_add(request.data.len() as u64);
+        Some(PastCache { view: node.kernel.clone(), notifier, id: request.node, range })
+    }
+
     fn write_data(&self, request: WriteRequest) -> (WriteData, Access) {
         let always = self.zfs.objset.props().sync == dmu::SyncMode::Always;
         let access = if request.from_cache { Access::default() } else { access(request.open_flags) };
@@ -252,6 +275,17 @@ impl ZplFuse {
             synchronous: always || request.open_flags & O_SYNC_BITS != 0 && !request.from_cache,
         };
         (write, access)
+    }
+
+    /// The kernel says of other changes of data whether they take setuid away, of fallocate(2) it does not: only root keeps it.
+    fn drop_suid(&self, caller: &Caller, node: &Node) -> Reply<()> {
+        let old = node.fields().mode;
+        let mut mode = old;
+        clear_suid(&mut mode);
+        if caller.uid != 0 && mode != old {
+            self.zfs.set_attrs(node, &SetAttrs { kill_suid: true, ..SetAttrs::default() })?;
+        }
+        Ok(())
     }
 
     /// With `sync=always` every change waits for the disk.
@@ -269,6 +303,13 @@ fn access(open_flags: u32) -> Access {
     Access { flagged: open_flags & fuse::O_DIRECT != 0, ..Access::default() }
 }
 
+/// How long attributes hold. Requests that take setuid or setgid away (the server does that) carry no attributes back, so the kernel
+/// asks each time for those of files that have them.
+fn attr_ttl(attr: &FileAttr) -> Duration {
+    let is_regular = attr.mode & 0o170_000 == 0o100_000;
+    if is_regular && attr.mode & 0o6000 != 0 { Duration::ZERO } else { ATTR_TTL }
+}
+
 /// A node number that no longer means anything.
 fn stale(error: ZplError) -> Errno {
     match error {
@@ -282,6 +323,10 @@ fn new_node<'a>(caller: &Caller, new: &fuse::NewNode, target: &'a [u8]) -> NewNo
 }
 
 impl Handler for ZplFuse {
+    fn attached(&self, notifier: Notifier) {
+        let _ = self.notifier.set(notifier);
+    }
+
     fn destroy(&self) {
         self.control.close_all();
         self.zfs.forget_all();
@@ -315,7 +360,10 @@ impl Handler for ZplFuse {
 
     fn getattr(&self, _caller: &Caller, node: NodeId, _handle: Option<FileHandle>) -> Reply<(FileAttr, Duration)> {
         match self.target(node)? {
-            Target::Node(node, space) => Ok((self.attr(&node, space)?, ATTR_TTL)),
+            Target::Node(node, space) => {
+                let attr = self.attr(&node, space)?;
+                Ok((attr, attr_ttl(&attr)))
+            }
             Target::Control(control) => Ok((self.control_attr(control), ATTR_TTL)),
         }
     }
@@ -342,7 +390,8 @@ impl Handler for ZplFuse {
             self.zfs.set_attrs(&node, &attrs)?;
         }
         self.finish(&node)?;
-        Ok((self.attr(&node, 0)?, ATTR_TTL))
+        let attr = self.attr(&node, 0)?;
+        Ok((attr, attr_ttl(&attr)))
     }
 
     fn readlink(&self, _caller: &Caller, node: NodeId) -> Reply<Vec<u8>> {
@@ -393,26 +442,23 @@ impl Handler for ZplFuse {
         self.entry(&node, 0)
     }
 
-    fn open(&self, _caller: &Caller, id: NodeId, flags: u32, kill_suid: bool) -> Reply<Opened> {
-        if flags & O_TRUNC != 0 {
-            let node = self.node(id)?;
-            self.zfs.truncate(&node, 0)?;
-            if kill_suid {
-                self.zfs.set_attrs(&node, &SetAttrs { kill_suid: true, ..SetAttrs::default() })?;
-            }
-        }
-        self.count_open(id, true);
+    fn open(&self, _caller: &Caller, id: NodeId, flags: u32) -> Reply<Opened> {
+        self.note_open(id, flags, true);
         Ok(self.opened(flags))
     }
 
     fn create(&self, caller: &Caller, parent: NodeId, name: &[u8], new: &fuse::NewNode, flags: u32) -> Reply<(Entry, Opened)> {
-        Ok((self.make(parent, name, &new_node(caller, new, &[]))?, self.opened(flags)))
+        let entry = self.make(parent, name, &new_node(caller, new, &[]))?;
+        self.note_open(entry.node, flags, true);
+        Ok((entry, self.opened(flags)))
     }
 
     fn tmpfile(&self, caller: &Caller, parent: NodeId, new: &fuse::NewNode, flags: u32) -> Reply<(Entry, Opened)> {
         let directory = self.node(parent)?;
         let node = self.zfs.create_nameless(&directory, &new_node(caller, new, &[]))?;
-        Ok((self.entry(&node, 0)?, self.opened(flags)))
+        let entry = self.entry(&node, 0)?;
+        self.note_open(entry.node, flags, true);
+        Ok((entry, self.opened(flags)))
     }
 
     fn read(&self, _caller: &Caller, request: &ReadRequest) -> Reply<Abd> {
@@ -423,6 +469,9 @@ impl Handler for ZplFuse {
     fn read_then(&self, _caller: &Caller, request: &ReadRequest, answer: Answer<Abd>) {
         match self.any_node(request.node) {
             Ok(node) => {
+                if !request.past_cache {
+                    node.kernel.note_pages();
+                }
                 let then = move |result: Result<Abd, ZplError>| answer.send(result.map_err(Errno::from));
                 node.zfs.read_then(&node, request.offset, u64::from(request.size), access(request.open_flags), Box::new(then));
             }
@@ -439,8 +488,15 @@ impl Handler for ZplFuse {
     fn write_then(&self, _caller: &Caller, request: WriteRequest, answer: Answer<u32>) {
         match self.node(request.node) {
             Ok(node) => {
+                let past_cache = self.past_cache(&node, &request);
                 let (write, access) = self.write_data(request);
-                let then = move |result: Result<u64, ZplError>| answer.send(result.map(|bytes| bytes as u32).map_err(Errno::from));
+                let then = move |result: Result<u64, ZplError>| {
+                    let reply = result.map(|bytes| bytes as u32).map_err(Errno::from);
+                    match past_cache {
+                        Some(past) => past.answer(answer, reply),
+                        None => answer.send(reply),
+                    }
+                };
                 self.zfs.write_then(&node, write, access, Box::new(then));
             }
             Err(errno) => answer.send(Err(errno)),
@@ -454,8 +510,8 @@ impl Handler for ZplFuse {
         }
     }
 
-    fn release(&self, node: NodeId, _handle: FileHandle, _flags: u32) {
-        self.count_open(node, false);
+    fn release(&self, node: NodeId, _handle: FileHandle, flags: u32) {
+        self.note_open(node, flags, false);
     }
 
     fn opendir(&self, _caller: &Caller, node: NodeId, _flags: u32) -> Reply<Opened> {
@@ -530,7 +586,7 @@ impl Handler for ZplFuse {
         self.finish(&node)
     }
 
-    fn fallocate(&self, _caller: &Caller, request: &FallocateRequest) -> Reply<()> {
+    fn fallocate(&self, caller: &Caller, request: &FallocateRequest) -> Reply<()> {
         const KEEP_SIZE: u32 = 1;
         const PUNCH_HOLE: u32 = 2;
         const ZERO_RANGE: u32 = 16;
@@ -543,13 +599,16 @@ impl Handler for ZplFuse {
             _ => return Err(Errno::EOPNOTSUPP),
         };
         let node = self.node(request.node)?;
+        self.drop_suid(caller, &node)?;
         self.zfs.allocate(&node, request.offset, request.length, how)?;
         self.finish(&node)
     }
 
-    fn lseek(&self, _caller: &Caller, request: &SeekRequest) -> Reply<u64> {
-        let node = self.any_node(request.node)?;
-        Ok(if request.hole { node.zfs.seek_hole(&node, request.offset)? } else { node.zfs.seek_data(&node, request.offset)? })
+    fn lseek_then(&self, _caller: &Caller, request: &SeekRequest, answer: Answer<u64>) {
+        match self.any_node(request.node) {
+            Ok(node) => kernel::seek_then(node, request, self.notifier.get(), answer),
+            Err(errno) => answer.send(Err(errno)),
+        }
     }
 
     fn syncfs(&self, _caller: &Caller) -> Reply<()> {

@@ -19,6 +19,7 @@ mod error;
 mod fs;
 mod fuse_fs;
 mod io;
+mod kernel;
 mod make;
 mod names;
 mod posix_acl;

@@ -32,7 +32,8 @@ pub struct SetAttrs {
 pub struct Stat {
     /// Attributes.
     pub fields: crate::Fields,
-    /// Allocated units of 512 bytes, as of the last sync.
+    /// Allocated units of 512 bytes, as of the last sync, and those of the node itself (OpenZFS: `dmu_object_size_from_db`). Never 0:
+    /// archivers take that for a file without data, and a file that was just written has no blocks yet.
     pub blocks: u64,
     /// Preferred I/O size.
     pub block_size: u64,
@@ -45,7 +46,7 @@ impl Zfs {
         let fields = node.fields();
         let record = self.objset.props().record_size as u64;
         let block = if fields.is_regular() { (info.block_size as u64).max(record.min(128 << 10)) } else { info.block_size as u64 };
-        Ok(Stat { fields, blocks: info.used_bytes.div_ceil(512), block_size: block })
+        Ok(Stat { fields, blocks: info.used_bytes.div_ceil(512) + u64::from(info.slots), block_size: block })
     }
 
     /// Changes attributes; the size is [`Zfs::truncate`]'s.

@@ -5,6 +5,7 @@
 //! `zfs_zget`, `zfs_inactive`, `zfs_zinactive`). So a `Node` must not be dropped while a transaction is open.
 
 use crate::direct::{DirectSnapshot, DirectStats};
+use crate::kernel::KernelView;
 use crate::range_lock::{RangeGuard, RangeLock};
 use crate::sa::{Attr, Attrs, Sa};
 use crate::{Zfs, ZplError};
@@ -104,6 +105,8 @@ pub struct Znode {
     /// Counts of direct I/O, from the first request that asked for it.
     direct: OnceLock<Arc<DirectStats>>,
     last_txg: AtomicU64,
+    /// What a mount knows of the kernel's pages.
+    pub(crate) kernel: Arc<KernelView>,
 }
 
 impl std::fmt::Debug for Znode {
@@ -243,6 +246,7 @@ impl Znode {
             ranges: Arc::default(),
             direct: OnceLock::new(),
             last_txg: AtomicU64::new(0),
+            kernel: Arc::default(),
         }
     }
 

@@ -220,7 +220,7 @@ fn a_snapshot_that_was_browsed_can_be_destroyed_unless_a_file_of_it_is_open() {
         let list = handler.lookup(&caller, control, b"snapshot").expect("snapshot").node;
         let root = handler.lookup(&caller, list, b"a").expect("entered").node;
         let big = handler.lookup(&caller, root, b"big").expect("a file").node;
-        let open = handler.open(&caller, big, 0, false).expect("opened");
+        let open = handler.open(&caller, big, 0).expect("opened");
         assert_eq!(destroy(), Err(DslError::Busy), "the mount holds it");
         assert!(!handler.close_snapshot("a"), "a file is open");
         handler.release(big, open.handle, 0);

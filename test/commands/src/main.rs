@@ -16,6 +16,7 @@ mod output;
 mod pools;
 mod providers;
 mod recovery;
+mod sparse;
 mod sweeps;
 mod world;
 
@@ -45,6 +46,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "files: quota", mounts: true, run: files::quota },
     Scenario { name: "files: fsync survives kill -9 of the daemon", mounts: true, run: files::kill },
     Scenario { name: "files: direct-mmap: every way to the same bytes", mounts: true, run: coherency::coherency },
+    Scenario { name: "files: sparse copies of mapped files", mounts: true, run: sparse::copies },
     Scenario { name: "files: an ordinary user's pool", mounts: true, run: files::ordinary_user },
     Scenario { name: "recovery: damaged device, scrub, clear", mounts: true, run: recovery::scrub },
     Scenario { name: "recovery: scans paused, stopped, of errors", mounts: true, run: recovery::scans },

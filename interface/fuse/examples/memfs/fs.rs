@@ -238,10 +238,7 @@ impl Handler for MemFs {
         state.entry(node.0)
     }
 
-    fn open(&self, _: &Caller, node: NodeId, flags: u32, _: bool) -> Reply<Opened> {
-        if flags & 0o1000 != 0 {
-            resize(self.0.lock().node(node)?, 0);
-        }
+    fn open(&self, _: &Caller, _: NodeId, _: u32) -> Reply<Opened> {
         Ok(Opened { keep_cache: true, ..Opened::default() })
     }
 

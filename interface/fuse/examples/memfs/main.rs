@@ -1,4 +1,4 @@
-//! Mounts the trivial in-memory file system: `memfs MOUNTPOINT [THREADS] [MAX_WRITE_BYTES]`; ends when it is unmounted.
+//! Mounts the trivial in-memory file system: `memfs MOUNTPOINT [MAX_WRITE_BYTES]`; ends when it is unmounted.
 
 mod fs;
 
@@ -6,12 +6,9 @@ use std::sync::Arc;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().collect();
-    let mountpoint = arguments.get(1).ok_or("usage: memfs MOUNTPOINT [THREADS] [MAX_WRITE_BYTES]")?;
+    let mountpoint = arguments.get(1).ok_or("usage: memfs MOUNTPOINT [MAX_WRITE_BYTES]")?;
     let mut options = fuse::MountOptions { source: "memfs".into(), ..Default::default() };
-    if let Some(threads) = arguments.get(2) {
-        options.threads = threads.parse()?;
-    }
-    if let Some(max_write) = arguments.get(3) {
+    if let Some(max_write) = arguments.get(2) {
         options.max_write = max_write.parse()?;
     }
     let exec: exec::Exec = Arc::new(exec::Pool::new(1));

@@ -12,10 +12,10 @@ use zpl::{Settings, ZplFuse};
 
 const BLOCK: usize = 128 << 10;
 
-struct Mounted {
+pub struct Mounted {
     session: Option<fuse::Session>,
-    at: PathBuf,
-    bed: Bed,
+    pub at: PathBuf,
+    pub bed: Bed,
 }
 
 impl Drop for Mounted {
@@ -25,7 +25,7 @@ impl Drop for Mounted {
     }
 }
 
-fn mount(name: &str) -> Option<Mounted> {
+pub fn mount(name: &str) -> Option<Mounted> {
     let bed = Bed::threaded();
     let at = std::env::temp_dir().join(format!("zirconia-zpl-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&at).expect("the temporary folder is writable");
@@ -40,7 +40,7 @@ fn mount(name: &str) -> Option<Mounted> {
     }
 }
 
-fn open(path: &std::path::Path, direct: bool) -> File {
+pub fn open(path: &std::path::Path, direct: bool) -> File {
     let flags = if direct { fuse::O_DIRECT as i32 } else { 0 };
     OpenOptions::new().read(true).write(true).create(true).truncate(false).custom_flags(flags).open(path).expect("opened")
 }

@@ -1,0 +1,290 @@
+//! The threads that serve mounts: a few for all mounts of one owner (a pool), however many those are.
+//!
+//! Every thread waits with an epoll set of its own that has every mount in it, exclusively: the kernel wakes one idle thread per
+//! request, the one that came first. It reads the request, serves it and answers it, then waits again. When a thread goes to work
+//! and none is left that waits, another is started, up to a limit; threads that had nothing to do for a while end. So memory and
+//! threads follow what is done at the same time, a request that waits for a disk holds up no other, and owners that share nothing
+//! (pools, of which one may be suspended) hold up each other never.
+//!
+//! Invariants: a mount is in `State::mounts` exactly as long as it is in every thread's epoll set; a thread that reads from a mount
+//! holds a [`Serving`], so the end of the mount, which takes the handler away, waits for it.
+
+use crate::answer::{Debt, Owed};
+use crate::chores::Chores;
+use crate::ending::Ended;
+use crate::handler::Handler;
+use crate::serve::Reader;
+use crate::{Notifier, Reply};
+use exec::{Exec, Mutex, RwLock};
+use rustix::event::{EventfdFlags, Timespec, epoll};
+use rustix::fd::OwnedFd;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use zerocopy::IntoBytes;
+
+/// Most threads that serve the mounts of one owner.
+const THREADS_MAX: usize = 16;
+/// So many stay when there is nothing to do: one serves, the other is there when that one waits.
+const THREADS_KEPT: usize = 2;
+/// A thread beyond those that had nothing to do for so long ends.
+const LINGER: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
+/// Threads that tell the kernel something at a time.
+const NOTICES_MAX: usize = 4;
+/// Threads that sync for SYNCFS at a time.
+const SYNCS_MAX: usize = 4;
+/// What the bell says in an epoll set; mounts have numbers from 1 on.
+const BELL: u64 = 0;
+
+/// A mount that is served.
+pub(crate) struct Mount {
+    number: u64,
+    /// The connection to the kernel.
+    pub device: Arc<OwnedFd>,
+    /// Bytes of the largest payload.
+    pub capacity: usize,
+    pub owed: Arc<Owed>,
+    /// Where whole-pool syncs are done.
+    pub syncs: Arc<Chores>,
+    /// Taken away when the mount ends.
+    handler: RwLock<Option<Arc<dyn Handler>>>,
+    gone: AtomicBool,
+    /// Everything is answered and the handler was told.
+    pub ended: Ended,
+}
+
+/// The right to use a mount's handler; the mount does not end before it is given back.
+pub(crate) struct Serving {
+    // In this order: who waits for the debt may count on the handler being let go of.
+    handler: Arc<dyn Handler>,
+    _debt: Debt,
+}
+
+impl Serving {
+    pub fn handler(&self) -> &dyn Handler {
+        &*self.handler
+    }
+}
+
+impl Mount {
+    /// Begins to serve; None when the mount has ended.
+    pub fn begin(&self) -> Option<Serving> {
+        let handler = self.handler.read();
+        // Under the lock: the end, which asks for it, sees the debt.
+        handler.as_ref().map(|handler| Serving { handler: handler.clone(), _debt: self.owed.owe() })
+    }
+
+    /// True until the kernel ended the connection.
+    pub fn is_connected(&self) -> bool {
+        !self.gone.load(Ordering::Acquire)
+    }
+}
+
+#[derive(Default)]
+struct State {
+    mounts: BTreeMap<u64, Arc<Mount>>,
+    /// The epoll sets of the threads.
+    threads: BTreeMap<u64, Arc<OwnedFd>>,
+    last: u64,
+}
+
+struct Shared {
+    exec: Exec,
+    state: Mutex<State>,
+    /// Threads that wait for a request, or are about to.
+    idle: AtomicUsize,
+    /// Entries of `State::threads`.
+    threads: AtomicUsize,
+    /// Wakes every thread.
+    bell: OwnedFd,
+    notices: Arc<Chores>,
+    syncs: Arc<Chores>,
+}
+
+/// Threads that serve the mounts of one owner. They begin with the first mount and end after the last, also when this is dropped
+/// before.
+#[derive(Clone)]
+pub struct Readers(Arc<Shared>);
+
+impl std::fmt::Debug for Readers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let state = self.0.state.lock();
+        write!(f, "Readers {{ mounts: {}, threads: {} }}", state.mounts.len(), state.threads.len())
+    }
+}
+
+impl Readers {
+    /// Threads of `exec`, none yet.
+    ///
+    /// # Errors
+    /// The errno of eventfd(2).
+    pub fn new(exec: &Exec) -> Reply<Readers> {
+        Ok(Readers(Arc::new(Shared {
+            exec: exec.clone(),
+            state: Mutex::default(),
+            idle: AtomicUsize::new(0),
+            threads: AtomicUsize::new(0),
+            bell: rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            notices: Chores::new(exec, "z-fuse-notice", NOTICES_MAX),
+            syncs: Chores::new(exec, "z-fuse-sync", SYNCS_MAX),
+        })))
+    }
+
+    /// How many threads serve now.
+    pub fn threads(&self) -> usize {
+        self.0.threads.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn exec(&self) -> &Exec {
+        &self.0.exec
+    }
+
+    pub(crate) fn notifier(&self, device: &Arc<OwnedFd>) -> Notifier {
+        Notifier::new(device.clone(), self.0.notices.clone())
+    }
+
+    /// Serves a connection from now on.
+    pub(crate) fn add(&self, device: Arc<OwnedFd>, handler: Arc<dyn Handler>, capacity: usize) -> Reply<Arc<Mount>> {
+        let shared = &self.0;
+        // Two threads may be woken for one request; the slower one must not wait in read(2).
+        rustix::io::ioctl_fionbio(&device, true)?;
+        let mut state = shared.state.lock();
+        state.last += 1;
+        let mount = Arc::new(Mount {
+            number: state.last,
+            device,
+            capacity,
+            owed: Arc::default(),
+            syncs: shared.syncs.clone(),
+            handler: RwLock::new(Some(handler)),
+            gone: AtomicBool::new(false),
+            ended: Ended::default(),
+        });
+        let added = state.threads.values().try_for_each(|set| watch(set, &mount));
+        if added.is_ok() {
+            state.mounts.insert(mount.number, mount.clone());
+        }
+        let started = added.and_then(|()| if state.threads.is_empty() { shared.start_thread(&mut state) } else { Ok(()) });
+        if let Err(errno) = started {
+            state.mounts.remove(&mount.number);
+            state.threads.values().for_each(|set| {
+                let _ = epoll::delete(set, &mount.device);
+            });
+            return Err(errno);
+        }
+        Ok(mount)
+    }
+}
+
+fn watch(set: &OwnedFd, mount: &Mount) -> Reply<()> {
+    let flags = epoll::EventFlags::IN | epoll::EventFlags::EXCLUSIVE;
+    Ok(epoll::add(set, &mount.device, epoll::EventData::new_u64(mount.number), flags)?)
+}
+
+impl Shared {
+    fn start_thread(self: &Arc<Self>, state: &mut State) -> Reply<()> {
+        let set = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
+        // Edges: the bell is never read, each ring is heard once by each thread.
+        epoll::add(&set, &self.bell, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN | epoll::EventFlags::ET)?;
+        state.mounts.values().try_for_each(|mount| watch(&set, mount))?;
+        state.last += 1;
+        let number = state.last;
+        state.threads.insert(number, set.clone());
+        self.threads.store(state.threads.len(), Ordering::Relaxed);
+        // It counts as waiting from here on, so that nobody else starts another for the same reason.
+        self.idle.fetch_add(1, Ordering::AcqRel);
+        let own = self.clone();
+        drop(self.exec.spawn_operation(&format!("z-fuse-{number}"), Box::new(move || own.run(number, &set))));
+        Ok(())
+    }
+
+    /// One more thread, if there may be one. Without it requests wait for those that are there.
+    fn grow(self: &Arc<Self>) {
+        let mut state = self.state.lock();
+        if state.threads.len() < THREADS_MAX {
+            let _ = self.start_thread(&mut state);
+        }
+    }
+
+    /// The loop of one thread, which counts as waiting already.
+    fn run(self: &Arc<Self>, number: u64, set: &OwnedFd) {
+        let mut reader = Reader::new();
+        let mut last = Weak::new();
+        let mut events = Vec::with_capacity(1);
+        loop {
+            let timeout = (self.threads.load(Ordering::Relaxed) > THREADS_KEPT).then_some(&LINGER);
+            events.clear();
+            let waited = epoll::wait(set, rustix::buffer::spare_capacity(&mut events), timeout);
+            let is_last = self.idle.fetch_sub(1, Ordering::AcqRel) == 1;
+            match events.first().map(|event| event.data.u64()) {
+                Some(wanted) if wanted != BELL => {
+                    if is_last {
+                        self.grow();
+                    }
+                    self.serve(&mut reader, wanted, &mut last);
+                }
+                _ if waited.is_err_and(|errno| errno != rustix::io::Errno::INTR) => {
+                    return self.leave(&mut self.state.lock(), number);
+                }
+                heard => {
+                    if self.may_leave(number, heard.is_none()) {
+                        return;
+                    }
+                }
+            }
+            self.idle.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Serves a request of the mount with this number; `last` is the mount that the thread served last.
+    fn serve(self: &Arc<Self>, reader: &mut Reader, wanted: u64, last: &mut Weak<Mount>) {
+        let known = last.upgrade().filter(|mount| mount.number == wanted);
+        let Some(mount) = known.or_else(|| self.state.lock().mounts.get(&wanted).cloned()) else { return };
+        *last = Arc::downgrade(&mount);
+        if !reader.serve(&mount) {
+            self.lost(&mount);
+        }
+    }
+
+    /// True when the thread ends: nothing is mounted any more, or it had nothing to do and there are enough others.
+    fn may_leave(&self, number: u64, was_idle: bool) -> bool {
+        let mut state = self.state.lock();
+        let leaves = state.mounts.is_empty() || (was_idle && state.threads.len() > THREADS_KEPT);
+        if leaves {
+            self.leave(&mut state, number);
+        }
+        leaves
+    }
+
+    fn leave(&self, state: &mut State, number: u64) {
+        state.threads.remove(&number);
+        self.threads.store(state.threads.len(), Ordering::Relaxed);
+    }
+
+    /// The kernel ended the connection: nobody reads from it any more, and once everything is answered its handler is told.
+    fn lost(self: &Arc<Self>, mount: &Arc<Mount>) {
+        if mount.gone.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        {
+            let mut state = self.state.lock();
+            state.mounts.remove(&mount.number);
+            state.threads.values().for_each(|set| {
+                let _ = epoll::delete(set, &mount.device);
+            });
+            if state.mounts.is_empty() {
+                let _ = rustix::io::write(&self.bell, 1u64.as_bytes());
+            }
+        }
+        let (mount, exec) = (mount.clone(), self.exec.clone());
+        let end = move || {
+            let handler = mount.handler.write().take();
+            mount.owed.wait(&exec);
+            if let Some(handler) = handler {
+                handler.destroy();
+            }
+            mount.ended.tell();
+        };
+        drop(self.exec.spawn_operation("z-fuse-end", Box::new(end)));
+    }
+}

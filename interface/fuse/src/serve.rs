@@ -1,0 +1,188 @@
+//! One request: read, served, answered by the same thread, so nothing is handed between threads. Only the answer of a READ,
+//! WRITE or LSEEK may be sent later by another ([`Answer`]), so that many direct requests are under way with few threads, and
+//! what waits for a whole pool (SYNCFS, DESTROY) is done by threads of its own.
+//!
+//! Buffers belong to threads. One whose payload the handler kept is left to it and replaced; otherwise it is used again.
+
+use crate::abi::{self, op};
+use crate::answer::{Debt, Owed};
+use crate::dispatch::{HEAD_BYTES, Output, Request, Transfer, dispatch, transfer};
+use crate::handler::{Caller, Handler};
+use crate::readers::{Mount, Serving};
+use crate::{Answer, Reply};
+use abd::Abd;
+use rustix::fd::OwnedFd;
+use std::io::{IoSlice, IoSliceMut};
+use std::sync::Arc;
+use zerocopy::{FromBytes, IntoBytes};
+
+pub(crate) const HEAD: usize = size_of::<abi::OutHeader>();
+/// More slices than this in one writev(2) are refused by the kernel (UIO_MAXIOV is 1024).
+const SLICES_MAX: usize = 1000;
+
+/// What a thread keeps between requests.
+pub(crate) struct Reader {
+    /// The first bytes of a request: a WRITE's records.
+    head: [u8; HEAD_BYTES],
+    /// The rest: a WRITE's payload, page-aligned.
+    payload: Abd,
+    /// A request other than WRITE whose bytes went to both.
+    joined: Vec<u8>,
+    out: Vec<u8>,
+}
+
+/// Where answers go.
+#[derive(Clone)]
+struct Link {
+    device: Arc<OwnedFd>,
+    owed: Arc<Owed>,
+}
+
+impl Link {
+    fn debt(&self) -> (Arc<OwnedFd>, Debt) {
+        (self.device.clone(), self.owed.owe())
+    }
+
+    fn answer_read(&self, unique: u64) -> Answer<Abd> {
+        let (device, debt) = self.debt();
+        Answer::new(move |reply| {
+            let _debt = debt;
+            let mut head = [0; HEAD];
+            match reply {
+                Ok(data) => send(&device, &mut head, Some(&data), unique, 0),
+                Err(errno) => send(&device, &mut head, None, unique, -errno.0),
+            };
+        })
+    }
+
+    /// An answer whose bytes `encode` makes.
+    fn answer<T: 'static, R: IntoBytes + zerocopy::Immutable>(
+        &self,
+        unique: u64,
+        encode: impl FnOnce(T) -> R + Send + 'static,
+    ) -> Answer<T> {
+        let (device, debt) = self.debt();
+        Answer::new(move |reply: Reply<T>| {
+            let _debt = debt;
+            let mut out = vec![0; HEAD];
+            let error = match reply {
+                Ok(value) => {
+                    out.extend_from_slice(encode(value).as_bytes());
+                    0
+                }
+                Err(errno) => -errno.0,
+            };
+            send(&device, &mut out, None, unique, error);
+        })
+    }
+}
+
+impl Reader {
+    pub fn new() -> Reader {
+        Reader { head: [0; HEAD_BYTES], payload: Abd::default(), joined: Vec::new(), out: Vec::new() }
+    }
+
+    /// Reads a request of the mount, if there is one, and serves it; false when the connection is gone.
+    pub fn serve(&mut self, mount: &Mount) -> bool {
+        let Some(serving) = mount.begin() else { return false };
+        if self.payload.len() != mount.capacity || self.payload.get_mut().is_none() {
+            self.payload = Abd::scratch(mount.capacity);
+        }
+        let Some(room) = self.payload.get_mut() else { return true };
+        let received = match rustix::io::readv(&mount.device, &mut [IoSliceMut::new(&mut self.head), IoSliceMut::new(room)]) {
+            Ok(count) => count,
+            // Another thread was faster. ENOENT: the request was interrupted before we got it.
+            Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN | rustix::io::Errno::NOENT) => return true,
+            Err(_) => return false,
+        };
+        self.serve_one(mount, serving, received)
+    }
+
+    /// Serves the request that was received; false when the connection is gone.
+    fn serve_one(&mut self, mount: &Mount, serving: Serving, received: usize) -> bool {
+        let Reader { head, payload, joined, out } = self;
+        let link = Link { device: mount.device.clone(), owed: mount.owed.clone() };
+        let Ok((header, _)) = abi::InHeader::read_from_prefix(&head[..]) else { return true };
+        let payload_bytes = received.saturating_sub(HEAD_BYTES);
+        let mut body = head.get(size_of::<abi::InHeader>()..received.min(HEAD_BYTES)).unwrap_or_default();
+        if payload_bytes > 0 && header.opcode != op::WRITE {
+            joined.clear();
+            joined.extend_from_slice(body);
+            joined.extend_from_slice(payload.as_contiguous().and_then(|bytes| bytes.get(..payload_bytes)).unwrap_or_default());
+            body = joined;
+        }
+        out.clear();
+        out.resize(HEAD, 0);
+        let request = Request { header, payload, payload_bytes, body };
+        let result = match header.opcode {
+            op::READ | op::WRITE | op::LSEEK => {
+                transfer(&request).map(|(caller, transfer)| hand_on(&link, serving.handler(), &caller, header.unique, transfer))
+            }
+            op::SYNCFS | op::DESTROY => {
+                sync_later(mount, link.answer(header.unique, |()| ()), serving, &header);
+                Ok(Output::Nothing)
+            }
+            _ => dispatch(serving.handler(), &request, out),
+        };
+        match result {
+            Ok(Output::Nothing) => true,
+            Ok(Output::Small) => send(&mount.device, out, None, header.unique, 0),
+            Err(errno) => {
+                out.truncate(HEAD);
+                send(&mount.device, out, None, header.unique, -errno.0)
+            }
+        }
+    }
+}
+
+fn hand_on(link: &Link, handler: &dyn Handler, caller: &Caller, unique: u64, transfer: Transfer) -> Output {
+    match transfer {
+        Transfer::Read(read) => handler.read_then(caller, &read, link.answer_read(unique)),
+        Transfer::Write(write) => handler.write_then(caller, write, link.answer(unique, |size| abi::WriteOut { size, padding: 0 })),
+        Transfer::Seek(seek) => handler.lseek_then(caller, &seek, link.answer(unique, |offset| abi::LseekOut { offset })),
+    }
+    Output::Nothing
+}
+
+/// SYNCFS, and DESTROY, which umount(2) of a mount on a block device waits for: whoever asks waits for the pool, no reader does.
+fn sync_later(mount: &Mount, answer: Answer<()>, serving: Serving, header: &abi::InHeader) {
+    let caller = Caller { uid: header.uid, gid: header.gid, pid: header.pid };
+    let ends = header.opcode == op::DESTROY;
+    mount.syncs.add(Box::new(move || {
+        let reply = serving.handler().syncfs(&caller);
+        drop(serving);
+        // There is nobody who could hear why an unmount did not make everything durable.
+        answer.send(if ends { Ok(()) } else { reply });
+    }));
+}
+
+fn send(device: &OwnedFd, out: &mut [u8], data: Option<&Abd>, unique: u64, error: i32) -> bool {
+    let length = out.len() + data.map_or(0, Abd::len);
+    let head = abi::OutHeader { len: length as u32, error, unique };
+    out[..HEAD].copy_from_slice(head.as_bytes());
+    let sent = match data {
+        None => rustix::io::write(device, out),
+        Some(data) => {
+            let mut slices = Vec::with_capacity(4);
+            slices.push(IoSlice::new(out));
+            slices.extend(data.chunks().map(IoSlice::new));
+            if slices.len() > SLICES_MAX {
+                let flat = data.to_contiguous();
+                rustix::io::writev(device, &[IoSlice::new(out), IoSlice::new(flat.as_contiguous().unwrap_or_default())])
+            } else {
+                rustix::io::writev(device, &slices)
+            }
+        }
+    };
+    // ENOENT: the caller was killed and no longer waits for this reply. ENODEV: unmounted.
+    match sent {
+        Ok(_) | Err(rustix::io::Errno::NOENT) => true,
+        Err(rustix::io::Errno::NODEV) => false,
+        Err(_) if error == 0 => {
+            // The kernel refused the reply itself; an error reply frees the caller.
+            let head = abi::OutHeader { len: HEAD as u32, error: -libc::EIO, unique };
+            rustix::io::write(device, head.as_bytes()).is_ok()
+        }
+        Err(_) => true,
+    }
+}
