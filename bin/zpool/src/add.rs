@@ -22,6 +22,10 @@ pub fn run(client: &Client, arguments: &args::Add) -> Result<u8, Stop> {
         Ok(wanted) => wanted,
         Err(wrong) => return wrong.end(),
     };
+    if let Some(why) = spec::unknown_of(&arguments.vdevs) {
+        eprintln!("{why}");
+        return Ok(cli::EXIT_FAILURE);
+    }
     let forceable = || {
         let together = spec::mismatch(&wanted.vdevs).or_else(|| spec::unequal(&wanted.vdevs));
         together.or_else(|| spec::differs_from_pool(&report.vdevs, &wanted.vdevs))

@@ -10,6 +10,10 @@ pub fn run(client: &Client, arguments: args::Create) -> Result<u8, Stop> {
         Ok(wanted) => wanted,
         Err(wrong) => return wrong.end(),
     };
+    if let Some(why) = spec::unknown_of(&arguments.vdevs) {
+        eprintln!("{why}");
+        return Ok(cli::EXIT_FAILURE);
+    }
     if wanted.vdevs.is_empty() {
         eprintln!("invalid vdev specification: at least one toplevel vdev must be specified");
         return Ok(cli::EXIT_FAILURE);

@@ -36,13 +36,38 @@ fn group(word: &str) -> Option<(&str, u8)> {
     }
 }
 
-/// The path that a word of the command line means: below /dev, unless it has a slash.
+/// Where names of devices without a slash are looked for (OpenZFS: `zpool_default_search_paths`).
+const FOLDERS: [&str; 9] = [
+    "/dev/disk/by-vdev",
+    "/dev/mapper",
+    "/dev/disk/by-partlabel",
+    "/dev/disk/by-partuuid",
+    "/dev/disk/by-label",
+    "/dev/disk/by-uuid",
+    "/dev/disk/by-id",
+    "/dev/disk/by-path",
+    "/dev",
+];
+
+/// The path that a word of the command line means: of a device, unless it has a slash.
 pub fn device_path(word: &str) -> String {
     if word.contains('/') {
-        std::path::absolute(word).map_or_else(|_| word.to_string(), |path| path.to_string_lossy().into_owned())
-    } else {
-        format!("/dev/{word}")
+        return std::path::absolute(word).map_or_else(|_| word.to_string(), |path| path.to_string_lossy().into_owned());
     }
+    let found = FOLDERS.iter().map(|folder| format!("{folder}/{word}")).find(|path| std::path::Path::new(path).exists());
+    found.unwrap_or_else(|| format!("/dev/{word}"))
+}
+
+/// Why a word names no device: it has no slash, and nothing is called so (OpenZFS: `make_leaf_vdev`). The names of distributed spares
+/// are no devices.
+pub fn unknown(word: &str) -> Option<String> {
+    let is_known = word.contains('/') || word.starts_with("draid") || std::path::Path::new(&device_path(word)).exists();
+    (!is_known).then(|| format!("cannot open '{word}': no such device in /dev\nmust be a full path or shorthand device name"))
+}
+
+/// The same of the first of some words; those that begin a group of devices are none.
+pub fn unknown_of(words: &[String]) -> Option<String> {
+    words.iter().filter(|word| !begins_group(word)).find_map(|word| unknown(word))
 }
 
 fn leaf(word: &str) -> VdevSpec {
@@ -143,28 +168,55 @@ fn grouped((word, kind, parity): (&str, &str, u8), children: Vec<VdevSpec>) -> R
     })
 }
 
+/// Type, parity and width of a top-level vdev.
+type Level<'a> = (&'a str, u8, usize);
+
+/// The one with parity and the mirror, when the two are that.
+fn raidz_and_mirror<'a>(one: Level<'a>, other: Level<'a>) -> Option<(Level<'a>, Level<'a>)> {
+    let is_spread = |level: Level| matches!(level.0, "raidz" | "draid");
+    match (one, other) {
+        (raidz, mirror) | (mirror, raidz) if is_spread(raidz) && mirror.0 == "mirror" => Some((raidz, mirror)),
+        _ => None,
+    }
+}
+
+/// Why two top-levels that follow each other do not go together (OpenZFS: `get_replication`).
+fn apart(last: Level, next: Level) -> Option<String> {
+    if let Some((raidz, mirror)) = raidz_and_mirror(last, next) {
+        // They go together when they survive as many failures.
+        let redundancy = mirror.2.saturating_sub(1);
+        let differ =
+            || format!("{} and {} vdevs with different redundancy, {} vs. {redundancy} ({}-way)", raidz.0, mirror.0, raidz.1, mirror.2);
+        return (usize::from(raidz.1) != redundancy).then(|| format!("{} are present", differ()));
+    }
+    let (kind, parity, width) = last;
+    if [last, next].iter().all(|level| matches!(level.0, "raidz" | "draid")) && kind != next.0 {
+        let differ = || format!("{kind} and {} vdevs with different redundancy, {parity} vs. {} are present", next.0, next.1);
+        return (parity != next.1).then(differ);
+    }
+    if kind != next.0 {
+        Some(format!("both {kind} and {} vdevs are present", next.0))
+    } else if parity != next.1 {
+        Some(format!("both {parity} and {} device parity {kind} vdevs are present", next.1))
+    } else if width != next.2 {
+        Some(format!("both {width}-way and {}-way {kind} vdevs are present", next.2))
+    } else {
+        None
+    }
+}
+
 /// Why the new top-levels do not go together, as OpenZFS refuses them without `-f` (`check_replication`).
 pub fn mismatch(vdevs: &[VdevSpec]) -> Option<String> {
-    let kind = |vdev: &VdevSpec| replication(vdev);
-    let (first, parity, width) = kind(vdevs.first()?);
-    let is_leaf = |kind: &str| matches!(kind, "file" | "disk");
-    vdevs.iter().skip(1).map(kind).find_map(|(other, other_parity, count)| {
-        let is_grouped = |kind: &str| matches!(kind, "raidz" | "draid");
-        if (other == "draid" || first == "draid") && is_grouped(other) && is_grouped(first) {
-            // They go together when they survive as many failures.
-            let differ = format!("{first} and {other} vdevs with different redundancy, {parity} vs. {other_parity} are present");
-            return (parity != other_parity).then(|| format!("mismatched replication level: {differ}"));
+    let is_file = |spec: &VdevSpec| replication(spec).0 == "file";
+    let mixed = |vdev: &VdevSpec| match vdev {
+        VdevSpec::Leaf { .. } => false,
+        VdevSpec::Mirror { children } | VdevSpec::Raidz { children, .. } | VdevSpec::Draid { children, .. } => {
+            children.iter().any(is_file) && !children.iter().all(is_file)
         }
-        if other != first && !(is_leaf(other) && is_leaf(first)) {
-            Some(format!("mismatched replication level: both {first} and {other} vdevs are present"))
-        } else if other_parity != parity {
-            Some(format!("mismatched replication level: both {parity} and {other_parity} device parity {first} vdevs are present"))
-        } else if count != width {
-            Some(format!("mismatched replication level: both {width}-way and {count}-way {first} vdevs are present"))
-        } else {
-            None
-        }
-    })
+    };
+    let both = vdevs.iter().find(|vdev| mixed(vdev)).map(|vdev| format!("{} contains both files and devices", replication(vdev).0));
+    let differ = || vdevs.windows(2).find_map(|pair| apart(replication(&pair[0]), replication(&pair[1])));
+    both.or_else(differ).map(|why| format!("mismatched replication level: {why}"))
 }
 
 /// Type, parity and width of a vdev.
@@ -190,19 +242,15 @@ fn replication_of(vdev: &VdevReport) -> (&str, u8, usize) {
 /// Why new top-levels, which go together, do not go with those of a pool (OpenZFS: `check_replication`). A pool whose own
 /// top-levels differ takes anything.
 pub fn differs_from_pool(pool: &VdevReport, vdevs: &[VdevSpec]) -> Option<String> {
-    let mut present = pool.children.iter().filter(|top| !top.is_log && top.kind != "hole").map(replication_of);
-    let current = present.next()?;
-    if present.any(|other| other != current) {
+    let present: Vec<Level> = pool.children.iter().filter(|top| !top.is_log && top.kind != "hole").map(replication_of).collect();
+    let current = *present.last()?;
+    if present.windows(2).any(|pair| apart(pair[0], pair[1]).is_some()) {
         return None;
     }
-    let new = replication(vdevs.first()?);
-    let spread = |kind: &str| matches!(kind, "raidz" | "draid");
-    let pair = match (current, new) {
-        (raidz, mirror) | (mirror, raidz) if spread(raidz.0) && mirror.0 == "mirror" => Some((raidz, mirror)),
-        _ => None,
-    };
+    let new = replication(vdevs.last()?);
+    let pair = raidz_and_mirror(current, new);
     let why = match pair {
-        Some((raidz, mirror)) if usize::from(raidz.1) == mirror.2 - 1 => return None,
+        Some((raidz, mirror)) if usize::from(raidz.1) + 1 == mirror.2 => return None,
         Some((raidz, mirror)) => format!(
             "pool and new vdev with different redundancy, {} and {} vdevs, {} vs. {} ({}-way)",
             raidz.0,
@@ -300,6 +348,12 @@ mod tests {
         assert!(mismatch(&mixed).is_some());
         let widths = parsed(&words("raidz1 /a /b raidz1 /c /d /e")).expect("parses");
         assert!(mismatch(&widths).is_some());
+        for text in ["mirror /a /b raidz1 /c /d /e", "raidz2 /a /b /c mirror /d /e /f"] {
+            assert_eq!(mismatch(&parsed(&words(text)).expect("parses")), None, "{text}: as many may be lost");
+        }
+        let less = parsed(&words("raidz2 /a /b /c /d mirror /e /f")).expect("parses");
+        let said = "mismatched replication level: raidz and mirror vdevs with different redundancy, 2 vs. 1 (2-way) are present";
+        assert_eq!(mismatch(&less).as_deref(), Some(said));
         let same = parsed(&words("raidz1 /a /b raidz1 /c /d")).expect("parses");
         assert!(mismatch(&same).is_none());
         let parity = parsed(&words("raidz1 /a /b /c raidz2 /d /e /f")).expect("parses");

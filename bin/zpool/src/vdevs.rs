@@ -23,6 +23,10 @@ pub fn online(client: &Client, arguments: &args::Online) -> Result<u8, Stop> {
 /// Runs `zpool attach`.
 pub fn attach(client: &Client, arguments: &args::Attach) -> Result<u8, Stop> {
     check_properties(&arguments.how.properties)?;
+    if let Some(why) = spec::unknown(&arguments.new_device) {
+        eprintln!("{why}");
+        return Ok(cli::EXIT_FAILURE);
+    }
     let new = NewDevice {
         path: Some(spec::device_path(&arguments.new_device)),
         force: arguments.how.force,
@@ -35,6 +39,10 @@ pub fn attach(client: &Client, arguments: &args::Attach) -> Result<u8, Stop> {
 /// Runs `zpool replace`.
 pub fn replace(client: &Client, arguments: &args::Replace) -> Result<u8, Stop> {
     check_properties(&arguments.how.properties)?;
+    if let Some(why) = arguments.new_device.as_deref().and_then(spec::unknown) {
+        eprintln!("{why}");
+        return Ok(cli::EXIT_FAILURE);
+    }
     let new = NewDevice {
         path: arguments.new_device.as_deref().map(spec::device_path),
         force: arguments.how.force,

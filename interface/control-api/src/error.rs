@@ -63,7 +63,9 @@ impl Failure {
 
 impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {}", self.what, self.why)?;
+        // Reasons that are a list begin on a line of their own.
+        let between = if self.why.starts_with('\n') { ":" } else { ": " };
+        write!(f, "{}{between}{}", self.what, self.why)?;
         match &self.next {
             Some(next) => write!(f, "\n{next}"),
             None => Ok(()),

@@ -58,6 +58,10 @@ impl Control {
     }
 
     pub(crate) fn pool_export(self: &Arc<Self>, target: &PoolTarget) -> Result<Response, Failure> {
+        if self.forget_absent(|entry| entry.name == target.pool) {
+            self.remember();
+            return Ok(crate::pools::done());
+        }
         self.close(target, "export", Pool::export)
     }
 

@@ -1,8 +1,9 @@
 //! Finding and opening devices for pools: files, block devices, directories of them.
 
+use crate::Control;
 use crate::failure::because;
 use control_api::{ErrorKind, Failure, ImportSearch};
-use device::{BlockDevice, OpenOptions};
+use device::{BlockDevice, DeviceError, OpenOptions};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,13 +11,36 @@ use std::sync::Arc;
 /// Where devices are looked for when nothing is named.
 const DEFAULT_DIRECTORIES: [&str; 3] = ["/dev/disk/by-vdev", "/dev/disk/by-id", "/dev"];
 
-/// Opens a device for a pool: exclusively, for writing unless `read_only`.
-pub fn open(path: &str, read_only: bool, what: &str) -> Result<Arc<dyn BlockDevice>, Failure> {
-    let options = OpenOptions { read_only, exclusive: true, ..OpenOptions::default() };
-    device::open(Path::new(path), &options).map_err(|error| {
-        because(ErrorKind::Io, what, format!("cannot use '{path}': {error}"))
-            .advise("is it there, of at least 64 MiB, writable, and free of other users?")
-    })
+impl Control {
+    /// Opens a device for a pool: exclusively, for writing unless `read_only`.
+    pub(crate) fn open_device(&self, path: &str, read_only: bool, what: &str) -> Result<Arc<dyn BlockDevice>, Failure> {
+        self.check_beneath(path, what)?;
+        let options = OpenOptions { read_only, exclusive: true, ..OpenOptions::default() };
+        device::open(Path::new(path), &options).map_err(|error| self.not_opened(path, error, what))
+    }
+
+    /// Why a device can't be opened, in OpenZFS's words where it has some.
+    fn not_opened(&self, path: &str, error: DeviceError, what: &str) -> Failure {
+        match error {
+            DeviceError::NotFound => because(ErrorKind::NotFound, what, format!("cannot resolve path '{path}'")),
+            DeviceError::NotADevice => {
+                because(ErrorKind::Invalid, what, format!("cannot use '{path}': must be a block device or regular file"))
+            }
+            DeviceError::Busy if is_block_device(path) => {
+                // Whoever has it: a mounted file system, swap, a mapping, another daemon.
+                let shared = OpenOptions { read_only: true, exclusive: false, ..OpenOptions::default() };
+                let kind = device::open(Path::new(path), &shared).ok().and_then(|device| crate::inuse::kind_of(&self.exec, &device));
+                let kind = kind.unwrap_or("unknown");
+                because(ErrorKind::Busy, what, format!("{path} is in use and contains a {kind} filesystem"))
+            }
+            error => because(ErrorKind::Io, what, format!("cannot use '{path}': {error}"))
+                .advise("is it there, of at least 64 MiB, writable, and free of other users?"),
+        }
+    }
+}
+
+fn is_block_device(path: &str) -> bool {
+    std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device())
 }
 
 /// Opens everything that a search names and that can be read; devices that cannot are passed over.

@@ -4,6 +4,8 @@
 //! they are looked up.
 #![forbid(unsafe_code)]
 
+mod absent;
+mod beneath;
 mod cache_file;
 mod closing;
 mod datasets;
@@ -13,6 +15,7 @@ mod events;
 mod failure;
 mod hooks;
 mod inject;
+mod inuse;
 mod iostat;
 mod lifecycle;
 mod mounts;
@@ -49,6 +52,9 @@ pub struct Control {
     state: StateDir,
     started_ns: u64,
     pools: RwLock<BTreeMap<String, Arc<OpenPool>>>,
+    absent: absent::Absents,
+    /// What `pools.json` has.
+    written: exec::Mutex<Option<Vec<cache_file::Remembered>>>,
     direct: Arc<zpl::direct::Tunables>,
     parameters: Arc<Parameters>,
     events: Arc<EventLog>,
@@ -98,6 +104,8 @@ impl Control {
             state,
             started_ns,
             pools,
+            absent: absent::Absents::default(),
+            written: exec::Mutex::default(),
             parameters,
             events,
             news,

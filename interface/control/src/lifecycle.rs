@@ -3,21 +3,25 @@
 use crate::failure::because;
 use crate::pools::{done, pool_failure};
 use crate::vdevs::{find_leaf, same_file};
-use crate::{Control, OpenPool, devices};
+use crate::{Control, OpenPool};
 use control_api::{ErrorKind, Failure, PoolAdd, PoolNames, PoolReopen, Response, VdevRemove, VdevSpec};
 use ondisk::Guid;
-use pool::{AddSpec, PoolError, Spare};
+use pool::{AddSpec, LeafSpec, Spare};
 use std::sync::Arc;
-use vdev::{LeafKind, LeafState, TopVdev, VdevTree};
+use vdev::{LeafState, TopVdev, VdevTree};
 
 impl Control {
     pub(crate) fn pool_add(&self, request: &PoolAdd) -> Result<Response, Failure> {
         let open = self.open_pool(&request.pool)?;
         let what = format!("cannot add to '{}'", request.pool);
-        self.check_unreserved(&request.vdevs, &request.logs, &what)?;
+        self.check_unreserved(&request.vdevs, &request.logs, request.allow_in_use)?;
         let spec = self.add_spec(request, &what)?;
+        let new: Vec<LeafSpec> = spec.tops.iter().chain(&spec.logs).flat_map(|top| &top.leaves).chain(&spec.spares).cloned().collect();
+        self.check_contents(&new, None, request.allow_in_use)?;
         if !request.dry_run {
+            let tables = self.wipe_contents(&new);
             open.pool().add(spec).map_err(|error| pool_failure(what, &error))?;
+            tables.iter().for_each(|path| device::forget_partitions(path));
             self.remember();
         }
         Ok(done())
@@ -26,10 +30,9 @@ impl Control {
     fn add_spec(&self, request: &PoolAdd, what: &str) -> Result<AddSpec, Failure> {
         let all: Vec<VdevSpec> = request.vdevs.iter().chain(&request.logs).cloned().collect();
         crate::pools::distinct_paths(&all, what)?;
-        let tops = |specs: &[VdevSpec]| specs.iter().map(|spec| crate::pools::top(spec, what)).collect::<Result<Vec<_>, _>>();
         Ok(AddSpec {
-            tops: tops(&request.vdevs)?,
-            logs: tops(&request.logs)?,
+            tops: self.new_tops(&request.vdevs, what)?,
+            logs: self.new_tops(&request.logs, what)?,
             ashift: request.ashift,
             force: request.allow_in_use,
             allow_ashift_mismatch: request.allow_ashift_mismatch,
@@ -43,34 +46,10 @@ impl Control {
         for path in paths {
             match self.reserving_pool(path) {
                 Some((_, spare)) => spec.shared.push(spare),
-                None => spec.spares.push(crate::pools::leaf(&VdevSpec::Leaf { path: path.clone() }, what)?),
+                None => spec.spares.push(self.new_leaf(path, what)?),
             }
         }
         Ok(spec)
-    }
-
-    /// Refuses devices that open pools use or keep as spares: not even force takes them.
-    pub(crate) fn check_unreserved(&self, vdevs: &[VdevSpec], logs: &[VdevSpec], what: &str) -> Result<(), Failure> {
-        let mut rest: Vec<&VdevSpec> = vdevs.iter().chain(logs).collect();
-        while let Some(spec) = rest.pop() {
-            let path = match spec {
-                VdevSpec::Leaf { path } => path,
-                VdevSpec::Mirror { children } | VdevSpec::Raidz { children, .. } | VdevSpec::Draid { children, .. } => {
-                    rest.extend(children);
-                    continue;
-                }
-            };
-            let is_in_use =
-                |open: &&Arc<OpenPool>| open.pool().tree().leaves.iter().any(|leaf| leaf.state.is_usable() && same_file(&leaf.path, path));
-            let user = self.pools.read().values().find(is_in_use).map(|open| open.name());
-            let why = match (user, self.reserving_pool(path)) {
-                (Some(user), _) => format!("{path} is part of active pool '{user}'"),
-                (None, Some((open, _))) => format!("{path} is reserved as a hot spare for pool {}", open.name()),
-                (None, None) => continue,
-            };
-            return Err(because(ErrorKind::Busy, what, why));
-        }
-        Ok(())
     }
 
     /// The open pool of which the device is a spare.
@@ -115,7 +94,7 @@ impl Control {
     /// The device of a spare that nobody uses, to write on it that it is free. One that another pool lists stays a spare.
     fn free_device(&self, aux: &Spare) -> Option<Arc<dyn device::BlockDevice>> {
         let lists = self.pools.read().values().filter(|open| open.pool().spares().iter().any(|spare| spare.guid == aux.guid)).count();
-        if lists > 1 { None } else { devices::open(&aux.path, false, "").ok() }
+        if lists > 1 { None } else { self.open_device(&aux.path, false, "").ok() }
     }
 
     /// There is no removal that takes longer than its command.
@@ -131,21 +110,14 @@ impl Control {
             if open.is_read_only() {
                 continue;
             }
-            self.bring_back(&open, |leaf| matches!(leaf.state, LeafState::Missing | LeafState::Removed))
-                .and_then(|()| open.pool().autoexpand())
-                .map_err(|error| pool_failure(what, &error))?;
+            let gone = |leaf: &vdev::Leaf| matches!(leaf.state, LeafState::Missing | LeafState::Removed);
+            let failure = |error| pool_failure(what.clone(), &error);
+            if !self.revive(&open, &|_| true, &gone).map_err(failure)? {
+                return Err(crate::closing::suspended(what));
+            }
+            open.pool().autoexpand().map_err(failure)?;
         }
         Ok(done())
-    }
-
-    /// Brings back the leaves that `wanted` chooses and whose devices are there again.
-    pub(crate) fn bring_back(&self, open: &OpenPool, wanted: impl Fn(&vdev::Leaf) -> bool) -> Result<(), PoolError> {
-        for leaf in open.pool().tree().leaves.iter().filter(|leaf| leaf.kind != LeafKind::DraidSpare && wanted(leaf)) {
-            if let Ok(device) = devices::open(&leaf.path, false, "") {
-                open.pool().online(leaf.guid, Some(device))?;
-            }
-        }
-        Ok(())
     }
 }
 

@@ -4,7 +4,7 @@
 //! Deciding is a pure function of counters and time ([`Judge`]); acting goes through the pool as a command would. Each pool has a
 //! thread of its own, so that one that is suspended keeps no other from its spares.
 
-use crate::{Control, OpenPool, devices};
+use crate::{Control, OpenPool};
 use exec::Exec;
 use ondisk::Guid;
 use pool::{Pool, PoolError, Spare};
@@ -36,6 +36,9 @@ impl Engine {
     /// Takes the counter as it is now; true when there were too many of late.
     fn fires(&mut self, now_ns: u64, count: u64) -> bool {
         let new = count.saturating_sub(self.seen).min(ERRORS_MAX as u64 + 1);
+        if new == 0 && count == self.seen {
+            return false;
+        }
         // Cleared counters begin anew.
         if count < self.seen {
             self.times.clear();
@@ -68,6 +71,10 @@ impl Judge {
         let failed = [IoKind::Read, IoKind::Write, IoKind::Flush].iter().map(|kind| counts.errors[*kind as usize]).sum();
         let (io, checksum) = (record.io.fires(now_ns, failed), record.checksum.fires(now_ns, counts.checksum_errors));
         let is_gone = counts.gone > std::mem::replace(&mut record.gone, counts.gone);
+        if !state.is_usable() {
+            // Judged, or out of use for another reason: what it did before counts no more when it comes back.
+            (record.io.times, record.checksum.times) = Default::default();
+        }
         match state {
             LeafState::Online | LeafState::Degraded if is_gone => Some(LeafState::Removed),
             LeafState::Online | LeafState::Degraded if io => Some(LeafState::Faulted),
@@ -179,7 +186,7 @@ impl Keeper {
                 *tried = TRIES;
             }
             for spare in free {
-                match bring_spare(open.pool(), leaf.guid, spare) {
+                match bring_spare(control, open.pool(), leaf.guid, spare) {
                     Ok(()) => break,
                     Err(error) => eprintln!("{}: spare {} cannot stand in for {}: {error}", open.name(), spare.path, leaf.path),
                 }
@@ -194,12 +201,16 @@ impl Keeper {
         let gone = |leaf: &&Leaf| matches!(leaf.state, LeafState::Missing | LeafState::Removed) && leaf.kind != LeafKind::DraidSpare;
         let there = |leaf: &&Leaf| Path::new(&leaf.path).exists() && !open.pool().zio().is_injected_gone(leaf.guid);
         for leaf in tree.leaves.iter().filter(gone).filter(there) {
-            let Ok(device) = devices::open(&leaf.path, false, "") else { continue };
+            let Ok(device) = control.open_device(&leaf.path, false, "") else { continue };
             if pool::label_guid(open.pool().exec(), &device) == Some(leaf.guid) {
                 open.pool().online(leaf.guid, Some(device))?;
             } else if open.pool().has_switch("autoreplace")? && control.is_blank(&device) {
                 let kind = if device.facts().whole_disk { LeafKind::Disk } else { LeafKind::File };
                 let new = pool::LeafSpec { path: leaf.path.clone(), kind, device };
+                // Nobody can be asked whether what others put there may go.
+                if control.check_contents(std::slice::from_ref(&new), None, false).is_err() {
+                    continue;
+                }
                 open.pool().attach(leaf.guid, &new, vdev::Pairing::Replacing, false)?;
             }
         }
@@ -208,11 +219,11 @@ impl Keeper {
 }
 
 /// Opens a spare's device and lets it stand in for the leaf.
-fn bring_spare(pool: &Pool, leaf: Guid, spare: &Spare) -> Result<(), PoolError> {
+fn bring_spare(control: &Control, pool: &Pool, leaf: Guid, spare: &Spare) -> Result<(), PoolError> {
     if spare.is_distributed() {
         return pool.spare_in(leaf, spare.guid, None, true);
     }
-    let device = devices::open(&spare.path, false, "").map_err(|_| PoolError::NoSuchDevice)?;
+    let device = control.open_device(&spare.path, false, "").map_err(|_| PoolError::NoSuchDevice)?;
     if pool::label_guid(pool.exec(), &device) != Some(spare.guid) {
         return Err(PoolError::NoSuchDevice);
     }
@@ -258,6 +269,17 @@ mod tests {
         assert_eq!(judge(&mut cleared, 1, &counts(0, 0, 0)), None);
         assert_eq!(judge(&mut cleared, 2, &counts(5, 0, 0)), None);
         assert_eq!(judge(&mut cleared, 3, &counts(11, 0, 0)), Some(LeafState::Faulted));
+    }
+
+    /// If this fails, a disk that comes back is thrown out again because of what it did before.
+    #[test]
+    fn who_comes_back_begins_anew() {
+        let mut back = Judge::default();
+        assert_eq!(judge(&mut back, 0, &counts(11, 0, 0)), Some(LeafState::Faulted));
+        assert_eq!(back.judge(SECOND, Guid(1), LeafState::Faulted, &counts(11, 0, 0)), None);
+        assert_eq!(judge(&mut back, 2, &counts(11, 0, 0)), None, "its counters are not cleared yet");
+        assert_eq!(judge(&mut back, 3, &counts(12, 0, 0)), None, "one more");
+        assert_eq!(judge(&mut back, 4, &counts(23, 0, 0)), Some(LeafState::Faulted), "it has learnt nothing");
     }
 
     /// If this fails, a disk that was pulled out is asked again and again.

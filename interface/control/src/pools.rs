@@ -8,11 +8,9 @@ use control_api::{
 };
 use device::BlockDevice;
 use ondisk::Guid;
-use pool::{AddSpec, FoundPool, Host, ImportOptions, LeafSpec, Pool, PoolError, PoolSpec, PoolState, ScanError, TopSpec};
+use pool::{AddSpec, FoundPool, Host, ImportOptions, LeafSpec, Pool, PoolError, PoolSpec, PoolState, ScanError};
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
-use vdev::{DraidConfig, LeafKind, TopKind};
 
 /// Names that no pool may have (OpenZFS: `pool_namecheck`, `zpool_name_valid`).
 const RESERVED: [&str; 7] = ["mirror", "raidz", "draid", "spare", "log", "cache", "special"];
@@ -76,35 +74,6 @@ fn check_name(name: &str) -> Result<(), &'static str> {
         .iter()
         .any(|word| name == *word || name.strip_prefix(word).is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit())));
     if is_reserved { Err("name is reserved") } else { Ok(()) }
-}
-
-pub(crate) fn leaf(spec: &VdevSpec, what: &str) -> Result<LeafSpec, Failure> {
-    let VdevSpec::Leaf { path } = spec else {
-        return Err(because(ErrorKind::Invalid, what, "a mirror, raidz or draid cannot hold another one"));
-    };
-    let device = devices::open(path, false, what)?;
-    let kind = if device.facts().whole_disk { LeafKind::Disk } else { LeafKind::File };
-    Ok(LeafSpec { path: path.clone(), kind, device })
-}
-
-pub(crate) fn top(spec: &VdevSpec, what: &str) -> Result<TopSpec, Failure> {
-    let (kind, children) = match spec {
-        VdevSpec::Leaf { .. } => (TopKind::Leaf, std::slice::from_ref(spec)),
-        VdevSpec::Mirror { children } => (TopKind::Mirror, children.as_slice()),
-        VdevSpec::Raidz { parity, children } => (TopKind::Raidz(*parity), children.as_slice()),
-        VdevSpec::Draid { parity, data, spares, children } => {
-            let [parity, data, spares] = [parity, data, spares].map(|number| usize::from(*number));
-            let config = DraidConfig::new(parity, data, spares, children.len());
-            let shape = || format!("draid{parity}:{data}d:{spares}s takes between {} and 255 devices", parity + data + spares);
-            (TopKind::Draid(config.map_err(|_| because(ErrorKind::Invalid, what, shape()))?), children.as_slice())
-        }
-    };
-    if let TopKind::Raidz(parity) = kind
-        && (!(1..=3).contains(&parity) || children.len() <= usize::from(parity) || children.len() > 255)
-    {
-        return Err(because(ErrorKind::Invalid, what, format!("raidz{parity} takes between {} and 255 devices", parity + 1)));
-    }
-    Ok(TopSpec { kind, leaves: children.iter().map(|child| leaf(child, what)).collect::<Result<_, _>>()? })
 }
 
 pub(crate) fn distinct_paths(vdevs: &[VdevSpec], what: &str) -> Result<(), Failure> {
@@ -180,25 +149,33 @@ fn default_features() -> Vec<String> {
 
 impl Control {
     pub(crate) fn open_pool(&self, name: &str) -> Result<Arc<OpenPool>, Failure> {
-        self.pools.read().get(name).cloned().ok_or_else(|| because(ErrorKind::NotFound, format!("cannot open '{name}'"), "no such pool"))
+        let open = self.pools.read().get(name).cloned();
+        open.ok_or_else(|| {
+            let unknown = || because(ErrorKind::NotFound, format!("cannot open '{name}'"), "no such pool");
+            self.absent_failure(name).unwrap_or_else(unknown)
+        })
     }
 
     pub(crate) fn pool_create(self: &Arc<Self>, request: &PoolCreate) -> Result<Response, Failure> {
         let what = format!("cannot create '{}'", request.pool);
         check_name(&request.pool).map_err(|why| because(ErrorKind::Invalid, &*what, why))?;
-        if self.pools.read().contains_key(&request.pool) {
-            return Err(because(ErrorKind::Exists, what, "pool already exists"));
-        }
         let all: Vec<VdevSpec> = request.vdevs.iter().chain(&request.logs).cloned().collect();
         distinct_paths(&all, &what)?;
-        self.check_unreserved(&request.vdevs, &request.logs, &what)?;
+        let Some(_claim) = self.claim(&request.pool, None) else {
+            return Err(because(ErrorKind::Exists, what, "pool already exists"));
+        };
+        self.check_unreserved(&request.vdevs, &request.logs, request.force)?;
         let wanted = create_properties(request, &what)?;
         let mut fs_properties = request.fs_properties.clone();
         if let Some(mountpoint) = &request.mountpoint {
             fs_properties.insert("mountpoint".to_string(), mountpoint.clone());
         }
         let root = datasets::new_filesystem(&fs_properties).map_err(|why| because(ErrorKind::Invalid, &*what, why))?;
-        let tops = request.vdevs.iter().map(|spec| top(spec, &what)).collect::<Result<Vec<_>, _>>()?;
+        let tops = self.new_tops(&request.vdevs, &what)?;
+        let beside =
+            AddSpec { logs: self.new_tops(&request.logs, &what)?, force: request.force, ..self.spare_specs(&request.spares, &what)? };
+        let new: Vec<LeafSpec> = tops.iter().chain(&beside.logs).flat_map(|top| &top.leaves).chain(&beside.spares).cloned().collect();
+        self.check_contents(&new, None, request.force)?;
         if request.dry_run {
             return Ok(done());
         }
@@ -212,11 +189,7 @@ impl Control {
             force: request.force,
             root,
         };
-        let beside = AddSpec {
-            logs: request.logs.iter().map(|spec| top(spec, &what)).collect::<Result<Vec<_>, _>>()?,
-            force: request.force,
-            ..self.spare_specs(&request.spares, &what)?
-        };
+        let tables = self.wipe_contents(&new);
         let failed = |error: &PoolError| pool_failure(what.clone(), error);
         let pool = Pool::create(&self.exec, spec, &self.runtime()).map_err(|error| failed(&error))?;
         if !beside.logs.is_empty() || !request.spares.is_empty() {
@@ -229,6 +202,7 @@ impl Control {
         for (name, value) in &wanted.stored {
             pool.set_prop(name, value).map_err(|error| failed(&error))?;
         }
+        tables.iter().for_each(|path| device::forget_partitions(path));
         self.tell("sysevent.fs.zfs.pool_create", &pool.name(), pool.guid());
         self.adopt(pool, request.altroot.clone(), true)
     }
@@ -238,6 +212,7 @@ impl Control {
         self.tune(&pool);
         let open = Arc::new(OpenPool::new(pool, altroot));
         self.pools.write().insert(open.name(), open.clone());
+        self.forget_absent(|entry| entry.guid == open.pool().guid().0);
         self.remember();
         self.keep(&open);
         let remarks = if mount { self.mount_all(&open) } else { Vec::new() };
@@ -267,7 +242,12 @@ impl Control {
 
     fn found(&self, search: &control_api::ImportSearch) -> Result<Vec<FoundPool>, Failure> {
         let open: Vec<Guid> = self.pools.read().values().map(|pool| pool.pool().guid()).collect();
-        let mut found = pool::find_pools(&self.exec, devices::candidates(search)?);
+        for path in &search.paths {
+            self.check_beneath(path, "cannot search for pools")?;
+        }
+        let mut devices = devices::candidates(search)?;
+        devices.retain(|device| self.check_beneath(&device.path().to_string_lossy(), "").is_ok());
+        let mut found = pool::find_pools(&self.exec, devices);
         found.retain(|pool| !open.contains(&pool.guid()) && (pool.state() == PoolState::Destroyed) == search.destroyed);
         Ok(found)
     }
@@ -332,21 +312,28 @@ impl Control {
         let name = request.new_name.clone().unwrap_or_else(|| found.name().to_string());
         let what = format!("cannot import '{}'", found.name());
         check_name(&name).map_err(|why| because(ErrorKind::Invalid, &*what, why))?;
-        if self.pools.read().contains_key(&name) {
+        let Some(_claim) = self.claim(&name, Some(found.guid())) else {
             return Err(because(ErrorKind::Exists, what, format!("a pool named '{name}' is already imported"))
                 .advise("give it another name: zpool import POOL NEWNAME"));
-        }
+        };
         let paths: Vec<String> = found.devices().map(|device| device.path().to_string_lossy().into_owned()).collect();
         if read_only && request.dry_run {
             return Ok(done());
         }
-        self.import_devices(&paths, found.guid(), &ImportWish { request, read_only, what })
+        self.import_devices(&paths, found.guid(), &ImportWish::new(request, read_only, false, what))
     }
 
-    fn import_devices(self: &Arc<Self>, paths: &[String], guid: Guid, wish: &ImportWish<'_>) -> Result<Response, Failure> {
+    pub(crate) fn import_devices(self: &Arc<Self>, paths: &[String], guid: Guid, wish: &ImportWish<'_>) -> Result<Response, Failure> {
         let began_ns = self.exec.now_ns();
-        let opened =
-            paths.iter().map(|path| devices::open(path, wish.read_only, &wish.what)).collect::<Result<Vec<Arc<dyn BlockDevice>>, _>>()?;
+        let (mut opened, mut failed) = (Vec::new(), Vec::new());
+        for path in paths {
+            match self.open_device(path, wish.read_only, &wish.what) {
+                Ok(device) => opened.push(device),
+                // What somebody else holds may be in use there: whoever is asked can say that it is not.
+                Err(failure) if failure.kind == ErrorKind::Busy && !wish.is_tolerant => return Err(failure),
+                Err(failure) => failed.push(failure),
+            }
+        }
         let options = ImportOptions {
             guid: Some(guid),
             new_name: wish.request.new_name.clone(),
@@ -356,14 +343,22 @@ impl Control {
             host: host(),
             ..ImportOptions::default()
         };
-        let pool = Pool::import(&self.exec, opened, &options, &self.runtime()).map_err(|error| pool_failure(wish.what.clone(), &error))?;
+        let pool = Pool::import(&self.exec, opened, &options, &self.runtime()).map_err(|error| match failed.first() {
+            // A device that is there and can't be opened explains it better than that it is missing.
+            Some(failure) if error.is_of_missing_devices() => failure.clone(),
+            _ => pool_failure(wish.what.clone(), &error),
+        })?;
         self.injected_delay(&pool.name(), true, began_ns);
         self.tell("sysevent.fs.zfs.pool_import", &pool.name(), pool.guid());
         let status = pool.status();
         let damaged = status.damaged_labels + status.damaged_uberblocks;
         let mut response = self.adopt(pool, wish.request.altroot.clone(), !wish.request.no_mount)?;
-        if let (Response::Done { remarks }, true) = (&mut response, damaged > 0) {
-            remarks.push(format!("{damaged} damaged labels or uberblocks were passed over; 'zpool scrub' and 'zpool status' tell more"));
+        if let Response::Done { remarks } = &mut response {
+            remarks.extend(failed.iter().map(|failure| format!("warning: the pool is opened without a device: {}", failure.why)));
+            if damaged > 0 {
+                remarks
+                    .push(format!("{damaged} damaged labels or uberblocks were passed over; 'zpool scrub' and 'zpool status' tell more"));
+            }
         }
         Ok(response)
     }
@@ -378,18 +373,24 @@ impl Control {
         let handlers = self.set_handlers_aside(name);
         let reopened = self.close(&PoolTarget { pool: name.to_string(), force: false }, "unload", Pool::export).and_then(|_| {
             let request = PoolImport { pool: Some(name.to_string()), altroot, ..PoolImport::default() };
-            self.import_devices(&paths, guid, &ImportWish { request: &request, read_only, what: format!("cannot load '{name}'") })
+            self.import_devices(&paths, guid, &ImportWish::new(&request, read_only, false, format!("cannot load '{name}'")))
         });
         self.put_handlers_back(handlers);
         reopened.map(drop)
     }
 
     pub(crate) fn pool_query(&self, query: &PoolQuery) -> Result<Response, Failure> {
-        let reports = self
-            .selected(&query.pools)?
-            .iter()
-            .map(|open| status::pool_report(open, query.errors, &|spare| self.pool_using(spare)))
-            .collect();
+        let names: Vec<String> = query.pools.iter().filter(|name| !self.is_absent(name)).cloned().collect();
+        let all_absent = names.is_empty() && !query.pools.is_empty();
+        let selected = if all_absent { Vec::new() } else { self.selected(&names)? };
+        let mut reports: Vec<_> =
+            selected.iter().map(|open| status::pool_report(open, query.errors, &|spare| self.pool_using(spare))).collect();
+        reports.extend(self.absent_reports(|name| query.pools.is_empty() || query.pools.iter().any(|wanted| wanted == name)));
+        if query.pools.is_empty() {
+            reports.sort_by(|one, other| one.name.cmp(&other.name));
+        } else {
+            reports.sort_by_key(|report| query.pools.iter().position(|name| *name == report.name));
+        }
         Ok(Response::Pools(reports))
     }
 
@@ -466,7 +467,7 @@ impl Control {
             return Err(because(ErrorKind::Busy, what, format!("{} is a member of pool '{pool}', which is imported", request.device))
                 .advise("export or destroy the pool first"));
         }
-        let device = devices::open(&request.device, false, &what)?;
+        let device = self.open_device(&request.device, false, &what)?;
         let labelled = pool::inspect_labels(&self.exec, &device).pool;
         if labelled.is_none() && !request.force {
             return Err(because(ErrorKind::NotFound, what, "it has no label that can be read")
@@ -482,27 +483,21 @@ impl Control {
         pool::clear_labels(&self.exec, &device).map_err(|error| pool_failure(what, &error))?;
         Ok(done())
     }
-
-    /// Opens the pools that were open when the last daemon of this state directory ended.
-    pub(crate) fn reopen(self: &Arc<Self>) {
-        for entry in self.remembered() {
-            let request = PoolImport { force: true, altroot: entry.altroot.clone(), ..PoolImport::default() };
-            let wish = ImportWish { request: &request, read_only: entry.read_only, what: format!("cannot open '{}' again", entry.name) };
-            let paths: Vec<String> = entry.paths.iter().filter(|path| Path::new(path).exists()).cloned().collect();
-            match self.import_devices(&paths, Guid(entry.guid), &wish) {
-                Ok(Response::Done { remarks }) => remarks.iter().for_each(|remark| eprintln!("{}: {remark}", entry.name)),
-                Ok(_) => {}
-                Err(failure) => eprintln!("{failure}"),
-            }
-        }
-    }
 }
 
 /// An import as one request wants it.
-struct ImportWish<'a> {
+pub(crate) struct ImportWish<'a> {
     request: &'a PoolImport,
     read_only: bool,
+    /// Goes on without devices that somebody else holds.
+    is_tolerant: bool,
     what: String,
+}
+
+impl<'a> ImportWish<'a> {
+    pub(crate) fn new(request: &'a PoolImport, read_only: bool, is_tolerant: bool, what: String) -> ImportWish<'a> {
+        ImportWish { request, read_only, is_tolerant, what }
+    }
 }
 
 fn candidate(found: &FoundPool) -> ImportCandidate {

@@ -3,7 +3,7 @@
 use crate::failure::because;
 use crate::lifecycle::find_aux;
 use crate::pools::{done, pool_failure};
-use crate::{Control, OpenPool, devices};
+use crate::{Control, OpenPool};
 use control_api::{ErrorKind, Failure, NewDevice, PoolClear, Response, VdevChange, VdevVerb};
 use device::BlockDevice;
 use pool::{LeafSpec, PoolError};
@@ -62,10 +62,8 @@ impl Control {
 
     /// Opens the leaf's device and brings it back; says when that does not help.
     fn online(&self, open: &OpenPool, leaf: &Leaf, word: &str, expand: bool) -> Result<Vec<String>, PoolError> {
-        let was_usable = leaf.state.is_usable();
-        let is_gone = open.pool().zio().is_injected_gone(leaf.guid);
-        let device = if was_usable || is_gone { None } else { self.reopen_leaf(&leaf.path) };
-        let state = open.pool().online(leaf.guid, device)?;
+        self.revive(open, &|other| other.guid == leaf.guid, &|_| !leaf.state.is_usable())?;
+        let state = open.pool().online(leaf.guid, None)?;
         if state != LeafState::Online {
             let mut remarks = vec![
                 format!("warning: device '{word}' onlined, but remains in faulted state"),
@@ -89,26 +87,31 @@ impl Control {
         &self,
         open: &OpenPool,
         leaf: &Leaf,
-        new: &NewDevice,
+        new_device: &NewDevice,
         pairing: Pairing,
         what: &str,
     ) -> Result<Result<(), PoolError>, Failure> {
-        let path = new.path.clone().unwrap_or_else(|| leaf.path.clone());
+        let path = new_device.path.clone().unwrap_or_else(|| leaf.path.clone());
         // Distributed spares have names, which the commands take for those of devices.
         let name = path.strip_prefix("/dev/").unwrap_or(&path);
         if let Some(spare) = open.pool().spares().into_iter().find(|spare| spare.is_distributed() && spare.path == name) {
-            return Ok(open.pool().spare_in(leaf.guid, spare.guid, None, new.sequential));
+            return Ok(open.pool().spare_in(leaf.guid, spare.guid, None, new_device.sequential));
         }
         self.check_free(open, &path, what)?;
         // Another pool may have let go of it just now, and its last I/O be under way.
-        let device = self.reopen_leaf(&path).map_or_else(|| devices::open(&path, false, what), Ok)?;
+        let device = self.reopen_leaf(&path).map_or_else(|| self.open_device(&path, false, what), Ok)?;
         let kind = if device.facts().whole_disk { LeafKind::Disk } else { LeafKind::File };
         let spec = LeafSpec { path, kind, device };
+        let new = std::slice::from_ref(&spec);
+        self.check_contents(new, Some(leaf.guid).filter(|_| pairing == Pairing::Replacing), new_device.force)?;
+        let tables = self.wipe_contents(new);
         // What is at the old place is taken whatever it was before, unless it is of another pool.
-        Ok(match new.sequential {
-            true => open.pool().attach_sequential(leaf.guid, &spec, pairing, new.force),
-            false => open.pool().attach(leaf.guid, &spec, pairing, new.force),
-        })
+        let attached = match new_device.sequential {
+            true => open.pool().attach_sequential(leaf.guid, &spec, pairing, new_device.force),
+            false => open.pool().attach(leaf.guid, &spec, pairing, new_device.force),
+        };
+        tables.iter().for_each(|path| device::forget_partitions(path));
+        Ok(attached)
     }
 
     /// Refuses a device that is in use, or reserved for another pool.
@@ -128,7 +131,7 @@ impl Control {
 
     fn reopen_leaf(&self, path: &str) -> Option<Arc<dyn BlockDevice>> {
         for attempt in 0..OPEN_TRIES {
-            match devices::open(path, false, "") {
+            match self.open_device(path, false, "") {
                 Ok(device) => return Some(device),
                 Err(_) if attempt + 1 < OPEN_TRIES && std::path::Path::new(path).exists() => self.exec.sleep_ns(OPEN_STEP_NS),
                 Err(_) => return None,
@@ -138,7 +141,10 @@ impl Control {
     }
 
     /// Forgets errors, tries faulted and missing devices again, and lets a suspended pool go on.
-    pub(crate) fn pool_clear(&self, request: &PoolClear) -> Result<Response, Failure> {
+    pub(crate) fn pool_clear(self: &Arc<Self>, request: &PoolClear) -> Result<Response, Failure> {
+        if self.is_absent(&request.pool) {
+            return self.try_absent(&request.pool);
+        }
         let open = self.open_pool(&request.pool)?;
         let tree = open.pool().tree();
         let what = match &request.device {
@@ -153,15 +159,30 @@ impl Control {
             }
         };
         let failure = |error| pool_failure(what.clone(), &error);
-        if !open.is_read_only() {
-            let gone = |leaf: &&Leaf| matches!(leaf.state, LeafState::Faulted | LeafState::Missing | LeafState::Removed);
-            for leaf in tree.leaves.iter().filter(gone).filter(|leaf| only.is_none_or(|only| only == leaf.guid)) {
-                let is_gone = open.pool().zio().is_injected_gone(leaf.guid);
-                let device = if is_gone { None } else { self.reopen_leaf(&leaf.path) };
-                open.pool().online(leaf.guid, device).map_err(failure)?;
-            }
+        let gone = |leaf: &Leaf| matches!(leaf.state, LeafState::Faulted | LeafState::Missing | LeafState::Removed);
+        if !open.is_read_only() && !self.revive(&open, &|leaf| only.is_none_or(|only| only == leaf.guid), &gone).map_err(failure)? {
+            return Err(crate::closing::suspended(what).advise("not all of the devices that the pool cannot do without answer"));
         }
         open.pool().clear(only).map_err(failure)?;
         Ok(done())
+    }
+
+    /// Brings back leaves that are `gone`, and those in use whose devices do not answer any more, as far as `wanted`; then a suspended
+    /// pool goes on. False when it can't.
+    pub(crate) fn revive(&self, open: &OpenPool, wanted: &dyn Fn(&Leaf) -> bool, gone: &dyn Fn(&Leaf) -> bool) -> Result<bool, PoolError> {
+        let pool = open.pool();
+        let was_suspended = pool.zio().is_suspended();
+        let tree = pool.tree();
+        let is_wanted = |guid: &ondisk::Guid| tree.leaf_by_guid(*guid).is_some_and(|id| wanted(tree.leaf(id)));
+        let mut silent = pool.silent_leaves();
+        silent.retain(is_wanted);
+        pool.let_go(&silent);
+        let is_back = |leaf: &&Leaf| leaf.kind != LeafKind::DraidSpare && wanted(leaf) && (gone(leaf) || silent.contains(&leaf.guid));
+        let back = |leaf: &Leaf| {
+            let is_gone = pool.zio().is_injected_gone(leaf.guid);
+            (leaf.guid, if is_gone { None } else { self.reopen_leaf(&leaf.path) })
+        };
+        let leaves: Vec<_> = tree.leaves.iter().filter(is_back).map(back).collect();
+        if leaves.is_empty() && !was_suspended { Ok(true) } else { pool.bring_back(leaves) }
     }
 }

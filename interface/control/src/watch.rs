@@ -13,6 +13,9 @@ const WAITING_MAX: usize = 64;
 /// Between looks at what nobody announces.
 const STEP: Duration = Duration::from_millis(500);
 
+/// Between looks whether devices of pools that are not open are there, and whether pools have other devices than are remembered.
+const LOOK_NS: u64 = 2_000_000_000;
+
 #[derive(Default)]
 struct State {
     waiting: VecDeque<LoggedEvent>,
@@ -95,12 +98,18 @@ impl Control {
 fn run(control: &Weak<Control>, watcher: &Watcher, exec: &exec::Exec) {
     let folder = hooks::folder();
     let mut last_ns = exec.now_ns();
+    let mut looked_ns = last_ns;
     while let Some(event) = watcher.next() {
         if let (Some(logged), Some(folder)) = (&event, &folder) {
             hooks::run(exec, folder, logged);
         }
         let Some(control) = control.upgrade() else { return };
         control.look_for_hangs(&mut last_ns);
+        if exec.now_ns().saturating_sub(looked_ns) >= LOOK_NS {
+            looked_ns = exec.now_ns();
+            control.look_for_absent();
+            control.remember();
+        }
         drop(control.handlers());
     }
 }

@@ -184,16 +184,44 @@ fn check_devices(exec: &Exec, spec: &PoolSpec) -> Result<(), PoolError> {
     Ok(())
 }
 
+/// Which pool a device belongs to, as its newest label tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Membership {
+    /// Name of the pool.
+    pub pool: String,
+    /// Guid of the pool.
+    pub guid: Guid,
+    /// Guid of the leaf that the device is.
+    pub leaf: Guid,
+    /// Active or exported.
+    pub state: PoolState,
+}
+
+/// The pool that a device belongs to and that could be imported; None for a device without a label, of a pool that was
+/// destroyed or never finished, and for one that left its pool, or waits as a spare.
+pub fn membership(exec: &Exec, device: &Device) -> Option<Membership> {
+    let configs = read_configs(exec, device);
+    let newest = configs.first()?;
+    // A label of txg 0 is what an unfinished creation leaves behind, and what a detached device has.
+    let is_finished = newest.get_u64("txg").is_some_and(|txg| txg != 0);
+    let state = newest.get_u64("state").and_then(PoolState::from_number);
+    if !is_finished || state == Some(PoolState::Destroyed) {
+        return None;
+    }
+    Some(Membership {
+        pool: newest.get_str("name").unwrap_or_default().to_string(),
+        guid: Guid(newest.get_u64("pool_guid").unwrap_or(0)),
+        leaf: Guid(newest.get_u64("guid").unwrap_or(0)),
+        state: state.unwrap_or_default(),
+    })
+}
+
 /// Refuses a device that belongs to a pool.
 pub(crate) fn check_device(exec: &Exec, leaf: &LeafSpec) -> Result<(), PoolError> {
-    let configs = read_configs(exec, &leaf.device);
-    let state = configs.first().and_then(|config| config.get_u64("state"));
-    // A label of txg 0 is what an unfinished creation leaves behind, and what a detached device has.
-    let finished = configs.first().and_then(|config| config.get_u64("txg")).is_some_and(|txg| txg != 0);
-    if finished && state != Some(PoolState::Destroyed.number()) {
-        return Err(PoolError::Device { path: leaf.path.clone(), problem: DeviceProblem::InUse });
+    match membership(exec, &leaf.device) {
+        Some(_) => Err(PoolError::Device { path: leaf.path.clone(), problem: DeviceProblem::InUse }),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 fn new_guid(exec: &Exec) -> Guid {

@@ -194,6 +194,11 @@ macro_rules! from {
 from!(DeviceError => Io, DmuError => Dmu, ZapError => Zap, DslError => Dsl, SyncError => Sync, TreeError => Tree, ScanError => Scan);
 
 impl PoolError {
+    /// True when the pool would open with more devices.
+    pub fn is_of_missing_devices(&self) -> bool {
+        matches!(self, PoolError::NotFound | PoolError::NoUberblock | PoolError::MissingDevices(_) | PoolError::MissingVdev(_))
+    }
+
     /// The same as an error of a txg's sync.
     pub(crate) fn into_sync(self) -> SyncError {
         match self {

@@ -2,7 +2,7 @@
 
 use crate::PoolError;
 use crate::config::{PoolFacts, PoolState};
-use crate::labels::{Device, KnownRings, LabelWrite, flush_all, read_labels, write_all};
+use crate::labels::{Device, KnownRings, LabelWrite, flush_all, read_labels, tail_write, write_all};
 use abd::Abd;
 use exec::Exec;
 use nvlist::NvList;
@@ -36,7 +36,7 @@ pub fn clear_labels(exec: &Exec, device: &Device) -> Result<(), PoolError> {
     }
     let blank = Abd::zeroed(LABEL_BYTES);
     let erase = |index| LabelWrite { device: device.clone(), offset: label_offset(device.size_bytes(), index), data: blank.clone() };
-    write_all(exec, (0..LABELS).map(erase).collect()).into_iter().collect::<Result<(), _>>()?;
+    write_all(exec, (0..LABELS).map(erase).chain(tail_write(device)).collect()).into_iter().collect::<Result<(), _>>()?;
     flush_all(exec, std::slice::from_ref(device)).into_iter().collect::<Result<(), _>>()?;
     Ok(())
 }

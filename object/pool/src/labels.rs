@@ -282,8 +282,17 @@ pub(crate) fn uberblock_writes(device: &Device, ub: &Uberblock, ashift: u32) -> 
     (0..LABELS).map(write).collect()
 }
 
+/// The write that empties what is behind the last label, where copies of partition tables and the labels of other systems are.
+pub(crate) fn tail_write(device: &Device) -> Option<LabelWrite> {
+    let offset = device.size_bytes() / LABEL_BYTES as u64 * LABEL_BYTES as u64;
+    let sector = u64::from(device.facts().logical_sector_bytes.max(1));
+    let length = (device.size_bytes() - offset) / sector * sector;
+    (length > 0).then(|| LabelWrite { device: device.clone(), offset, data: Abd::zeroed(length as usize) })
+}
+
 /// The writes that make a device's labels those of a new vdev: configuration, empty boot block, empty ring (OpenZFS:
-/// `vdev_label_init`).
+/// `vdev_label_init`). What others had before and behind them is emptied, so that nobody takes the device for theirs (OpenZFS:
+/// `zero_label`).
 pub(crate) fn init_writes(device: &Device, config: &NvList) -> Result<Vec<LabelWrite>, PoolError> {
     let (block, ring) = (ConfigBlock::new(config)?, Abd::zeroed(RING_BYTES));
     let mut writes = [block.writes(device, 0), block.writes(device, 1)].concat();
@@ -292,9 +301,12 @@ pub(crate) fn init_writes(device: &Device, config: &NvList) -> Result<Vec<LabelW
         let boot = ondisk::label::BOOT_BLOCK_OFFSET as u64;
         let mut block = Abd::zeroed(ondisk::label::BOOT_BLOCK_BYTES);
         seal(block.make_mut(), start + boot);
+        let blank = Abd::zeroed(ondisk::label::BOOT_BLOCK_OFFSET);
+        writes.push(LabelWrite { device: device.clone(), offset: start, data: blank });
         writes.push(LabelWrite { device: device.clone(), offset: start + boot, data: block });
         writes.push(LabelWrite { device: device.clone(), offset: start + RING_OFFSET as u64, data: ring.clone() });
     }
+    writes.extend(tail_write(device));
     Ok(writes)
 }
 

@@ -8,10 +8,18 @@ use crate::labels::{Device, any_names, read_configs};
 use crate::pool::Arrival;
 use crate::sync::Config;
 use crate::{Pool, PoolError};
+use device::DeviceOp;
 use kstat::Event;
 use ondisk::{Guid, Txg};
 use std::sync::Arc;
-use vdev::{Leaf, LeafId, LeafState, VdevTree};
+use vdev::{LABEL_START_BYTES, Leaf, LeafId, LeafKind, LeafState, VdevTree};
+use zio::{LeafRequest, Priority};
+
+/// What is read of a device to see whether it answers.
+const PROBE_BYTES: usize = 4096;
+/// How long and how often a sync is looked at that may not end, because the pool is suspended again.
+const SYNC_NS: u64 = 10_000_000_000;
+const SYNC_STEP_NS: u64 = 5_000_000;
 
 /// How a leaf leaves.
 struct Out {
@@ -138,37 +146,83 @@ impl Pool {
     ///
     /// Errors: [`PoolError::NoSuchDevice`].
     pub fn online(&self, leaf: Guid, device: Option<Device>) -> Result<LeafState, PoolError> {
+        self.bring_back(vec![(leaf, device)])?;
+        let tree = self.tree();
+        Ok(tree.leaf(tree.leaf_by_guid(leaf).ok_or(PoolError::NoSuchDevice)?).state)
+    }
+
+    /// Brings leaves back together, as [`Pool::online`] does one: a suspended pool that lacks several goes on when the last is there.
+    /// False when it still can't.
+    ///
+    /// Errors: [`PoolError::NoSuchDevice`].
+    pub fn bring_back(&self, leaves: Vec<(Guid, Option<Device>)>) -> Result<bool, PoolError> {
         self.check_writeable()?;
-        let least = self.least_bytes(leaf)?;
-        let device = device.filter(|device| self.is_device_of(device, leaf, least));
         let _arrival = Arrival::new(self);
-        let state = {
-            let mut config = self.syncer.config.lock();
-            let id = config.tree.leaf_by_guid(leaf).ok_or(PoolError::NoSuchDevice)?;
-            let index = id.0 as usize;
-            if device.is_some() || config.devices[index].is_none() {
-                config.devices[index] = device;
-            }
-            let there = config.devices[index].as_ref();
-            let state = if there.is_some() { LeafState::Online } else { LeafState::Missing };
-            let path = there.map(|device| device.path().to_string_lossy().into_owned());
-            self.change(&mut config, id, |leaf| {
-                (leaf.state, leaf.is_state_temporary, leaf.too_many_errors) = (state, false, false);
-                leaf.path = path.unwrap_or_else(|| leaf.path.clone());
-            });
-            state
-        };
+        for (leaf, device) in leaves {
+            self.take_in(leaf, device)?;
+        }
         // What a provider had open of it may be another file by now.
         self.zio().open_stores();
         self.zio().resume();
         // Writes that began without the leaf belong to a txg that is over then: its log is complete.
         self.sync_unless_suspended()?;
-        if !self.zio().is_suspended() {
+        let works = !self.zio().is_suspended();
+        if works {
             self.resilver_stale()?;
             self.end_spares()?;
         }
         self.sweeps.spawn();
-        Ok(state)
+        Ok(works)
+    }
+
+    fn take_in(&self, leaf: Guid, device: Option<Device>) -> Result<(), PoolError> {
+        let least = self.least_bytes(leaf)?;
+        let device = device.filter(|device| self.is_device_of(device, leaf, least));
+        let mut config = self.syncer.config.lock();
+        let id = config.tree.leaf_by_guid(leaf).ok_or(PoolError::NoSuchDevice)?;
+        let index = id.0 as usize;
+        if device.is_some() || config.devices[index].is_none() {
+            config.devices[index] = device;
+        }
+        let there = config.devices[index].as_ref();
+        let state = if there.is_some() { LeafState::Online } else { LeafState::Missing };
+        let path = there.map(|device| device.path().to_string_lossy().into_owned());
+        self.change(&mut config, id, |leaf| {
+            (leaf.state, leaf.is_state_temporary, leaf.too_many_errors) = (state, false, false);
+            leaf.path = path.unwrap_or_else(|| leaf.path.clone());
+        });
+        Ok(())
+    }
+
+    /// Leaves in use that had errors, or are of a suspended pool, and whose devices do not answer (OpenZFS: `vdev_probe`): a disk
+    /// that was pulled out and is back is another device to the kernel. Waits for the devices.
+    pub fn silent_leaves(&self) -> Vec<Guid> {
+        let (tree, is_suspended) = (self.tree(), self.zio().is_suspended());
+        let is_suspect = |leaf: &&Leaf| {
+            let counts = self.zio().leaf_stats_of(leaf.guid).counts();
+            let has_failed = counts.gone > 0 || counts.errors.iter().any(|count| *count > 0);
+            leaf.state.is_usable() && leaf.kind != LeafKind::DraidSpare && (is_suspended || has_failed)
+        };
+        tree.leaves.iter().filter(is_suspect).map(|leaf| leaf.guid).filter(|leaf| !self.answers(*leaf)).collect()
+    }
+
+    fn answers(&self, leaf: Guid) -> bool {
+        let (done, wait) = exec::completion();
+        let op = DeviceOp::read(PROBE_BYTES);
+        let request = LeafRequest { leaf, offset: LABEL_START_BYTES, op, priority: Priority::SyncRead, speculative: true };
+        self.zio().leaf_io(request, Box::new(move |result| done.complete(result.is_ok())));
+        wait.wait(self.exec())
+    }
+
+    /// Closes the devices of leaves that do not answer, so that they can be opened anew; until [`Pool::bring_back`] they are missing,
+    /// also when the pool can't do without them.
+    pub fn let_go(&self, leaves: &[Guid]) {
+        let mut config = self.syncer.config.lock();
+        for leaf in leaves {
+            let Some(id) = config.tree.leaf_by_guid(*leaf) else { continue };
+            config.devices[id.0 as usize] = None;
+            self.change(&mut config, id, |leaf| (leaf.state, leaf.is_state_temporary) = (LeafState::Missing, true));
+        }
     }
 
     /// Forgets the errors of one leaf or of all, and begins the resilver that may have waited for that. Faulted and missing
@@ -238,7 +292,18 @@ impl Pool {
             && vdev::leaf_asize(device.size_bytes()).is_some_and(|bytes| bytes >= least_bytes)
     }
 
+    /// Waits for a sync, or until the pool is suspended.
     fn sync_unless_suspended(&self) -> Result<(), PoolError> {
+        let (exec, until) = (self.exec(), self.txgs.open_txg());
+        let begun = exec.now_ns();
+        while !exec.is_inline() && exec.now_ns().saturating_sub(begun) < SYNC_NS {
+            if self.zio().is_suspended() || self.txgs.synced_txg() >= until {
+                return Ok(());
+            }
+            self.txgs.kick();
+            exec.sleep_ns(SYNC_STEP_NS);
+        }
+        // What takes so long works, or can't be synced for other reasons.
         if self.zio().is_suspended() { Ok(()) } else { self.sync() }
     }
 }

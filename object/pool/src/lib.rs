@@ -47,7 +47,7 @@ mod zia;
 
 pub use add::AddSpec;
 pub use config::{Host, PoolState};
-pub use create::{LeafSpec, PoolSpec, TopSpec};
+pub use create::{LeafSpec, Membership, PoolSpec, TopSpec, membership};
 pub use error::{DeviceProblem, PoolError};
 pub use feature_table::{FEATURES, Feature, Support, feature_by_guid, feature_by_name};
 pub use find::{FoundPool, find_pools};

@@ -11,6 +11,7 @@
 mod buffers;
 mod error;
 mod file;
+mod foreign;
 mod io;
 mod mem;
 mod open;
@@ -19,11 +20,14 @@ mod sys;
 #[cfg(test)]
 mod tests;
 mod uring;
+mod window;
 
 pub use error::DeviceError;
 pub use file::FileDevice;
+pub use foreign::{Partition, Signature, partitions, signatures};
 pub use io::{BlockDevice, DeviceFacts, DeviceIo, DeviceOp, DeviceReply, DeviceThen};
 pub use mem::MemDevice;
-pub use open::{Engine, OpenOptions, open};
+pub use open::{Engine, OpenOptions, forget_partitions, open};
 pub use ring::{RingStats, ring_buffers_registered, ring_stats, set_ring_buffers_registered};
 pub use uring::UringDevice;
+pub use window::WindowDevice;

@@ -64,6 +64,13 @@ pub fn open(path: &Path, options: &OpenOptions) -> Result<Arc<dyn BlockDevice>, 
     Ok(Arc::new(FileDevice::from_file(buffered, size_bytes, facts)))
 }
 
+/// Has the kernel look at a disk's partition table again, which was there when it looked last; a disk in use keeps what it has.
+pub fn forget_partitions(path: &Path) {
+    if let Ok(file) = File::open(path) {
+        sys::reread_partitions(&file);
+    }
+}
+
 fn open_file(path: &Path, options: &OpenOptions, whole_disk: bool, flags: i32) -> Result<File, DeviceError> {
     // O_EXCL on a block device without O_CREAT: refuse when a file system or another pool holds it.
     let exclusive = if whole_disk && options.exclusive && !options.read_only && flags == 0 { libc::O_EXCL } else { 0 };

@@ -1,5 +1,5 @@
-//! What the operating system tells about a device, and the one request that has no safe wrapper: discard.
-#![expect(unsafe_code, reason = "BLKDISCARD has no safe wrapper")]
+//! What the operating system tells about a device, and the requests that have no safe wrapper: discard, and a new look at partitions.
+#![expect(unsafe_code, reason = "BLKDISCARD and BLKRRPART have no safe wrapper")]
 
 use crate::DeviceError;
 use rustix::fs::{AtFlags, FlockOperation, StatxFlags, flock, fstatfs, statx};
@@ -11,6 +11,8 @@ use std::path::PathBuf;
 
 /// `BLKDISCARD` of `linux/fs.h`.
 const BLKDISCARD: rustix::ioctl::Opcode = 0x1277;
+/// `BLKRRPART` of `linux/fs.h`.
+const BLKRRPART: rustix::ioctl::Opcode = 0x125F;
 /// `TMPFS_MAGIC`, `RAMFS_MAGIC`: file systems whose files are memory.
 const MEMORY_FILE_SYSTEMS: [i64; 2] = [0x0102_1994, 0x8584_58F6];
 
@@ -68,4 +70,12 @@ pub(crate) fn discard(file: &File, offset: u64, length_bytes: u64) -> Result<(),
     let request = unsafe { rustix::ioctl::Setter::<BLKDISCARD, [u64; 2]>::new([offset, length_bytes]) };
     // SAFETY: as above; the file descriptor is open for the duration of the call.
     Ok(unsafe { rustix::ioctl::ioctl(file.as_fd(), request) }?)
+}
+
+/// Has the kernel read the partition table of a disk again; that it can't is no harm.
+pub(crate) fn reread_partitions(file: &File) {
+    // SAFETY: BLKRRPART takes no argument.
+    let request = unsafe { rustix::ioctl::NoArg::<BLKRRPART>::new() };
+    // SAFETY: as above; the file descriptor is open for the duration of the call.
+    let _ = unsafe { rustix::ioctl::ioctl(file.as_fd(), request) };
 }

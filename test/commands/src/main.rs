@@ -8,6 +8,7 @@
 mod campaign;
 mod coherency;
 mod datasets;
+mod devices;
 mod faults;
 mod files;
 mod lifecycle;
@@ -60,6 +61,9 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "life: failing devices, suspended pools", mounts: true, run: lifecycle::failing },
     Scenario { name: "life: devices grow and come back", mounts: true, run: lifecycle::grow },
     Scenario { name: "devices: initialize, trim", mounts: true, run: sweeps::free_space },
+    Scenario { name: "devices: what others have on them", mounts: false, run: devices::foreign },
+    Scenario { name: "devices: pools that are not there", mounts: false, run: devices::absent },
+    Scenario { name: "devices: in a file system of the same daemon", mounts: true, run: devices::on_itself },
     Scenario { name: "recovery: labels of other things", mounts: false, run: recovery::wrong_devices },
     Scenario { name: "faults: zinject", mounts: true, run: faults::inject },
     Scenario { name: "faults: scheduler and its parameters", mounts: true, run: faults::scheduler },

@@ -1,0 +1,190 @@
+//! What a device holds before it becomes part of a pool: other pools, file systems, partitions. Every command that takes a new
+//! device asks here first (OpenZFS: `is_device_in_use`, `check_device`, `check_file`).
+
+use crate::failure::because;
+use crate::vdevs::same_file;
+use crate::{Control, OpenPool};
+use control_api::{ErrorKind, Failure, VdevSpec};
+use device::{BlockDevice, Partition, WindowDevice};
+use exec::Exec;
+use pool::{LeafSpec, Membership, PoolState, TopSpec};
+use std::path::PathBuf;
+use std::sync::Arc;
+use vdev::{DraidConfig, LeafKind, TopKind};
+
+/// First byte behind the labels at the front of a device, which are written over.
+const FRONT_LABELS_BYTES: u64 = 512 << 10;
+/// Magics are emptied in units of this, which is a multiple of every device's sectors.
+const PIECE_BYTES: u64 = 4096;
+
+/// The failure of devices that `-f` would take all the same.
+pub(crate) fn forceable(lines: &[String]) -> Failure {
+    let why = format!("\n{}", lines.join("\n"));
+    Failure::new(ErrorKind::Busy, "invalid vdev specification\nuse '-f' to override the following errors", why)
+}
+
+/// The failure of devices that nothing takes.
+fn unforceable(line: String, force: bool) -> Failure {
+    if force {
+        let what = "invalid vdev specification\nthe following errors must be manually repaired";
+        return Failure::new(ErrorKind::Busy, what, format!("\n{line}"));
+    }
+    forceable(&[line])
+}
+
+impl Control {
+    /// Refuses new devices that hold something of others, unless `force` says that it may go. A device of a pool that is open
+    /// here is refused in any case, unless it is to come in the place of `replaced`, which it is itself.
+    pub(crate) fn check_contents(&self, new: &[LeafSpec], replaced: Option<ondisk::Guid>, force: bool) -> Result<(), Failure> {
+        let mut lines = Vec::new();
+        for leaf in new {
+            let member = pool::membership(&self.exec, &leaf.device);
+            if let Some(user) = member.as_ref().filter(|member| replaced != Some(member.leaf)).and_then(|member| self.open_user(member)) {
+                return Err(unforceable(format!("{} is part of active pool '{user}'", leaf.path), force));
+            }
+            match member {
+                Some(member) => lines.push(line_of(&leaf.path, &member)),
+                None => lines.extend(content_of(&self.exec, leaf)),
+            }
+        }
+        if lines.is_empty() || force { Ok(()) } else { Err(forceable(&lines)) }
+    }
+
+    /// Empties what would make others take the devices for theirs and that no label is written over. Only once nothing else can
+    /// keep the devices from being used. Gives the paths of those with partitions, which the kernel is to forget.
+    pub(crate) fn wipe_contents(&self, new: &[LeafSpec]) -> Vec<PathBuf> {
+        let mut tables = Vec::new();
+        for leaf in new {
+            let found = signatures(&self.exec, &leaf.device);
+            if leaf.kind == LeafKind::Disk && found.iter().any(|one| one.is_table) {
+                tables.push(PathBuf::from(&leaf.path));
+            }
+            for one in found.iter().filter(|one| one.offset >= FRONT_LABELS_BYTES) {
+                let start = one.offset / PIECE_BYTES * PIECE_BYTES;
+                // What can't be written shows when the labels are.
+                let Ok(piece) = leaf.device.read_at(&self.exec, start, PIECE_BYTES as usize) else { continue };
+                let mut piece = piece.to_contiguous();
+                let from = (one.offset - start) as usize;
+                if let Some(magic) = piece.make_mut().get_mut(from..from + one.length) {
+                    magic.fill(0);
+                    let _ = leaf.device.write_at(&self.exec, start, &piece);
+                }
+            }
+        }
+        tables
+    }
+
+    /// The device of a new leaf, opened.
+    pub(crate) fn new_leaf(&self, path: &str, what: &str) -> Result<LeafSpec, Failure> {
+        let device = self.open_device(path, false, what)?;
+        let kind = if device.facts().whole_disk { LeafKind::Disk } else { LeafKind::File };
+        Ok(LeafSpec { path: path.to_string(), kind, device })
+    }
+
+    /// New top-level vdevs, with their devices opened.
+    pub(crate) fn new_tops(&self, specs: &[VdevSpec], what: &str) -> Result<Vec<TopSpec>, Failure> {
+        specs.iter().map(|spec| self.new_top(spec, what)).collect()
+    }
+
+    fn new_top(&self, spec: &VdevSpec, what: &str) -> Result<TopSpec, Failure> {
+        let (kind, children) = match spec {
+            VdevSpec::Leaf { .. } => (TopKind::Leaf, std::slice::from_ref(spec)),
+            VdevSpec::Mirror { children } => (TopKind::Mirror, children.as_slice()),
+            VdevSpec::Raidz { parity, children } => (TopKind::Raidz(*parity), children.as_slice()),
+            VdevSpec::Draid { parity, data, spares, children } => {
+                let [parity, data, spares] = [parity, data, spares].map(|number| usize::from(*number));
+                let config = DraidConfig::new(parity, data, spares, children.len());
+                let shape = || format!("draid{parity}:{data}d:{spares}s takes between {} and 255 devices", parity + data + spares);
+                (TopKind::Draid(config.map_err(|_| because(ErrorKind::Invalid, what, shape()))?), children.as_slice())
+            }
+        };
+        if let TopKind::Raidz(parity) = kind
+            && (!(1..=3).contains(&parity) || children.len() <= usize::from(parity) || children.len() > 255)
+        {
+            return Err(because(ErrorKind::Invalid, what, format!("raidz{parity} takes between {} and 255 devices", parity + 1)));
+        }
+        let leaf = |spec: &VdevSpec| match spec {
+            VdevSpec::Leaf { path } => self.new_leaf(path, what),
+            _ => Err(because(ErrorKind::Invalid, what, "a mirror, raidz or draid cannot hold another one")),
+        };
+        Ok(TopSpec { kind, leaves: children.iter().map(leaf).collect::<Result<_, _>>()? })
+    }
+
+    /// The name of the open pool that has the device among its leaves, whatever their state.
+    fn open_user(&self, member: &Membership) -> Option<String> {
+        let pools = self.pools.read();
+        let is_user = |open: &&Arc<OpenPool>| open.pool().guid() == member.guid && open.pool().tree().leaf_by_guid(member.leaf).is_some();
+        pools.values().find(is_user).map(|open| open.name())
+    }
+
+    /// Refuses devices that open pools use or keep as spares: not even force takes them.
+    pub(crate) fn check_unreserved(&self, vdevs: &[VdevSpec], logs: &[VdevSpec], force: bool) -> Result<(), Failure> {
+        let mut rest: Vec<&VdevSpec> = vdevs.iter().chain(logs).collect();
+        while let Some(spec) = rest.pop() {
+            let path = match spec {
+                VdevSpec::Leaf { path } => path,
+                VdevSpec::Mirror { children } | VdevSpec::Raidz { children, .. } | VdevSpec::Draid { children, .. } => {
+                    rest.extend(children);
+                    continue;
+                }
+            };
+            let is_in_use =
+                |open: &&Arc<OpenPool>| open.pool().tree().leaves.iter().any(|leaf| leaf.state.is_usable() && same_file(&leaf.path, path));
+            let user = self.pools.read().values().find(is_in_use).map(|open| open.name());
+            let line = match (user, self.reserving_pool(path)) {
+                (Some(user), _) => format!("{path} is part of active pool '{user}'"),
+                (None, Some((open, _))) => format!("{path} is reserved as a hot spare for pool {}", open.name()),
+                (None, None) => continue,
+            };
+            return Err(unforceable(line, force));
+        }
+        Ok(())
+    }
+}
+
+fn line_of(path: &str, member: &Membership) -> String {
+    let state = if member.state == PoolState::Exported { "exported" } else { "potentially active" };
+    format!("{path} is part of {state} pool '{}'", member.pool)
+}
+
+fn signatures(exec: &Exec, device: &Arc<dyn BlockDevice>) -> Vec<device::Signature> {
+    device::signatures(device.size_bytes(), &mut |offset, length| bytes_at(exec, device, offset, length))
+}
+
+/// What fills a device, as `libblkid` calls it.
+pub(crate) fn kind_of(exec: &Exec, device: &Arc<dyn BlockDevice>) -> Option<&'static str> {
+    let member = pool::membership(exec, device).map(|_| "zfs_member");
+    member.or_else(|| signatures(exec, device).iter().find(|one| !one.is_table).map(|one| one.kind))
+}
+
+fn bytes_at(exec: &Exec, device: &Arc<dyn BlockDevice>, offset: u64, length: usize) -> Option<Vec<u8>> {
+    let read = device.read_at(exec, offset, length).ok()?.to_contiguous();
+    read.as_contiguous().map(<[u8]>::to_vec)
+}
+
+/// What a device without a label of a pool holds, in words; None for nothing that anybody knows.
+fn content_of(exec: &Exec, leaf: &LeafSpec) -> Option<String> {
+    let found = signatures(exec, &leaf.device);
+    if let Some(one) = found.iter().find(|one| !one.is_table) {
+        return Some(format!("{} contains a filesystem of type '{}'", leaf.path, one.kind));
+    }
+    let table = found.first()?;
+    let device = &leaf.device;
+    let partitions = device::partitions(device.size_bytes(), &mut |offset, length| bytes_at(exec, device, offset, length));
+    // The partitions that OpenZFS makes on whole disks are judged by what is in them.
+    if partitions.is_empty() || partitions.iter().any(|partition| !partition.is_of_pool) {
+        return Some(format!("{} contains a partition table of type '{}'", leaf.path, table.kind));
+    }
+    partitions.iter().zip(1..).find_map(|(partition, number)| content_of_partition(exec, leaf, partition, number))
+}
+
+fn content_of_partition(exec: &Exec, leaf: &LeafSpec, partition: &Partition, number: u32) -> Option<String> {
+    let window: Arc<dyn BlockDevice> = Arc::new(WindowDevice::new(leaf.device.clone(), partition.offset, partition.length)?);
+    let between = if leaf.path.ends_with(|last: char| last.is_ascii_digit()) { "p" } else { "" };
+    let path = format!("{}{between}{number}", leaf.path);
+    if let Some(member) = pool::membership(exec, &window) {
+        return Some(line_of(&path, &member));
+    }
+    let kind = signatures(exec, &window).first()?.kind;
+    Some(format!("{path} contains a filesystem of type '{kind}'"))
+}

@@ -1,0 +1,430 @@
+//! What others put on a device: signatures of file systems, swap, volume managers and partition tables, at the places where
+//! `libblkid` looks for them, so that nobody's data is taken for free space.
+//!
+//! Only what is read decides: no device is written here, and labels of pools are none of this module's business. Magics of two
+//! bytes count only where the fields around them make sense, since a refusal that is wrong is worked around with `-f` for good.
+
+use std::collections::BTreeMap;
+
+/// Looked at as one piece: nearly all magics are here.
+const HEAD_BYTES: u64 = 128 << 10;
+/// The same of the end.
+const TAIL_BYTES: u64 = 128 << 10;
+/// Everything is read in pieces of this, which is a multiple of every device's sectors.
+const PIECE_BYTES: u64 = 4096;
+/// More entries of a partition table are not looked at.
+const ENTRIES_MAX: u64 = 256;
+
+/// Something of others on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Signature {
+    /// As `libblkid` calls it: `ext4`, `swap`, `gpt`.
+    pub kind: &'static str,
+    /// A partition table; otherwise what fills the device.
+    pub is_table: bool,
+    /// First byte of the magic.
+    pub offset: u64,
+    /// Bytes of the magic.
+    pub length: usize,
+}
+
+/// An entry of a partition table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Partition {
+    /// First byte.
+    pub offset: u64,
+    /// Bytes.
+    pub length: u64,
+    /// Its type says that it belongs to a pool, or is kept free beside one (Solaris `usr` and `reserved`).
+    pub is_of_pool: bool,
+}
+
+/// Reads bytes of a device; None when they can't be read.
+pub type ReadBytes<'a> = dyn FnMut(u64, usize) -> Option<Vec<u8>> + 'a;
+
+/// What is read of a device, read once.
+struct Bytes<'a, 'b> {
+    size: u64,
+    read: &'a mut ReadBytes<'b>,
+    pieces: BTreeMap<u64, Vec<u8>>,
+}
+
+impl Bytes<'_, '_> {
+    fn at(&mut self, offset: u64, length: usize) -> Option<&[u8]> {
+        let end = offset.checked_add(length as u64).filter(|end| *end <= self.size)?;
+        let tail = self.size.saturating_sub(TAIL_BYTES) / PIECE_BYTES * PIECE_BYTES;
+        let (start, stop) = match () {
+            () if end <= HEAD_BYTES => (0, HEAD_BYTES),
+            () if offset >= tail => (tail, self.size),
+            () => (offset / PIECE_BYTES * PIECE_BYTES, end.next_multiple_of(PIECE_BYTES)),
+        };
+        let stop = stop.min(self.size / 512 * 512);
+        if !self.pieces.contains_key(&start) || self.pieces.get(&start).is_some_and(|piece| start + (piece.len() as u64) < end) {
+            let piece = (self.read)(start, usize::try_from(stop.checked_sub(start)?).ok()?)?;
+            self.pieces.insert(start, piece);
+        }
+        let from = usize::try_from(offset - start).ok()?;
+        self.pieces.get(&start)?.get(from..from + length)
+    }
+
+    fn has(&mut self, offset: u64, magic: &[u8]) -> bool {
+        self.at(offset, magic.len()) == Some(magic)
+    }
+
+    fn le16(&mut self, offset: u64) -> Option<u16> {
+        Some(u16::from_le_bytes(self.at(offset, 2)?.try_into().ok()?))
+    }
+
+    fn le32(&mut self, offset: u64) -> Option<u32> {
+        Some(u32::from_le_bytes(self.at(offset, 4)?.try_into().ok()?))
+    }
+
+    fn le64(&mut self, offset: u64) -> Option<u64> {
+        Some(u64::from_le_bytes(self.at(offset, 8)?.try_into().ok()?))
+    }
+}
+
+/// Magics at a fixed place that are long enough to be believed.
+const MAGICS: &[(&str, u64, &[u8])] = &[
+    ("xfs", 0, b"XFSB"),
+    ("btrfs", 0x10040, b"_BHRfS_M"),
+    ("f2fs", 0x400, &[0x10, 0x20, 0xf5, 0xf2]),
+    ("ntfs", 3, b"NTFS    "),
+    ("exfat", 3, b"EXFAT   "),
+    ("ReFS", 0, b"\0\0\0ReFS\0"),
+    ("BitLocker", 3, b"-FVE-FS-"),
+    ("apfs", 32, b"NXSB"),
+    ("iso9660", 0x8001, b"CD001"),
+    ("udf", 0x8001, b"BEA01"),
+    ("jfs", 0x8000, b"JFS1"),
+    ("reiserfs", 0x10034, b"ReIsErFs"),
+    ("reiserfs", 0x10034, b"ReIsEr2Fs"),
+    ("reiserfs", 0x10034, b"ReIsEr3Fs"),
+    ("reiserfs", 0x2034, b"ReIsErFs"),
+    ("reiser4", 0x10000, b"ReIsEr4"),
+    ("squashfs", 0, b"hsqs"),
+    ("squashfs", 0, b"sqsh"),
+    ("erofs", 0x400, &[0xe2, 0xe1, 0xf5, 0xe0]),
+    ("cramfs", 0, &[0x45, 0x3d, 0xcd, 0x28]),
+    ("romfs", 0, b"-rom1fs-"),
+    ("ocfs2", 0x400, b"OCFSV2"),
+    ("ocfs2", 0x800, b"OCFSV2"),
+    ("ocfs2", 0x1000, b"OCFSV2"),
+    ("ocfs2", 0x2000, b"OCFSV2"),
+    ("gfs2", 0x10000, &[0x01, 0x16, 0x19, 0x70]),
+    ("befs", 0x220, b"1SFB"),
+    ("vxfs", 0x400, &[0xf5, 0xfc, 0x01, 0xa5]),
+    ("ufs", 0x2000 + 1372, &[0x54, 0x19, 0x01, 0x00]),
+    ("ufs", 0x2000 + 1372, &[0x00, 0x01, 0x19, 0x54]),
+    ("ufs", 0x10000 + 1372, &[0x19, 0x01, 0x54, 0x19]),
+    ("ufs", 0x40000 + 1372, &[0x19, 0x01, 0x54, 0x19]),
+    ("zonefs", 0, b"SFOZ"),
+    ("crypto_LUKS", 0, b"LUKS\xba\xbe"),
+    ("crypto_LUKS", 0x4000, b"SKUL\xba\xbe"),
+    ("crypto_LUKS", 0x8000, b"SKUL\xba\xbe"),
+    ("crypto_LUKS", 0x10000, b"SKUL\xba\xbe"),
+    ("DM_integrity", 0, b"integrit"),
+    ("DM_verity_hash", 0, b"verity\0\0"),
+    ("vdo", 0, b"dmvdo001"),
+    ("stratis", 516, b"!Stra0tis\x86\xff\x02^\x41rh"),
+    ("stratis", 9 * 512 + 4, b"!Stra0tis\x86\xff\x02^\x41rh"),
+    ("ceph_bluestore", 0, b"bluestore block device"),
+    ("bcache", 4096 + 24, &[0xc6, 0x85, 0x73, 0xf6, 0x4e, 0x1a, 0x45, 0xca, 0x82, 0x65, 0xf5, 0x7f, 0x48, 0xba, 0x6d, 0x81]),
+    ("bcachefs", 4096 + 24, &[0xc6, 0x85, 0x73, 0xf6, 0x66, 0xce, 0x90, 0xa9, 0xd9, 0x6a, 0x60, 0xcf, 0x80, 0x3d, 0xf7, 0xef]),
+    ("linux_raid_member", 0, &[0xfc, 0x4e, 0x2b, 0xa9]),
+    ("linux_raid_member", 4096, &[0xfc, 0x4e, 0x2b, 0xa9]),
+    ("VMFS_volume_member", 1 << 20, &[0x0d, 0xd0, 0x01, 0xc0]),
+    ("VMFS", 2 << 20, &[0x5e, 0xf1, 0xab, 0x2f]),
+];
+
+/// Magics so many bytes before the end, and on what its place is rounded down.
+const END_MAGICS: &[(&str, u64, u64, &[u8])] = &[
+    ("linux_raid_member", 64 << 10, 64 << 10, &[0xfc, 0x4e, 0x2b, 0xa9]),
+    ("linux_raid_member", 8 << 10, 4 << 10, &[0xfc, 0x4e, 0x2b, 0xa9]),
+    ("isw_raid_member", 1024, 512, b"Intel Raid ISM Cfg Sig. "),
+    ("ddf_raid_member", 512, 512, &[0xde, 0x11, 0xde, 0x11]),
+    ("ddf_raid_member", 257 * 512, 512, &[0xde, 0x11, 0xde, 0x11]),
+];
+
+/// What swap begins with, ten bytes before the end of its first page.
+const SWAP_MAGICS: [(&str, &[u8]); 6] = [
+    ("swap", b"SWAPSPACE2"),
+    ("swap", b"SWAP-SPACE"),
+    ("swsuspend", b"S1SUSPEND"),
+    ("swsuspend", b"S2SUSPEND"),
+    ("swsuspend", b"ULSUSPEND"),
+    ("swsuspend", b"LINHIB0001"),
+];
+
+/// Everything of others on a device of `size` bytes, what fills it first.
+pub fn signatures(size: u64, read: &mut ReadBytes<'_>) -> Vec<Signature> {
+    let mut bytes = Bytes { size, read, pieces: BTreeMap::new() };
+    let mut found = Vec::new();
+    let mut add = |kind, offset, length| found.push(Signature { kind, is_table: false, offset, length });
+    if let Some((kind, offset)) = extended(&mut bytes) {
+        add(kind, offset, 2);
+    }
+    for (kind, offset, magic) in MAGICS {
+        if bytes.has(*offset, magic) {
+            add(kind, *offset, magic.len());
+        }
+    }
+    for (kind, before, step, magic) in END_MAGICS {
+        let Some(offset) = (size / step * step).checked_sub(*before) else { continue };
+        if bytes.has(offset, magic) {
+            add(kind, offset, magic.len());
+        }
+    }
+    for page_shift in 12..=16 {
+        let offset = (1 << page_shift) - 10;
+        for (kind, magic) in SWAP_MAGICS {
+            if bytes.has(offset, magic) {
+                add(kind, offset, magic.len());
+            }
+        }
+    }
+    for sector in 0..4 {
+        if bytes.has(sector * 512, b"LABELONE") && bytes.has(sector * 512 + 24, b"LVM2 001") {
+            add("LVM2_member", sector * 512, 8);
+        }
+    }
+    let is_fat = fat(&mut bytes);
+    if is_fat {
+        add("vfat", 510, 2);
+    }
+    for (kind, offset, length) in old_macintosh(&mut bytes).into_iter().chain(nilfs(&mut bytes)) {
+        add(kind, offset, length);
+    }
+    tables(&mut bytes, is_fat, &mut found);
+    found
+}
+
+/// ext2, ext3, ext4 and a journal of its own.
+fn extended(bytes: &mut Bytes<'_, '_>) -> Option<(&'static str, u64)> {
+    const BASE: u64 = 1024;
+    /// `COMPAT_HAS_JOURNAL`, `INCOMPAT_JOURNAL_DEV`, and what ext3 may have of the other two sets.
+    const HAS_JOURNAL: u32 = 4;
+    const JOURNAL_DEVICE: u32 = 8;
+    const INCOMPATIBLE_OF_EXT3: u32 = 0x2 | 0x4 | 0x10;
+    const READ_ONLY_OF_EXT3: u32 = 0x1 | 0x2 | 0x4;
+    if bytes.le16(BASE + 56)? != 0xEF53 || bytes.le32(BASE + 24)? > 6 || bytes.le32(BASE + 4)? == 0 {
+        return None;
+    }
+    let (compatible, incompatible, read_only) = (bytes.le32(BASE + 92)?, bytes.le32(BASE + 96)?, bytes.le32(BASE + 100)?);
+    let kind = match () {
+        () if incompatible & JOURNAL_DEVICE != 0 => "jbd",
+        () if incompatible & !INCOMPATIBLE_OF_EXT3 != 0 || read_only & !READ_ONLY_OF_EXT3 != 0 => "ext4",
+        () if compatible & HAS_JOURNAL != 0 => "ext3",
+        () => "ext2",
+    };
+    Some((kind, BASE + 56))
+}
+
+/// FAT has no magic of its own: its first sector must make sense.
+fn fat(bytes: &mut Bytes<'_, '_>) -> bool {
+    let Some(boot) = bytes.at(0, 512) else { return false };
+    let sector = u16::from_le_bytes([boot[11], boot[12]]);
+    let reserved = u16::from_le_bytes([boot[14], boot[15]]);
+    boot[510..] == [0x55, 0xAA]
+        && matches!(boot[0], 0xEB | 0xE9)
+        && sector.is_power_of_two()
+        && (512..=4096).contains(&sector)
+        && boot[13].is_power_of_two()
+        && reserved != 0
+        && matches!(boot[16], 1 | 2)
+        && (boot[21] == 0xF0 || boot[21] >= 0xF8)
+}
+
+/// HFS and HFS+.
+fn old_macintosh(bytes: &mut Bytes<'_, '_>) -> Option<(&'static str, u64, usize)> {
+    const BASE: u64 = 1024;
+    let header = bytes.at(BASE, 24)?;
+    let number = |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+    let version = u16::from_be_bytes([header[2], header[3]]);
+    let block = number(20);
+    match &header[..2] {
+        b"H+" | b"HX" if matches!(version, 4 | 5) => Some(("hfsplus", BASE, 2)),
+        b"BD" if block != 0 && block % 512 == 0 => Some(("hfs", BASE, 2)),
+        _ => None,
+    }
+}
+
+/// NILFS2, and its second superblock near the end.
+fn nilfs(bytes: &mut Bytes<'_, '_>) -> Option<(&'static str, u64, usize)> {
+    let places = [1024, (bytes.size / 4096).saturating_sub(1) * 4096];
+    let is_there = |offset: &u64| bytes.le16(offset + 6) == Some(0x3434) && bytes.le32(*offset) == Some(2);
+    places.into_iter().find(is_there).map(|offset| ("nilfs2", offset + 6, 2))
+}
+
+/// Partition tables that have entries.
+fn tables(bytes: &mut Bytes<'_, '_>, is_fat: bool, found: &mut Vec<Signature>) {
+    let mut add = |kind, offset, length| found.push(Signature { kind, is_table: true, offset, length });
+    for place in gpt_places(bytes.size) {
+        if bytes.has(place, b"EFI PART") && !gpt_entries(bytes, place).is_empty() {
+            add("gpt", place, 8);
+        }
+    }
+    // Boot sectors of file systems end with the same two bytes.
+    let is_boot_sector = is_fat || bytes.has(3, b"NTFS    ") || bytes.has(3, b"EXFAT   ");
+    if !is_boot_sector && !dos_entries(bytes).is_empty() {
+        add("dos", 510, 2);
+    }
+    if bytes.has(512, b"PM\0\0") {
+        add("mac", 512, 2);
+    }
+    if bytes.has(508, &[0xDA, 0xBE]) {
+        add("sun", 508, 2);
+    }
+}
+
+/// Where a GPT's header may be: in the second sector and the last one, of 512 or 4096 bytes.
+fn gpt_places(size: u64) -> impl Iterator<Item = u64> {
+    let end = |sector: u64| (size / sector).saturating_sub(1) * sector;
+    [512, 4096, end(512), end(4096)].into_iter()
+}
+
+fn gpt_entries(bytes: &mut Bytes<'_, '_>, header: u64) -> Vec<Partition> {
+    /// `6a898cc3-1dd2-11b2-99a6-080020736631` and `6a945a3b-…`, as they lie on disk.
+    const SOLARIS: [[u8; 4]; 2] = [[0xC3, 0x8C, 0x89, 0x6A], [0x3B, 0x5A, 0x94, 0x6A]];
+    const SOLARIS_REST: [u8; 12] = [0xD2, 0x1D, 0xB2, 0x11, 0x99, 0xA6, 0x08, 0x00, 0x20, 0x73, 0x66, 0x31];
+    let mut found = Vec::new();
+    let mut fields = || -> Option<(u64, u64, u64, u64)> {
+        // A header knows where it is; that tells its sectors.
+        let own = bytes.le64(header + 24)?;
+        let sector = [512, 4096].into_iter().find(|sector| own.checked_mul(*sector) == Some(header))?;
+        let (first, count, length) = (bytes.le64(header + 72)?, bytes.le32(header + 80)?, bytes.le32(header + 84)?);
+        Some((sector, first.checked_mul(sector)?, u64::from(count).min(ENTRIES_MAX), u64::from(length).max(128)))
+    };
+    let Some((sector, first, count, length)) = fields() else { return found };
+    for index in 0..count {
+        let Some(entry) = index.checked_mul(length).and_then(|from| bytes.at(first.checked_add(from)?, 48)) else { break };
+        if entry[..16].iter().all(|byte| *byte == 0) {
+            continue;
+        }
+        let number = |at: usize| entry[at..at + 8].iter().rev().fold(0u64, |number, byte| number << 8 | u64::from(*byte));
+        let (start, last) = (number(32), number(40));
+        let Some(blocks) = last.checked_sub(start).map(|blocks| blocks.saturating_add(1)) else { continue };
+        let is_of_pool = SOLARIS.iter().any(|begin| entry[..4] == *begin) && entry[4..16] == SOLARIS_REST;
+        found.push(Partition { offset: start.saturating_mul(sector), length: blocks.saturating_mul(sector), is_of_pool });
+    }
+    found
+}
+
+fn dos_entries(bytes: &mut Bytes<'_, '_>) -> Vec<Partition> {
+    /// What stands before a GPT is no table of its own.
+    const PROTECTIVE: u8 = 0xEE;
+    let Some(boot) = bytes.at(0, 512) else { return Vec::new() };
+    if boot[510..] != [0x55, 0xAA] {
+        return Vec::new();
+    }
+    let entries: Vec<&[u8]> = boot[446..510].chunks_exact(16).collect();
+    if entries.iter().any(|entry| !matches!(entry[0], 0 | 0x80)) {
+        return Vec::new();
+    }
+    let number = |entry: &[u8], at: usize| u64::from(u32::from_le_bytes([entry[at], entry[at + 1], entry[at + 2], entry[at + 3]]));
+    let used = entries.into_iter().filter(|entry| entry[4] != 0 && entry[4] != PROTECTIVE && number(entry, 12) != 0);
+    used.map(|entry| Partition { offset: number(entry, 8) * 512, length: number(entry, 12) * 512, is_of_pool: false }).collect()
+}
+
+/// The entries of the partition table of a device: of a GPT, else of its copy at the end, else of an MBR.
+pub fn partitions(size: u64, read: &mut ReadBytes<'_>) -> Vec<Partition> {
+    let mut bytes = Bytes { size, read, pieces: BTreeMap::new() };
+    let gpt = gpt_places(size).find_map(|place| {
+        let found = if bytes.has(place, b"EFI PART") { gpt_entries(&mut bytes, place) } else { Vec::new() };
+        (!found.is_empty()).then_some(found)
+    });
+    gpt.unwrap_or_else(|| dos_entries(&mut bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIZE: u64 = 64 << 20;
+
+    /// A device as pieces at places; the rest is zero.
+    fn look(pieces: &[(u64, &[u8])]) -> Vec<Signature> {
+        let owned: Vec<(u64, Vec<u8>)> = pieces.iter().map(|(at, bytes)| (*at, bytes.to_vec())).collect();
+        signatures(SIZE, &mut |offset, length| Some(piece(&owned, offset, length)))
+    }
+
+    fn piece(pieces: &[(u64, Vec<u8>)], offset: u64, length: usize) -> Vec<u8> {
+        let mut out = vec![0; length];
+        for (at, bytes) in pieces {
+            for (index, byte) in bytes.iter().enumerate() {
+                if let Some(slot) = (at + index as u64).checked_sub(offset).and_then(|from| out.get_mut(from as usize)) {
+                    *slot = *byte;
+                }
+            }
+        }
+        out
+    }
+
+    fn kinds(found: &[Signature]) -> Vec<&'static str> {
+        found.iter().map(|one| one.kind).collect()
+    }
+
+    /// If this fails, a device with somebody's data is taken for an empty one.
+    #[test]
+    fn every_magic_is_found_at_its_place() {
+        for (kind, offset, magic) in MAGICS {
+            assert_eq!(kinds(&look(&[(*offset, magic)])), [*kind], "at {offset}");
+        }
+        for (kind, before, step, magic) in END_MAGICS {
+            let found = look(&[(SIZE / step * step - before, magic)]);
+            assert!(kinds(&found).contains(kind), "{before} before the end: {found:?}");
+        }
+        for (kind, magic) in SWAP_MAGICS {
+            assert_eq!(kinds(&look(&[(4086, magic)])), [kind]);
+            assert_eq!(kinds(&look(&[(65526, magic)])), [kind], "of another machine");
+        }
+        assert_eq!(kinds(&look(&[(512, b"LABELONE"), (536, b"LVM2 001")])), ["LVM2_member"]);
+        assert!(look(&[]).is_empty());
+    }
+
+    /// If this fails, whoever makes a pool on a used disk needs `-f` each time, and uses it also when he should not.
+    #[test]
+    fn bytes_without_meaning_are_no_signatures() {
+        assert!(look(&[(1080, &[0x53, 0xEF]), (1024 + 24, &[0xff; 4])]).is_empty(), "ext with blocks of 2^255");
+        assert!(look(&[(510, &[0x55, 0xAA])]).is_empty(), "a boot sector without partitions");
+        assert!(look(&[(0, &[0x5A; 512]), (510, &[0x55, 0xAA])]).is_empty(), "no table has such flags");
+        assert!(look(&[(1024, b"BD")]).is_empty());
+        assert!(signatures(100, &mut |_, _| None).is_empty(), "nothing can be read");
+        assert!(signatures(SIZE, &mut |_, _| None).is_empty());
+    }
+
+    fn gpt(header: u64, kind: [u8; 16]) -> Vec<(u64, Vec<u8>)> {
+        let entries = header + 512;
+        let mut fields = b"EFI PART".to_vec();
+        fields.resize(92, 0);
+        fields[24..32].copy_from_slice(&(header / 512).to_le_bytes());
+        fields[72..80].copy_from_slice(&(entries / 512).to_le_bytes());
+        fields[80..84].copy_from_slice(&128u32.to_le_bytes());
+        fields[84..88].copy_from_slice(&128u32.to_le_bytes());
+        let mut entry = kind.to_vec();
+        entry.resize(32, 7);
+        entry.extend(2048u64.to_le_bytes());
+        entry.extend(4095u64.to_le_bytes());
+        vec![(header, fields), (entries, entry)]
+    }
+
+    /// If this fails, partitions vanish below a pool that was made on the whole disk.
+    #[test]
+    fn partition_tables_with_entries_count() {
+        let found = |pieces: &[(u64, Vec<u8>)]| signatures(SIZE, &mut |at, length| Some(piece(pieces, at, length)));
+        let parts = |pieces: &[(u64, Vec<u8>)]| partitions(SIZE, &mut |at, length| Some(piece(pieces, at, length)));
+        let linux = gpt(512, [9; 16]);
+        assert_eq!(found(&linux), [Signature { kind: "gpt", is_table: true, offset: 512, length: 8 }]);
+        assert_eq!(parts(&linux), [Partition { offset: 1 << 20, length: 1 << 20, is_of_pool: false }]);
+        assert!(found(&linux[..1]).is_empty(), "an empty table");
+        let mut solaris = vec![0xC3, 0x8C, 0x89, 0x6A];
+        solaris.extend([0xD2, 0x1D, 0xB2, 0x11, 0x99, 0xA6, 0x08, 0x00, 0x20, 0x73, 0x66, 0x31]);
+        assert!(parts(&gpt(512, solaris.try_into().expect("16 bytes")))[0].is_of_pool);
+        let mut dos = vec![0; 66];
+        (dos[4], dos[8], dos[13], dos[64], dos[65]) = (0x83, 8, 1, 0x55, 0xAA);
+        assert_eq!(kinds(&found(&[(446, dos.clone())])), ["dos"]);
+        assert_eq!(parts(&[(446, dos.clone())]), [Partition { offset: 4096, length: 256 * 512, is_of_pool: false }]);
+        dos[4] = 0xEE;
+        assert!(found(&[(446, dos)]).is_empty(), "what protects a GPT is none itself");
+    }
+}
