@@ -4,12 +4,19 @@ use control_api::{ErrorKind, Failure, Request, Response, StateDir};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper_util::rt::TokioIo;
+use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// Longest time that a freshly started daemon gets until it listens.
 const START_DEADLINE: Duration = Duration::from_secs(30);
+const START_STEP: Duration = Duration::from_millis(20);
+const CANNOT_START: &str = "cannot start the daemon";
+/// Most that a daemon that did not start says.
+const SAID_BYTES_MAX: u64 = 64 << 10;
+/// Without an answer for so long it is asked whether it still lives.
+const SILENCE: Duration = Duration::from_secs(10);
 /// Longest time for one request; long work is asked for in pieces (`zpool wait`).
 const REQUEST_DEADLINE: Duration = Duration::from_secs(600);
 
@@ -19,6 +26,18 @@ const RETRY_PAUSE: Duration = Duration::from_millis(20);
 
 /// A remark that the daemon sent along with success.
 pub type Remark = String;
+
+/// Why there is no answer.
+enum Unanswered {
+    /// The connection broke.
+    Broken(String),
+    /// Not within the deadline.
+    Late,
+    /// The daemon is there, and does nothing.
+    Hung,
+}
+
+const NO_ANSWER: &str = "no answer from the daemon";
 
 /// Talks to one daemon.
 #[derive(Debug)]
@@ -68,17 +87,40 @@ impl Client {
         let failed = |why: String| Failure::new(ErrorKind::Io, "cannot talk to the daemon", why).advise(self.advice());
         let body = serde_json::to_vec(request).map_err(|error| failed(error.to_string()))?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| failed(error.to_string()))?;
-        let bytes = runtime
-            .block_on(async { tokio::time::timeout(self.deadline, exchange(&self.state.socket(), body)).await })
-            .map_err(|_| {
-                let seconds = self.deadline.as_secs();
-                Failure::new(ErrorKind::Timeout, "no answer from the daemon", format!("nothing came within {seconds} s"))
-                    .advise(format!("the operation may still complete; see {}", self.state.log().display()))
-            })?
-            .map_err(|why| Failure { kind: ErrorKind::Disconnected, ..failed(why) })?;
+        let answer = runtime.block_on(async { tokio::time::timeout(self.deadline, self.answer(body)).await });
+        let bytes = answer.unwrap_or_else(|_| Err(Unanswered::Late)).map_err(|why| match why {
+            Unanswered::Broken(why) => Failure { kind: ErrorKind::Disconnected, ..failed(why) },
+            Unanswered::Late => Failure::new(ErrorKind::Timeout, NO_ANSWER, format!("nothing came within {} s", self.deadline.as_secs()))
+                .advise(format!("the operation may still complete; see {}", self.state.log().display())),
+            Unanswered::Hung => {
+                let who = self.owner().map_or_else(|| "it".to_string(), |owner| format!("process {owner}"));
+                let why = format!("{who} takes connections but has said nothing for {} s", 2 * SILENCE.as_secs());
+                Failure::new(ErrorKind::Timeout, NO_ANSWER, why).advise(format!("the operation may still complete; {}", self.advice()))
+            }
+        })?;
         match serde_json::from_slice(&bytes).map_err(|error| failed(error.to_string()))? {
             Response::Failed(failure) => Err(failure),
             response => Ok(response),
+        }
+    }
+
+    /// The answer to a request: as long as the daemon lives, it may take its time.
+    async fn answer(&self, body: Vec<u8>) -> Result<Bytes, Unanswered> {
+        let socket = self.state.socket();
+        let [(_, requests), (_, document), _] = control_api::ROUTES;
+        let request = hyper::Request::post(requests).header("content-type", "application/json").header("zirconia-command", command_line());
+        let answer = exchange(&socket, request, body);
+        tokio::pin!(answer);
+        loop {
+            if let Ok(answer) = tokio::time::timeout(SILENCE, &mut answer).await {
+                return answer.map_err(Unanswered::Broken);
+            }
+            // This one is answered without any work.
+            let sign = tokio::time::timeout(SILENCE, exchange(&socket, hyper::Request::get(document), Vec::new()));
+            tokio::select! {
+                answer = &mut answer => return answer.map_err(Unanswered::Broken),
+                sign = sign => if sign.is_err() { return Err(Unanswered::Hung) },
+            }
         }
     }
 
@@ -94,41 +136,82 @@ impl Client {
         format!("see {}", self.state.log().display())
     }
 
-    /// Starts `zirconiad` (beside this program, else from PATH) in the background and waits until it listens.
+    /// Starts `zirconiad` (beside this program, else from PATH) in the background and waits until it listens. One that is about to end lets
+    /// go of its lock first, one that somebody else has just started will listen soon: both are waited for.
     fn start(&self) -> Result<(), Failure> {
-        let failed = |why: String| Failure::new(ErrorKind::Io, "cannot start the daemon", why);
-        std::fs::create_dir_all(self.state.path()).map_err(|error| failed(format!("{}: {error}", self.state.path().display())))?;
-        let log = std::fs::OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(self.state.log())
-            .map_err(|error| failed(format!("{}: {error}", self.state.log().display())))?;
-        let errors = log.try_clone().map_err(|error| failed(error.to_string()))?;
-        let program = daemon_program();
-        let mut child = Command::new(&program)
-            .arg("--background")
-            .env("ZIRCONIA_STATE", self.state.path())
-            .current_dir("/")
-            .stdin(Stdio::null())
-            .stdout(log)
-            .stderr(errors)
-            .spawn()
-            .map_err(|error| failed(format!("{}: {error}", program.display())))?;
+        let failed = |why: String| Failure::new(ErrorKind::Io, CANNOT_START, why);
+        self.state.prepare(CANNOT_START)?;
         let started = Instant::now();
+        let mut child: Option<Child> = None;
         while started.elapsed() < START_DEADLINE {
             if self.is_running() {
                 return Ok(());
             }
-            // Another command may have won the race to start one; otherwise an early end is a failure.
-            if let Ok(Some(status)) = child.try_wait()
-                && !self.is_running()
-            {
-                return Err(failed(format!("it ended at once ({status})")).advise(self.advice()));
+            match &mut child {
+                None if self.is_owned() => {}
+                None => child = Some(self.spawn().map_err(failed)?),
+                Some(running) => {
+                    if let Ok(Some(status)) = running.try_wait() {
+                        let said = said(running);
+                        child = None;
+                        // Another command may have won the race to start one; otherwise an early end is a failure.
+                        if !self.is_running() && !self.is_owned() {
+                            return Err(self.ended(&said, status));
+                        }
+                    }
+                }
             }
-            std::thread::sleep(Duration::from_millis(20));
+            std::thread::sleep(START_STEP);
         }
-        Err(failed(format!("it does not listen after {} s", START_DEADLINE.as_secs())).advise(self.advice()))
+        let seconds = START_DEADLINE.as_secs();
+        let why = match self.owner() {
+            Some(owner) => format!("process {owner} owns {} and does not listen after {seconds} s", self.state.path().display()),
+            None => format!("it does not listen after {seconds} s"),
+        };
+        Err(failed(why).advise(self.advice()))
     }
+
+    fn spawn(&self) -> Result<Child, String> {
+        let program = daemon_program();
+        let mut command = Command::new(&program);
+        command.arg("--background").env("ZIRCONIA_STATE", self.state.path()).current_dir("/");
+        // What it says before it has its log is for whoever started it.
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        command.spawn().map_err(|error| format!("{}: {error}", program.display()))
+    }
+
+    /// What a daemon that ended at once said.
+    fn ended(&self, said: &str, status: ExitStatus) -> Failure {
+        let said = said.trim().strip_prefix("zirconiad: ").unwrap_or(said.trim());
+        let said = said.strip_prefix(CANNOT_START).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(said);
+        if said.is_empty() {
+            return Failure::new(ErrorKind::Io, CANNOT_START, format!("it ended at once ({status})")).advise(self.advice());
+        }
+        match said.split_once('\n') {
+            Some((why, next)) => Failure::new(ErrorKind::Io, CANNOT_START, why).advise(next),
+            None => Failure::new(ErrorKind::Io, CANNOT_START, said),
+        }
+    }
+
+    /// True while a daemon has the state directory: also one that does not listen yet, or not any more.
+    pub fn is_owned(&self) -> bool {
+        let Ok(file) = std::fs::File::open(self.state.lock()) else { return false };
+        rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockShared).is_err()
+    }
+
+    /// The process that has the state directory.
+    pub fn owner(&self) -> Option<u32> {
+        if self.is_owned() { std::fs::read_to_string(self.state.lock()).ok()?.trim().parse().ok() } else { None }
+    }
+}
+
+/// What a program that has ended said on standard error.
+fn said(child: &mut Child) -> String {
+    let mut text = Vec::new();
+    if let Some(errors) = child.stderr.take() {
+        let _ = errors.take(SAID_BYTES_MAX).read_to_end(&mut text);
+    }
+    String::from_utf8_lossy(&text).into_owned()
 }
 
 fn daemon_program() -> PathBuf {
@@ -148,22 +231,19 @@ fn command_line() -> String {
     words.join(" ").chars().map(|c| if c.is_ascii_graphic() || c == ' ' { c } else { '?' }).collect()
 }
 
-async fn exchange(socket: &Path, body: Vec<u8>) -> Result<Bytes, String> {
+async fn exchange(socket: &Path, request: hyper::http::request::Builder, body: Vec<u8>) -> Result<Bytes, String> {
     let stream = tokio::net::UnixStream::connect(socket).await.map_err(|error| format!("{}: {error}", socket.display()))?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
     let driver = async { connection.await.map_err(|error| error.to_string()) };
-    let request = hyper::Request::post("/v1/request")
-        .header("host", "zirconia")
-        .header("content-type", "application/json")
-        .header("zirconia-command", command_line())
-        .body(Full::new(Bytes::from(body)))
-        .map_err(|error| error.to_string())?;
+    let request = request.header("host", "zirconia").body(Full::new(Bytes::from(body))).map_err(|error| error.to_string())?;
     let call = async {
         let response = sender.send_request(request).await.map_err(|error| error.to_string())?;
         response.into_body().collect().await.map(http_body_util::Collected::to_bytes).map_err(|error| error.to_string())
     };
+    tokio::pin!(call);
     tokio::select! {
-        answer = call => answer,
-        ended = driver => Err(ended.err().unwrap_or_else(|| "the daemon closed the connection".to_string())),
+        answer = &mut call => answer,
+        // The answer may be there already: the daemon closes the connection behind it.
+        ended = driver => call.await.map_err(|why| ended.err().unwrap_or(why)),
     }
 }

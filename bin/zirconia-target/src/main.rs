@@ -85,6 +85,8 @@ impl fmt::Display for Failure {
 }
 
 fn main() -> ExitCode {
+    service::close_inherited();
+    service::raise_limits();
     match run(&Arguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

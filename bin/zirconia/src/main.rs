@@ -107,18 +107,13 @@ fn stop(client: &Client) -> Result<u8, Failure> {
     }
     // It answers no more before it has unmounted and synced; it lets go of its lock when all of that is done.
     let begun = Instant::now();
-    while client.is_running() || holds_lock(client) {
+    while client.is_running() || client.is_owned() {
         if begun.elapsed() > Duration::from_secs(60) {
             return Err(Failure::new(ErrorKind::Timeout, "cannot stop the daemon", "it is still at work after 60 s"));
         }
         std::thread::sleep(Duration::from_millis(20));
     }
     Ok(0)
-}
-
-fn holds_lock(client: &Client) -> bool {
-    let Ok(file) = std::fs::File::open(client.state().lock()) else { return false };
-    rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockShared).is_err()
 }
 
 #[cfg(test)]

@@ -7,21 +7,25 @@ mod server;
 
 use clap::Parser;
 use control::Control;
-use control_api::{ErrorKind, Failure, StateDir};
+use control_api::{ErrorKind, Failure, StateDir, distrusted};
 use exec::{Exec, Pool};
-use rustix::fs::{FlockOperation, flock};
+use server::Door;
+use service::trust;
 use std::fs::File;
 use std::io::Write;
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// What cannot be done, in messages.
+const START: &str = "cannot start the daemon";
 
 /// The process that owns Zirconia's pools.
 #[derive(Debug, Parser)]
 #[command(name = "zirconiad", version)]
 struct Arguments {
-    /// Leave the terminal's session (the commands start the daemon so).
+    /// Leave the terminal's session, and write what there is to say into the state directory's log (the commands start the daemon so).
     #[arg(long)]
     background: bool,
     /// Worker threads; the default is one per core, at least four.
@@ -33,6 +37,7 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
+    service::begin();
     match run(&Arguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
@@ -44,20 +49,24 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<(), Failure> {
     let is_root = rustix::process::geteuid().is_root();
-    let state = StateDir::from_environment(is_root)
-        .map_err(|error| Failure::new(ErrorKind::Invalid, "cannot start the daemon", error.to_string()))?;
-    if arguments.background {
+    let state = StateDir::from_environment(is_root).map_err(|error| Failure::new(ErrorKind::Invalid, START, error.to_string()))?;
+    state.prepare(START)?;
+    let metrics = metrics_address(arguments)?;
+    let _lock = lock(&state)?;
+    let log = arguments.background.then(|| trust::log(&state.log()).map_err(|why| distrusted(START, &why))).transpose()?;
+    // The door is open before anything is looked at that takes time: who started it goes on, and what is said from here on is for the log.
+    let door = Door::open(&state, metrics)?;
+    if let Some(log) = log {
         // Already a session leader is as good.
         let _ = rustix::process::setsid();
+        service::take_log(&log).map_err(|error| Failure::new(ErrorKind::Io, START, error.to_string()))?;
     }
-    let _lock = lock(&state)?;
     let cores = std::thread::available_parallelism().map_or(4, usize::from);
     let exec: Exec = Arc::new(Pool::new(arguments.threads.unwrap_or(cores.max(4))));
     let control = Control::start(exec, state.clone());
     control.mount_tree();
     control.watch();
-    let metrics = metrics_address(arguments)?;
-    let served = server::serve(&state, control.clone(), metrics);
+    let served = door.serve(&control);
     control.shutdown();
     let _ = std::fs::remove_file(state.socket());
     served
@@ -68,34 +77,34 @@ fn metrics_address(arguments: &Arguments) -> Result<Option<SocketAddr>, Failure>
     let from_environment = || std::env::var("ZIRCONIA_METRICS").ok().filter(|text| !text.is_empty());
     match (arguments.metrics, from_environment()) {
         (Some(address), _) => Ok(Some(address)),
-        (None, Some(text)) => text.parse().map(Some).map_err(|_| {
-            Failure::new(ErrorKind::Invalid, "cannot start the daemon", format!("ZIRCONIA_METRICS is '{text}', not address:port"))
-        }),
+        (None, Some(text)) => text
+            .parse()
+            .map(Some)
+            .map_err(|_| Failure::new(ErrorKind::Invalid, START, format!("ZIRCONIA_METRICS is '{text}', not address:port"))),
         (None, None) => Ok(None),
     }
 }
 
+/// How often the lock is tried: who looks whether a daemon still has it holds it for a moment.
+const LOCK_TRIES: u32 = 10;
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
+
 /// Takes the state directory's lock, or says who has it.
 fn lock(state: &StateDir) -> Result<File, Failure> {
-    let failed = |why: String| Failure::new(ErrorKind::Io, "cannot start the daemon", why);
-    std::fs::create_dir_all(state.path()).map_err(|error| failed(format!("{}: {error}", state.path().display())))?;
-    let _ = std::fs::set_permissions(state.path(), std::fs::Permissions::from_mode(0o755));
     let path = state.lock();
-    let mut file = File::options()
-        .create(true)
-        .truncate(false)
-        .read(true)
-        .write(true)
-        .open(&path)
-        .map_err(|error| failed(format!("{}: {error}", path.display())))?;
-    if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+    let take = || trust::lock(&path).map_err(|why| distrusted(START, &why));
+    let (mut file, mut is_ours) = take()?;
+    for _ in 0..LOCK_TRIES {
+        if is_ours {
+            break;
+        }
+        std::thread::sleep(LOCK_PAUSE);
+        (file, is_ours) = take()?;
+    }
+    if !is_ours {
         let owner = std::fs::read_to_string(&path).unwrap_or_default();
-        return Err(Failure::new(
-            ErrorKind::Busy,
-            "cannot start the daemon",
-            format!("process {} owns {}", owner.trim(), state.path().display()),
-        )
-        .advise("stop it with 'zirconia stop', or set ZIRCONIA_STATE to another directory"));
+        return Err(Failure::new(ErrorKind::Busy, START, format!("process {} owns {}", owner.trim(), state.path().display()))
+            .advise("stop it with 'zirconia stop', or set ZIRCONIA_STATE to another directory"));
     }
     let _ = file.set_len(0);
     let _ = writeln!(file, "{}", std::process::id());

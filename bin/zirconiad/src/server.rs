@@ -1,4 +1,7 @@
 //! HTTP with JSON bodies on the unix socket: `POST /v1/request`, `GET /v1/openapi.json`, `GET /metrics`. The engine works on its own threads.
+//!
+//! Who connects costs a bounded share: so many connections at a time, so long for a request, one request for each. A connection that cannot be
+//! taken (out of descriptors) is no reason to end: others give some back.
 
 use control::{Caller, Control};
 use control_api::{ErrorKind, Failure, Request, Response, StateDir};
@@ -6,74 +9,159 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::service::service_fn;
 use hyper::{Method, StatusCode};
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use std::convert::Infallible;
+use std::future::poll_fn;
+use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 /// Largest request body; a request is a few properties and paths.
 const BODY_BYTES_MAX: usize = 4 << 20;
 /// How often it is looked whether a request waits in vain.
 const LOOK: Duration = Duration::from_millis(250);
+/// How long a client may take to say what it wants.
+const SAYING_MAX: Duration = Duration::from_secs(10);
+/// How long somebody who only reads metrics may take for all of it.
+const READING_MAX: Duration = Duration::from_secs(30);
+/// Connections of commands at a time: each may work on a thread of its own.
+const COMMANDS_MAX: usize = 256;
+/// Connections of whoever reads metrics over the network at a time.
+const READERS_MAX: usize = 32;
+/// Bytes of the head of a question for metrics.
+const READER_HEAD_BYTES: usize = 16 << 10;
+/// After a connection that could not be taken.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const OPENAPI: &str = include_str!("../../../docs/openapi.json");
 
-/// Serves until a signal or a stop request.
-pub fn serve(state: &StateDir, control: Arc<Control>, metrics: Option<SocketAddr>) -> Result<(), Failure> {
-    let failed = |why: String| Failure::new(ErrorKind::Io, "cannot serve requests", why);
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .thread_name("z-control")
-        .enable_all()
-        .build()
-        .map_err(|error| failed(error.to_string()))?;
-    let socket = state.socket();
-    let result = runtime.block_on(async {
-        let listener = UnixListener::bind(&socket).map_err(|error| failed(format!("{}: {error}", socket.display())))?;
-        std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o600)).map_err(|error| failed(error.to_string()))?;
-        let mut terminate = signal(SignalKind::terminate()).map_err(|error| failed(error.to_string()))?;
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| failed(error.to_string()))?;
-        let stop = Arc::new(Notify::new());
-        if let Some(address) = metrics {
-            let listener = TcpListener::bind(address).await.map_err(|error| failed(format!("{address}: {error}")))?;
-            tokio::spawn(serve_metrics(listener, control.clone()));
-        }
+/// Where connections come from.
+trait Source {
+    type Stream;
+    fn poll_next(&self, context: &mut Context<'_>) -> Poll<io::Result<Self::Stream>>;
+}
+
+impl Source for UnixListener {
+    type Stream = UnixStream;
+    fn poll_next(&self, context: &mut Context<'_>) -> Poll<io::Result<UnixStream>> {
+        self.poll_accept(context).map_ok(|(stream, _)| stream)
+    }
+}
+
+impl Source for TcpListener {
+    type Stream = TcpStream;
+    fn poll_next(&self, context: &mut Context<'_>) -> Poll<io::Result<TcpStream>> {
+        self.poll_accept(context).map_ok(|(stream, _)| stream)
+    }
+}
+
+/// Takes connections, so many at a time.
+struct Gate<S> {
+    source: S,
+    places: Arc<Semaphore>,
+}
+
+impl<S: Source> Gate<S> {
+    fn new(source: S, places: usize) -> Gate<S> {
+        Gate { source, places: Arc::new(Semaphore::new(places)) }
+    }
+
+    /// The next connection, once there is a place for it; the place is free again when the permit is dropped.
+    async fn next(&self) -> (S::Stream, Option<OwnedSemaphorePermit>) {
+        // Nobody closes the semaphore.
+        let place = self.places.clone().acquire_owned().await.ok();
         loop {
-            tokio::select! {
-                accepted = listener.accept() => {
-                    let (stream, _) = accepted.map_err(|error| failed(error.to_string()))?;
-                    let (control, stop) = (control.clone(), stop.clone());
-                    tokio::spawn(async move {
-                        let service = service_fn(move |request| answer(request, control.clone(), stop.clone()));
-                        // A client that goes away in the middle is its own business.
-                        let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
-                    });
-                }
-                () = stop.notified() => break,
-                _ = terminate.recv() => break,
-                _ = interrupt.recv() => break,
+            match poll_fn(|context| self.source.poll_next(context)).await {
+                Ok(stream) => return (stream, place),
+                Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
             }
         }
-        Ok(())
-    });
-    // Requests that still run get to the end of what they do; the pools are closed after them.
-    runtime.shutdown_timeout(Duration::from_secs(5));
-    result
+    }
+}
+
+/// The daemon's sockets, open: who connects waits until [`Door::serve`].
+pub struct Door {
+    runtime: Runtime,
+    commands: Gate<UnixListener>,
+    readers: Option<Gate<TcpListener>>,
+}
+
+fn failed(why: String) -> Failure {
+    Failure::new(ErrorKind::Io, "cannot serve requests", why)
+}
+
+impl Door {
+    /// Opens the socket of the state directory, and a port for metrics if there is to be one.
+    pub fn open(state: &StateDir, metrics: Option<SocketAddr>) -> Result<Door, Failure> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("z-control")
+            .enable_all()
+            .build()
+            .map_err(|error| failed(error.to_string()))?;
+        let entered = runtime.enter();
+        let socket = state.socket();
+        let listener = UnixListener::bind(&socket).map_err(|error| failed(format!("{}: {error}", socket.display())))?;
+        std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o600)).map_err(|error| failed(error.to_string()))?;
+        let reading =
+            metrics.map(|address| runtime.block_on(TcpListener::bind(address)).map_err(|error| failed(format!("{address}: {error}"))));
+        let readers = reading.transpose()?.map(|listener| Gate::new(listener, READERS_MAX));
+        drop(entered);
+        Ok(Door { runtime, commands: Gate::new(listener, COMMANDS_MAX), readers })
+    }
+
+    /// Serves until a signal or a stop request.
+    pub fn serve(self, control: &Arc<Control>) -> Result<(), Failure> {
+        let Door { runtime, commands, readers } = self;
+        let result = runtime.block_on(async {
+            let mut terminate = signal(SignalKind::terminate()).map_err(|error| failed(error.to_string()))?;
+            let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| failed(error.to_string()))?;
+            let stop = Arc::new(Notify::new());
+            if let Some(readers) = readers {
+                tokio::spawn(serve_metrics(readers, control.clone()));
+            }
+            loop {
+                tokio::select! {
+                    (stream, place) = commands.next() => {
+                        let (control, stop) = (control.clone(), stop.clone());
+                        tokio::spawn(async move {
+                            let service = service_fn(move |request| answer(request, control.clone(), stop.clone()));
+                            // A client that goes away in the middle is its own business.
+                            let _ = http().serve_connection(TokioIo::new(stream), service).await;
+                            drop(place);
+                        });
+                    }
+                    () = stop.notified() => break,
+                    _ = terminate.recv() => break,
+                    _ = interrupt.recv() => break,
+                }
+            }
+            Ok(())
+        });
+        // Requests that still run get to the end of what they do; the pools are closed after them.
+        runtime.shutdown_timeout(Duration::from_secs(5));
+        result
+    }
+}
+
+/// One request for a connection, said within a while: nobody keeps a place without using it.
+fn http() -> hyper::server::conn::http1::Builder {
+    let mut builder = hyper::server::conn::http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(SAYING_MAX).keep_alive(false);
+    builder
 }
 
 /// Serves the metrics, and nothing else, to the network.
-async fn serve_metrics(listener: TcpListener, control: Arc<Control>) {
+async fn serve_metrics(readers: Gate<TcpListener>, control: Arc<Control>) {
     loop {
-        let Ok((stream, _)) = listener.accept().await else {
-            // Out of descriptors, most likely: others give some back.
-            tokio::time::sleep(Duration::from_millis(100)).await;
-            continue;
-        };
+        let (stream, place) = readers.next().await;
         let control = control.clone();
         tokio::spawn(async move {
             let service = service_fn(move |request: hyper::Request<Incoming>| {
@@ -84,7 +172,9 @@ async fn serve_metrics(listener: TcpListener, control: Arc<Control>) {
                     Ok::<_, Infallible>(reply)
                 }
             });
-            let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+            let served = http().max_buf_size(READER_HEAD_BYTES).serve_connection(TokioIo::new(stream), service);
+            let _ = tokio::time::timeout(READING_MAX, served).await;
+            drop(place);
         });
     }
 }
@@ -128,9 +218,11 @@ async fn perform(request: hyper::Request<Incoming>, control: Arc<Control>, stop:
     let invalid = |why: String| Response::Failed(Failure::new(ErrorKind::Invalid, "cannot read the request", why));
     let command = request.headers().get("zirconia-command").and_then(|value| value.to_str().ok()).map(String::from);
     let caller = Caller { command, uid: rustix::process::getuid().as_raw() };
-    let body = match Limited::new(request.into_body(), BODY_BYTES_MAX).collect().await {
-        Ok(body) => body.to_bytes(),
-        Err(error) => return invalid(error.to_string()),
+    let body = Limited::new(request.into_body(), BODY_BYTES_MAX).collect();
+    let body = match tokio::time::timeout(SAYING_MAX, body).await {
+        Ok(Ok(body)) => body.to_bytes(),
+        Ok(Err(error)) => return invalid(error.to_string()),
+        Err(_) => return invalid(format!("it was not there within {} s", SAYING_MAX.as_secs())),
     };
     let request: Request = match serde_json::from_slice(&body) {
         Ok(request) => request,

@@ -4,7 +4,7 @@ use crate::outlet::{Outgoing, Outlet, Room};
 use crate::session::{Session, Violation};
 use crate::{Target, nonce};
 use abd::Abd;
-use exec::OperationHandle;
+use exec::{OperationHandle, TaskClass};
 use std::io::{BufReader, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,7 +14,7 @@ use target_wire::{
     RegionOffer, SHARED_MEMORY, Side, VERSION, Welcome, WithFile, read_frame, write_frame,
 };
 
-/// How long a host may take for each frame of the handshake.
+/// How long a host may take for the handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Bytes that are read at a time, but for what is longer.
 const READ_BYTES: usize = 16 << 10;
@@ -90,6 +90,23 @@ fn handshake(target: &Arc<Target>, link: &mut Link) -> Handshake {
     }
 }
 
+/// Ends the connection of a host that takes too long for the handshake, however it spreads its bytes; unless dropped before.
+struct InTime {
+    /// Held, not read.
+    _connection: Option<Arc<Connection>>,
+}
+
+impl InTime {
+    fn new(target: &Target, connection: &Connection) -> InTime {
+        let own = connection.try_clone().ok().map(Arc::new);
+        if let Some(weak) = own.as_ref().map(Arc::downgrade) {
+            let look = move || weak.upgrade().into_iter().for_each(|connection| connection.shut_down());
+            target.exec.spawn_after(HANDSHAKE.as_nanos() as u64, TaskClass::Interrupt, Box::new(look));
+        }
+        InTime { _connection: own }
+    }
+}
+
 /// Serves a connection to its end.
 pub(crate) fn serve(target: &Arc<Target>, connection: Connection) {
     let Ok(out) = connection.try_clone() else { return };
@@ -97,7 +114,10 @@ pub(crate) fn serve(target: &Arc<Target>, connection: Connection) {
         return;
     }
     let mut link = BufReader::with_capacity(READ_BYTES, connection);
-    let (session, region) = match handshake(target, &mut link) {
+    let in_time = InTime::new(target, &out);
+    let shaken = handshake(target, &mut link);
+    drop(in_time);
+    let (session, region) = match shaken {
         Ok(shaken) => shaken,
         Err(why) => {
             if let Some(why) = why {

@@ -4,6 +4,7 @@
 //! secret itself never crosses the link. Frames after the handshake are under a CRC, not under a MAC: the link has to be one on which
 //! nobody else can write (a network of its own, or a tunnel).
 
+use service::trust::{self, Distrust};
 use sha2::{Digest, Sha256};
 use std::fmt;
 
@@ -31,12 +32,15 @@ pub enum SecretError {
     Io(std::io::Error),
     /// It is shorter than [`SECRET_BYTES_MIN`].
     Short,
+    /// Others than this user and root can have written it.
+    Distrusted(Distrust),
 }
 
 impl fmt::Display for SecretError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             SecretError::Io(error) => write!(f, "the secret cannot be read: {error}"),
+            SecretError::Distrusted(why) => write!(f, "the secret is not believed: {why}"),
             SecretError::Short => write!(f, "the secret has fewer than {SECRET_BYTES_MIN} bytes"),
         }
     }
@@ -62,12 +66,16 @@ impl Secret {
         if bytes.len() < SECRET_BYTES_MIN { Err(SecretError::Short) } else { Ok(Secret(bytes.to_vec())) }
     }
 
-    /// The secret in a file: its bytes without white space at the end.
+    /// The secret in a file: its bytes without white space at the end. Whoever could write the file could let anybody in.
     ///
     /// # Errors
-    /// `Io`, `Short`.
+    /// `Io`, `Short`, `Distrusted`.
     pub fn read(path: &std::path::Path) -> Result<Secret, SecretError> {
-        let bytes = std::fs::read(path).map_err(SecretError::Io)?;
+        let real = trust::file(path).map_err(|why| match why {
+            Distrust::Io { error, .. } => SecretError::Io(error),
+            other => SecretError::Distrusted(other),
+        })?;
+        let bytes = std::fs::read(real).map_err(SecretError::Io)?;
         Secret::new(bytes.trim_ascii_end())
     }
 

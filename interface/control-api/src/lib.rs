@@ -26,7 +26,7 @@ pub use inject::*;
 pub use pool::*;
 pub use property::{Property, Source, Value};
 pub use provider::*;
-pub use state_dir::{StateDir, StateDirError};
+pub use state_dir::{StateDir, StateDirError, distrusted};
 pub use sweep::*;
 pub use vdev::*;
 

@@ -1,5 +1,7 @@
 //! The state directory: where a daemon keeps its socket, lock, cache file and proc-like tree.
 
+use crate::{ErrorKind, Failure};
+use service::trust::{Distrust, make_folder};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -25,7 +27,9 @@ pub struct StateDir(PathBuf);
 impl StateDir {
     /// From the environment.
     pub fn from_environment(is_root: bool) -> Result<StateDir, StateDirError> {
-        let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        // The daemon stands elsewhere than who starts it.
+        let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
+        let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(|value| absolute(value.into()));
         if let Some(path) = set("ZIRCONIA_STATE") {
             return Ok(StateDir(path));
         }
@@ -38,6 +42,14 @@ impl StateDir {
     /// At a given place.
     pub fn at(path: &Path) -> StateDir {
         StateDir(path.to_path_buf())
+    }
+
+    /// Makes sure that it is there, and that nobody but this user and root can have put there what is believed of it.
+    ///
+    /// # Errors
+    /// Why it is not to be used, for `what`.
+    pub fn prepare(&self, what: &str) -> Result<(), Failure> {
+        make_folder(&self.0).map_err(|why| distrusted(what, &why))
     }
 
     /// The directory.
@@ -68,5 +80,14 @@ impl StateDir {
     /// The pools to open again at start.
     pub fn cache_file(&self) -> PathBuf {
         self.0.join("pools.json")
+    }
+}
+
+/// A failure because a file or folder is not believed.
+pub fn distrusted(what: &str, why: &Distrust) -> Failure {
+    let failure = Failure::new(ErrorKind::Permission, what, why.to_string());
+    match why.advice() {
+        Some(advice) => failure.advise(advice),
+        None => failure,
     }
 }

@@ -2,9 +2,7 @@
 
 use crate::Control;
 use serde::{Deserialize, Serialize};
-use std::fs::File;
-use std::io::Write;
-use std::path::Path;
+use service::trust;
 use vdev::{Leaf, LeafKind};
 
 /// One pool.
@@ -33,7 +31,7 @@ impl Control {
             return;
         }
         let path = self.state.cache_file();
-        match write(&path, &serde_json::to_vec_pretty(&pools).unwrap_or_default()) {
+        match trust::replace(&path, &serde_json::to_vec_pretty(&pools).unwrap_or_default()) {
             Ok(()) => *written = Some(pools),
             Err(error) => eprintln!("cannot write {}: {error}", path.display()),
         }
@@ -41,7 +39,14 @@ impl Control {
 
     pub(crate) fn remembered(&self) -> Vec<Remembered> {
         let path = self.state.cache_file();
-        let Ok(text) = std::fs::read(&path) else { return Vec::new() };
+        let text = match trust::read(&path) {
+            Ok(Some(text)) => text,
+            Ok(None) => return Vec::new(),
+            Err(why) => {
+                eprintln!("{}; import the pools by name", crate::failure::believable(&why));
+                return Vec::new();
+            }
+        };
         serde_json::from_slice(&text).unwrap_or_else(|error| {
             let kept = path.with_extension("json.damaged");
             eprintln!("{}: {error}; it is kept as {}: import the pools by name", path.display(), kept.display());
@@ -49,16 +54,6 @@ impl Control {
             Vec::new()
         })
     }
-}
-
-/// The file has the old text or the new one, also after a power failure.
-fn write(path: &Path, text: &[u8]) -> std::io::Result<()> {
-    let fresh = path.with_extension("json.new");
-    let mut file = File::create(&fresh)?;
-    file.write_all(text)?;
-    file.sync_all()?;
-    std::fs::rename(&fresh, path)?;
-    path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
 }
 
 /// A pool with all of its devices, also those that are missing now.

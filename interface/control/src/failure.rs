@@ -35,3 +35,8 @@ fn kind(error: &DslError) -> ErrorKind {
 pub fn because(kind: ErrorKind, what: impl Into<String>, why: impl Display) -> Failure {
     Failure::new(kind, what, why.to_string())
 }
+
+/// Why a file is not believed, with what can be done about it.
+pub(crate) fn believable(why: &service::trust::Distrust) -> String {
+    why.advice().map_or_else(|| why.to_string(), |advice| format!("{why}; {advice}"))
+}

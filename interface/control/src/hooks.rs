@@ -6,7 +6,8 @@
 
 use kstat::{FieldValue, LoggedEvent};
 use rustix::process::{Pid, Signal, kill_process_group};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use service::trust;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -77,17 +78,15 @@ fn is_meant(name: &str, class: &str) -> bool {
     [class, subclass(class), "all"].into_iter().any(begins)
 }
 
-/// The programs to run, by name. Not those that others than the daemon's user or root could have put there.
+/// The programs to run, by name. Not those that others than the daemon's user or root could have put there, or could put in their place.
 fn programs(folder: &Path, class: &str) -> Vec<PathBuf> {
-    let own = rustix::process::geteuid().as_raw();
-    let safe = |metadata: &std::fs::Metadata| (metadata.uid() == own || metadata.uid() == 0) && metadata.permissions().mode() & 0o022 == 0;
-    if !std::fs::metadata(folder).is_ok_and(|metadata| metadata.is_dir() && safe(&metadata)) {
+    if trust::folder(folder).is_err() {
         return Vec::new();
     }
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let meant = entries.filter(|entry| entry.file_name().to_str().is_some_and(|name| !name.starts_with('.') && is_meant(name, class)));
     let runs = |path: &PathBuf| {
-        std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file() && safe(&metadata) && metadata.permissions().mode() & 0o100 != 0)
+        trust::file(path).is_ok() && std::fs::metadata(path).is_ok_and(|metadata| metadata.permissions().mode() & 0o100 != 0)
     };
     let mut found: Vec<PathBuf> = meant.map(|entry| entry.path()).filter(runs).collect();
     found.sort();

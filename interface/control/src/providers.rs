@@ -13,6 +13,7 @@ use provider_c::CProvider;
 use provider_cuda::{Cuda, CudaOptions};
 use provider_software::{Software, SoftwareOptions};
 use provider_target::{Location, LocationError, TargetProvider};
+use service::trust;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -82,10 +83,14 @@ pub(crate) struct Accelerators {
     changed: OnceLock<Changed>,
 }
 
-/// What was remembered; a file that makes no sense is said, and empty.
+/// What was remembered; a file that makes no sense, or that others could have written, is said, and empty.
 fn remembered(path: &Path) -> BTreeMap<String, Source> {
-    let Ok(text) = std::fs::read(path) else { return BTreeMap::new() };
     let complain = |error: &dyn fmt::Display| eprintln!("{}: {error}; load the providers again", path.display());
+    let text = trust::read(path).unwrap_or_else(|why| {
+        eprintln!("{}; load the providers again", crate::failure::believable(&why));
+        None
+    });
+    let Some(text) = text else { return BTreeMap::new() };
     let texts: BTreeMap<String, String> = serde_json::from_slice(&text).unwrap_or_else(|error| {
         complain(&error);
         BTreeMap::new()
@@ -188,7 +193,11 @@ impl Accelerators {
     /// Loads a library, opens a GPU, or connects to a target.
     fn make(&self, name: &str, source: &Source) -> Result<Made, String> {
         match source {
-            Source::Library(path) => CProvider::load(&self.exec, path).map(Made::Library).map_err(|error| error.to_string()),
+            Source::Library(path) => {
+                // Its code runs with this process's rights, whoever wrote it.
+                let path = trust::file(path).map_err(|why| crate::failure::believable(&why))?;
+                CProvider::load(&self.exec, &path).map(Made::Library).map_err(|error| error.to_string())
+            }
             Source::Target(location) => targets::connect(self, name, location).map(|provider| Made::Target(location.clone(), provider)),
             Source::Cuda => Cuda::open(&self.exec, &CudaOptions::from_environment())
                 .map(Made::Cuda)
@@ -289,12 +298,11 @@ impl Accelerators {
         Ok(())
     }
 
-    /// Writes down what is loaded. A file that cannot be written costs only the loading after a restart.
+    /// Writes down what is loaded; the caller has the lock of registrations. A file that cannot be written costs only the loading after a restart.
     fn remember(&self) {
         let texts: BTreeMap<String, String> = self.sources.lock().iter().map(|(name, source)| (name.clone(), source.to_string())).collect();
         let text = serde_json::to_vec_pretty(&texts).unwrap_or_default();
-        let fresh = self.remembered.with_extension("json.new");
-        if let Err(error) = std::fs::write(&fresh, text).and_then(|()| std::fs::rename(&fresh, &self.remembered)) {
+        if let Err(error) = trust::replace(&self.remembered, &text) {
             eprintln!("cannot write {}: {error}", self.remembered.display());
         }
     }

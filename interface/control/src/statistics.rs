@@ -99,12 +99,12 @@ impl Control {
             }
         }
         for folder in EMPTY.iter().filter(|_| wanted) {
-            let _ = std::fs::create_dir_all(self.state.path().join(folder));
+            let _ = service::trust::make_folder(&self.state.path().join(folder));
         }
     }
 
     fn mount_part(self: &Arc<Self>, readers: &Readers, place: &Path, root: &str) -> Result<(), String> {
-        std::fs::create_dir_all(place).map_err(|error| error.to_string())?;
+        service::trust::make_folder(place).map_err(|why| why.to_string())?;
         let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let handler = Arc::new(TreeFs::new(self.tree(), root, owner));
         let options = MountOptions {

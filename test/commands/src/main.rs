@@ -7,6 +7,7 @@
 
 mod campaign;
 mod coherency;
+mod daemon;
 mod datasets;
 mod devices;
 mod faults;
@@ -73,6 +74,9 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "providers: one in C, built, tried, broken", mounts: false, run: providers::in_c },
     Scenario { name: "providers: a GPU, missing and emulated", mounts: true, run: providers::cuda },
     Scenario { name: "providers: a target, killed and there again", mounts: true, run: providers::target },
+    Scenario { name: "daemon: takes nothing over", mounts: false, run: daemon::takes_nothing_over },
+    Scenario { name: "daemon: believes nobody else", mounts: false, run: daemon::believes_nobody_else },
+    Scenario { name: "daemon: out of descriptors", mounts: false, run: daemon::out_of_descriptors },
     Scenario { name: "output: JSON", mounts: false, run: output::json },
     Scenario { name: "output: scripted, columns, usage", mounts: false, run: output::scripted },
     Scenario { name: "output: history, wait, iostat, version", mounts: false, run: output::others },

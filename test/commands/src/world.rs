@@ -4,6 +4,7 @@
 
 use std::fmt::Display;
 use std::fs::File;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::thread::JoinHandle;
@@ -85,7 +86,8 @@ impl World {
         let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let base = std::env::var_os("ZIRCONIA_COMMANDS_DIR").map_or_else(|| PathBuf::from("/var/tmp"), PathBuf::from);
         let folder = base.join(format!("zirconia-commands-{}-{number}", std::process::id()));
-        std::fs::create_dir_all(folder.join("state"))?;
+        // Whatever the umask is: a folder that others can write is refused.
+        std::fs::DirBuilder::new().recursive(true).mode(0o755).create(folder.join("state"))?;
         let beside = std::env::current_exe()?.parent().map(Path::to_path_buf).unwrap_or_default();
         let programs = std::env::var_os("ZIRCONIA_BIN").map_or(beside, PathBuf::from);
         if !programs.join("zirconiad").exists() {

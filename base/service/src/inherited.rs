@@ -1,0 +1,72 @@
+//! What a process takes over from whoever started it, and gives up: descriptors, the umask, soft limits, the folder, the terminal.
+
+use rustix::fs::Mode;
+use rustix::process::{Resource, Rlimit, geteuid, getrlimit, setrlimit, umask};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+
+/// Descriptors that root gives itself where the hard limit is lower: each mounted file system takes a few.
+const FILES: u64 = 1 << 20;
+
+/// Makes this process a service: no descriptors but the standard ones, files that only their owner can write unless said otherwise, no soft
+/// limits below the hard ones, and no folder kept busy. To be called before anything else is opened.
+pub fn begin() {
+    close_inherited();
+    umask(Mode::from_raw_mode(0o022));
+    raise_limits();
+    // What is named by a relative path was made absolute by who named it.
+    let _ = std::env::set_current_dir("/");
+}
+
+/// Closes every descriptor but standard input, output and error. To be called before anything is opened.
+pub fn close_inherited() {
+    // SAFETY: nothing of this process has opened a descriptor yet; those are whoever's who started it.
+    #[expect(unsafe_code, reason = "descriptors that no value owns can't be closed otherwise")]
+    let closed = unsafe { libc::close_range(3, libc::c_uint::MAX, 0) };
+    if closed == 0 {
+        return;
+    }
+    // Kernels before 5.9.
+    let names = |folder: std::fs::ReadDir| folder.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let open: Vec<i32> = std::fs::read_dir("/proc/self/fd").map(|folder| names(folder).collect()).unwrap_or_default();
+    for descriptor in open.into_iter().filter(|descriptor| *descriptor > 2) {
+        // SAFETY: as above; the folder's own descriptor is closed already, and closing it again is an error without effect.
+        #[expect(unsafe_code, reason = "as above")]
+        unsafe {
+            libc::close(descriptor);
+        }
+    }
+}
+
+/// Raises soft limits to the hard ones. A limit that cannot be raised stays: what needs it fails by itself, and says so.
+pub fn raise_limits() {
+    for resource in [Resource::Nofile, Resource::Fsize] {
+        let own = getrlimit(resource);
+        let _ = setrlimit(resource, Rlimit { current: own.maximum, ..own });
+    }
+    let own = getrlimit(Resource::Nofile);
+    let allowed = std::fs::read_to_string("/proc/sys/fs/nr_open").ok().and_then(|text| text.trim().parse::<u64>().ok());
+    let wanted = allowed.map_or(FILES, |allowed| allowed.min(FILES));
+    if geteuid().is_root() && own.maximum.is_some_and(|hard| hard < wanted) {
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum: Some(wanted) });
+    }
+}
+
+/// From now on what is said goes to `log`, and nothing is read.
+///
+/// # Errors
+/// Those of the system.
+pub fn take_log(log: &File) -> io::Result<()> {
+    let nothing = File::open(Path::new("/dev/null"))?;
+    for (file, standard) in [(&nothing, libc::STDIN_FILENO), (log, libc::STDOUT_FILENO), (log, libc::STDERR_FILENO)] {
+        // SAFETY: the file is open, and the standard descriptors are nobody's to close.
+        #[expect(unsafe_code, reason = "standard descriptors that are values can't be replaced")]
+        let replaced = unsafe { libc::dup2(file.as_raw_fd(), standard) };
+        if replaced < 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,11 @@
+//! What a service stands on: nothing taken over from whoever started it, and files that nobody else can have written.
+//!
+//! A command of any user in any shell starts the daemon, and what it finds in its folder it believes: which pools to open, which libraries to
+//! load. So it begins with descriptors, umask and limits of its own ([`begin`]), and believes only what lies where nobody but its user and root
+//! could put it ([`trust`]).
+#![deny(unsafe_op_in_unsafe_fn)]
+
+mod inherited;
+pub mod trust;
+
+pub use inherited::{begin, close_inherited, raise_limits, take_log};

@@ -1,0 +1,165 @@
+//! The daemon as a service: what it takes over from whoever starts it, whom it believes, and what strangers can cost it.
+
+use crate::world::{Failure, World, same};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// By then a daemon that can do something has done it.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Somebody else.
+const STRANGER: u32 = 54_321;
+
+fn is_root() -> bool {
+    std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
+}
+
+fn set_mode(path: &Path, mode: u32) -> Result<(), Failure> {
+    Ok(std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?)
+}
+
+fn mode(world: &World, name: &str) -> Result<String, Failure> {
+    Ok(format!("{:o}", std::fs::metadata(world.path(name))?.mode() & 0o777))
+}
+
+/// What the daemon's descriptors lead to, by their numbers.
+fn descriptors(world: &World) -> Result<Vec<(u32, String)>, Failure> {
+    let folder = format!("/proc/{}/fd", world.daemon()?);
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder)?.flatten() {
+        let number = entry.file_name().to_string_lossy().parse()?;
+        // One that is closed meanwhile leads nowhere.
+        found.push((number, std::fs::read_link(entry.path()).unwrap_or_default().display().to_string()));
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// A line of a file of the daemon's in /proc.
+fn of_daemon(world: &World, file: &str, name: &str) -> Result<String, Failure> {
+    let text = std::fs::read_to_string(format!("/proc/{}/{file}", world.daemon()?))?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    Ok(line.ok_or(format!("      no '{name}' in {file}"))?.split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
+/// Started from a shell with a file open, an umask of zero and a folder of its own, it keeps none of them.
+pub fn takes_nothing_over(world: &World) -> Result<(), Failure> {
+    std::fs::write(world.path("held"), "")?;
+    let script = format!("umask 0\nulimit -S -n 256\nexec 9<{}\n{} list\n", world.at("held"), world.program("zpool"));
+    std::fs::write(world.path("start.sh"), script)?;
+    world.ok("sh {dir}/start.sh")?.prints("no pools available")?;
+    let log = std::fs::canonicalize(world.path("state/zirconiad.log"))?.display().to_string();
+    let open = descriptors(world)?;
+    let leads = |number: u32| open.iter().find(|(own, _)| *own == number).map(|(_, path)| path.clone()).unwrap_or_default();
+    same("standard input, output, error", [leads(0), leads(1), leads(2)], ["/dev/null".to_string(), log.clone(), log])?;
+    same("the shell's file is open in it", open.iter().any(|(_, path)| path.ends_with("/held")), false)?;
+    same("its folder", std::fs::read_link(format!("/proc/{}/cwd", world.daemon()?))?.display().to_string(), "/".to_string())?;
+    same("its umask", of_daemon(world, "status", "Umask:")?, "0022".to_string())?;
+    let files = of_daemon(world, "limits", "Max open files")?;
+    let files: Vec<&str> = files.split(' ').collect();
+    same("its limit of descriptors is as high as may be", files.first(), files.get(1))?;
+    world.vdevs(&["a"])?;
+    world.ok("zpool create -m none tank {vdevs}/a")?;
+    for name in ["zirconiad.lock", "zirconiad.log", "zirconiad.sock", "pools.json"] {
+        same(name, mode(world, &format!("state/{name}"))?, "600".to_string())?;
+    }
+    // A relative name of the folder means the same to the daemon.
+    let (daemon, script) = (world.daemon()?, format!("ZIRCONIA_STATE=state {} list -H -o name\n", world.program("zpool")));
+    std::fs::write(world.path("relative.sh"), script)?;
+    world.ok("sh {dir}/relative.sh")?.prints("tank")?;
+    same("the daemon", world.daemon()?, daemon)?;
+    world.ok("zirconia stop")?;
+    world.ok("sh {dir}/relative.sh")?.prints("tank")?;
+    world.ok("zpool list -H -o name")?.prints("tank")?;
+    Ok(())
+}
+
+/// Folders and files that somebody else owns or can write decide nothing: a list of providers is code to run.
+pub fn believes_nobody_else(world: &World) -> Result<(), Failure> {
+    let state = world.path("state");
+    let refuses = |text: &str| -> Result<(), Failure> {
+        world.refused("zpool list", 1, "cannot start the daemon: ")?.says(text)?;
+        same("a daemon was started", world.path("state/zirconiad.sock").exists(), false)
+    };
+    set_mode(&state, 0o777)?;
+    refuses("state can be written by everybody\n")?;
+    set_mode(&state, 0o775)?;
+    refuses("state can be written by its group\n")?;
+    set_mode(&state, 0o755)?;
+    if is_root() {
+        chown(&state, Some(STRANGER), None)?;
+        refuses("state belongs to user 54321\n")?;
+        chown(&state, Some(0), None)?;
+    }
+    std::fs::write(world.path("victim"), "precious")?;
+    for file in ["zirconiad.lock", "zirconiad.log"] {
+        let link = world.path(&format!("state/{file}"));
+        let _ = std::fs::remove_file(&link);
+        symlink(world.path("victim"), &link)?;
+        refuses(&format!("{file} is not a file but a link"))?;
+        std::fs::remove_file(&link)?;
+    }
+    same("what the link named", std::fs::read_to_string(world.path("victim"))?, "precious".to_string())?;
+    std::fs::rename(&state, world.path("elsewhere"))?;
+    symlink(world.path("elsewhere"), &state)?;
+    refuses("state is not a folder")?;
+    std::fs::remove_file(&state)?;
+    std::fs::rename(world.path("elsewhere"), &state)?;
+    // Lists that anybody could have written are not believed, and said.
+    let planted = format!("{{\"evil\": \"{}\"}}", world.at("evil.so"));
+    std::fs::write(state.join("providers.json"), planted)?;
+    std::fs::write(state.join("pools.json"), "[]")?;
+    ["providers.json", "pools.json"].iter().try_for_each(|name| set_mode(&state.join(name), 0o666))?;
+    world.ok("zirconia provider list -H")?.hides("evil")?;
+    let log = std::fs::read_to_string(state.join("zirconiad.log"))?;
+    for name in ["providers.json", "pools.json"] {
+        same(&format!("the log tells of {name}: {log}"), log.contains(&format!("{name} can be written by everybody")), true)?;
+    }
+    // So are libraries and secrets.
+    std::fs::write(world.path("open.so"), "")?;
+    std::fs::write(world.path("secret"), "correct horse battery staple\n")?;
+    ["open.so", "secret"].iter().try_for_each(|name| set_mode(&world.path(name), 0o666))?;
+    world.refused("zirconia provider load {dir}/open.so", 1, "open.so can be written by everybody")?;
+    world.refused("zirconia provider load tcp:127.0.0.1:1?secret-file=secret", 1, "secret can be written by everybody")?;
+    Ok(())
+}
+
+/// Strangers at the port of the metrics take a bounded share, and a daemon without free descriptors goes on.
+pub fn out_of_descriptors(world: &World) -> Result<(), Failure> {
+    let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+    let address = format!("127.0.0.1:{port}");
+    world.vdevs(&["a"])?;
+    world.ok_with(("ZIRCONIA_METRICS", Path::new(&address)), "zpool create -m none tank {vdevs}/a")?;
+    let before = descriptors(world)?.len();
+    let strangers: Vec<TcpStream> = (0..200).map(|_| TcpStream::connect(&address)).collect::<Result<_, _>>()?;
+    for mut stranger in &strangers {
+        stranger.write_all(b"GET /metr")?;
+    }
+    world.ok("zpool list -H -o name")?.prints("tank")?;
+    let taken = descriptors(world)?.len().saturating_sub(before);
+    same(&format!("200 strangers have {taken} descriptors, no more than 40"), taken <= 40, true)?;
+    drop(strangers);
+    // Descriptors for a few more only: who connects then waits, and the daemon goes on.
+    let (daemon, hard) = (world.daemon()?, of_daemon(world, "limits", "Max open files")?);
+    let hard = hard.split(' ').nth(1).unwrap_or_default().to_string();
+    let limit = descriptors(world)?.iter().map(|(number, _)| number + 1).max().unwrap_or_default() + 4;
+    world.ok(&format!("prlimit --pid {daemon} --nofile={limit}:{hard}"))?;
+    let connect = || UnixStream::connect(world.path("state/zirconiad.sock"));
+    let many: Vec<UnixStream> = (0..limit + 8).map(|_| connect()).collect::<Result<_, _>>()?;
+    let mut last = connect()?;
+    last.write_all(b"GET /v1/openapi.json HTTP/1.1\r\nhost: x\r\n\r\n")?;
+    let begun = Instant::now();
+    while !descriptors(world)?.iter().any(|(number, _)| number + 1 == limit) && begun.elapsed() < PATIENCE {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    drop(many);
+    let mut answer = [0; 15];
+    last.read_exact(&mut answer)?;
+    same("the answer", &answer, b"HTTP/1.1 200 OK")?;
+    world.ok(&format!("prlimit --pid {daemon} --nofile={hard}:{hard}"))?;
+    world.ok("zpool list -H -o name")?.prints("tank")?;
+    same("the daemon", world.daemon()?, daemon)
+}
