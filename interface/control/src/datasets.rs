@@ -401,6 +401,7 @@ impl Control {
             exec: text("exec") != "off" && !has("noexec"),
             atime: text("atime") != "off" && !has("noatime"),
             max_write: request_bytes_max(&handle),
+            forwards_sync: has("syncfs") || (self.parameters.get("zirconia_mount_syncfs") == Some(1) && !has("nosyncfs")),
             ..MountOptions::default()
         };
         let must_be_empty = text("overlay") == "off" && !request.overlay;
@@ -412,6 +413,7 @@ impl Control {
             settings: settings(pool, &handle),
             direct: self.direct.clone(),
             options,
+            is_suspended: is_suspended(pool),
         };
         pool.mounts.mount(&self.exec, handle, pool.txgs(), plan)
     }
@@ -527,6 +529,12 @@ fn request_bytes_max(handle: &DatasetHandle) -> u32 {
         _ => 0,
     };
     (record.min(16 << 20) as u32).max(MountOptions::default().max_write)
+}
+
+/// Asks whether the pool is suspended, for as long as it is open.
+fn is_suspended(pool: &Arc<OpenPool>) -> Box<dyn Fn() -> bool + Send + Sync> {
+    let pool = Arc::downgrade(pool);
+    Box::new(move || pool.upgrade().is_some_and(|pool| pool.pool().zio().is_suspended()))
 }
 
 fn settings(pool: &OpenPool, handle: &DatasetHandle) -> Settings {

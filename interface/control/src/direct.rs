@@ -9,9 +9,16 @@ use std::sync::Arc;
 use zio::ChangedBuffers;
 use zpl::direct::{DirectSnapshot, Reason, Tunables};
 
-/// Parameters of direct I/O at the start of the daemon: `ZIRCONIA_ZFS_DIO_ENABLED` and `ZIRCONIA_ZFS_DIO_STRICT`, 0 or 1.
+/// Parameters that the environment may set at the start of the daemon.
+const FROM_ENVIRONMENT: [(&str, &str); 3] = [
+    ("zfs_dio_enabled", "ZIRCONIA_ZFS_DIO_ENABLED"),
+    ("zfs_dio_strict", "ZIRCONIA_ZFS_DIO_STRICT"),
+    ("zirconia_mount_syncfs", "ZIRCONIA_MOUNT_SYNCFS"),
+];
+
+/// Parameters at the start of the daemon: those of [`FROM_ENVIRONMENT`], 0 or 1; gives those of direct I/O.
 pub(crate) fn tunables_from_environment(parameters: &Parameters) -> Arc<Tunables> {
-    for (name, variable) in [("zfs_dio_enabled", "ZIRCONIA_ZFS_DIO_ENABLED"), ("zfs_dio_strict", "ZIRCONIA_ZFS_DIO_STRICT")] {
+    for (name, variable) in FROM_ENVIRONMENT {
         if let Ok(text) = std::env::var(variable) {
             // What makes no sense leaves the default.
             let _ = parameters.set(name, &text);

@@ -63,6 +63,8 @@ pub struct MountPlan {
     pub direct: Arc<Tunables>,
     /// Flags of the mount.
     pub options: MountOptions,
+    /// Says whether the pool is suspended.
+    pub is_suspended: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
 impl Mounts {
@@ -155,7 +157,7 @@ impl Mounts {
             zfs.drain_unlinked().map_err(|error| because(ErrorKind::Io, &*what, error))?;
         }
         let snapshots: Option<Arc<dyn SnapshotSource>> = Some(dataset);
-        let handler = Arc::new(ZplFuse::new(zfs.clone(), snapshots));
+        let handler = Arc::new(ZplFuse::new(zfs.clone(), snapshots).with_health(plan.is_suspended));
         let readers = self.readers(exec).map_err(|error| because(ErrorKind::Io, &*what, error))?;
         let session = Session::mount_with(&readers, handler.clone(), Path::new(&plan.mountpoint), &plan.options).map_err(|error| {
             because(ErrorKind::Permission, &*what, error).advise("is /dev/fuse there, and may this user mount on that directory?")

@@ -6,6 +6,7 @@
 
 pub mod abi;
 mod answer;
+mod blockmount;
 mod chores;
 mod dispatch;
 mod encode;

@@ -2,7 +2,8 @@
 //!
 //! Invariant: a descriptor returned by [`attach`] belongs to a mount that [`detach`] with the same `through_helper` removes.
 
-use crate::{Errno, Reply};
+use crate::{Errno, Reply, blockmount};
+use exec::Exec;
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::{MountFlags, UnmountFlags};
@@ -36,6 +37,8 @@ pub struct MountOptions {
     pub max_write: u32,
     /// Let the kernel cache symbolic links.
     pub cache_symlinks: bool,
+    /// Have syncfs(2) and sync(1) forwarded, and umount(2) wait for the server: a mount on a block device, for root only.
+    pub forwards_sync: bool,
 }
 
 impl Default for MountOptions {
@@ -52,6 +55,7 @@ impl Default for MountOptions {
             atime: true,
             max_write: 1 << 20,
             cache_symlinks: true,
+            forwards_sync: false,
         }
     }
 }
@@ -73,6 +77,10 @@ pub enum MountError {
     HelperRefused(Vec<u8>),
     /// INIT failed.
     Handshake(Errno),
+    /// No block device could be had for a mount that is to forward syncs.
+    BlockDevice(Errno),
+    /// This kernel does not forward them.
+    NotForwarded,
     /// The threads that serve it cannot watch it.
     Readers(Errno),
 }
@@ -87,6 +95,10 @@ impl std::fmt::Display for MountError {
             MountError::HelperMissing(errno) => write!(f, "cannot start fusermount3 ({errno}); install the package fuse3 or mount as root"),
             MountError::HelperRefused(message) => write!(f, "{}", String::from_utf8_lossy(message).trim_end()),
             MountError::Handshake(errno) => write!(f, "the kernel's FUSE handshake failed: {errno}"),
+            MountError::BlockDevice(errno) => {
+                write!(f, "no loop device for a mount that forwards syncfs(2) ({errno}); it takes root and losetup of util-linux")
+            }
+            MountError::NotForwarded => f.write_str("this kernel does not forward syncfs(2) of FUSE mounts on block devices"),
             MountError::Readers(errno) => write!(f, "the mount cannot be served: {errno}"),
         }
     }
@@ -95,20 +107,35 @@ impl std::fmt::Display for MountError {
 impl std::error::Error for MountError {}
 
 /// Mounts; returns the connection and whether the user helper did it.
-pub(crate) fn attach(mountpoint: &Path, options: &MountOptions) -> Result<(OwnedFd, bool), MountError> {
+pub(crate) fn attach(exec: &Exec, mountpoint: &Path, options: &MountOptions) -> Result<(OwnedFd, bool), MountError> {
     if options.source.contains([',', '\0']) || options.subtype.contains([',', '\0', '.']) {
         return Err(MountError::BadName);
     }
-    if rustix::process::geteuid().is_root() {
+    if options.forwards_sync {
+        Ok((blockmount::attach(exec, mountpoint, options)?, false))
+    } else if rustix::process::geteuid().is_root() {
         Ok((attach_as_root(mountpoint, options)?, false))
     } else {
         Ok((attach_through_helper(mountpoint, options)?, true))
     }
 }
 
-fn attach_as_root(mountpoint: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
+pub(crate) fn open_device() -> Result<OwnedFd, MountError> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
-    let device = rustix::fs::open("/dev/fuse", flags, Mode::empty()).map_err(|error| MountError::Device(error.into()))?;
+    rustix::fs::open("/dev/fuse", flags, Mode::empty()).map_err(|error| MountError::Device(error.into()))
+}
+
+fn attach_as_root(mountpoint: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
+    let device = open_device()?;
+    let data = CString::new(data_of(&device, mountpoint, options)?).map_err(|_| MountError::BadName)?;
+    let kind = format!("fuse.{}", options.subtype);
+    rustix::mount::mount(options.source.as_str(), mountpoint, kind.as_str(), flags_of(options), data.as_c_str())
+        .map_err(|error| MountError::Mount(error.into()))?;
+    Ok(device)
+}
+
+/// The options of mount(2) that FUSE itself reads.
+pub(crate) fn data_of(device: &OwnedFd, mountpoint: &Path, options: &MountOptions) -> Result<String, MountError> {
     let stat = rustix::fs::stat(mountpoint).map_err(|error| MountError::Mountpoint(error.into()))?;
     if stat.st_mode & libc::S_IFMT != libc::S_IFDIR {
         return Err(MountError::Mountpoint(Errno::ENOTDIR));
@@ -120,17 +147,17 @@ fn attach_as_root(mountpoint: &Path, options: &MountOptions) -> Result<OwnedFd, 
     if options.default_permissions {
         data.push_str(",default_permissions");
     }
+    Ok(data)
+}
+
+pub(crate) fn flags_of(options: &MountOptions) -> MountFlags {
     let mut flags = MountFlags::empty();
     flags.set(MountFlags::RDONLY, options.read_only);
     flags.set(MountFlags::NOSUID, !options.suid);
     flags.set(MountFlags::NODEV, !options.devices);
     flags.set(MountFlags::NOEXEC, !options.exec);
     flags.set(MountFlags::NOATIME, !options.atime);
-    let data = CString::new(data).map_err(|_| MountError::BadName)?;
-    let kind = format!("fuse.{}", options.subtype);
-    rustix::mount::mount(options.source.as_str(), mountpoint, kind.as_str(), flags, data.as_c_str())
-        .map_err(|error| MountError::Mount(error.into()))?;
-    Ok(device)
+    flags
 }
 
 fn attach_through_helper(mountpoint: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
@@ -226,7 +253,12 @@ pub(crate) fn raise_readahead(mountpoint: &Path, max_write: u32) {
         (place == mountpoint.as_os_str().as_bytes()).then(|| String::from_utf8_lossy(device).into_owned())
     });
     if let Some(device) = device {
-        let _ = std::fs::write(format!("/sys/class/bdi/{device}/read_ahead_kb"), (max_write / 1024).to_string());
+        // A mount on a block device: the number alone is the device's.
+        let names = [format!("{device}-fuseblk"), device];
+        let place = names.iter().map(|name| format!("/sys/class/bdi/{name}/read_ahead_kb")).find(|place| Path::new(place).exists());
+        if let Some(place) = place {
+            let _ = std::fs::write(place, (max_write / 1024).to_string());
+        }
     }
 }
 

@@ -49,6 +49,7 @@ pub(crate) struct Mount {
     /// Taken away when the mount ends.
     handler: RwLock<Option<Arc<dyn Handler>>>,
     gone: AtomicBool,
+    synced: AtomicBool,
     /// Everything is answered and the handler was told.
     pub ended: Ended,
 }
@@ -72,6 +73,16 @@ impl Mount {
         let handler = self.handler.read();
         // Under the lock: the end, which asks for it, sees the debt.
         handler.as_ref().map(|handler| Serving { handler: handler.clone(), _debt: self.owed.owe() })
+    }
+
+    /// A SYNCFS came.
+    pub fn note_synced(&self) {
+        self.synced.store(true, Ordering::Release);
+    }
+
+    /// True when a SYNCFS ever came.
+    pub fn was_synced(&self) -> bool {
+        self.synced.load(Ordering::Acquire)
     }
 
     /// True until the kernel ended the connection.
@@ -158,6 +169,7 @@ impl Readers {
             syncs: shared.syncs.clone(),
             handler: RwLock::new(Some(handler)),
             gone: AtomicBool::new(false),
+            synced: AtomicBool::new(false),
             ended: Ended::default(),
         });
         let added = state.threads.values().try_for_each(|set| watch(set, &mount));

@@ -148,6 +148,7 @@ fn hand_on(link: &Link, handler: &dyn Handler, caller: &Caller, unique: u64, tra
 fn sync_later(mount: &Mount, answer: Answer<()>, serving: Serving, header: &abi::InHeader) {
     let caller = Caller { uid: header.uid, gid: header.gid, pid: header.pid };
     let ends = header.opcode == op::DESTROY;
+    mount.note_synced();
     mount.syncs.add(Box::new(move || {
         let reply = serving.handler().syncfs(&caller);
         drop(serving);

@@ -8,6 +8,7 @@ use crate::serve::HEAD;
 use crate::{Errno, Reply};
 use exec::Exec;
 use rustix::fd::OwnedFd;
+use rustix::fs::{Mode, OFlags};
 use std::io::IoSlice;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -67,7 +68,7 @@ impl Session {
         let mountpoint = &*std::fs::canonicalize(mountpoint)
             .map_err(|error| MountError::Mountpoint(Errno(error.raw_os_error().unwrap_or(libc::ENOENT))))?;
         mount::raise_pages_limit(options.max_write);
-        let (device, through_helper) = mount::attach(mountpoint, options)?;
+        let (device, through_helper) = mount::attach(readers.exec(), mountpoint, options)?;
         let device = Arc::new(device);
         let started = handshake(&device, options).map_err(MountError::Handshake).and_then(|negotiated| {
             handler.attached(readers.notifier(&device));
@@ -82,6 +83,10 @@ impl Session {
                 return Err(error);
             }
         };
+        if options.forwards_sync && !forwards_sync(mountpoint, &mount) {
+            let _ = mount::detach(mountpoint, through_helper, true);
+            return Err(MountError::NotForwarded);
+        }
         mount::raise_readahead(mountpoint, negotiated.max_write);
         Ok(Session { mount, exec: readers.exec().clone(), mountpoint: mountpoint.to_path_buf(), negotiated, through_helper })
     }
@@ -135,6 +140,14 @@ impl Drop for Session {
         }
         self.join();
     }
+}
+
+/// Tries whether a syncfs(2) comes through: kernels differ.
+fn forwards_sync(mountpoint: &Path, mount: &Mount) -> bool {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    // Its outcome is the pool's; what counts is that it was asked for.
+    let _ = rustix::fs::open(mountpoint, flags, Mode::empty()).and_then(rustix::fs::syncfs);
+    mount.was_synced()
 }
 
 /// Reads INIT and answers it; on return the kernel may send requests.

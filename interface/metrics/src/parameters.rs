@@ -65,7 +65,7 @@ const U32: (u64, u64) = (0, u32::MAX as u64);
 const ACTIVE: (u64, u64) = (1, u32::MAX as u64);
 
 /// Every parameter, sorted by name.
-pub const PARAMETERS: [Parameter; 74] = [
+pub const PARAMETERS: [Parameter; 75] = [
     new("spa_slop_shift", 5, ANY, When::Fixed, "share of a pool that is kept back, as a shift"),
     new("zfetch_array_rd_sz", 1 << 20, ANY, When::Fixed, "reads longer than this are not prefetched, bytes"),
     new("zfetch_hole_shift", 2, U32, When::Now, "part of a stream that may be gaps, as a shift; 16 allows none"),
@@ -191,6 +191,13 @@ pub const PARAMETERS: [Parameter; 74] = [
     new("zfs_vdev_write_gap_limit", 4 << 10, ANY, When::Now, "bytes of padding between two writes that may become one"),
     new("zfs_zevent_len_max", 512, ANY, When::Fixed, "events kept"),
     new("zio_slow_io_ms", 30000, U32, When::Now, "an I/O that takes longer counts as slow, milliseconds; 0 counts none"),
+    new(
+        "zirconia_mount_syncfs",
+        0,
+        BIT,
+        When::Now,
+        "1 mounts file systems so that syncfs(2) and sync(1) reach them and umount(2) waits; needs root and loop devices",
+    ),
     new(
         "zirconia_scan_memory_max",
         0,

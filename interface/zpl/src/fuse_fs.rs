@@ -38,6 +38,7 @@ pub struct ZplFuse {
     zfs: Arc<Zfs>,
     control: Ctldir,
     notifier: OnceLock<Notifier>,
+    is_suspended: Option<Box<dyn Fn() -> bool + Send + Sync>>,
 }
 
 impl std::fmt::Debug for ZplFuse {
@@ -70,7 +71,12 @@ fn decode_device(encoded: u32) -> u64 {
 impl ZplFuse {
     /// Serves `zfs`; `snapshots` gives `.zfs/snapshot` its contents.
     pub fn new(zfs: Arc<Zfs>, snapshots: Option<Arc<dyn SnapshotSource>>) -> ZplFuse {
-        ZplFuse { control: Ctldir::new(snapshots), zfs, notifier: OnceLock::new() }
+        ZplFuse { control: Ctldir::new(snapshots), zfs, notifier: OnceLock::new(), is_suspended: None }
+    }
+
+    /// Asks `is_suspended` before it waits for the whole pool: the kernel holds every sync of the system up until it is answered.
+    pub fn with_health(self, is_suspended: Box<dyn Fn() -> bool + Send + Sync>) -> ZplFuse {
+        ZplFuse { is_suspended: Some(is_suspended), ..self }
     }
 
     /// Closes a snapshot that was entered under `.zfs/snapshot`, so that it can be destroyed; false when a file of it is open.
@@ -612,7 +618,10 @@ impl Handler for ZplFuse {
     }
 
     fn syncfs(&self, _caller: &Caller) -> Reply<()> {
-        Ok(self.zfs.sync()?)
+        match &self.is_suspended {
+            Some(is_suspended) if is_suspended() => Err(Errno::EIO),
+            _ => Ok(self.zfs.sync()?),
+        }
     }
 }
 

@@ -10,6 +10,7 @@ mod coherency;
 mod daemon;
 mod datasets;
 mod devices;
+mod durable;
 mod faults;
 mod files;
 mod lifecycle;
@@ -48,6 +49,8 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "files: quota", mounts: true, run: files::quota },
     Scenario { name: "files: fsync survives kill -9 of the daemon", mounts: true, run: files::kill },
     Scenario { name: "files: direct-mmap: every way to the same bytes", mounts: true, run: coherency::coherency },
+    Scenario { name: "files: on disk after syncfs, umount", mounts: true, run: durable::forwarded },
+    Scenario { name: "files: on disk by themselves", mounts: true, run: durable::by_itself },
     Scenario { name: "files: sparse copies of mapped files", mounts: true, run: sparse::copies },
     Scenario { name: "files: an ordinary user's pool", mounts: true, run: files::ordinary_user },
     Scenario { name: "recovery: damaged device, scrub, clear", mounts: true, run: recovery::scrub },

@@ -1,0 +1,114 @@
+//! What is on disk when nobody called fsync(2): after syncfs(2), after umount(8), after a while.
+
+use crate::world::{Failure, World, same};
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Longer than any wait of these scenarios.
+const NEVER: &str = "3600";
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn set(world: &World, parameter: &str, value: &str) -> Result<(), Failure> {
+    Ok(std::fs::write(world.path(&format!("state/sys/module/zfs/parameters/{parameter}")), value)?)
+}
+
+fn write(world: &World, name: &str) -> Result<(), Failure> {
+    Ok(File::create(world.path(&format!("mnt/tank/{name}")))?.write_all(name.repeat(10_000).as_bytes())?)
+}
+
+fn holds(world: &World, name: &str) -> Result<(), Failure> {
+    let read = std::fs::read(world.path(&format!("mnt/tank/{name}")))?;
+    same(&format!("the file '{name}'"), read == name.repeat(10_000).as_bytes(), true)
+}
+
+/// Kills the daemon; the next one opens the pool again.
+fn kill(world: &World) -> Result<(), Failure> {
+    world.ok(&format!("kill -9 {}", world.daemon()?))?;
+    world.ok("zpool status tank")?.shows("state: ONLINE")?;
+    Ok(())
+}
+
+/// Source and type of what is mounted at a place.
+fn mounted(place: &Path) -> Result<Option<(String, String)>, Failure> {
+    let table = std::fs::read_to_string("/proc/self/mounts")?;
+    let mut rows = table.lines().rev().map(|line| line.split(' ').collect::<Vec<_>>());
+    let found = rows.find(|row| row.get(1).is_some_and(|at| Path::new(at) == place));
+    Ok(found.map(|row| (row[0].to_string(), row[2].to_string())))
+}
+
+/// Mounts that forward syncs: the name stays the dataset's, syncfs(2) and umount(8) mean the disk, a suspended pool says so.
+pub fn forwarded(world: &World) -> Result<(), Failure> {
+    if world.ok("id -u")?.out.trim() != "0" || world.run("losetup --find")?.code != 0 {
+        println!("      not run: no loop devices");
+        return Ok(());
+    }
+    world.vdevs(&["a", "b"])?;
+    world.ok_with(("ZIRCONIA_MOUNT_SYNCFS", Path::new("1")), "zpool create -m {mnt}/tank tank {vdevs}/a")?;
+    world.ok("zfs create tank/child")?;
+    let (source, kind) = mounted(&world.path("mnt/tank/child"))?.ok_or("      tank/child is not mounted")?;
+    same("the source", source.as_str(), "tank/child")?;
+    same("a mount on a block device", kind.starts_with("fuseblk."), true)?;
+    world.ok("df {mnt}/tank/child")?.shows("tank/child")?;
+    set(world, "zfs_txg_timeout", NEVER)?;
+    // syncfs(2).
+    write(world, "synced")?;
+    rustix::fs::syncfs(File::open(world.path("mnt/tank"))?)?;
+    kill(world)?;
+    holds(world, "synced")?;
+    // umount(8), of a mount that asked for it by an option.
+    world.ok("zfs unmount tank/child")?;
+    world.ok("zfs unmount tank")?;
+    world.ok("zfs mount -o syncfs tank")?;
+    set(world, "zfs_txg_timeout", NEVER)?;
+    write(world, "unmounted")?;
+    world.ok("umount {mnt}/tank")?;
+    kill(world)?;
+    world.ok("zfs mount -a")?;
+    holds(world, "unmounted")?;
+    // A pool that cannot write says so, and holds up nobody's sync.
+    world.ok("zpool create -m {mnt}/one one {vdevs}/b")?;
+    world.ok("zfs unmount one")?;
+    world.ok("zfs mount -o syncfs one")?;
+    world.ok("zinject -d {vdevs}/b -e io -T write one")?;
+    std::fs::write(world.path("mnt/one/lost"), b"lost")?;
+    until(|| Ok(world.ok("zpool status one")?.out.contains("state: SUSPENDED")))?;
+    let folder = File::open(world.path("mnt/one"))?;
+    same("syncfs of a suspended pool", rustix::fs::syncfs(&folder), Err(rustix::io::Errno::IO))?;
+    drop(folder);
+    world.ok("zpool export -f one")?;
+    world.ok("zpool export tank")?;
+    Ok(())
+}
+
+fn until(mut done: impl FnMut() -> Result<bool, Failure>) -> Result<(), Failure> {
+    let start = Instant::now();
+    while !done()? {
+        if start.elapsed() > PATIENCE {
+            return Err("      it did not come to pass".into());
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+/// The default mount: what is written is on disk without anybody asking once `zfs_txg_timeout` has passed, also while nothing else
+/// happens.
+pub fn by_itself(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a"])?;
+    world.ok("zpool create -m {mnt}/tank tank {vdevs}/a")?;
+    let (source, kind) = mounted(&world.path("mnt/tank"))?.ok_or("      tank is not mounted")?;
+    same("the source", source.as_str(), "tank")?;
+    same("a plain mount", kind.starts_with("fuse."), true)?;
+    set(world, "zfs_txg_timeout", "1")?;
+    write(world, "left")?;
+    let dirty = || -> Result<bool, Failure> {
+        let table = std::fs::read_to_string(world.path("state/proc/spl/kstat/zfs/memory"))?;
+        let row = table.lines().find(|line| line.starts_with("dirty_data ")).ok_or("      no dirty_data")?;
+        Ok(row.split_whitespace().last() != Some("0"))
+    };
+    until(|| Ok(!dirty()?))?;
+    kill(world)?;
+    holds(world, "left")
+}
