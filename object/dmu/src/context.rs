@@ -22,6 +22,9 @@ pub(crate) struct Context {
     announced: [AtomicU64; TXG_SLOTS],
     budget: OnceLock<Arc<DirtyBudget>>,
     pub flights: Flights,
+    /// Tests let a change fail.
+    #[cfg(any(test, feature = "testing"))]
+    pub faults: crate::testing::ChangeFaults,
 }
 
 fn slot(txg: Txg) -> usize {
@@ -42,6 +45,8 @@ impl Context {
             announced: Default::default(),
             budget: OnceLock::new(),
             flights: Flights::default(),
+            #[cfg(any(test, feature = "testing"))]
+            faults: crate::testing::ChangeFaults::default(),
         })
     }
 
@@ -68,6 +73,15 @@ impl Context {
 
     pub(crate) fn check_writable(&self) -> Result<(), DmuError> {
         if self.env.ledger.is_some() { Ok(()) } else { Err(DmuError::ReadOnly) }
+    }
+
+    /// What must hold before anything of a dnode is changed.
+    pub(crate) fn check_change(&self, tx: &Tx) -> Result<(), DmuError> {
+        #[cfg(any(test, feature = "testing"))]
+        self.faults.check(tx)?;
+        #[cfg(not(any(test, feature = "testing")))]
+        let _ = tx;
+        self.check_writable()
     }
 
     /// Tells the owner about the first change of a txg.

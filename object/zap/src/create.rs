@@ -71,11 +71,16 @@ pub fn create_with(objset: &Arc<Objset>, options: CreateOptions, tx: &Tx) -> Res
     };
     // Odd, so never 0: a salt of 0 would hash nothing.
     let salt = objset.io().exec().random_u64() | 1;
-    if fat {
+    let made = if fat {
         let header = Header::new(salt, options.norm, options.flags, options.block_shift);
-        fat::init(&dnode, &header, tx)?;
+        fat::init(&dnode, &header, tx)
     } else {
-        fat::modify(&dnode, 0, tx, |bytes| micro::init(bytes, salt, options.norm))?;
+        fat::modify(&dnode, 0, tx, |bytes| micro::init(bytes, salt, options.norm))
+    };
+    if let Err(error) = made {
+        // Nothing names the object: it must not stay.
+        objset.free_object(dnode.object(), tx)?;
+        return Err(error);
     }
     Ok(dnode.object())
 }

@@ -1,7 +1,7 @@
 //! The fat ZAP over its object: from hash through the pointer table to a leaf; splitting, growing and shrinking.
 //!
 //! Every lookup reads one block of the pointer table (none more while it is embedded in block 0) and one leaf. Changes
-//! read what they will touch first, so that a failed read leaves the object as it was (OpenZFS: `fzap_*` in `zap.c`).
+//! make dirty what they will touch first, so that a failure leaves the object as it was (OpenZFS: `fzap_*` in `zap.c`).
 
 use crate::error::ZapError;
 use crate::hash;
@@ -138,6 +138,8 @@ pub(crate) fn init(dnode: &Dnode, header: &Header, tx: &Tx) -> Result<(), ZapErr
 /// Adds or replaces an entry.
 pub(crate) fn insert(dnode: &Dnode, header: &mut Header, key: &Key<'_>, value: Stored<'_>, how: Insert, tx: &Tx) -> Result<(), ZapError> {
     check_name(dnode, key)?;
+    // The header is written last: that it can be is made sure of first.
+    dnode.will_modify(BlockId(0), tx)?;
     loop {
         let leaf_block = leaf_of(dnode, header, key.hash())?;
         match put(dnode, header, leaf_block, key, value, how, tx)? {
@@ -145,14 +147,8 @@ pub(crate) fn insert(dnode: &Dnode, header: &mut Header, key: &Key<'_>, value: S
             Put::Created { leaf_low } => {
                 header.entries += 1;
                 if leaf_low || header.table.next_block != 0 {
-                    // Growth ahead of need; that it cannot grow any more matters only when a leaf must split.
-                    match grow_table(dnode, header, tx) {
-                        Ok(()) | Err(ZapError::Full) => {}
-                        Err(error) => {
-                            store_header(dnode, header, tx)?;
-                            return Err(error);
-                        }
-                    }
+                    // Growth ahead of need: the entry is in, and that it cannot grow matters only when a leaf must split.
+                    let _ = grow_table(dnode, header, tx);
                 }
                 return store_header(dnode, header, tx);
             }
@@ -217,26 +213,36 @@ fn no_room(leaf: &Leaf<&mut [u8]>, refused: Refused) -> Result<Option<Put>, Refu
 /// (OpenZFS: `zap_expand_leaf`).
 fn expand(dnode: &Dnode, header: &mut Header, leaf_block: u64, key_hash: u64, prefix_len: u16, tx: &Tx) -> Result<(), ZapError> {
     let prefix_len = u32::from(prefix_len);
+    // With no bits left that tell the entries apart growing would make a table of all there can be, for nothing.
+    let bits = header.hash_bits() - 2;
+    let alike = |leaf: &Leaf<&[u8]>| {
+        let entries = leaf.entries()?;
+        Ok(!entries.is_empty() && entries.iter().all(|(_, entry)| hash::index(entry.hash, bits) == hash::index(key_hash, bits)))
+    };
+    if with_leaf(dnode, header, leaf_block, alike)? {
+        return Err(ZapError::Full);
+    }
     while prefix_len >= header.table.shift {
         grow_table(dnode, header, tx)?;
     }
     let span = 1u64 << (header.table.shift - prefix_len - 1);
     let sibling = (hash::index(key_hash, prefix_len + 1) | 1) * span;
-    let old = block(dnode, leaf_block)?;
-    for at in table_blocks(header, sibling, span) {
-        block(dnode, at)?;
+    for at in table_blocks(header, sibling, span).into_iter().chain([leaf_block]) {
+        dnode.will_modify(BlockId(at), tx)?;
     }
+    let old = block(dnode, leaf_block)?;
     let (mut old_bytes, mut new_bytes) = (old.to_vec(), Abd::zeroed(header.block_bytes()));
     let sorted = !header.norm.is_none();
     let mut new_leaf = Leaf::init(new_bytes.make_mut(), sorted);
     Leaf::open(old_bytes.as_mut_slice())
         .and_then(|mut leaf| leaf.split(&mut new_leaf, sorted))
         .map_err(|what| damaged(dnode, leaf_block, what))?;
+    drop(old);
     let new_block = header.free_block;
+    store(dnode, header, new_block, new_bytes, tx)?;
     header.free_block += 1;
     header.leaves += 1;
-    store(dnode, header, new_block, new_bytes, tx)?;
-    store(dnode, header, leaf_block, Abd::from_slice(&old_bytes), tx)?;
+    modify(dnode, leaf_block, tx, |bytes| bytes.copy_from_slice(&old_bytes))?;
     set_pointers(dnode, header, sibling, span, new_block, tx)
 }
 
@@ -297,6 +303,14 @@ fn grow_table(dnode: &Dnode, header: &mut Header, tx: &Tx) -> Result<(), ZapErro
     if header.table.shift >= header.hash_bits() - 2 {
         return Err(ZapError::Full);
     }
+    let mut grown = header.clone();
+    grow_table_step(dnode, &mut grown, tx)?;
+    *header = grown;
+    Ok(())
+}
+
+/// What [`grow_table`] does; after a failure `header` is not to be used.
+fn grow_table_step(dnode: &Dnode, header: &mut Header, tx: &Tx) -> Result<(), ZapError> {
     let half = header.embedded_at();
     if header.table.blocks == 0 {
         let first = block(dnode, 0)?;
@@ -337,6 +351,7 @@ pub(crate) fn remove(dnode: &Dnode, header: &mut Header, key: &Key<'_>, tx: &Tx)
     if !present {
         return Err(ZapError::NotFound);
     }
+    dnode.will_modify(BlockId(0), tx)?;
     let outcome = modify(dnode, leaf_block, tx, |bytes| {
         let mut leaf = Leaf::open(bytes)?;
         let Some((chunk, _)) = leaf.find(key)? else { return Ok(false) };
@@ -345,9 +360,11 @@ pub(crate) fn remove(dnode: &Dnode, header: &mut Header, key: &Key<'_>, tx: &Tx)
     })?;
     let empty = outcome.map_err(|what| damaged(dnode, leaf_block, what))?;
     header.entries = header.entries.saturating_sub(1);
-    let shrunk = if empty { shrink(dnode, header, leaf_block, key.hash(), tx) } else { Ok(()) };
-    store_header(dnode, header, tx)?;
-    shrunk
+    if empty {
+        // The entry is gone either way: an empty leaf more than there need be hurts nobody.
+        let _ = shrink(dnode, header, leaf_block, key.hash(), tx);
+    }
+    store_header(dnode, header, tx)
 }
 
 /// Merges an empty leaf with its empty sibling, again and again (OpenZFS: `zap_shrink`).
@@ -370,15 +387,15 @@ fn shrink(dnode: &Dnode, header: &mut Header, leaf_block: u64, key_hash: u64, tx
             break;
         }
         let (stays, goes) = if prefix & 1 == 0 { (current, sibling) } else { (sibling, current) };
-        for at in table_blocks(header, (prefix | 1) * span, span) {
-            block(dnode, at)?;
+        for at in table_blocks(header, (prefix | 1) * span, span).into_iter().chain([stays]) {
+            dnode.will_modify(BlockId(at), tx)?;
         }
-        set_pointers(dnode, header, (prefix | 1) * span, span, stays, tx)?;
-        freed_last |= goes + 1 == header.free_block;
-        dnode.free_range(goes << header.block_shift, header.block_bytes() as u64, tx)?;
-        header.leaves = header.leaves.saturating_sub(1);
         let set = modify(dnode, stays, tx, |bytes| Leaf::open(bytes).map(|mut leaf| leaf.set_prefix(prefix >> 1, bits as u16 - 1)))?;
         set.map_err(|what| damaged(dnode, stays, what))?;
+        set_pointers(dnode, header, (prefix | 1) * span, span, stays, tx)?;
+        header.leaves = header.leaves.saturating_sub(1);
+        dnode.free_range(goes << header.block_shift, header.block_bytes() as u64, tx)?;
+        freed_last |= goes + 1 == header.free_block;
         current = stays;
     }
     if freed_last { truncate(dnode, header) } else { Ok(()) }

@@ -12,9 +12,10 @@ use crate::micro::{self, MICRO_BYTES_MAX, MICRO_NAME_BYTES, Micro};
 use crate::name::{Key, KeyRules, Match, NormFlags};
 use crate::value::Value;
 use crate::{leaf, value};
+use abd::Abd;
 use dmu::{Dnode, Objset, Tx};
 use exec::{RwLock, RwLockWriteGuard};
-use ondisk::{ObjectId, SECTOR_BYTES};
+use ondisk::{BlockId, ObjectId, SECTOR_BYTES};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -365,6 +366,8 @@ impl Zap {
                     return fat::modify(&self.dnode, 0, tx, |bytes| micro::put_value(bytes, place.slot(), value));
                 }
                 (None, _) if name.len() < MICRO_NAME_BYTES && self.make_room(micro, key.hash(), tx)? => {
+                    // Before the index changes: a block that cannot be changed leaves both as they were.
+                    self.dnode.will_modify(BlockId(0), tx)?;
                     let place = micro.take(key.hash()).ok_or(ZapError::Full)?;
                     return fat::modify(&self.dnode, 0, tx, |bytes| micro::put_slot(bytes, place.slot(), name, value, place.cd()));
                 }
@@ -450,11 +453,24 @@ fn absent<T>(result: Result<T, ZapError>) -> Result<Option<T>, ZapError> {
     }
 }
 
-/// Rewrites a micro ZAP as a fat one (OpenZFS: `mzap_upgrade`).
+/// Rewrites a micro ZAP as a fat one (OpenZFS: `mzap_upgrade`). When that fails it is a micro ZAP as before.
 pub(crate) fn upgrade(dnode: &Dnode, micro: &Micro, flags: ZapFlags, block_shift: u32, tx: &Tx) -> Result<Header, ZapError> {
     let old = fat::block(dnode, 0)?;
-    let old = fat::bytes(&old);
-    let mut header = Header::new(micro.salt, micro.norm, flags, block_shift);
+    let header = rewrite(dnode, micro, fat::bytes(&old), Header::new(micro.salt, micro.norm, flags, block_shift), tx);
+    if header.is_err() {
+        restore(dnode, old, tx)?;
+    }
+    header
+}
+
+/// Puts the only block of a micro ZAP back.
+fn restore(dnode: &Dnode, old: Abd, tx: &Tx) -> Result<(), ZapError> {
+    dnode.free_range(dnode.info()?.block_size as u64, u64::MAX, tx)?;
+    dnode.set_block_size(old.len(), tx)?;
+    Ok(dnode.write_abd(0, old, tx)?)
+}
+
+fn rewrite(dnode: &Dnode, micro: &Micro, old: &[u8], mut header: Header, tx: &Tx) -> Result<Header, ZapError> {
     if dnode.info()?.block_size != header.block_bytes() {
         dnode.set_block_size(header.block_bytes(), tx)?;
     }

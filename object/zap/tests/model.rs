@@ -318,3 +318,95 @@ fn exercise(pool: &TestPool, object: ObjectId, count: u64, random: &mut Random) 
         };
     }
 }
+
+/// If this fails, a directory loses names when a block of it cannot be read or written in the middle of a change.
+#[test]
+fn a_change_that_fails_changes_nothing() {
+    for seed in 0..10 {
+        let wide = seed % 2 == 1;
+        let (mut pool, mut random, mut model) = (pool(seed), Random(seed), BTreeMap::new());
+        let object = zap::create(&pool.objset, ObjectType::DIRECTORY_CONTENTS, &tx(&pool)).expect("a new ZAP");
+        let mut failures = 0;
+        for _ in 0..5 {
+            let zap = Zap::hold(&pool.objset, object).expect("opens");
+            for step in 0..250 {
+                let (mut name, value) = (format!("{:x}", random.below(900)).into_bytes(), random_value(&mut random));
+                name.resize(if wide { 1 + random.below(200) as usize } else { 3 }, b'n');
+                let value = if wide { value } else { Value::U64(vec![random.next()]) };
+                let tx = tx(&pool);
+                // What is dirty already cannot fail, so that most changes are of fresh blocks.
+                pool.objset.fail_change_after(1 + random.below(4));
+                let removes = random.below(3) == 0 && model.contains_key(&name);
+                let result = if removes { zap.remove(&name, &tx) } else { zap.update(&name, &value, &tx) };
+                pool.objset.fail_change_after(0);
+                match result {
+                    Ok(()) if removes => drop(model.remove(&name)),
+                    Ok(()) => drop(model.insert(name, value)),
+                    Err(error) => {
+                        assert_eq!(error, ZapError::Dmu(dmu::BlockError::Io.into()));
+                        failures += 1;
+                    }
+                }
+                drop(tx);
+                if step % 9 == 0 {
+                    check(&zap, &model);
+                    pool.sync().expect("syncs");
+                }
+            }
+            check(&zap, &model);
+            pool = pool.reopen().expect("reopens");
+            check(&Zap::hold(&pool.objset, object).expect("opens"), &model);
+        }
+        assert!(failures > 50, "{failures} failures");
+        assert_eq!((pool.check(), pool.io.violations()), (Ok(()), Vec::new()), "seed {seed}");
+    }
+}
+
+/// If this fails, a directory is empty after the moment in which it became a large one, when a block failed in it.
+#[test]
+fn growing_out_of_one_block_can_fail_at_every_step() {
+    for step in 1.. {
+        let pool = pool(step);
+        let object = zap::create(&pool.objset, ObjectType::DIRECTORY_CONTENTS, &tx(&pool)).expect("a new ZAP");
+        let zap = Zap::hold(&pool.objset, object).expect("opens");
+        let mut model: BTreeMap<Vec<u8>, Value> = BTreeMap::new();
+        for index in 0..300u64 {
+            let name = format!("name-{index}").into_bytes();
+            zap.add(&name, &Value::U64(vec![index]), &tx(&pool)).expect("adds");
+            model.insert(name, Value::U64(vec![index]));
+        }
+        let pool = pool.reopen().expect("reopens");
+        let zap = Zap::hold(&pool.objset, object).expect("opens");
+        let long = vec![b'l'; 100];
+        pool.objset.fail_change_after(step);
+        let added = zap.add_u64(&long, 7, &tx(&pool));
+        let failed = pool.objset.fail_change_after(0);
+        assert_eq!(added.is_err(), failed, "step {step}");
+        if !failed {
+            assert!(step > 4, "{step} steps");
+            break;
+        }
+        check(&zap, &model);
+        let pool = pool.reopen().expect("reopens");
+        check(&Zap::hold(&pool.objset, object).expect("opens"), &model);
+        assert_eq!((pool.check(), pool.io.violations()), (Ok(()), Vec::new()), "step {step}");
+    }
+}
+
+/// If this fails, one name too many with the same hash makes a pointer table of half a gigabyte before it is refused.
+#[test]
+fn names_that_nothing_tells_apart_are_refused_at_once() {
+    let pool = pool(3);
+    let options = CreateOptions { norm: NormFlags::TOUPPER, ..CreateOptions::new(ObjectType::DIRECTORY_CONTENTS) };
+    let object = zap::create_with(&pool.objset, options, &tx(&pool)).expect("a new ZAP");
+    let zap = Zap::hold(&pool.objset, object).expect("opens");
+    let name = |index: u64| -> Vec<u8> { (0..12).map(|bit| b'a' + bit - 32 * (index >> bit & 1) as u8).collect() };
+    let refused = (0..1 << 12)
+        .find(|&index| zap.add_u64(name(index), index, &tx(&pool)).inspect_err(|error| assert_eq!(*error, ZapError::Full)).is_err());
+    let count = refused.expect("a leaf has an end");
+    assert_eq!(zap.count(), count);
+    assert!((0..count).all(|index| zap.lookup_u64(name(index)) == Ok(index)), "what was there is there");
+    zap.add_u64("another", 1, &tx(&pool)).expect("other names have room");
+    pool.sync().expect("syncs");
+    assert!(zap.dnode().info().expect("facts").used_bytes < 1 << 20);
+}

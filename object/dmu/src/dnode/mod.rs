@@ -163,7 +163,7 @@ impl Dnode {
 
     /// Runs `change` on the state with the transaction's entry as the newest one.
     pub(crate) fn change<R>(&self, tx: &Tx, change: impl FnOnce(&mut State) -> Result<R, DmuError>) -> Result<R, DmuError> {
-        self.context.check_writable()?;
+        self.context.check_change(tx)?;
         let mut state = self.state.write();
         if state.core.freed {
             return Err(DmuError::NoSuchObject);

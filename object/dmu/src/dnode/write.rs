@@ -24,6 +24,9 @@ fn is_same(before: &Found, now: &Found) -> bool {
     }
 }
 
+/// A dirty block and the bytes of it that are to be zeroed: offset and length.
+type PartToZero = (Arc<DirtyBlock>, usize, usize);
+
 impl Dnode {
     /// Writes `data` at `offset`. [`DmuError::Invalid`] beyond the one block of an object whose block size is no power of two.
     pub fn write(&self, offset: u64, data: &[u8], tx: &Tx) -> Result<(), DmuError> {
@@ -127,6 +130,11 @@ impl Dnode {
             }
             return Ok(());
         }
+    }
+
+    /// Makes a block dirty without changing it: changing it in this transaction cannot fail any more.
+    pub fn will_modify(&self, block: BlockId, tx: &Tx) -> Result<(), DmuError> {
+        self.dirty_block(block.0, tx).map(drop)
     }
 
     /// Changes one block in place (reads it first when it isn't dirty).
@@ -241,33 +249,34 @@ impl Dnode {
             return Ok(());
         }
         let truncates = end / size > max_block;
+        // All that can fail comes first: a range is freed as a whole or not at all.
+        let mut zeroed = [const { None }; 2];
         let head = offset % size;
         if head > 0 {
             let length = (size - head).min(end - offset);
-            self.zero_part(first, head as usize, length as usize, tx)?;
+            zeroed[0] = self.part_to_zero(first, head as usize, length as usize, tx)?;
             first += 1;
         }
         let last = if truncates { u64::MAX } else { end / size };
-        if first > last || first > max_block {
-            return Ok(());
-        }
         let tail = end % size;
-        if !truncates && tail > 0 {
-            self.zero_part(last, 0, tail as usize, tx)?;
+        if first <= last && first <= max_block && !truncates && tail > 0 {
+            zeroed[1] = self.part_to_zero(last, 0, tail as usize, tx)?;
         }
-        if first == last {
-            return Ok(());
+        if first < last && first <= max_block {
+            self.free_blocks(first, last, tx)?;
         }
-        self.free_blocks(first, last, tx)
+        for (block, within, length) in zeroed.into_iter().flatten() {
+            block.zero(within, length);
+        }
+        Ok(())
     }
 
-    /// Zeroes a part of a block unless it is a hole already.
-    fn zero_part(&self, block: u64, within: usize, length: usize, tx: &Tx) -> Result<(), DmuError> {
+    /// The block of which a part is to be zeroed, and that part; nothing when it is a hole already.
+    fn part_to_zero(&self, block: u64, within: usize, length: usize, tx: &Tx) -> Result<Option<PartToZero>, DmuError> {
         if matches!(self.fetch(block)?, Fetched::Zeros) {
-            return Ok(());
+            return Ok(None);
         }
-        self.dirty_block(block, tx)?.zero(within, length);
-        Ok(())
+        Ok(Some((self.dirty_block(block, tx)?, within, length)))
     }
 
     /// Frees the blocks `first .. last`; `last` = `u64::MAX` lowers the largest block.

@@ -4,7 +4,7 @@
 use crate::{
     BlockError, BlockIo, BlockLedger, BlockWrite, DmuError, Landed, LandedDone, Objset, ObjsetEnv, ObjsetProps, SyncError, TxgConfig,
 };
-use crate::{TxgManager, TxgSync, WriteDone};
+use crate::{Tx, TxgManager, TxgSync, WriteDone};
 use abd::{Abd, AbdPart};
 use exec::{Exec, Inline, Mutex, Pool, TaskClass};
 use kstat::IoStats;
@@ -54,9 +54,13 @@ pub struct MemBlockIo {
     full_for: AtomicU64,
     /// Threads that transformed direct writes.
     direct_from: Mutex<HashSet<ThreadId>>,
+    /// What happens before the next read.
+    before_read: Mutex<Option<Hook>>,
     /// What its users counted.
     pub iostats: IoStats,
 }
+
+type Hook = Box<dyn FnOnce() + Send>;
 
 impl std::fmt::Debug for MemBlockIo {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -111,6 +115,7 @@ impl MemBlockIo {
             caching: AtomicBool::new(true),
             full_for: AtomicU64::new(0),
             direct_from: Mutex::default(),
+            before_read: Mutex::new(None),
             iostats: IoStats::default(),
         })
     }
@@ -154,6 +159,11 @@ impl MemBlockIo {
     /// The executor of its jobs.
     pub fn exec_of(&self) -> &Exec {
         &self.exec
+    }
+
+    /// Does something in the middle of whoever reads next.
+    pub fn before_next_read(&self, hook: impl FnOnce() + Send + 'static) {
+        *self.before_read.lock() = Some(Box::new(hook));
     }
 
     /// No more failures.
@@ -273,6 +283,10 @@ impl BlockIo for Arc<MemBlockIo> {
         &self.exec
     }
     fn read(&self, bp: &BlockPtr, _bookmark: &Bookmark) -> Result<Abd, BlockError> {
+        let hook = self.before_read.lock().take();
+        if let Some(hook) = hook {
+            hook();
+        }
         if self.counts_as_failure() { Err(BlockError::Io) } else { self.fetch(bp) }
     }
     fn prefetch(&self, _bp: &BlockPtr, _bookmark: &Bookmark) {}
@@ -345,6 +359,40 @@ impl BlockLedger for MemBlockIo {
     }
     fn dirtied(&self, txg: Txg) {
         self.store.lock().dirtied.insert(txg.0);
+    }
+}
+
+/// Lets the k-th change of an object set fail that a transaction makes: a dnode, its bonus, or a block that becomes dirty. What is
+/// dirty already cannot fail, as in earnest. The sync is spared.
+#[derive(Debug)]
+pub struct ChangeFaults {
+    changes: AtomicU64,
+    fail_at: AtomicU64,
+}
+
+impl Default for ChangeFaults {
+    fn default() -> Self {
+        ChangeFaults { changes: AtomicU64::new(0), fail_at: AtomicU64::new(u64::MAX) }
+    }
+}
+
+impl ChangeFaults {
+    pub(crate) fn check(&self, tx: &Tx) -> Result<(), DmuError> {
+        if tx.is_syncing() {
+            return Ok(());
+        }
+        let now = self.changes.fetch_add(1, Ordering::Relaxed) + 1;
+        if now == self.fail_at.load(Ordering::Relaxed) { Err(BlockError::Io.into()) } else { Ok(()) }
+    }
+}
+
+impl Objset {
+    /// Lets the `count`-th change from now fail (1 is the next one); 0 lets none fail any more. True when one did since the last call.
+    pub fn fail_change_after(&self, count: u64) -> bool {
+        let faults = &self.context.faults;
+        let now = faults.changes.load(Ordering::Relaxed);
+        let at = if count == 0 { u64::MAX } else { now + count };
+        faults.fail_at.swap(at, Ordering::Relaxed) <= now
     }
 }
 
