@@ -8,6 +8,7 @@
 use crate::counts::DatasetCounts;
 use crate::direct::{Again, Direct, Property};
 use crate::sa::{Attr, Sa};
+use crate::undo::Undo;
 use crate::znode::{Node, S_IFDIR, Time, Znode, decode_fields, flag};
 use crate::{Accounting, NewNode, ZplError};
 use dmu::{Objset, Tx, TxgManager};
@@ -156,6 +157,42 @@ struct Entry {
     leaving: bool,
 }
 
+/// A part of the table of nodes.
+#[derive(Default)]
+struct Shard {
+    entries: HashMap<u64, Entry>,
+    /// Objects that are being read for the table: by how many, and how often they left it since the first began.
+    loading: HashMap<u64, (u32, u64)>,
+}
+
+impl Shard {
+    /// A node leaves the table; who is reading its object may have what was before.
+    fn remove(&mut self, object: ObjectId) {
+        self.entries.remove(&object.0);
+        if let Some((_, left)) = self.loading.get_mut(&object.0) {
+            *left += 1;
+        }
+    }
+
+    /// Somebody begins to read an object: what [`Shard::has_loaded`] wants to know afterwards.
+    fn load(&mut self, object: ObjectId) -> u64 {
+        let (readers, left) = self.loading.entry(object.0).or_default();
+        *readers += 1;
+        *left
+    }
+
+    /// True when what was read is as new as any node of the object that was in the table meanwhile.
+    fn has_loaded(&mut self, object: ObjectId, left_before: u64) -> bool {
+        let Some((readers, left)) = self.loading.get_mut(&object.0) else { return false };
+        *readers -= 1;
+        let is_fresh = *left == left_before;
+        if *readers == 0 {
+            self.loading.remove(&object.0);
+        }
+        is_fresh
+    }
+}
+
 /// A file system.
 pub struct Zfs {
     pub(crate) objset: Arc<Objset>,
@@ -171,7 +208,7 @@ pub struct Zfs {
     settings: RwLock<Settings>,
     pub(crate) space: RwLock<Option<Arc<dyn SpaceSource>>>,
     direct: OnceLock<Direct>,
-    nodes: Vec<Mutex<HashMap<u64, Entry>>>,
+    nodes: Vec<Mutex<Shard>>,
     left: exec::WaitQueue,
     /// References that a job gave back and an operation has yet to.
     parked: Mutex<Vec<ObjectId>>,
@@ -212,7 +249,7 @@ impl Zfs {
         let settings = Settings { project_quota: options.project_quota, ..Settings::default() };
         let zfs = Arc::new(Self::assemble(objset, None, settings, ObjectId(0))?);
         let new = NewNode { mode: S_IFDIR | 0o755, uid: options.uid, gid: options.gid, ..NewNode::default() };
-        let root = zfs.make_node(None, &new, tx)?;
+        let root = zfs.atomically(tx, |undo| zfs.make_node(None, &new, undo))?;
         master.add_u64("ROOT", root.object().0, tx)?;
         Ok(())
     }
@@ -268,7 +305,7 @@ impl Zfs {
             parked: Mutex::new(Vec::new()),
             has_parked: AtomicBool::new(false),
             again: Mutex::default(),
-            nodes: (0..SHARDS).map(|_| Mutex::new(HashMap::new())).collect(),
+            nodes: (0..SHARDS).map(|_| Mutex::default()).collect(),
             left: exec::WaitQueue::new(),
             rename_lock: Mutex::new(()),
             counts: DatasetCounts::default(),
@@ -355,7 +392,7 @@ impl Zfs {
         if self.is_read_only() || self.settings().read_only { Err(ZplError::ReadOnly) } else { Ok(()) }
     }
 
-    fn shard(&self, object: ObjectId) -> &Mutex<HashMap<u64, Entry>> {
+    fn shard(&self, object: ObjectId) -> &Mutex<Shard> {
         &self.nodes[(object.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 60) as usize % SHARDS]
     }
 
@@ -368,29 +405,37 @@ impl Zfs {
             if let Some(found) = self.cached(object) {
                 return found;
             }
-            let dnode = self.objset.hold(object)?;
-            let attrs = self.sa.load(&dnode)?;
-            let fields = decode_fields(&self.sa, &attrs)?;
-            let znode = Arc::new(Znode::new(object, dnode, attrs, fields));
-            // Who changed it may have let go of it since: it is as new as its changes, or as what is being synced now.
-            if let Some(txgs) = &self.txgs {
-                let syncing = txgs.open_txg().0.saturating_sub(1);
-                znode.changed_by(znode.dnode.dirty_txg().map_or(syncing, |txg| txg.0.max(syncing)));
-            }
+            let left_before = self.shard(object).lock().load(object);
+            let loaded = self.load(object);
             let mut shard = self.shard(object).lock();
-            // Somebody else may have read it meanwhile: then theirs counts.
-            if let Vacant(place) = shard.entry(object.0) {
+            let is_fresh = shard.has_loaded(object, left_before);
+            let znode = Arc::new(loaded?);
+            // Somebody else may have read it meanwhile: then theirs counts, also when they changed it and let go of it again.
+            if let (true, Vacant(place)) = (is_fresh, shard.entries.entry(object.0)) {
                 place.insert(Entry { znode: znode.clone(), references: 1, leaving: false });
                 return Ok(Node { zfs: self.clone(), znode });
             }
         }
     }
 
+    fn load(&self, object: ObjectId) -> Result<Znode, ZplError> {
+        let dnode = self.objset.hold(object)?;
+        let attrs = self.sa.load(&dnode)?;
+        let fields = decode_fields(&self.sa, &attrs)?;
+        let znode = Znode::new(object, dnode, attrs, fields);
+        // Who changed it may have let go of it since: it is as new as its changes, or as what is being synced now.
+        if let Some(txgs) = &self.txgs {
+            let syncing = txgs.open_txg().0.saturating_sub(1);
+            znode.changed_by(znode.dnode.dirty_txg().map_or(syncing, |txg| txg.0.max(syncing)));
+        }
+        Ok(znode)
+    }
+
     /// The node when it is in the table. Waits for one that is leaving.
     fn cached(self: &Arc<Self>, object: ObjectId) -> Option<Result<Node, ZplError>> {
         loop {
             let mut shard = self.shard(object).lock();
-            let entry = shard.get_mut(&object.0)?;
+            let entry = shard.entries.get_mut(&object.0)?;
             if !entry.leaving {
                 entry.references += 1;
                 return Some(Ok(Node { zfs: self.clone(), znode: entry.znode.clone() }));
@@ -399,7 +444,7 @@ impl Zfs {
                 return Some(Err(ZplError::NotFound));
             }
             drop(shard);
-            self.left.wait_until(&self.exec, &|| !self.shard(object).lock().get(&object.0).is_some_and(|entry| entry.leaving));
+            self.left.wait_until(&self.exec, &|| !self.shard(object).lock().entries.get(&object.0).is_some_and(|entry| entry.leaving));
         }
     }
 
@@ -407,12 +452,12 @@ impl Zfs {
     pub(crate) fn adopt(self: &Arc<Self>, znode: Znode) -> Node {
         let znode = Arc::new(znode);
         let entry = Entry { znode: znode.clone(), references: 1, leaving: false };
-        self.shard(znode.object).lock().insert(znode.object.0, entry);
+        self.shard(znode.object).lock().entries.insert(znode.object.0, entry);
         Node { zfs: self.clone(), znode }
     }
 
     pub(crate) fn add_reference(&self, object: ObjectId) {
-        if let Some(entry) = self.shard(object).lock().get_mut(&object.0) {
+        if let Some(entry) = self.shard(object).lock().entries.get_mut(&object.0) {
             entry.references += 1;
         }
     }
@@ -426,7 +471,7 @@ impl Zfs {
     pub fn release(self: &Arc<Self>, object: ObjectId, count: u64) {
         let znode = {
             let mut shard = self.shard(object).lock();
-            let Some(entry) = shard.get_mut(&object.0).filter(|entry| !entry.leaving) else { return };
+            let Some(entry) = shard.entries.get_mut(&object.0).filter(|entry| !entry.leaving) else { return };
             entry.references = entry.references.saturating_sub(count);
             if entry.references > 0 {
                 return;
@@ -434,7 +479,7 @@ impl Zfs {
             let state = entry.znode.state.lock();
             if !(state.unlinked || state.atime_dirty) || self.is_read_only() {
                 drop(state);
-                shard.remove(&object.0);
+                shard.remove(object);
                 return;
             }
             drop(state);
@@ -443,14 +488,14 @@ impl Zfs {
         };
         // A failure leaves the object in the unlinked set: the next mount tries again. A lost access time is only that.
         let _ = self.retire(&znode);
-        self.shard(object).lock().remove(&object.0);
+        self.shard(object).lock().remove(object);
         self.left.notify_all();
     }
 
     /// Gives back one reference without waiting: when that would take a transaction, the next operation does it.
     pub(crate) fn release_in_job(&self, object: ObjectId) {
         let mut shard = self.shard(object).lock();
-        let Some(entry) = shard.get_mut(&object.0).filter(|entry| !entry.leaving) else { return };
+        let Some(entry) = shard.entries.get_mut(&object.0).filter(|entry| !entry.leaving) else { return };
         let idle = {
             let state = entry.znode.state.lock();
             !(state.unlinked || state.atime_dirty) || self.is_read_only()
@@ -458,7 +503,7 @@ impl Zfs {
         if entry.references > 1 {
             entry.references -= 1;
         } else if idle {
-            shard.remove(&object.0);
+            shard.remove(object);
         } else {
             drop(shard);
             self.parked.lock().push(object);
@@ -485,7 +530,7 @@ impl Zfs {
     pub fn forget_all(self: &Arc<Self>) {
         self.release_parked();
         for shard in &self.nodes {
-            let objects: Vec<u64> = shard.lock().keys().copied().collect();
+            let objects: Vec<u64> = shard.lock().entries.keys().copied().collect();
             objects.into_iter().for_each(|object| self.release(ObjectId(object), u64::MAX));
         }
     }
@@ -512,17 +557,18 @@ impl Zfs {
             object => self.node(ObjectId(object)).ok(),
         };
         let tx = self.assign_frees(TX_NAMES)?;
-        if let Some(directory) = &xattr {
-            self.mark_unlinked(directory, &tx)?;
-        }
-        if let Some(unlinked) = &self.unlinked {
-            match unlinked.remove_int(znode.object.0, &tx) {
-                Ok(()) | Err(zap::ZapError::NotFound) => {}
-                Err(error) => return Err(error.into()),
+        let freed = self.atomically(&tx, |undo| {
+            if let Some(directory) = &xattr {
+                self.mark_unlinked(&directory.znode, undo)?;
             }
-        }
-        self.objset.free_object(znode.object, &tx)?;
+            match undo.dequeue(znode.object) {
+                Ok(()) | Err(ZplError::NotFound) => {}
+                Err(error) => return Err(error),
+            }
+            Ok(self.objset.free_object(znode.object, &tx)?)
+        });
         drop(tx);
+        freed?;
         self.counts.drained();
         Ok(())
     }
@@ -544,21 +590,23 @@ impl Zfs {
         Ok(())
     }
 
+    pub(crate) fn unlinked_set(&self) -> Result<&Zap, ZplError> {
+        self.unlinked.as_ref().ok_or(ZplError::Corrupt)
+    }
+
     /// Takes the links away and puts the node into the unlinked set (OpenZFS: `zfs_unlinked_add`).
-    pub(crate) fn mark_unlinked(&self, node: &Znode, tx: &Tx) -> Result<(), ZplError> {
-        node.state.lock().unlinked = true;
-        node.update(&self.sa, tx, |fields| fields.links = 0)?;
-        let set = self.unlinked.as_ref().ok_or(ZplError::Corrupt)?;
-        set.add_int(node.object.0, tx)?;
+    pub(crate) fn mark_unlinked(&self, node: &Arc<Znode>, undo: &mut Undo<'_>) -> Result<(), ZplError> {
+        undo.set_unlinked(node, true);
+        undo.change(node, |fields| fields.links = 0)?;
+        undo.queue(node.object)?;
         self.counts.unlinked();
         Ok(())
     }
 
     /// Removes a node made linked again from the unlinked set (OpenZFS: `zfs_link_create` of an O_TMPFILE).
-    pub(crate) fn unmark_unlinked(&self, node: &Znode, tx: &Tx) -> Result<(), ZplError> {
-        let set = self.unlinked.as_ref().ok_or(ZplError::Corrupt)?;
-        set.remove_int(node.object.0, tx)?;
-        node.state.lock().unlinked = false;
+    pub(crate) fn unmark_unlinked(&self, node: &Arc<Znode>, undo: &mut Undo<'_>) -> Result<(), ZplError> {
+        undo.dequeue(node.object)?;
+        undo.set_unlinked(node, false);
         Ok(())
     }
 
@@ -573,13 +621,14 @@ impl Zfs {
         let mut count = 0;
         for object in objects {
             match self.node(object) {
-                Ok(node) => {
+                Ok(node) if node.fields().links == 0 => {
                     node.state.lock().unlinked = true;
                     count += 1;
                 }
-                // Freed already, its entry stayed: nothing to delete but the entry.
-                Err(ZplError::NotFound) => set.remove_int(object.0, &self.assign_frees(TX_NAMES)?)?,
-                Err(error) => return Err(error),
+                // Freed already (or another file by now), its entry stayed: nothing to delete but the entry.
+                Ok(_) | Err(ZplError::NotFound) => set.remove_int(object.0, &self.assign_frees(TX_NAMES)?)?,
+                // One that cannot be read must not keep the others.
+                Err(_) => {}
             }
         }
         Ok(count)

@@ -148,17 +148,19 @@ impl Zfs {
             node.dnode.prepare_free(size, u64::MAX)?;
         }
         let tx = if size < old { self.assign_frees(estimate)? } else { self.assign(estimate)? };
-        if size < old {
-            node.dnode.free_range(size, u64::MAX, &tx)?;
-        } else {
-            self.grow_block(node, size, self.objset.props().record_size as u64, &tx)?;
-        }
         let now = self.now();
-        node.update(&self.sa, &tx, |fields| {
-            fields.size = size;
-            fields.times[MTIME] = now;
-            fields.times[CTIME] = now;
-            fields.flags |= flag::ARCHIVE | flag::AV_MODIFIED;
+        self.atomically(&tx, |undo| {
+            if size > old {
+                self.grow_block(node, size, self.objset.props().record_size as u64, &tx)?;
+            }
+            undo.change(&node.znode, |fields| {
+                fields.size = size;
+                fields.times[MTIME] = now;
+                fields.times[CTIME] = now;
+                fields.flags |= flag::ARCHIVE | flag::AV_MODIFIED;
+            })?;
+            // Bytes are the only thing that nobody can put back: they go last.
+            if size < old { Ok(node.dnode.free_range(size, u64::MAX, &tx)?) } else { Ok(()) }
         })
     }
 
@@ -180,22 +182,23 @@ impl Zfs {
         let tx = if how == Allocate::Punch { self.assign_frees(estimate)? } else { self.assign(estimate)? };
         let old = node.fields().size;
         let extends = matches!(how, Allocate::Extend | Allocate::Zero) && end > old;
-        if how != Allocate::Extend && offset < old {
-            node.dnode.free_range(offset, end.min(old) - offset, &tx)?;
-        }
-        if extends {
-            self.grow_block(node, end, self.objset.props().record_size as u64, &tx)?;
-        }
         let now = self.now();
-        node.update(&self.sa, &tx, |fields| {
+        self.atomically(&tx, |undo| {
             if extends {
-                fields.size = end;
+                self.grow_block(node, end, self.objset.props().record_size as u64, &tx)?;
             }
-            if extends || how != Allocate::Extend {
-                fields.times[MTIME] = now;
-            }
-            fields.times[CTIME] = now;
-            fields.flags |= flag::ARCHIVE | flag::AV_MODIFIED;
+            undo.change(&node.znode, |fields| {
+                if extends {
+                    fields.size = end;
+                }
+                if extends || how != Allocate::Extend {
+                    fields.times[MTIME] = now;
+                }
+                fields.times[CTIME] = now;
+                fields.flags |= flag::ARCHIVE | flag::AV_MODIFIED;
+            })?;
+            let frees = how != Allocate::Extend && offset < old;
+            if frees { Ok(node.dnode.free_range(offset, end.min(old) - offset, &tx)?) } else { Ok(()) }
         })
     }
 

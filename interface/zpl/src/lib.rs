@@ -27,6 +27,7 @@ mod range_lock;
 mod rename;
 mod sa;
 mod setattr;
+mod undo;
 mod xattr;
 mod znode;
 

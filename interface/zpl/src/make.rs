@@ -2,9 +2,10 @@
 
 use crate::fs::TX_NAMES;
 use crate::sa::Attr;
+use crate::undo::Undo;
 use crate::znode::{Fields, Node, S_IFBLK, S_IFCHR, S_IFDIR, S_IFMT, S_IFREG, S_ISGID, Time, Znode, decode_fields, encode_time, flag};
 use crate::{Zfs, ZplError, acl};
-use dmu::{NewObject, Tx};
+use dmu::NewObject;
 use ondisk::ObjectType;
 use std::sync::Arc;
 
@@ -72,7 +73,8 @@ fn first_values(fields: &Fields, new: &NewNode<'_>, now: Time) -> Vec<(Attr, Vec
 
 impl Zfs {
     /// Makes the object of a node. `parent` is `None` for the root, which is its own parent.
-    pub(crate) fn make_node(self: &Arc<Self>, parent: Option<&Znode>, new: &NewNode<'_>, tx: &Tx) -> Result<Node, ZplError> {
+    pub(crate) fn make_node(self: &Arc<Self>, parent: Option<&Znode>, new: &NewNode<'_>, undo: &mut Undo<'_>) -> Result<Node, ZplError> {
+        let tx = undo.tx();
         let mut mode = new.mode;
         let mut gid = u64::from(new.gid);
         let directory = mode & S_IFMT == S_IFDIR;
@@ -96,6 +98,7 @@ impl Zfs {
             let kind = NewObject { bonus_type: ObjectType::SA, bonus_len, slots, ..NewObject::new(ObjectType::PLAIN_FILE_CONTENTS) };
             self.objset.allocate_object(kind, tx)?.object()
         };
+        undo.made(object);
         let dnode = self.objset.hold(object)?;
         let mut flags = flag::ARCHIVE | flag::AV_MODIFIED | flag::ACL_TRIVIAL;
         flags |= if directory { flag::ACL_AUTO_INHERIT } else { 0 };
@@ -140,15 +143,13 @@ impl Zfs {
             return Err(ZplError::Exists);
         }
         let tx = self.assign(TX_NAMES)?;
-        let node = self.make_node(Some(directory), new, &tx)?;
-        if let Err(error) = self.add_name(directory, &node, name, &tx) {
-            // Nothing names the object: it must not stay.
-            let _ = self.objset.free_object(node.object, &tx);
-            drop(tx);
-            return Err(error);
-        }
+        let made = self.atomically(&tx, |undo| {
+            let node = self.make_node(Some(directory), new, undo)?;
+            self.add_name(&directory.znode, &node.znode, name, undo)?;
+            Ok(node)
+        });
         drop(tx);
-        Ok(node)
+        made
     }
 
     /// Makes a file without a name, as O_TMPFILE does; it goes with its last reference unless it gets one
@@ -156,11 +157,23 @@ impl Zfs {
     pub fn create_nameless(self: &Arc<Self>, directory: &Node, new: &NewNode<'_>) -> Result<Node, ZplError> {
         self.check_writable()?;
         self.check_live_directory(directory)?;
+        self.make_nameless(directory, new)
+    }
+
+    /// A file without a name that is meant for a place below `parent`.
+    pub(crate) fn make_nameless(self: &Arc<Self>, parent: &Znode, new: &NewNode<'_>) -> Result<Node, ZplError> {
+        let mut made = None;
         let tx = self.assign(TX_NAMES)?;
-        let node = self.make_node(Some(directory), &NewNode { nameless: true, ..*new }, &tx)?;
-        let marked = self.mark_unlinked(&node, &tx);
+        let marked = self.atomically(&tx, |undo| {
+            let node = made.insert(self.make_node(Some(parent), &NewNode { nameless: true, ..*new }, undo)?);
+            self.mark_unlinked(&node.znode, undo)
+        });
         drop(tx);
-        marked.map(|()| node)
+        if let (Err(_), Some(node)) = (marked, &made) {
+            // Its object is gone already: there is nothing to delete.
+            node.state.lock().unlinked = false;
+        }
+        marked.and_then(|()| made.ok_or(ZplError::Corrupt))
     }
 
     /// Target of a symbolic link (OpenZFS: `zfs_readlink`).

@@ -4,9 +4,9 @@
 //! the entries with `.` and `..` (OpenZFS: `zfs_dir.c`, `zfs_dirent`).
 
 use crate::fs::{CaseSensitivity, TX_NAMES};
+use crate::undo::Undo;
 use crate::znode::{CTIME, Fields, MTIME, Node, S_IFMT, Znode, flag};
 use crate::{Zfs, ZplError};
-use dmu::Tx;
 use exec::RwLockWriteGuard;
 use ondisk::ObjectId;
 use std::sync::Arc;
@@ -92,18 +92,22 @@ impl Zfs {
         }
     }
 
+    /// The entry that `name` selects, as spelled in the directory, and its value; the caller holds `names`.
+    pub(crate) fn find_entry(&self, directory: &Znode, name: &[u8]) -> Result<Option<(Vec<u8>, u64)>, ZplError> {
+        let zap = Zap::open(directory.dnode.clone())?;
+        match self.matching() {
+            Match::Exact => Ok(zap.try_lookup_u64(name)?.map(|value| (name.to_vec(), value))),
+            matching => match zap.lookup_norm(name, matching) {
+                Ok(found) => Ok(Some((found.name, found.value.as_u64().ok_or(ZplError::Corrupt)?))),
+                Err(zap::ZapError::NotFound) => Ok(None),
+                Err(error) => Err(error.into()),
+            },
+        }
+    }
+
     /// What `name` is in `directory`; the caller holds `names`.
     pub(crate) fn find(&self, directory: &Znode, name: &[u8]) -> Result<Option<Dirent>, ZplError> {
-        let zap = Zap::open(directory.dnode.clone())?;
-        let value = match self.matching() {
-            Match::Exact => zap.try_lookup_u64(name)?,
-            matching => match zap.lookup_norm(name, matching) {
-                Ok(found) => Some(found.value.as_u64().ok_or(ZplError::Corrupt)?),
-                Err(zap::ZapError::NotFound) => None,
-                Err(error) => return Err(error.into()),
-            },
-        };
-        Ok(value.map(dirent))
+        Ok(self.find_entry(directory, name)?.map(|(_, value)| dirent(value)))
     }
 
     /// Looks a name up (OpenZFS: `zfs_lookup`).
@@ -154,28 +158,30 @@ impl Zfs {
         directory.fields().size == 2
     }
 
+    /// The value of an entry that names a node.
+    pub(crate) fn entry_value(&self, node: &Znode) -> u64 {
+        let kind = if self.has_dirent_types() { (node.fields().mode & S_IFMT) >> 12 } else { 0 };
+        node.object.0 | kind << 60
+    }
+
     /// Enters a node under a name; the caller holds `names` (OpenZFS: `zfs_link_create` without `ZRENAMING`).
-    pub(crate) fn add_name(&self, directory: &Znode, node: &Znode, name: &[u8], tx: &Tx) -> Result<(), ZplError> {
-        let fields = node.fields();
-        let kind = if self.has_dirent_types() { (fields.mode & S_IFMT) >> 12 } else { 0 };
-        Zap::open(directory.dnode.clone())?.add_u64(name, node.object.0 | kind << 60, tx)?;
-        node.update(&self.sa, tx, |fields| fields.parent = directory.object.0)?;
-        self.count_name(directory, 1, i64::from(fields.is_directory()), tx)
+    pub(crate) fn add_name(&self, directory: &Arc<Znode>, node: &Arc<Znode>, name: &[u8], undo: &mut Undo<'_>) -> Result<(), ZplError> {
+        undo.add_entry(directory, name, self.entry_value(node))?;
+        undo.change(node, |fields| fields.parent = directory.object.0)?;
+        self.count_names(directory, 1, i64::from(node.fields().is_directory()), undo)
     }
 
     /// Removes a name; the caller holds `names` (OpenZFS: `zfs_dropname`).
-    pub(crate) fn drop_name(&self, directory: &Znode, node: &Znode, name: &[u8], tx: &Tx) -> Result<(), ZplError> {
-        let zap = Zap::open(directory.dnode.clone())?;
-        match self.matching() {
-            Match::Exact => zap.remove(name, tx)?,
-            matching => zap.remove_norm(name, matching, tx)?,
-        }
-        self.count_name(directory, -1, -i64::from(node.fields().is_directory()), tx)
+    pub(crate) fn drop_name(&self, directory: &Arc<Znode>, node: &Arc<Znode>, name: &[u8], undo: &mut Undo<'_>) -> Result<(), ZplError> {
+        let (stored, value) = self.find_entry(directory, name)?.ok_or(ZplError::NotFound)?;
+        undo.remove_entry(directory, stored, value)?;
+        self.count_names(directory, -1, -i64::from(node.fields().is_directory()), undo)
     }
 
-    fn count_name(&self, directory: &Znode, names: i64, subdirectories: i64, tx: &Tx) -> Result<(), ZplError> {
+    /// Notes a change of a directory's names.
+    pub(crate) fn count_names(&self, directory: &Arc<Znode>, names: i64, subdirectories: i64, undo: &mut Undo<'_>) -> Result<(), ZplError> {
         let now = self.now();
-        directory.update(&self.sa, tx, |fields| {
+        undo.change(directory, |fields| {
             fields.size = fields.size.saturating_add_signed(names);
             fields.links = fields.links.saturating_add_signed(subdirectories);
             fields.times[MTIME] = now;
@@ -188,7 +194,8 @@ impl Zfs {
     pub fn link(&self, node: &Node, directory: &Node, name: &[u8]) -> Result<(), ZplError> {
         self.check_writable()?;
         self.check_name(name)?;
-        let _names = directory.names.write();
+        // The node's too: else its last name could go meanwhile, and the new one would lead to what is being deleted.
+        let _names = lock_names(&[directory, node]);
         self.check_live_directory(directory)?;
         let fields = node.fields();
         if fields.is_directory() {
@@ -204,26 +211,28 @@ impl Zfs {
             return Err(ZplError::Exists);
         }
         let tx = self.assign(TX_NAMES)?;
-        self.add_name(directory, node, name, &tx)?;
-        if node.state.lock().unlinked {
-            self.unmark_unlinked(node, &tx)?;
-        }
         let now = self.now();
-        node.update(&self.sa, &tx, |fields| {
-            fields.links += 1;
-            fields.times[CTIME] = now;
+        self.atomically(&tx, |undo| {
+            self.add_name(&directory.znode, &node.znode, name, undo)?;
+            if node.state.lock().unlinked {
+                self.unmark_unlinked(&node.znode, undo)?;
+            }
+            undo.change(&node.znode, |fields| {
+                fields.links += 1;
+                fields.times[CTIME] = now;
+            })
         })
     }
 
     /// Takes one link of a node whose name was dropped; without links left it enters the unlinked set
     /// (OpenZFS: `zfs_link_destroy`).
-    pub(crate) fn drop_link(&self, node: &Znode, tx: &Tx) -> Result<(), ZplError> {
+    pub(crate) fn drop_link(&self, node: &Arc<Znode>, undo: &mut Undo<'_>) -> Result<(), ZplError> {
         let fields = node.fields();
         if fields.is_directory() || fields.links <= 1 {
-            return self.mark_unlinked(node, tx);
+            return self.mark_unlinked(node, undo);
         }
         let now = self.now();
-        node.update(&self.sa, tx, |fields| {
+        undo.change(node, |fields| {
             fields.links -= 1;
             fields.times[CTIME] = now;
         })
@@ -260,8 +269,10 @@ impl Zfs {
         }
         Self::check_removable(&fields, &directory.fields())?;
         let tx = self.assign_frees(TX_NAMES)?;
-        self.drop_name(directory, &node, name, &tx)?;
-        self.drop_link(&node, &tx)
+        self.atomically(&tx, |undo| {
+            self.drop_name(&directory.znode, &node.znode, name, undo)?;
+            self.drop_link(&node.znode, undo)
+        })
     }
 
     pub(crate) fn check_removable(node: &Fields, directory: &Fields) -> Result<(), ZplError> {
@@ -289,8 +300,10 @@ impl Zfs {
         for (name, object) in names {
             let node = self.node(object)?;
             let tx = self.assign_frees(TX_NAMES)?;
-            self.drop_name(directory, &node, &name, &tx)?;
-            self.drop_link(&node, &tx)?;
+            self.atomically(&tx, |undo| {
+                self.drop_name(directory, &node.znode, &name, undo)?;
+                self.drop_link(&node.znode, undo)
+            })?;
             drop(tx);
         }
         Ok(())

@@ -3,6 +3,7 @@
 //!
 //! What is here: they are shown, and the list follows a chmod as it does in the kernel. They are neither evaluated nor set.
 
+use crate::xattr::XattrChange;
 use crate::znode::Node;
 use crate::{Zfs, ZplError};
 use std::sync::Arc;
@@ -45,16 +46,12 @@ fn follow_mode(list: &mut [u8], mode: u64) {
 }
 
 impl Zfs {
-    /// Lets a stored list follow a new mode.
-    pub(crate) fn chmod_list(self: &Arc<Self>, node: &Node, mode: u64) -> Result<(), ZplError> {
-        if !self.settings().posix_acl {
-            return Ok(());
-        }
-        let _names = node.names.write();
-        let Some(old) = self.get_stored(node, ACCESS)? else { return Ok(()) };
+    /// How a stored list is to change to follow a new mode, if at all; the caller holds `names`.
+    pub(crate) fn chmod_list(self: &Arc<Self>, node: &Node, mode: u64) -> Result<Option<XattrChange>, ZplError> {
+        let Some(old) = self.get_stored(node, ACCESS)? else { return Ok(None) };
         let mut list = old.clone();
         follow_mode(&mut list, mode);
-        if list == old { Ok(()) } else { self.replace_stored(node, ACCESS, &list) }
+        if list == old { Ok(None) } else { self.stage_xattr(node, ACCESS, Some(&list)).map(Some) }
     }
 }
 
@@ -96,7 +93,8 @@ mod tests {
             let stored =
                 list(&[(USER_OBJ, 6, u32::MAX), (2, 7, 1000), (GROUP_OBJ, 5, u32::MAX), (MASK, 7, u32::MAX), (OTHER, 4, u32::MAX)]);
             zfs.set_settings(Settings { posix_acl: true, xattr_sa, ..Settings::default() });
-            zfs.replace_stored(&node, ACCESS, &stored).expect("as the kernel would");
+            let change = zfs.stage_xattr(&node, ACCESS, Some(&stored)).expect("prepared");
+            zfs.carry_out_xattr(&node, &change).expect("as the kernel would");
             assert_eq!(zfs.get_xattr(&node, ACCESS), Ok(stored));
             assert_eq!(zfs.list_xattrs(&node), Ok(vec![ACCESS.to_vec()]));
             assert_eq!(zfs.set_xattr(&node, ACCESS, &[2, 0, 0, 0], SetMode::Any), Err(ZplError::NotSupported));

@@ -5,9 +5,9 @@
 
 use crate::fs::TX_NAMES;
 use crate::names::lock_names;
+use crate::undo::Undo;
 use crate::znode::{CTIME, Node, Znode, flag};
 use crate::{Zfs, ZplError};
-use dmu::Tx;
 use ondisk::ObjectId;
 use std::sync::Arc;
 
@@ -89,7 +89,11 @@ impl Zfs {
                 return Err(ZplError::NotFound);
             }
             let tx = self.assign(2 * TX_NAMES)?;
-            return self.carry(from, to, source, &tx);
+            return self.atomically(&tx, |undo| {
+                self.add_name(&to.directory.znode, &source.znode, to.name, undo)?;
+                self.drop_name(&from.directory.znode, &source.znode, from.name, undo)?;
+                self.stamp(source, undo)
+            });
         };
         if mode == RenameMode::NoReplace {
             return Err(ZplError::Exists);
@@ -103,10 +107,7 @@ impl Zfs {
                 self.check_no_cycle(target, from.directory)?;
             }
             let tx = self.assign(2 * TX_NAMES)?;
-            self.drop_name(to.directory, target, to.name, &tx)?;
-            self.carry(from, to, source, &tx)?;
-            self.add_name(from.directory, target, from.name, &tx)?;
-            return self.stamp(target, &tx);
+            return self.atomically(&tx, |undo| self.exchange([(from, source), (to, target)], undo));
         }
         match (source.fields().is_directory(), target.fields().is_directory()) {
             (true, false) => return Err(ZplError::NotDirectory),
@@ -115,31 +116,60 @@ impl Zfs {
             _ => {}
         }
         let tx = self.assign(2 * TX_NAMES)?;
-        self.drop_name(to.directory, target, to.name, &tx)?;
-        self.drop_link(target, &tx)?;
-        self.carry(from, to, source, &tx)
+        self.atomically(&tx, |undo| {
+            self.drop_link(&target.znode, undo)?;
+            self.point_name(to, &source.znode, undo)?;
+            undo.change(&source.znode, |fields| fields.parent = to.directory.object.0)?;
+            // One directory came for the other, if they are directories.
+            self.count_names(&to.directory.znode, 0, 0, undo)?;
+            self.drop_name(&from.directory.znode, &source.znode, from.name, undo)?;
+            self.stamp(source, undo)
+        })
+    }
+
+    /// Lets a name that is there stand for another node, spelled as `at` says.
+    fn point_name(&self, at: Place<'_>, node: &Arc<Znode>, undo: &mut Undo<'_>) -> Result<(), ZplError> {
+        let directory = &at.directory.znode;
+        let (stored, old) = self.find_entry(directory, at.name)?.ok_or(ZplError::NotFound)?;
+        if stored == at.name {
+            return undo.replace_entry(directory, stored, old, self.entry_value(node));
+        }
+        undo.remove_entry(directory, stored, old)?;
+        undo.add_entry(directory, at.name, self.entry_value(node))
+    }
+
+    /// Each of two nodes gets the other's place.
+    fn exchange(&self, places: [(Place<'_>, &Node); 2], undo: &mut Undo<'_>) -> Result<(), ZplError> {
+        let across = places[0].0.directory.object != places[1].0.directory.object;
+        for (index, (at, leaves)) in places.into_iter().enumerate() {
+            let (_, comes) = places[1 - index];
+            self.point_name(at, &comes.znode, undo)?;
+            undo.change(&comes.znode, |fields| fields.parent = at.directory.object.0)?;
+            let directories = i64::from(comes.fields().is_directory()) - i64::from(leaves.fields().is_directory());
+            self.count_names(&at.directory.znode, 0, if across { directories } else { 0 }, undo)?;
+            self.stamp(comes, undo)?;
+        }
+        Ok(())
     }
 
     /// Both names are the same node: links of one file stay as they are, but another spelling of one name is taken on.
     fn rename_to_itself(&self, from: Place<'_>, to: Place<'_>, source: &Node) -> Result<(), ZplError> {
-        let one_entry = from.directory.object == to.directory.object && from.name != to.name && source.fields().links == 1;
-        if !one_entry || self.norm.is_none() || source.fields().is_directory() && self.norm.is_none() {
+        let spelling = |place: Place<'_>| Ok::<_, ZplError>(self.find_entry(place.directory, place.name)?.map(|(stored, _)| stored));
+        let stored = spelling(from)?;
+        if from.directory.object != to.directory.object || stored != spelling(to)? || stored.as_deref() == Some(to.name) {
             return Ok(());
         }
         let tx = self.assign(TX_NAMES)?;
-        self.carry(from, to, source, &tx)
+        self.atomically(&tx, |undo| {
+            self.drop_name(&from.directory.znode, &source.znode, from.name, undo)?;
+            self.add_name(&to.directory.znode, &source.znode, to.name, undo)?;
+            self.stamp(source, undo)
+        })
     }
 
-    /// Takes the old name away and gives the new one.
-    fn carry(&self, from: Place<'_>, to: Place<'_>, node: &Node, tx: &Tx) -> Result<(), ZplError> {
-        self.drop_name(from.directory, node, from.name, tx)?;
-        self.add_name(to.directory, node, to.name, tx)?;
-        self.stamp(node, tx)
-    }
-
-    fn stamp(&self, node: &Node, tx: &Tx) -> Result<(), ZplError> {
+    fn stamp(&self, node: &Node, undo: &mut Undo<'_>) -> Result<(), ZplError> {
         let now = self.now();
-        node.update(&self.sa, tx, |fields| {
+        undo.change(&node.znode, |fields| {
             fields.times[CTIME] = now;
             fields.flags |= flag::ARCHIVE | flag::AV_MODIFIED;
         })

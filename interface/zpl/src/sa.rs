@@ -348,15 +348,15 @@ impl Sa {
         if outside_plan.1 > SPILL_BYTES_MAX {
             return Err(ZplError::TooBig);
         }
-        attrs.bonus = self.compose(inside, &is_variable[..split], inside_plan, tx)?;
-        let had_spill = attrs.spill.is_some();
-        attrs.spill = None;
+        let bonus = self.compose(inside, &is_variable[..split], inside_plan, tx)?;
+        let mut spill = None;
         if !outside.is_empty() {
             let mut buffer = self.compose(outside, &is_variable[split..], outside_plan, tx)?;
             buffer.bytes.resize(buffer.bytes.len().next_multiple_of(512), 0);
-            attrs.spill = Some(buffer);
+            spill = Some(buffer);
         }
-        attrs.drop_spill = had_spill && attrs.spill.is_none();
+        attrs.drop_spill = (attrs.spill.is_some() || attrs.drop_spill) && spill.is_none();
+        (attrs.bonus, attrs.spill) = (bonus, spill);
         Ok(())
     }
 
@@ -497,6 +497,14 @@ impl Attrs {
         self.legacy
     }
 
+    /// These attributes, to be written over whatever of `now` reached the object.
+    pub(crate) fn rewritten_over(mut self, now: &Attrs) -> Attrs {
+        self.bonus.dirty = true;
+        self.spill.iter_mut().for_each(|spill| spill.dirty = true);
+        self.drop_spill = self.spill.is_none() && (now.spill.is_some() || now.drop_spill);
+        self
+    }
+
     /// What follows the fixed record in the bonus of an old file system (short symbolic links).
     pub(crate) fn legacy_tail(&self) -> &[u8] {
         self.bonus.bytes.get(ZNODE_PHYS_BYTES..).unwrap_or_default()
@@ -562,7 +570,10 @@ fn read_layouts(objset: &Arc<Objset>, object: ObjectId, state: &mut State) -> Re
 /// Makes a ZAP and names it in another one (OpenZFS: `zap_create_link`).
 fn create_link(objset: &Arc<Objset>, kind: ObjectType, parent: ObjectId, name: &str, tx: &Tx) -> Result<ObjectId, ZplError> {
     let object = zap::create(objset, kind, tx)?;
-    Zap::hold(objset, parent)?.add_u64(name, object.0, tx)?;
+    if let Err(error) = Zap::hold(objset, parent).and_then(|parent| parent.add_u64(name, object.0, tx)) {
+        zap::destroy(objset, object, tx)?;
+        return Err(error.into());
+    }
     Ok(object)
 }
 

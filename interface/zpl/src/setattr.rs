@@ -6,8 +6,10 @@
 use crate::fs::TX_NAMES;
 use crate::io::clear_suid;
 use crate::sa::Attr;
-use crate::znode::{ATIME, CTIME, MTIME, Node, S_IFMT, Time, Znode, flag};
+use crate::xattr::XattrChange;
+use crate::znode::{ATIME, CTIME, MTIME, Node, S_IFMT, State, Time, Znode, flag};
 use crate::{Zfs, ZplError, acl};
+use dmu::Tx;
 use std::sync::Arc;
 
 /// What to change.
@@ -56,12 +58,26 @@ impl Zfs {
         if flags & (flag::IMMUTABLE | flag::APPENDONLY) != 0 {
             return Err(ZplError::NotPermitted);
         }
-        if let Some(mode) = set.mode {
-            self.chmod_list(node, mode)?;
-        }
-        let tx = self.assign(TX_NAMES)?;
+        // Lists are dropped after the locks: so are the nodes that they hold.
+        let list;
+        let _names = set.mode.and_then(|_| self.settings().posix_acl.then(|| node.names.write()));
+        list = match set.mode {
+            Some(mode) if _names.is_some() => self.chmod_list(node, mode)?,
+            _ => None,
+        };
+        let _files = list.as_ref().and_then(XattrChange::lock);
+        let tx = self.assign(2 * TX_NAMES)?;
+        self.atomically(&tx, |undo| {
+            list.as_ref().map_or(Ok(()), |list| self.enter_files(node, list, undo))?;
+            node.edit(&self.sa, &tx, |state| {
+                self.apply_attrs(node, set, state, &tx)?;
+                list.as_ref().map_or(Ok(()), |list| self.enter_list(node, list, state, &tx))
+            })
+        })
+    }
+
+    fn apply_attrs(&self, node: &Node, set: &SetAttrs, state: &mut State, tx: &Tx) -> Result<(), ZplError> {
         let now = self.now();
-        let mut state = node.state.lock();
         let directory = state.fields.is_directory();
         let old_mode = state.fields.mode;
         if let Some(mode) = set.mode {
@@ -82,8 +98,8 @@ impl Zfs {
             let mode = state.fields.mode;
             let aces = acl::trivial(mode, directory);
             let count = aces.len() as u64 / 8;
-            self.sa.set(&node.dnode, &mut state.attrs, Attr::DaclAces, &aces, &tx)?;
-            self.sa.set(&node.dnode, &mut state.attrs, Attr::DaclCount, &count.to_le_bytes(), &tx)?;
+            self.sa.set(&node.dnode, &mut state.attrs, Attr::DaclAces, &aces, tx)?;
+            self.sa.set(&node.dnode, &mut state.attrs, Attr::DaclCount, &count.to_le_bytes(), tx)?;
             state.fields.flags |= flag::ACL_TRIVIAL;
             if acl::no_execs_denied(mode) {
                 state.fields.flags |= flag::NO_EXECS_DENIED;
@@ -91,10 +107,6 @@ impl Zfs {
                 state.fields.flags &= !flag::NO_EXECS_DENIED;
             }
         }
-        node.write_back(&self.sa, &mut state, &tx)?;
-        // Released in this order: the transaction may not outlive the state's lock the other way round.
-        drop(state);
-        drop(tx);
         Ok(())
     }
 }

@@ -6,9 +6,12 @@
 
 use crate::fs::TX_NAMES;
 use crate::sa::Attr;
-use crate::znode::{CTIME, Node, S_IFDIR, S_IFREG, Znode, flag};
+use crate::undo::Undo;
+use crate::znode::{CTIME, Node, S_IFDIR, S_IFREG, State, Znode, flag};
 use crate::{NewNode, WriteData, Zfs, ZplError, posix_acl};
 use abd::Abd;
+use dmu::Tx;
+use exec::RwLockWriteGuard;
 use nvlist::{Bytes, Encoding, NvList};
 use ondisk::ObjectId;
 use std::sync::Arc;
@@ -38,6 +41,17 @@ pub enum SetMode {
 fn compatible_name(name: &[u8]) -> Option<&[u8]> {
     let bare = name.strip_prefix(b"user.")?;
     (!bare.is_empty() && !NAMESPACES.iter().any(|space| bare.starts_with(space))).then_some(bare)
+}
+
+/// Names of other spaces have nobody who handles them (Linux: `xattr_resolve_name` over OpenZFS's `zpl_xattr_handlers`).
+fn check_namespace(name: &[u8]) -> Result<(), ZplError> {
+    let spaces: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
+    match spaces.iter().find_map(|space| name.strip_prefix(*space)) {
+        Some(b"") => Err(ZplError::Invalid),
+        Some(_) => Ok(()),
+        None if posix_acl::is_list(name) => Ok(()),
+        None => Err(ZplError::NotSupported),
+    }
 }
 
 fn shown_name(stored: &[u8]) -> Vec<u8> {
@@ -92,6 +106,7 @@ impl Zfs {
 
     /// Value of an extended attribute.
     pub fn get_xattr(self: &Arc<Self>, node: &Node, name: &[u8]) -> Result<Vec<u8>, ZplError> {
+        check_namespace(name)?;
         if posix_acl::is_list(name) && !self.settings().posix_acl {
             return Err(ZplError::NotSupported);
         }
@@ -127,7 +142,8 @@ impl Zfs {
     /// Sets an extended attribute.
     pub fn set_xattr(self: &Arc<Self>, node: &Node, name: &[u8], value: &[u8], mode: SetMode) -> Result<(), ZplError> {
         self.check_writable()?;
-        if name.len() > crate::NAME_BYTES_MAX || name.is_empty() {
+        check_namespace(name)?;
+        if name.len() > crate::NAME_BYTES_MAX {
             return Err(ZplError::NameTooLong);
         }
         if value.len() > VALUE_BYTES_MAX {
@@ -138,127 +154,163 @@ impl Zfs {
             return Err(ZplError::NotSupported);
         }
         // Nodes found on the way are let go of after the lock.
-        let directory = self.xattr_directory(node)?;
+        let change;
         let _names = node.names.write();
-        let spellings = [Some(name), compatible_name(name)];
-        let mut exists = false;
-        for spelling in spellings.into_iter().flatten() {
-            exists |= self.get_stored(node, spelling)?.is_some();
-        }
-        match (mode, exists) {
+        match (mode, self.has_xattr(node, name)?) {
             (SetMode::Create, true) => return Err(ZplError::Exists),
             (SetMode::Replace, false) => return Err(ZplError::NoAttribute),
             _ => {}
         }
-        self.store(node, directory.as_ref(), name, value)?;
-        if let Some(bare) = compatible_name(name).filter(|_| exists) {
-            self.change_sa_list(node, bare, None)?;
-            self.remove_from_directory(directory.as_ref(), bare)?;
-        }
-        Ok(())
-    }
-
-    /// Puts a value where it belongs; the caller holds `names`.
-    fn store(self: &Arc<Self>, node: &Znode, directory: Option<&Node>, name: &[u8], value: &[u8]) -> Result<(), ZplError> {
-        let fits = value.len() <= SA_VALUE_BYTES_MAX && self.settings().xattr_sa && self.sa.is_modern();
-        if fits && self.change_sa_list(node, name, Some(value))? {
-            return self.remove_from_directory(directory, name);
-        }
-        self.set_in_directory(node, name, value)?;
-        self.change_sa_list(node, name, None).map(|_| ())
-    }
-
-    /// Replaces a stored value, whatever its name; the caller holds `names`.
-    pub(crate) fn replace_stored(self: &Arc<Self>, node: &Znode, name: &[u8], value: &[u8]) -> Result<(), ZplError> {
-        let directory = self.xattr_directory(node)?;
-        self.store(node, directory.as_ref(), name, value)
+        change = self.stage_xattr(node, name, Some(value))?;
+        self.carry_out_xattr(node, &change)
     }
 
     /// Removes an extended attribute.
     pub fn remove_xattr(self: &Arc<Self>, node: &Node, name: &[u8]) -> Result<(), ZplError> {
         self.check_writable()?;
-        let directory = self.xattr_directory(node)?;
+        check_namespace(name)?;
+        let change;
         let _names = node.names.write();
-        let mut found = false;
+        if !self.has_xattr(node, name)? {
+            return Err(ZplError::NoAttribute);
+        }
+        change = self.stage_xattr(node, name, None)?;
+        self.carry_out_xattr(node, &change)
+    }
+
+    fn has_xattr(self: &Arc<Self>, node: &Znode, name: &[u8]) -> Result<bool, ZplError> {
         for spelling in [Some(name), compatible_name(name)].into_iter().flatten() {
             if self.get_stored(node, spelling)?.is_some() {
-                found = true;
-                self.change_sa_list(node, spelling, None)?;
-                self.remove_from_directory(directory.as_ref(), spelling)?;
+                return Ok(true);
             }
         }
-        if found { Ok(()) } else { Err(ZplError::NoAttribute) }
+        Ok(false)
     }
 
-    /// Sets or removes a name in the system attributes; false when the list would not fit there. Removing what is not
-    /// there changes nothing.
-    fn change_sa_list(&self, node: &Znode, name: &[u8], value: Option<&[u8]>) -> Result<bool, ZplError> {
-        let mut list = (*self.sa_list(node)?).clone();
-        match value {
-            Some(value) => drop(list.set(name, Bytes(value.to_vec()))),
-            None if !list.remove(name) => return Ok(true),
-            None => {}
+    /// Prepares to set or remove an attribute, whatever its name: what takes long or much room is done here. The caller holds
+    /// `names` until the change is carried out, and lets go of it after them.
+    pub(crate) fn stage_xattr(self: &Arc<Self>, node: &Node, name: &[u8], value: Option<&[u8]>) -> Result<XattrChange, ZplError> {
+        let spellings = || [Some(name), compatible_name(name)].into_iter().flatten();
+        let old = self.sa_list(node)?;
+        let mut list = (*old).clone();
+        for spelling in spellings() {
+            list.remove(spelling);
         }
-        let packed = list.encode(Encoding::Xdr);
-        if packed.len() > SA_LIST_BYTES_MAX {
-            return Ok(false);
+        let without = list.clone();
+        let is_small = |value: &&[u8]| value.len() <= SA_VALUE_BYTES_MAX && self.settings().xattr_sa && self.sa.is_modern();
+        let small = value.filter(is_small);
+        if let Some(value) = small {
+            list.set(name, Bytes(value.to_vec()));
         }
-        let tx = self.assign(TX_NAMES)?;
-        let now = self.now();
-        let mut state = node.state.lock();
-        self.sa.set(&node.dnode, &mut state.attrs, Attr::Dxattr, &packed, &tx)?;
-        state.fields.times[CTIME] = now;
-        state.fields.flags |= flag::ARCHIVE;
-        node.write_back(&self.sa, &mut state, &tx)?;
-        state.xattrs = Some(Arc::new(list));
-        drop(state);
-        drop(tx);
-        Ok(true)
+        let mut packed = list.encode(Encoding::Xdr);
+        let fits = packed.len() <= SA_LIST_BYTES_MAX;
+        if !fits {
+            list = without;
+            packed = list.encode(Encoding::Xdr);
+        }
+        let mut change =
+            XattrChange { name: name.to_vec(), list: None, directory: self.xattr_directory(node)?, file: None, gone: Vec::new() };
+        if let Some(value) = value.filter(|_| small.is_none() || !fits) {
+            change.file = Some(self.make_value(node, value)?);
+        }
+        if list != *old {
+            change.list = Some((Arc::new(list), packed));
+        }
+        if let Some(directory) = &change.directory {
+            for spelling in spellings() {
+                match self.lookup(directory, spelling) {
+                    Ok(file) => change.gone.push((spelling.to_vec(), file)),
+                    Err(ZplError::NotFound) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(change)
     }
 
-    fn remove_from_directory(self: &Arc<Self>, directory: Option<&Node>, name: &[u8]) -> Result<(), ZplError> {
-        let Some(directory) = directory else { return Ok(()) };
-        match self.unlink(directory, name) {
-            Ok(()) | Err(ZplError::NotFound) => Ok(()),
-            Err(error) => Err(error),
-        }
-    }
-
-    fn set_in_directory(self: &Arc<Self>, node: &Znode, name: &[u8], value: &[u8]) -> Result<(), ZplError> {
-        let directory = match self.xattr_directory(node)? {
-            Some(directory) => directory,
-            None => self.make_xattr_directory(node)?,
-        };
+    /// A nameless file that holds a value.
+    fn make_value(self: &Arc<Self>, node: &Znode, value: &[u8]) -> Result<Node, ZplError> {
         let fields = node.fields();
-        let file = match self.lookup(&directory, name) {
-            Ok(file) => {
-                self.truncate(&file, 0)?;
-                file
-            }
-            Err(ZplError::NotFound) => {
-                let new =
-                    NewNode { mode: S_IFREG | 0o644, uid: fields.uid as u32, gid: fields.gid as u32, xattr: true, ..NewNode::default() };
-                self.create_node(&directory, name, &new)?
-            }
-            Err(error) => return Err(error),
-        };
+        let new = NewNode { mode: S_IFREG | 0o644, uid: fields.uid as u32, gid: fields.gid as u32, xattr: true, ..NewNode::default() };
+        let file = self.make_nameless(node, &new)?;
         let data = Abd::from_slice(value);
         self.write(&file, WriteData { offset: 0, data, may_keep: true, kill_suid: false, synchronous: false })?;
-        let tx = self.assign(TX_NAMES)?;
-        let now = self.now();
-        let updated = node.update(&self.sa, &tx, |fields| fields.times[CTIME] = now);
-        drop(tx);
-        updated
+        Ok(file)
     }
 
-    fn make_xattr_directory(self: &Arc<Self>, node: &Znode) -> Result<Node, ZplError> {
+    /// Carries out a change of nothing else.
+    pub(crate) fn carry_out_xattr(self: &Arc<Self>, node: &Node, change: &XattrChange) -> Result<(), ZplError> {
+        let _files = change.lock();
+        let tx = if change.is_removal() { self.assign_frees(2 * TX_NAMES)? } else { self.assign(2 * TX_NAMES)? };
+        let now = self.now();
+        self.atomically(&tx, |undo| {
+            self.enter_files(node, change, undo)?;
+            node.edit(&self.sa, &tx, |state| {
+                self.enter_list(node, change, state, &tx)?;
+                state.fields.times[CTIME] = now;
+                state.fields.flags |= flag::ARCHIVE;
+                Ok(())
+            })
+        })
+    }
+
+    /// The part of a change that is made in the hidden directory.
+    pub(crate) fn enter_files(self: &Arc<Self>, node: &Node, change: &XattrChange, undo: &mut Undo<'_>) -> Result<(), ZplError> {
+        for (name, old) in &change.gone {
+            let directory = change.directory.as_ref().ok_or(ZplError::Corrupt)?;
+            self.drop_name(&directory.znode, &old.znode, name, undo)?;
+            self.drop_link(&old.znode, undo)?;
+        }
+        let Some(file) = &change.file else { return Ok(()) };
+        match &change.directory {
+            Some(directory) => self.add_name(&directory.znode, &file.znode, &change.name, undo)?,
+            None => {
+                // Nobody else knows it yet: it can be let go of here.
+                let directory = self.make_xattr_directory(node, undo)?;
+                self.add_name(&directory.znode, &file.znode, &change.name, undo)?;
+            }
+        }
+        self.unmark_unlinked(&file.znode, undo)?;
+        undo.change(&file.znode, |fields| fields.links = 1)
+    }
+
+    /// The part of a change that is made in the system attributes.
+    pub(crate) fn enter_list(&self, node: &Node, change: &XattrChange, state: &mut State, tx: &Tx) -> Result<(), ZplError> {
+        let Some((list, packed)) = &change.list else { return Ok(()) };
+        self.sa.set(&node.dnode, &mut state.attrs, Attr::Dxattr, packed, tx)?;
+        state.xattrs = Some(list.clone());
+        Ok(())
+    }
+
+    fn make_xattr_directory(self: &Arc<Self>, node: &Node, undo: &mut Undo<'_>) -> Result<Node, ZplError> {
         let fields = node.fields();
         let new = NewNode { mode: S_IFDIR | 0o1777, uid: fields.uid as u32, gid: fields.gid as u32, xattr: true, ..NewNode::default() };
-        let tx = self.assign(TX_NAMES)?;
-        let directory = self.make_node(Some(node), &new, &tx)?;
-        let object = directory.object.0;
-        let linked = node.update(&self.sa, &tx, |fields| fields.xattr = object);
-        drop(tx);
-        linked.map(|()| directory)
+        let directory = self.make_node(Some(node), &new, undo)?;
+        undo.change(&node.znode, |fields| fields.xattr = directory.object.0)?;
+        Ok(directory)
+    }
+}
+
+/// A change of one extended attribute that is prepared: a new value that needs a file lies in one without a name.
+#[derive(Debug)]
+pub(crate) struct XattrChange {
+    name: Vec<u8>,
+    /// The list in the system attributes afterwards, and packed; None when it stays.
+    list: Option<(Arc<NvList>, Vec<u8>)>,
+    directory: Option<Node>,
+    /// The new value, when it does not go into the list.
+    file: Option<Node>,
+    /// Values that go from the directory.
+    gone: Vec<(Vec<u8>, Node)>,
+}
+
+impl XattrChange {
+    /// Locks the names of the hidden directory: before the transaction.
+    pub(crate) fn lock(&self) -> Option<RwLockWriteGuard<'_, ()>> {
+        self.directory.as_ref().map(|directory| directory.names.write())
+    }
+
+    fn is_removal(&self) -> bool {
+        self.file.is_none() && self.list.as_ref().is_none_or(|(list, _)| list.get_bytes(&self.name).is_none())
     }
 }

@@ -292,9 +292,29 @@ impl Znode {
     /// Changes attributes in the transaction: `change` edits the decoded fields and what differs is written.
     pub(crate) fn update<R>(&self, sa: &Sa, tx: &Tx, change: impl FnOnce(&mut Fields) -> R) -> Result<R, ZplError> {
         let mut state = self.state.lock();
+        let (before, atime_dirty) = (state.fields, state.atime_dirty);
         let result = change(&mut state.fields);
-        self.write_back(sa, &mut state, tx)?;
+        if let Err(error) = self.write_back(sa, &mut state, tx) {
+            // What of it reached the attributes is put back; if that fails too, the next change does it.
+            state.fields = before;
+            let _ = self.write_back(sa, &mut state, tx);
+            state.atime_dirty = atime_dirty;
+            return Err(error);
+        }
         Ok(result)
+    }
+
+    /// Changes attributes beyond the decoded fields: all that `edit` does, or nothing of it.
+    pub(crate) fn edit(&self, sa: &Sa, tx: &Tx, edit: impl FnOnce(&mut State) -> Result<(), ZplError>) -> Result<(), ZplError> {
+        let mut state = self.state.lock();
+        let (attrs, fields, xattrs, atime_dirty) = (state.attrs.clone(), state.fields, state.xattrs.clone(), state.atime_dirty);
+        let result = edit(&mut state).and_then(|()| self.write_back(sa, &mut state, tx));
+        if result.is_err() {
+            state.attrs = attrs.rewritten_over(&state.attrs);
+            (state.fields, state.xattrs, state.atime_dirty) = (fields, xattrs, atime_dirty);
+            let _ = sa.store(&self.dnode, &mut state.attrs, tx);
+        }
+        result
     }
 
     /// Writes the decoded fields into the attributes and those to the object.
@@ -312,7 +332,7 @@ impl Znode {
         for (attr, time) in [(Attr::Atime, ATIME), (Attr::Mtime, MTIME), (Attr::Ctime, CTIME), (Attr::Crtime, CRTIME)] {
             sa.set(&self.dnode, &mut state.attrs, attr, &encode_time(fields.times[time]), tx)?;
         }
-        if fields.xattr != 0 {
+        if fields.xattr != 0 || sa.get(&state.attrs, Attr::Xattr).is_some() {
             sa.set(&self.dnode, &mut state.attrs, Attr::Xattr, &fields.xattr.to_le_bytes(), tx)?;
         }
         state.atime_dirty = false;

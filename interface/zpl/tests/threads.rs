@@ -154,3 +154,28 @@ fn the_tree_is_sound_after_threads_fought_over_it() {
     assert_eq!(all.len(), names.len() + 5, "objects without a name");
     assert_eq!(pool.io.violations(), Vec::<&str>::new());
 }
+
+/// If this fails, a directory counts fewer names than it has, and an `rmdir` takes files along: whoever was slow to read its
+/// attributes has the old ones.
+#[test]
+fn a_node_that_changed_while_it_was_read_is_read_again() {
+    let pool = TestPool::create(MemBlockIo::inline(1), ObjsetType::ZFS, ObjsetProps::default()).expect("an object set");
+    Zfs::create(&pool.objset, &CreateOptions::default(), &pool.txgs.assign(0).expect("a transaction")).expect("a file system");
+    let zfs = Zfs::open(&pool.objset, Some(pool.txgs.clone()), Settings::default()).expect("it opens");
+    let root = zfs.node(zfs.root()).expect("the root");
+    let directory = zfs.create_node(&root, b"d", &NewNode { mode: 0o040_755, ..NewNode::default() }).expect("a directory");
+    // So many attributes that a part lies in a block of its own, which has to be read.
+    zfs.set_xattr(&directory, b"user.much", &[7; 3000], SetMode::Any).expect("set");
+    let object = directory.object();
+    drop(directory);
+    pool.sync().expect("synced");
+    let other = zfs.clone();
+    pool.io.before_next_read(move || {
+        let directory = other.node(object).expect("read meanwhile");
+        other.create_node(&directory, b"f", &NewNode { mode: 0o100_644, ..NewNode::default() }).map(drop).expect("a file");
+    });
+    let directory = zfs.node(object).expect("read");
+    assert_eq!(directory.fields().size, 3, "a directory with one name");
+    drop(directory);
+    assert_eq!(zfs.rmdir(&root, b"d"), Err(ZplError::NotEmpty));
+}

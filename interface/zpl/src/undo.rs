@@ -1,0 +1,163 @@
+//! Operations of several steps that happen as a whole or not at all.
+//!
+//! A transaction is not taken back when one of its steps fails (a damaged block of a directory, names that share a hash, no
+//! number left for a layout): its txg is synced with what was done. So each step notes here how it was before, and who fails
+//! puts that back, newest first, in the same transaction. What is put back was made dirty by the step itself: that needs no
+//! disk. OpenZFS reads what a transaction may touch before it is assigned (`dmu_tx_hold_*`) and relies on the rest working.
+
+use crate::znode::{Fields, Znode};
+use crate::{Zfs, ZplError};
+use dmu::Tx;
+use ondisk::ObjectId;
+use std::sync::Arc;
+use zap::Zap;
+
+/// How something was.
+enum Step {
+    /// There was no entry of this name.
+    Added { directory: Arc<Znode>, name: Vec<u8> },
+    /// There was one with this value.
+    Removed { directory: Arc<Znode>, name: Vec<u8>, value: u64 },
+    /// The entry had this value.
+    Replaced { directory: Arc<Znode>, name: Vec<u8>, value: u64 },
+    /// The attributes, and what they became.
+    Changed { node: Arc<Znode>, before_and_after: Box<(Fields, Fields)> },
+    /// Whether the node counted as one without links.
+    Links { node: Arc<Znode>, unlinked: bool },
+    /// The object was not in the unlinked set.
+    Queued(ObjectId),
+    /// The object was in it.
+    Dequeued(ObjectId),
+    /// There was no such object.
+    Made(ObjectId),
+}
+
+/// The steps of an operation so far.
+pub(crate) struct Undo<'a> {
+    zfs: &'a Zfs,
+    tx: &'a Tx,
+    steps: Vec<Step>,
+}
+
+impl Zfs {
+    /// Does all of `act` or nothing: what it did before it failed is taken back. No lock of a node's state may be held.
+    pub(crate) fn atomically<R>(&self, tx: &Tx, act: impl FnOnce(&mut Undo<'_>) -> Result<R, ZplError>) -> Result<R, ZplError> {
+        let mut undo = Undo { zfs: self, tx, steps: Vec::new() };
+        let result = act(&mut undo);
+        if result.is_err() {
+            // What cannot be put back stays: there is nobody left to tell, and the rest is better put back.
+            while let Some(step) = undo.steps.pop() {
+                let _ = self.take_back(step, tx);
+            }
+        }
+        result
+    }
+
+    fn take_back(&self, step: Step, tx: &Tx) -> Result<(), ZplError> {
+        let zap = |directory: &Arc<Znode>| Zap::open(directory.dnode.clone());
+        match step {
+            Step::Added { directory, name } => Ok(zap(&directory)?.remove(name, tx)?),
+            Step::Removed { directory, name, value } => Ok(zap(&directory)?.add_u64(name, value, tx)?),
+            Step::Replaced { directory, name, value } => Ok(zap(&directory)?.update_u64(name, value, tx)?),
+            Step::Changed { node, before_and_after } => {
+                node.update(&self.sa, tx, |fields| fields.take_back(&before_and_after.0, &before_and_after.1))
+            }
+            Step::Links { node, unlinked } => {
+                node.state.lock().unlinked = unlinked;
+                Ok(())
+            }
+            Step::Queued(object) => Ok(self.unlinked_set()?.remove_int(object.0, tx)?),
+            Step::Dequeued(object) => Ok(self.unlinked_set()?.add_int(object.0, tx)?),
+            Step::Made(object) => Ok(self.objset.free_object(object, tx)?),
+        }
+    }
+}
+
+impl<'a> Undo<'a> {
+    /// The transaction.
+    pub(crate) fn tx(&self) -> &'a Tx {
+        self.tx
+    }
+
+    /// Notes that an object was made.
+    pub(crate) fn made(&mut self, object: ObjectId) {
+        self.steps.push(Step::Made(object));
+    }
+
+    /// Adds an entry to a directory.
+    pub(crate) fn add_entry(&mut self, directory: &Arc<Znode>, name: &[u8], value: u64) -> Result<(), ZplError> {
+        Zap::open(directory.dnode.clone())?.add_u64(name, value, self.tx)?;
+        self.steps.push(Step::Added { directory: directory.clone(), name: name.to_vec() });
+        Ok(())
+    }
+
+    /// Removes the entry with this spelling and value.
+    pub(crate) fn remove_entry(&mut self, directory: &Arc<Znode>, name: Vec<u8>, value: u64) -> Result<(), ZplError> {
+        Zap::open(directory.dnode.clone())?.remove(&name, self.tx)?;
+        self.steps.push(Step::Removed { directory: directory.clone(), name, value });
+        Ok(())
+    }
+
+    /// Gives the entry with this spelling and value another value.
+    pub(crate) fn replace_entry(&mut self, directory: &Arc<Znode>, name: Vec<u8>, old: u64, new: u64) -> Result<(), ZplError> {
+        Zap::open(directory.dnode.clone())?.update_u64(&name, new, self.tx)?;
+        self.steps.push(Step::Replaced { directory: directory.clone(), name, value: old });
+        Ok(())
+    }
+
+    /// Changes attributes of a node.
+    pub(crate) fn change(&mut self, node: &Arc<Znode>, change: impl FnOnce(&mut Fields)) -> Result<(), ZplError> {
+        let before_and_after = node.update(&self.zfs.sa, self.tx, |fields| {
+            let before = *fields;
+            change(fields);
+            Box::new((before, *fields))
+        })?;
+        self.steps.push(Step::Changed { node: node.clone(), before_and_after });
+        Ok(())
+    }
+
+    /// Lets a node count as one without links, or as one with some again.
+    pub(crate) fn set_unlinked(&mut self, node: &Arc<Znode>, unlinked: bool) {
+        let before = std::mem::replace(&mut node.state.lock().unlinked, unlinked);
+        self.steps.push(Step::Links { node: node.clone(), unlinked: before });
+    }
+
+    /// Enters an object in the unlinked set.
+    pub(crate) fn queue(&mut self, object: ObjectId) -> Result<(), ZplError> {
+        self.zfs.unlinked_set()?.add_int(object.0, self.tx)?;
+        self.steps.push(Step::Queued(object));
+        Ok(())
+    }
+
+    /// Takes an object out of the unlinked set.
+    pub(crate) fn dequeue(&mut self, object: ObjectId) -> Result<(), ZplError> {
+        self.zfs.unlinked_set()?.remove_int(object.0, self.tx)?;
+        self.steps.push(Step::Dequeued(object));
+        Ok(())
+    }
+}
+
+impl Fields {
+    /// Puts back what a change made of `before`; what others changed since stays.
+    fn take_back(&mut self, before: &Fields, after: &Fields) {
+        // Counts move by what the change moved them.
+        self.size = self.size.wrapping_sub(after.size).wrapping_add(before.size);
+        self.links = self.links.wrapping_sub(after.links).wrapping_add(before.links);
+        let put = |now: &mut u64, before: u64, after: u64| {
+            if *now == after {
+                *now = before;
+            }
+        };
+        put(&mut self.mode, before.mode, after.mode);
+        put(&mut self.uid, before.uid, after.uid);
+        put(&mut self.gid, before.gid, after.gid);
+        put(&mut self.parent, before.parent, after.parent);
+        put(&mut self.flags, before.flags, after.flags);
+        put(&mut self.xattr, before.xattr, after.xattr);
+        for ((now, before), after) in self.times.iter_mut().zip(before.times).zip(after.times) {
+            if *now == after {
+                *now = before;
+            }
+        }
+    }
+}
