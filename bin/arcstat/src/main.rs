@@ -1,6 +1,8 @@
 //! `arcstat`: how the cache of the daemon's pools does, as columns of rates and sizes; options and columns of OpenZFS's script.
 //! It reads the statistics from the files in the state directory, as other tools do.
 #![forbid(unsafe_code)]
+// `println!` panics when its reader is gone: see `cli::print`.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod columns;
 
@@ -66,18 +68,18 @@ fn main() -> ExitCode {
     };
     let chosen = [arguments.extended, arguments.zfetch, arguments.fields.is_some()].iter().filter(|chosen| **chosen).count();
     if arguments.help || chosen > 1 {
-        eprint!("{}", Arguments::command().render_help());
+        cli::err!("{}", Arguments::command().render_help());
         return ExitCode::FAILURE;
     }
     if arguments.explain {
-        eprintln!("Columns:");
-        columns::columns().iter().for_each(|column| eprintln!("{:>11} : {}", column.name, column.about));
+        cli::errln!("Columns:");
+        columns::columns().iter().for_each(|column| cli::errln!("{:>11} : {}", column.name, column.about));
         return ExitCode::SUCCESS;
     }
     match run(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("arcstat: {failure}");
+            cli::errln!("arcstat: {failure}");
             ExitCode::FAILURE
         }
     }
@@ -94,7 +96,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     let columns = chosen(arguments, now.get("l2_size").is_some_and(|size| *size > 0.0))?;
     let mut output: Box<dyn Write> = match &arguments.output {
         Some(path) => Box::new(std::fs::File::create(path).map_err(|error| failed(format!("{path}: {error}")))?),
-        None => Box::new(std::io::stdout()),
+        None => Box::new(cli::print::Output),
     };
     let seconds = f64::from(arguments.interval.unwrap_or(1));
     let count = arguments.count.unwrap_or(if arguments.interval.is_some() { 0 } else { 1 });
@@ -121,7 +123,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
 }
 
-/// One line; a reader that went away ends the program quietly.
+/// One line.
 fn emit(output: &mut dyn Write, separator: &str, cells: impl Iterator<Item = String>) -> Result<(), Failure> {
     let line = cells.collect::<Vec<_>>().join(separator);
     writeln!(output, "{line}").and_then(|()| output.flush()).map_err(failed)

@@ -1,4 +1,5 @@
-//! The connection to the daemon: found by the state directory, started when nobody listens, every call with a deadline.
+//! The connection to the daemon: found by the state directory, started when nobody listens, every call with a deadline. Whoever does not
+//! own it asks at the door that it opens to everybody, and starts none.
 
 use control_api::{ErrorKind, Failure, Request, Response, StateDir};
 use http_body_util::{BodyExt, Full};
@@ -39,20 +40,35 @@ enum Unanswered {
 
 const NO_ANSWER: &str = "no answer from the daemon";
 
-/// Talks to one daemon.
+/// Talks to one daemon: that of the caller, or, with questions only, that of the machine.
 #[derive(Debug)]
 pub struct Client {
     state: StateDir,
+    /// Whose pools an ordinary user sees who has none.
+    system: Option<StateDir>,
     deadline: Duration,
+}
+
+/// Who answers at a state directory.
+enum Door {
+    /// The caller's own daemon listens.
+    Own,
+    /// Nobody listens; the caller may start one.
+    Closed,
+    /// It is another user's.
+    Foreign,
 }
 
 impl Client {
     /// The client of the environment's state directory.
     pub fn from_environment() -> Result<Client, Failure> {
         let is_root = rustix::process::geteuid().is_root();
-        let state = StateDir::from_environment(is_root)
-            .map_err(|error| Failure::new(ErrorKind::Invalid, "cannot find the daemon", error.to_string()))?;
-        Ok(Client { state, deadline: REQUEST_DEADLINE })
+        let own = StateDir::from_environment(is_root);
+        let chosen = is_root || std::env::var_os("ZIRCONIA_STATE").is_some_and(|path| !path.is_empty());
+        // A user without a place of their own can still look at the machine's pools.
+        let state = own.or_else(|error| if chosen { Err(error) } else { Ok(StateDir::system()) });
+        let state = state.map_err(|error| Failure::new(ErrorKind::Invalid, "cannot find the daemon", error.to_string()))?;
+        Ok(Client { state, system: (!chosen).then(StateDir::system), deadline: REQUEST_DEADLINE })
     }
 
     /// The state directory.
@@ -65,11 +81,32 @@ impl Client {
         std::os::unix::net::UnixStream::connect(self.state.socket()).is_ok()
     }
 
-    /// Sends a request, starting the daemon when it is not there; a failure comes back as `Err`.
+    /// True when the daemon is another user's: it can only be asked what it tells everybody.
+    pub fn is_foreign(&self) -> bool {
+        matches!(self.door(), Door::Foreign)
+    }
+
+    fn door(&self) -> Door {
+        match std::os::unix::net::UnixStream::connect(self.state.socket()) {
+            Ok(_) => Door::Own,
+            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => Door::Foreign,
+            Err(_) if may_own(self.state.path()) => Door::Closed,
+            Err(_) => Door::Foreign,
+        }
+    }
+
+    /// Sends a request, starting the daemon when it is not there; a failure comes back as `Err`. Another user's daemon is only asked what
+    /// it tells everybody, and for that none is started.
     pub fn call(&self, request: &Request) -> Result<Response, Failure> {
         for _ in 0..RETRIES {
-            if !self.is_running() {
-                self.start()?;
+            match self.door() {
+                Door::Own => {}
+                Door::Foreign => return self.ask_as_anybody(&self.state, request),
+                Door::Closed if self.has_nothing() && request.for_everyone().is_some() => {
+                    let system = self.system.iter().find(|system| system.reader_socket().exists());
+                    return system.map_or_else(|| nothing(request), |system| self.ask_as_anybody(system, request));
+                }
+                Door::Closed => self.start()?,
             }
             match self.call_running(request) {
                 // A daemon that is being killed still accepts for a moment: ask the next one, unless it might be done twice.
@@ -82,12 +119,38 @@ impl Client {
         self.call_running(request)
     }
 
+    /// True when a look at this state directory's pools would show none: an ordinary user's, with no pool to open again.
+    fn has_nothing(&self) -> bool {
+        let remembered = std::fs::read_to_string(self.state.cache_file()).unwrap_or_default();
+        let is_empty =
+            remembered.is_empty() || serde_json::from_str::<Vec<serde_json::Value>>(&remembered).is_ok_and(|pools| pools.is_empty());
+        is_empty && !rustix::process::geteuid().is_root()
+    }
+
+    /// Asks another user's daemon what it tells everybody.
+    fn ask_as_anybody(&self, state: &StateDir, request: &Request) -> Result<Response, Failure> {
+        if request.for_everyone().is_none() {
+            return Err(request.refusal());
+        }
+        match std::os::unix::net::UnixStream::connect(state.reader_socket()) {
+            Ok(_) => self.call_at(&state.reader_socket(), request),
+            Err(_) => {
+                Err(Failure::new(ErrorKind::NotFound, "cannot ask the daemon", format!("none is running at {}", state.path().display()))
+                    .advise("its owner starts it with 'zirconia start'"))
+            }
+        }
+    }
+
     /// Sends a request to a daemon that must be there already.
     pub fn call_running(&self, request: &Request) -> Result<Response, Failure> {
+        self.call_at(&self.state.socket(), request)
+    }
+
+    fn call_at(&self, socket: &Path, request: &Request) -> Result<Response, Failure> {
         let failed = |why: String| Failure::new(ErrorKind::Io, "cannot talk to the daemon", why).advise(self.advice());
         let body = serde_json::to_vec(request).map_err(|error| failed(error.to_string()))?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| failed(error.to_string()))?;
-        let answer = runtime.block_on(async { tokio::time::timeout(self.deadline, self.answer(body)).await });
+        let answer = runtime.block_on(async { tokio::time::timeout(self.deadline, self.answer(socket, body)).await });
         let bytes = answer.unwrap_or_else(|_| Err(Unanswered::Late)).map_err(|why| match why {
             Unanswered::Broken(why) => Failure { kind: ErrorKind::Disconnected, ..failed(why) },
             Unanswered::Late => Failure::new(ErrorKind::Timeout, NO_ANSWER, format!("nothing came within {} s", self.deadline.as_secs()))
@@ -105,18 +168,17 @@ impl Client {
     }
 
     /// The answer to a request: as long as the daemon lives, it may take its time.
-    async fn answer(&self, body: Vec<u8>) -> Result<Bytes, Unanswered> {
-        let socket = self.state.socket();
+    async fn answer(&self, socket: &Path, body: Vec<u8>) -> Result<Bytes, Unanswered> {
         let [(_, requests), (_, document), _] = control_api::ROUTES;
         let request = hyper::Request::post(requests).header("content-type", "application/json").header("zirconia-command", command_line());
-        let answer = exchange(&socket, request, body);
+        let answer = exchange(socket, request, body);
         tokio::pin!(answer);
         loop {
             if let Ok(answer) = tokio::time::timeout(SILENCE, &mut answer).await {
                 return answer.map_err(Unanswered::Broken);
             }
             // This one is answered without any work.
-            let sign = tokio::time::timeout(SILENCE, exchange(&socket, hyper::Request::get(document), Vec::new()));
+            let sign = tokio::time::timeout(SILENCE, exchange(socket, hyper::Request::get(document), Vec::new()));
             tokio::select! {
                 answer = &mut answer => return answer.map_err(Unanswered::Broken),
                 sign = sign => if sign.is_err() { return Err(Unanswered::Hung) },
@@ -212,6 +274,35 @@ fn said(child: &mut Child) -> String {
         let _ = errors.take(SAID_BYTES_MAX).read_to_end(&mut text);
     }
     String::from_utf8_lossy(&text).into_owned()
+}
+
+/// True when the caller may keep a daemon's state there: it is the caller's own, or can be made.
+fn may_own(path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let caller = rustix::process::geteuid();
+    match std::fs::metadata(path) {
+        Ok(found) => caller.is_root() || found.uid() == caller.as_raw(),
+        Err(error) => error.kind() == std::io::ErrorKind::NotFound && path != StateDir::system().path() || caller.is_root(),
+    }
+}
+
+/// What a daemon without pools would answer.
+fn nothing(request: &Request) -> Result<Response, Failure> {
+    let named = |names: &[String], why: &str| match names.first() {
+        Some(name) => Err(Failure::new(ErrorKind::NotFound, format!("cannot open '{name}'"), why)),
+        None => Ok(()),
+    };
+    match request {
+        Request::PoolQuery(query) => named(&query.pools, "no such pool").map(|()| Response::Pools(Vec::new())),
+        Request::PoolIostat(names) => {
+            named(&names.pools, "no such pool").map(|()| Response::Iostat(control_api::IostatReport { time_ns: 0, pools: Vec::new() }))
+        }
+        Request::DatasetQuery(query) => named(&query.names, "dataset does not exist").map(|()| Response::Datasets(Vec::new())),
+        Request::PoolWait(wait) => named(std::slice::from_ref(&wait.pool), "no such pool").map(|()| Response::Busy(Vec::new())),
+        Request::Mount(_) => Ok(Response::Mounts(Vec::new())),
+        Request::Direct(_) => Ok(Response::Direct(Vec::new())),
+        other => Err(other.refusal()),
+    }
 }
 
 fn daemon_program() -> PathBuf {

@@ -15,9 +15,9 @@ pub fn print(client: &Client, targets: Vec<DirectTarget>, output: &Output, comma
         other => return Err(crate::unexpected("cannot show direct I/O", other)),
     };
     if output.json.json {
-        println!("{}", as_json(&reports, output, command, key));
+        crate::outln!("{}", as_json(&reports, output, command, key));
     } else {
-        print!("{}", as_table(&reports, output));
+        crate::out!("{}", as_table(&reports, output));
     }
     Ok(0)
 }

@@ -1,12 +1,16 @@
 //! What the commands share: talking to the daemon (and starting it), numbers for people, tables, JSON, the frame of a program.
 #![forbid(unsafe_code)]
+// `println!` panics when its reader is gone: see `cli::print`.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod client;
+pub mod color;
 pub mod direct;
 pub mod json;
 pub mod manual;
 pub mod number;
 pub mod options;
+pub mod print;
 mod program;
 pub mod property;
 pub mod repeat;
@@ -17,6 +21,8 @@ pub mod time;
 pub use client::{Client, Remark};
 pub use program::{Stop, run, usage};
 pub use request::{absolute, assignments, done, invalid};
+
+pub use control_api::os_error;
 
 use control_api::{Failure, Property, Response, Source, Value};
 

@@ -2,7 +2,7 @@
 //!
 //! The usage text is made from the definitions that read the words (`clap`), so that it can neither lack an option nor invent one.
 
-use crate::{EXIT_FAILURE, EXIT_USAGE};
+use crate::{EXIT_FAILURE, EXIT_USAGE, print};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command, Parser};
 use control_api::Failure;
@@ -35,6 +35,18 @@ impl Stop {
 
 /// Runs a program: `run` gets the words read; the result is the exit code.
 pub fn run<A: Parser>(run: impl FnOnce(A) -> Result<u8, Stop>) -> ExitCode {
+    let code = run_words(run);
+    print::flush();
+    // OpenZFS's commands do so for whoever looks for leaks in them.
+    if std::env::var_os("ZFS_ABORT").is_some() {
+        crate::outln!("dumping core by request");
+        print::flush();
+        std::process::abort();
+    }
+    code
+}
+
+fn run_words<A: Parser>(run: impl FnOnce(A) -> Result<u8, Stop>) -> ExitCode {
     let words: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
     let command = A::command();
     match words.get(1).map(String::as_str) {
@@ -59,7 +71,7 @@ pub fn run<A: Parser>(run: impl FnOnce(A) -> Result<u8, Stop>) -> ExitCode {
         Ok(code) => ExitCode::from(code),
         Err(Stop::Usage(why)) => wrong(&command, verb, &why),
         Err(Stop::Failed(failure)) => {
-            eprintln!("{failure}");
+            crate::errln!("{failure}");
             ExitCode::from(EXIT_FAILURE)
         }
     }
@@ -70,8 +82,8 @@ fn find<'a>(command: &'a Command, verb: &str) -> Option<&'a Command> {
 }
 
 fn wrong(command: &Command, verb: Option<&Command>, why: &str) -> ExitCode {
-    eprintln!("{why}");
-    eprint!("{}", usage(command, verb));
+    crate::errln!("{why}");
+    crate::err!("{}", usage(command, verb));
     ExitCode::from(EXIT_USAGE)
 }
 
@@ -80,7 +92,7 @@ fn help(command: &Command, topic: Option<&str>) -> ExitCode {
     if let (Some(topic), None) = (topic, verb) {
         return wrong(command, None, &format!("unrecognized command '{topic}'"));
     }
-    print!("{}", usage(command, verb));
+    crate::out!("{}", usage(command, verb));
     ExitCode::SUCCESS
 }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 /// Performs a request and prints its remarks.
 pub fn done(client: &Client, request: &Request) -> Result<u8, Failure> {
     for remark in client.perform(request)? {
-        println!("{remark}");
+        crate::outln!("{remark}");
     }
     Ok(0)
 }

@@ -21,7 +21,7 @@ impl<'w> Dump<'w> {
     pub fn new(out: &'w mut dyn Write, datasets: u32, exact: bool) -> Dump<'w> {
         Dump { out, datasets, exact, has_projects: false, damaged: 0 }
     }
-    /// Appends text. A reader that went away (a pipe into head) is no error of ours.
+    /// Appends text. A reader that went away (a pipe into head) ends the program in [`cli::print::Output`].
     pub fn text(&mut self, text: Arguments<'_>) {
         let _ = self.out.write_fmt(text);
     }

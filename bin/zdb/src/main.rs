@@ -4,9 +4,10 @@
 //! `-l` works on a device alone, with no pool, and so on damaged ones too. The exit status is 0, 1 when something cannot be shown or the
 //! command line is wrong, 2 when counts contradict each other.
 #![forbid(unsafe_code)]
+// `println!` panics when its reader is gone: see `cli::print`.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod datasets;
-mod date;
 mod dump;
 mod import;
 mod label;
@@ -23,7 +24,6 @@ use exec::Exec;
 use objset::Range;
 use ondisk::ObjectId;
 use pool::Pool;
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -79,14 +79,14 @@ struct Arguments {
 }
 
 fn usage() -> ExitCode {
-    eprint!("{USAGE}");
+    cli::err!("{USAGE}");
     ExitCode::from(1)
 }
 
 fn main() -> ExitCode {
     let Ok(mut arguments) = Arguments::try_parse() else { return usage() };
     if arguments.exported == 0 && !arguments.paths.is_empty() {
-        eprintln!("-p option requires use of -e");
+        cli::errln!("-p option requires use of -e");
         return usage();
     }
     let shows_all = arguments.labels == 0 && arguments.uberblocks == 0 && arguments.config == 0 && arguments.datasets == 0;
@@ -110,14 +110,13 @@ fn dump_label(arguments: &Arguments, target: &str) -> ExitCode {
     let device = match label::open(target) {
         Ok(device) => device,
         Err(error) => {
-            println!("cannot open '{target}': {error}");
+            cli::outln!("cannot open '{target}': {}", cli::os_error(&error));
             return ExitCode::from(1);
         }
     };
     let options = label::Options { labels: arguments.labels, uberblocks: arguments.uberblocks, quiet: arguments.quiet };
     let (text, status) = label::dump(&device, options);
-    // A reader that went away (a pipe into head) is no error of ours.
-    let _ = std::io::stdout().write_all(text.as_bytes());
+    cli::out!("{text}");
     ExitCode::from(status)
 }
 
@@ -131,22 +130,19 @@ fn dump_cache_file(arguments: &Arguments) -> ExitCode {
     let pools = match import::known(&file) {
         Ok(pools) => pools,
         Err(error) => {
-            let error =
-                if error.kind() == std::io::ErrorKind::NotFound { "No such file or directory".to_string() } else { error.to_string() };
-            println!("cannot open '{}': {error}", file.display());
+            cli::outln!("cannot open '{}': {}", file.display(), cli::os_error(&error));
             return ExitCode::from(1);
         }
     };
-    let mut out = std::io::stdout().lock();
     for pool in pools {
         let config = import::label_config(&pool).map_or_else(String::new, |config| config.dump(4));
-        let _ = write!(out, "{}:\n{config}", pool.name);
+        cli::out!("{}:\n{config}", pool.name);
     }
     ExitCode::SUCCESS
 }
 
 fn fatal(target: &str, error: &dyn std::fmt::Display) -> ExitCode {
-    eprintln!("zdb: can't open '{target}': {error}");
+    cli::errln!("zdb: can't open '{target}': {error}");
     ExitCode::from(1)
 }
 
@@ -157,7 +153,7 @@ fn dump_target(arguments: &Arguments, target: &str) -> ExitCode {
         match Range::parse(text) {
             Ok(range) => ranges.push(range),
             Err(problem) => {
-                eprintln!("zdb: Bad object or range: '{text}': {problem}");
+                cli::errln!("zdb: Bad object or range: '{text}': {problem}");
                 return ExitCode::from(1);
             }
         }
@@ -174,7 +170,7 @@ fn dump_target(arguments: &Arguments, target: &str) -> ExitCode {
         Ok(pool) => pool,
         Err(error) => return fatal(target, &error),
     };
-    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    let mut out = std::io::BufWriter::new(cli::print::Output);
     let mut dump = Dump::new(&mut out, arguments.datasets.into(), arguments.parseable > 0);
     dump.has_projects = pool.features().iter().any(|(name, _, count)| name == "project_quota" && count.is_some());
     dump_open(arguments, target, &ranges, &pool, &mut dump)
@@ -187,7 +183,7 @@ fn dump_open(arguments: &Arguments, target: &str, ranges: &[Range], pool: &Pool,
         match datasets::by_name(pool, target.trim_end_matches('/')) {
             Ok(subject) => datasets::show(dump, pool.mos(), &subject, ranges),
             Err(dsl::DslError::NotFound) => {
-                eprintln!("failed to hold dataset '{target}': No such file or directory");
+                cli::errln!("failed to hold dataset '{target}': No such file or directory");
                 return fatal(target, &"No such file or directory");
             }
             Err(error) => return fatal(target, &error),

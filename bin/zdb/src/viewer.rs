@@ -2,7 +2,7 @@
 
 use crate::dump::Dump;
 use crate::object::{Shown, compact};
-use crate::{date, znode};
+use crate::znode;
 use dmu::Objset;
 use nvlist::NvList;
 use ondisk::sa::{DirectoryEntry, SaRegistration};
@@ -227,7 +227,7 @@ fn dsl_dir(dump: &mut Dump<'_>, dir: &DslDirPhys) {
     const USED_BREAKDOWN: u64 = 1;
     const KINDS: [&str; 5] = ["HEAD", "SNAP", "CHILD", "CHILD_RSRV", "REFRSRV"];
     let mut field = |name: &str, value: String| dump.line(format_args!("\t\t{name} = {value}"));
-    field("creation_time", date::ctime(dir.dd_creation_time));
+    field("creation_time", cli::time::long(dir.dd_creation_time as i64));
     field("head_dataset_obj", dir.dd_head_dataset_obj.to_string());
     field("parent_dir_obj", dir.dd_parent_obj.to_string());
     field("origin_obj", dir.dd_origin_obj.to_string());
@@ -268,7 +268,7 @@ fn dsl_dataset(dump: &mut Dump<'_>, ds: &DslDatasetPhys) {
     for (name, number) in numbers {
         dump.line(format_args!("\t\t{name} = {number}"));
     }
-    dump.line(format_args!("\t\tcreation_time = {}", date::ctime(ds.ds_creation_time)));
+    dump.line(format_args!("\t\tcreation_time = {}", cli::time::long(ds.ds_creation_time as i64)));
     dump.line(format_args!("\t\tcreation_txg = {}", ds.ds_creation_txg));
     dump.line(format_args!("\t\tdeadlist_obj = {}", ds.ds_deadlist_obj));
     let sizes = [

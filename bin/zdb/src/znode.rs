@@ -1,6 +1,5 @@
 //! The attributes of a file (OpenZFS: `dump_znode` in `zdb.c`).
 
-use crate::date;
 use crate::dump::Dump;
 use crate::object::Shown;
 use nvlist::NvList;
@@ -51,7 +50,7 @@ fn fields(dump: &mut Dump<'_>, files: &Zfs, node: &Node) {
     let fields = node.fields();
     dump.line(format_args!("\tuid     {}\n\tgid     {}", fields.uid, fields.gid));
     for (name, (seconds, _)) in ["atime", "mtime", "ctime", "crtime"].iter().zip(fields.times) {
-        dump.line(format_args!("\t{name}\t{}", date::ctime(u64::try_from(seconds).unwrap_or(0))));
+        dump.line(format_args!("\t{name}\t{}", cli::time::long(seconds)));
     }
     dump.line(format_args!("\tgen\t{}\n\tmode\t{:o}\n\tsize\t{}", fields.generation, fields.mode, fields.size));
     dump.line(format_args!("\tparent\t{}\n\tlinks\t{}\n\tpflags\t{:x}", fields.parent, fields.links, fields.flags));

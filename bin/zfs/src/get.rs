@@ -38,10 +38,10 @@ pub fn run(client: &Client, arguments: &args::Get) -> Result<u8, Stop> {
     }
     if output.json.json {
         if code == 0 {
-            println!("{}", json::envelope("zfs get", "datasets", datasets));
+            cli::outln!("{}", json::envelope("zfs get", "datasets", datasets));
         }
     } else if !table.is_empty() {
-        print!("{}", table.render(output.scripted));
+        cli::out!("{}", table.render(output.scripted));
     }
     Ok(code)
 }

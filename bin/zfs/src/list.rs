@@ -28,7 +28,7 @@ pub fn reports(
             Ok(Response::Datasets(reports)) => all.extend(reports),
             Ok(other) => return Err(cli::unexpected("cannot list datasets", other).into()),
             Err(failure) => {
-                eprintln!("{failure}");
+                cli::errln!("{failure}");
                 code = cli::EXIT_FAILURE;
             }
         }
@@ -66,17 +66,17 @@ pub fn run(client: &Client, arguments: &args::List) -> Result<u8, Stop> {
     let output = &arguments.select.output;
     if output.json.json {
         if code == 0 {
-            println!("{}", as_json(&reports, &wanted, output));
+            cli::outln!("{}", as_json(&reports, &wanted, output));
         }
         return Ok(code);
     }
     if reports.is_empty() {
         if !output.scripted && code == 0 {
-            eprintln!("no datasets available");
+            cli::errln!("no datasets available");
         }
         return Ok(code);
     }
-    print!("{}", table(&reports, &wanted, output).render(output.scripted));
+    cli::out!("{}", table(&reports, &wanted, output).render(output.scripted));
     Ok(code)
 }
 

@@ -1,5 +1,7 @@
 //! The `zfs` command: OpenZFS 2.3's verbs, options and output over Zirconia's daemon.
 #![forbid(unsafe_code)]
+// `println!` panics when its reader is gone: see `cli::print`.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod args;
 mod columns;
@@ -74,11 +76,11 @@ fn create(client: &Client, arguments: args::Create) -> Result<u8, Stop> {
     let (name, properties) = (request.name.clone(), request.properties.clone());
     let code = done(client, &Request::DatasetCreate(request))?;
     if arguments.parsable {
-        println!("create\t{name}");
-        properties.iter().for_each(|(property, value)| println!("property\t{property}\t{value}"));
+        cli::outln!("create\t{name}");
+        properties.iter().for_each(|(property, value)| cli::outln!("property\t{property}\t{value}"));
     } else if arguments.dry_run || arguments.verbose {
-        println!("{} {name}", if arguments.dry_run { "would create" } else { "create" });
-        properties.iter().for_each(|(property, value)| println!("\t{property}={value}"));
+        cli::outln!("{} {name}", if arguments.dry_run { "would create" } else { "create" });
+        properties.iter().for_each(|(property, value)| cli::outln!("\t{property}={value}"));
     }
     Ok(code)
 }
@@ -97,14 +99,14 @@ fn destroy(client: &Client, arguments: &args::Destroy) -> Result<u8, Failure> {
     let is_snapshot = arguments.name.contains('@');
     let verb = if arguments.dry_run { "would" } else { "will" };
     if arguments.parsable {
-        names.iter().for_each(|name| println!("destroy\t{name}"));
+        names.iter().for_each(|name| cli::outln!("destroy\t{name}"));
         if is_snapshot {
-            println!("reclaim\t{reclaim_bytes}");
+            cli::outln!("reclaim\t{reclaim_bytes}");
         }
     } else if arguments.verbose {
-        names.iter().for_each(|name| println!("{verb} destroy {name}"));
+        names.iter().for_each(|name| cli::outln!("{verb} destroy {name}"));
         if is_snapshot {
-            println!("{verb} reclaim {}", nice_bytes(reclaim_bytes));
+            cli::outln!("{verb} reclaim {}", nice_bytes(reclaim_bytes));
         }
     }
     Ok(0)
@@ -136,7 +138,7 @@ fn each(names: Vec<String>, mut work: impl FnMut(String) -> Result<u8, Failure>)
     let mut code = 0;
     for name in names {
         if let Err(failure) = work(name) {
-            eprintln!("{failure}");
+            cli::errln!("{failure}");
             code = cli::EXIT_FAILURE;
         }
     }
@@ -155,7 +157,7 @@ fn snapshot(client: &Client, recursive: bool, properties: &[String], names: Vec<
     let is_several = recursive || names.len() > 1;
     match done(client, &Request::Snapshot(SnapshotCreate { names, recursive, properties })) {
         Err(failure) if is_several => {
-            eprintln!("{failure}\nno snapshots were created");
+            cli::errln!("{failure}\nno snapshots were created");
             Ok(cli::EXIT_FAILURE)
         }
         other => Ok(other?),
@@ -188,9 +190,9 @@ fn mount(client: &Client, request: MountRequest, how: &Mount) -> Result<u8, Stop
     for name in names {
         let request = MountRequest { name: name.clone(), ..request.clone() };
         match done(client, &Request::Mount(request)) {
-            Ok(_) => name.iter().filter(|_| how.verbose).for_each(|name| println!("mounted {name}")),
+            Ok(_) => name.iter().filter(|_| how.verbose).for_each(|name| cli::outln!("mounted {name}")),
             Err(failure) => {
-                eprintln!("{failure}");
+                cli::errln!("{failure}");
                 code = cli::EXIT_FAILURE;
             }
         }
@@ -225,20 +227,20 @@ fn mounts(client: &Client, as_json: bool) -> Result<u8, Failure> {
             .map(|mount| (mount.name.clone(), json!({"filesystem": mount.name, "mountpoint": mount.mountpoint})))
             .collect();
         if !entries.is_empty() {
-            println!("{}", cli::json::envelope("zfs mount", "datasets", entries));
+            cli::outln!("{}", cli::json::envelope("zfs mount", "datasets", entries));
         }
         return Ok(0);
     }
-    mounts.iter().for_each(|mount| println!("{:<30}  {}", mount.name, mount.mountpoint));
+    mounts.iter().for_each(|mount| cli::outln!("{:<30}  {}", mount.name, mount.mountpoint));
     Ok(0)
 }
 
 fn version(json: bool) -> u8 {
     let version = env!("CARGO_PKG_VERSION");
     if json {
-        println!("{}", cli::json::version("zfs", version));
+        cli::outln!("{}", cli::json::version("zfs", version));
     } else {
-        println!("zirconia-{version}\non-disk format: pool version 5000, file system version 5");
+        cli::outln!("zirconia-{version}\non-disk format: pool version 5000, file system version 5");
     }
     0
 }

@@ -1,6 +1,8 @@
 //! `zinject`: simulated faults of devices and data, for tests of pools and of what is built on them; options and output of OpenZFS's
 //! program. The handlers live in the daemon.
 #![forbid(unsafe_code)]
+// `println!` panics when its reader is gone: see `cli::print`.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod args;
 mod show;
@@ -38,20 +40,20 @@ fn main() -> ExitCode {
     };
     match arguments.task(words <= 1) {
         Err(Wrong { why, code, usage }) => {
-            eprintln!("{why}");
+            cli::errln!("{why}");
             if usage {
-                print!("{USAGE}");
+                cli::out!("{USAGE}");
             }
             ExitCode::from(code)
         }
         Ok(Task::Help) => {
-            print!("{USAGE}");
+            cli::out!("{USAGE}");
             ExitCode::SUCCESS
         }
         Ok(task) => match run(&arguments, task) {
             Ok(()) => ExitCode::SUCCESS,
             Err(failure) => {
-                eprintln!("{failure}");
+                cli::errln!("{failure}");
                 ExitCode::from(cli::EXIT_FAILURE)
             }
         },
@@ -69,8 +71,8 @@ fn explain(error: &clap::Error) -> ExitCode {
         ErrorKind::UnknownArgument => (format!("invalid option '{argument}'"), 2),
         _ => (format!("option -{argument} requires an operand"), 1),
     };
-    eprintln!("{why}");
-    print!("{USAGE}");
+    cli::errln!("{why}");
+    cli::out!("{USAGE}");
     ExitCode::from(code)
 }
 
@@ -80,14 +82,14 @@ fn run(arguments: &Arguments, task: Task) -> Result<(), Failure> {
         Task::List => {
             let handlers = ask(&client, &Request::InjectList)?;
             if handlers.is_empty() {
-                println!("No handlers registered.\nRun 'zinject -h' for usage information.");
+                cli::outln!("No handlers registered.\nRun 'zinject -h' for usage information.");
             } else {
-                print!("{}", show::tables(&handlers));
+                cli::out!("{}", show::tables(&handlers));
             }
         }
         Task::Clear(id) => {
             ask(&client, &Request::InjectClear { id })?;
-            println!("{}", id.map_or("removed all registered handlers".to_string(), |id| format!("removed handler {id}")));
+            cli::outln!("{}", id.map_or("removed all registered handlers".to_string(), |id| format!("removed handler {id}")));
         }
         Task::Add(request) => add(&client, arguments, *request)?,
         Task::Help => {}
@@ -116,7 +118,7 @@ fn add(client: &Client, arguments: &Arguments, mut request: InjectAdd) -> Result
         client.perform(&Request::Mount(MountRequest { name: Some(dataset.clone()), ..MountRequest::default() }))?;
     }
     for report in added? {
-        print!("{}", if arguments.quiet { format!("{}\n", report.id) } else { show::added(&report) });
+        cli::out!("{}", if arguments.quiet { format!("{}\n", report.id) } else { show::added(&report) });
     }
     Ok(())
 }

@@ -1,5 +1,7 @@
 //! The launcher: puts Zirconia's programs on PATH for one shell, and starts, asks and stops the daemon.
 #![forbid(unsafe_code)]
+// `println!` panics when its reader is gone: see `cli::print`.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod provider;
 
@@ -47,12 +49,14 @@ fn run(verb: &Verb) -> Result<u8, Failure> {
     }
     let client = Client::from_environment()?;
     match verb {
+        Verb::Stop if client.is_foreign() => Err(Request::Stop.refusal()),
+        Verb::Status if client.is_foreign() => Err(Request::Info.refusal()),
         Verb::Status if !client.is_running() => {
-            println!("not running ({})", client.state().path().display());
+            cli::outln!("not running ({})", client.state().path().display());
             Ok(3)
         }
         Verb::Stop if !client.is_running() => {
-            println!("not running");
+            cli::outln!("not running");
             Ok(0)
         }
         Verb::Stop => stop(&client),
@@ -65,13 +69,13 @@ fn shellenv() -> Result<u8, Failure> {
     let own = std::env::current_exe().map_err(|error| failed(&error.to_string()))?;
     let folder = own.parent().ok_or_else(|| failed("it has no folder"))?;
     let quoted = folder.to_string_lossy().replace('\'', "'\\''");
-    println!("export PATH='{quoted}':\"$PATH\"");
+    cli::outln!("export PATH='{quoted}':\"$PATH\"");
     if let Some(manuals) = manuals(folder) {
         // The empty part at the end keeps the system's own pages.
-        println!("export MANPATH='{}':\"${{MANPATH-}}\"", manuals.to_string_lossy().replace('\'', "'\\''"));
+        cli::outln!("export MANPATH='{}':\"${{MANPATH-}}\"", manuals.to_string_lossy().replace('\'', "'\\''"));
     }
     if let Ok(state) = std::env::var("ZIRCONIA_STATE") {
-        println!("export ZIRCONIA_STATE='{}'", state.replace('\'', "'\\''"));
+        cli::outln!("export ZIRCONIA_STATE='{}'", state.replace('\'', "'\\''"));
     }
     Ok(0)
 }
@@ -86,14 +90,14 @@ fn manuals(programs: &Path) -> Option<PathBuf> {
 fn describe(client: &Client) -> Result<u8, Failure> {
     match client.call(&Request::Info)? {
         Response::Info(info) => {
-            println!(
+            cli::outln!(
                 "zirconiad {} (process {}) has run for {} s; state in {}",
                 info.version,
                 info.pid,
                 info.uptime_seconds,
                 client.state().path().display()
             );
-            println!("pools: {}", if info.pools.is_empty() { "none".to_string() } else { info.pools.join(", ") });
+            cli::outln!("pools: {}", if info.pools.is_empty() { "none".to_string() } else { info.pools.join(", ") });
             Ok(0)
         }
         other => Err(cli::unexpected("cannot ask the daemon", other)),

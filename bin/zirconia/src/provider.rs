@@ -112,32 +112,32 @@ fn list(scripted: bool) -> Result<u8, Failure> {
     let reports = reports()?;
     if scripted {
         for report in &reports {
-            println!("{}\t{}\t{}\t{}", report.name, report.state, report.sessions, report.capabilities.len());
+            cli::outln!("{}\t{}\t{}\t{}", report.name, report.state, report.sessions, report.capabilities.len());
         }
         return Ok(0);
     }
-    println!("{:<20} {:<8} {:>5} {:>12} {:>8}  FROM", "NAME", "STATE", "POOLS", "CAPABILITIES", "DISABLED");
+    cli::outln!("{:<20} {:<8} {:>5} {:>12} {:>8}  FROM", "NAME", "STATE", "POOLS", "CAPABILITIES", "DISABLED");
     for report in &reports {
         let (name, path) = (&report.name, report.path.as_deref().unwrap_or("(built in)"));
         let (state, sessions) = (&report.state, report.sessions);
-        println!("{name:<20} {state:<8} {sessions:>5} {:>12} {:>8}  {path}", report.capabilities.len(), report.disabled.len());
+        cli::outln!("{name:<20} {state:<8} {sessions:>5} {:>12} {:>8}  {path}", report.capabilities.len(), report.disabled.len());
     }
     Ok(0)
 }
 
 fn info(report: &ProviderReport) {
-    println!("name:         {}", report.name);
-    println!("version:      {}", report.version);
-    println!("from:         {}", report.path.as_deref().unwrap_or("(built in)"));
-    println!("state:        {} (generation {})", report.state, report.generation);
-    report.problem.iter().for_each(|problem| println!("problem:      {problem}"));
-    println!("used by:      {} pools, {} handles", report.sessions, report.live_handles);
-    println!("capabilities: {}", report.capabilities.join(", "));
+    cli::outln!("name:         {}", report.name);
+    cli::outln!("version:      {}", report.version);
+    cli::outln!("from:         {}", report.path.as_deref().unwrap_or("(built in)"));
+    cli::outln!("state:        {} (generation {})", report.state, report.generation);
+    report.problem.iter().for_each(|problem| cli::outln!("problem:      {problem}"));
+    cli::outln!("used by:      {} pools, {} handles", report.sessions, report.live_handles);
+    cli::outln!("capabilities: {}", report.capabilities.join(", "));
     for disabled in &report.disabled {
-        println!("disabled:     {}: {}", disabled.capability, disabled.reason);
+        cli::outln!("disabled:     {}: {}", disabled.capability, disabled.reason);
     }
     for (name, count) in &report.counters {
-        println!("counter:      {name} {count}");
+        cli::outln!("counter:      {name} {count}");
     }
 }
 
@@ -211,13 +211,13 @@ fn tested(name: &str) -> Result<Device, Failure> {
 fn test(name: &str, shapes: &Shapes) -> Result<u8, Failure> {
     let device = tested(name)?;
     for capability in &device.capabilities().list {
-        println!("ok      {}", capability.feature);
+        cli::outln!("ok      {}", capability.feature);
     }
     for disabled in device.disabled() {
-        println!("FAILED  {}: {}", disabled.capability.feature, disabled.fault);
+        cli::outln!("FAILED  {}: {}", disabled.capability.feature, disabled.fault);
     }
     let (right, wrong) = (device.capabilities().list.len(), device.disabled().len());
-    println!("{} {}: {right} capabilities agree with software, {wrong} do not", device.name(), device.version());
+    cli::outln!("{} {}: {right} capabilities agree with software, {wrong} do not", device.name(), device.version());
     let agree = shapes.count == 0 || test_shapes(&device, shapes);
     Ok(u8::from(wrong > 0 || !agree))
 }
@@ -227,12 +227,12 @@ fn test_shapes(device: &Device, shapes: &Shapes) -> bool {
     let begun = Instant::now();
     match dpusm::random_shapes(device, shapes) {
         Ok(tried) => {
-            tried.iter().for_each(|(feature, count)| println!("ok      {feature}: {count} random shapes"));
-            println!("{} random shapes agree with software ({:.1} s)", shapes.count, begun.elapsed().as_secs_f64());
+            tried.iter().for_each(|(feature, count)| cli::outln!("ok      {feature}: {count} random shapes"));
+            cli::outln!("{} random shapes agree with software ({:.1} s)", shapes.count, begun.elapsed().as_secs_f64());
             true
         }
         Err(fault) => {
-            println!("FAILED  {fault} (seed {})", shapes.seed);
+            cli::outln!("FAILED  {fault} (seed {})", shapes.seed);
             false
         }
     }
@@ -240,7 +240,7 @@ fn test_shapes(device: &Device, shapes: &Shapes) -> bool {
 
 fn bench(name: &str) -> Result<u8, Failure> {
     let device = tested(name)?;
-    println!("{:<40} {:>10} {:>12}", "OPERATION (1 MiB)", "MB/S", "µS EACH");
+    cli::outln!("{:<40} {:>10} {:>12}", "OPERATION (1 MiB)", "MB/S", "µS EACH");
     let data = sample();
     for capability in &device.capabilities().list {
         let feature = &capability.feature;
@@ -248,9 +248,9 @@ fn bench(name: &str) -> Result<u8, Failure> {
             Ok(None) => {}
             Ok(Some(each)) => {
                 let seconds = each.as_secs_f64();
-                println!("{:<40} {:>10.0} {:>12.1}", feature.to_string(), BENCH_BYTES as f64 / 1e6 / seconds, seconds * 1e6);
+                cli::outln!("{:<40} {:>10.0} {:>12.1}", feature.to_string(), BENCH_BYTES as f64 / 1e6 / seconds, seconds * 1e6);
             }
-            Err(error) => println!("{:<40} {error}", feature.to_string()),
+            Err(error) => cli::outln!("{:<40} {error}", feature.to_string()),
         }
     }
     Ok(0)

@@ -3,6 +3,7 @@
 //! One daemon per state directory: the lock file decides. SIGTERM and SIGINT unmount, sync and close every pool first.
 #![forbid(unsafe_code)]
 
+mod everyone;
 mod server;
 
 use clap::Parser;
@@ -66,7 +67,13 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     let control = Control::start(exec, state.clone());
     control.mount_tree();
     control.watch();
+    let everyone = everyone::serve(&state, control.clone())?;
     let served = door.serve(&control);
+    let _ = std::fs::remove_file(state.reader_socket());
+    if let Some(runtime) = everyone {
+        // Strangers' questions end here; none of them holds up the owner's stop.
+        runtime.shutdown_background();
+    }
     control.shutdown();
     let _ = std::fs::remove_file(state.socket());
     served

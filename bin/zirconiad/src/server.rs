@@ -191,11 +191,7 @@ async fn answer(
 ) -> Result<hyper::Response<Full<Bytes>>, Infallible> {
     let [(_, requests), (_, document), (_, numbers)] = control_api::ROUTES;
     let reply = match (request.method(), request.uri().path()) {
-        (&Method::POST, path) if path == requests => {
-            let response = perform(request, control, stop).await;
-            let status = if matches!(response, Response::Failed(_)) { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK };
-            json(status, serde_json::to_vec(&response).unwrap_or_default())
-        }
+        (&Method::POST, path) if path == requests => reply_with(&perform(request, control, stop).await),
         (&Method::GET, path) if path == document => json(StatusCode::OK, OPENAPI.as_bytes().to_vec()),
         (&Method::GET, path) if path == numbers => metrics(control).await,
         _ => json(StatusCode::NOT_FOUND, b"{}".to_vec()),
@@ -203,7 +199,14 @@ async fn answer(
     Ok(reply)
 }
 
-fn json(status: StatusCode, body: Vec<u8>) -> hyper::Response<Full<Bytes>> {
+/// An answer as HTTP has it.
+pub fn reply_with(response: &Response) -> hyper::Response<Full<Bytes>> {
+    let status = if matches!(response, Response::Failed(_)) { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK };
+    json(status, serde_json::to_vec(response).unwrap_or_default())
+}
+
+/// A body of JSON.
+pub fn json(status: StatusCode, body: Vec<u8>) -> hyper::Response<Full<Bytes>> {
     reply(status, "application/json", body)
 }
 
@@ -236,6 +239,11 @@ async fn perform(request: hyper::Request<Incoming>, control: Arc<Control>, stop:
         });
         return Response::Done { remarks: Vec::new() };
     }
+    execute(control, request, caller).await
+}
+
+/// Has a request worked on by a thread that may wait, and looks after it meanwhile.
+pub async fn execute(control: Arc<Control>, request: Request, caller: Caller) -> Response {
     let (owner, asked) = (control.clone(), request.clone());
     let mut work = tokio::task::spawn_blocking(move || owner.execute(&asked, &caller));
     let mut in_vain = Duration::ZERO;

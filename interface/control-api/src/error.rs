@@ -50,7 +50,7 @@ pub struct Failure {
 impl Failure {
     /// A failure without advice.
     pub fn new(kind: ErrorKind, what: impl Into<String>, why: impl Into<String>) -> Failure {
-        Failure { kind, what: what.into(), why: why.into(), next: None }
+        Failure { kind, what: what.into(), why: without_number(why.into()), next: None }
     }
 
     /// Adds what to do next.
@@ -61,10 +61,30 @@ impl Failure {
     }
 }
 
+/// The system's words for an error, without Rust's own remark of its number: `No such file or directory`.
+pub fn os_error(error: &std::io::Error) -> String {
+    without_number(error.to_string())
+}
+
+/// Takes every ` (os error 2)` out of a text: OpenZFS's messages, and all others of C programs, have the words alone.
+fn without_number(mut text: String) -> String {
+    const BEGIN: &str = " (os error ";
+    while let Some(start) = text.find(BEGIN) {
+        let rest = &text[start + BEGIN.len()..];
+        let Some(digits) = rest.find(')').filter(|end| rest[..*end].bytes().all(|byte| byte.is_ascii_digit())) else { break };
+        text.replace_range(start..=start + BEGIN.len() + digits, "");
+    }
+    text
+}
+
 impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Reasons that are a list begin on a line of their own.
-        let between = if self.why.starts_with('\n') { ":" } else { ": " };
+        // Reasons that are a list begin on a line of their own; what needs no reason has none.
+        let between = match self.why.chars().next() {
+            None => "",
+            Some('\n') => ":",
+            Some(_) => ": ",
+        };
         write!(f, "{}{between}{}", self.what, self.why)?;
         match &self.next {
             Some(next) => write!(f, "\n{next}"),
@@ -74,3 +94,18 @@ impl std::fmt::Display for Failure {
 }
 
 impl std::error::Error for Failure {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Users and scripts know these errors by the system's words.
+    #[test]
+    fn errors_of_the_system_are_told_in_its_words() {
+        let missing = std::io::Error::from_raw_os_error(2);
+        assert_eq!(os_error(&missing), "No such file or directory");
+        let failure = Failure::new(ErrorKind::Io, "cannot open 'a'", format!("/a: {missing}; /b: {missing}"));
+        assert_eq!(failure.why, "/a: No such file or directory; /b: No such file or directory");
+        assert_eq!(without_number("as it is (os error x)".to_string()), "as it is (os error x)");
+    }
+}

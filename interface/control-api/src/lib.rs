@@ -4,6 +4,7 @@
 //! seconds since the epoch); turning them into text for people is the commands' business.
 #![forbid(unsafe_code)]
 
+mod access;
 mod dataset;
 mod direct;
 mod error;
@@ -20,7 +21,7 @@ mod vdev;
 
 pub use dataset::*;
 pub use direct::*;
-pub use error::{ErrorKind, Failure};
+pub use error::{ErrorKind, Failure, os_error};
 pub use events::*;
 pub use inject::*;
 pub use pool::*;

@@ -5,6 +5,9 @@ use service::trust::{Distrust, make_folder};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+/// The state directory of root.
+const SYSTEM: &str = "/run/zirconia";
+
 /// Why there is no state directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StateDirError {
@@ -34,9 +37,14 @@ impl StateDir {
             return Ok(StateDir(path));
         }
         if is_root {
-            return Ok(StateDir(PathBuf::from("/run/zirconia")));
+            return Ok(StateDir::system());
         }
         set("XDG_RUNTIME_DIR").map(|path| StateDir(path.join("zirconia"))).ok_or(StateDirError::NoPlace)
+    }
+
+    /// Of the machine: where root's daemon is found by everybody.
+    pub fn system() -> StateDir {
+        StateDir(PathBuf::from(SYSTEM))
     }
 
     /// At a given place.
@@ -65,6 +73,11 @@ impl StateDir {
     /// The daemon's socket.
     pub fn socket(&self) -> PathBuf {
         self.0.join("zirconiad.sock")
+    }
+
+    /// Where root's daemon answers every local user, questions only.
+    pub fn reader_socket(&self) -> PathBuf {
+        self.0.join("zirconiad.read.sock")
     }
 
     /// The lock that the daemon holds while it lives.

@@ -21,6 +21,7 @@ mod providers;
 mod recovery;
 mod sparse;
 mod sweeps;
+mod users;
 mod world;
 
 use std::process::ExitCode;
@@ -83,6 +84,8 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "output: JSON", mounts: false, run: output::json },
     Scenario { name: "output: scripted, columns, usage", mounts: false, run: output::scripted },
     Scenario { name: "output: history, wait, iostat, version", mounts: false, run: output::others },
+    Scenario { name: "users: readers that go away, zones", mounts: false, run: users::output },
+    Scenario { name: "users: strangers look and change nothing", mounts: true, run: users::strangers },
 ];
 
 /// Names, and the options of scenarios that can be made longer.

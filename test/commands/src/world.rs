@@ -48,6 +48,12 @@ pub struct Ran {
 }
 
 impl Ran {
+    /// What became of a command line.
+    pub fn of(line: &str, output: &std::process::Output) -> Ran {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Ran { code: output.status.code().unwrap_or(-1), out: text(&output.stdout), err: text(&output.stderr), line: line.to_string() }
+    }
+
     /// A failure that shows the command and what it printed.
     pub fn fault(&self, why: impl Display) -> Failure {
         format!("      {why}\n      $ {}\n      exit {}\n--- out\n{}\n--- err\n{}", self.line, self.code, self.out, self.err).into()
@@ -136,9 +142,7 @@ impl World {
 
     fn run_with(&self, line: &str, variables: &[(&str, &Path)]) -> Result<Ran, Failure> {
         let (line, mut command) = self.command(line)?;
-        let output = command.envs(variables.iter().copied()).output()?;
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        Ok(Ran { code: output.status.code().unwrap_or(-1), out: text(&output.stdout), err: text(&output.stderr), line })
+        Ok(Ran::of(&line, &command.envs(variables.iter().copied()).output()?))
     }
 
     /// A command line as it is shown, and ready to be started.

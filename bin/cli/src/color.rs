@@ -1,0 +1,61 @@
+//! Colours of `zpool status`, for terminals of those who set `ZFS_COLOR` (OpenZFS: `use_color`, `printf_color`).
+
+use std::borrow::Cow;
+use std::io::IsTerminal;
+use std::sync::OnceLock;
+
+/// A colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Color {
+    /// Headings.
+    Bold,
+    /// What is broken.
+    Red,
+    /// What works worse than it should.
+    Yellow,
+    /// What is slow.
+    Blue,
+}
+
+impl Color {
+    fn code(self) -> &'static str {
+        match self {
+            Color::Bold => "\x1b[1m",
+            Color::Red => "\x1b[0;31m",
+            Color::Yellow => "\x1b[0;33m",
+            Color::Blue => "\x1b[0;34m",
+        }
+    }
+
+    /// The colour of a state; none for what is as it should be.
+    pub fn of_state(state: &str) -> Option<Color> {
+        match state {
+            "FAULTED" | "SUSPENDED" | "UNAVAIL" => Some(Color::Red),
+            "OFFLINE" | "DEGRADED" | "REMOVED" => Some(Color::Yellow),
+            _ => None,
+        }
+    }
+}
+
+/// True for a variable that says yes: a number other than 0, `yes` or `on` (OpenZFS: `libzfs_envvar_is_set`).
+pub fn is_set(name: &str) -> bool {
+    let Ok(value) = std::env::var(name) else { return false };
+    let digits: String = value.trim_start().chars().take_while(char::is_ascii_digit).collect();
+    digits.bytes().any(|digit| digit != b'0') || value.eq_ignore_ascii_case("yes") || value.eq_ignore_ascii_case("on")
+}
+
+fn is_on() -> bool {
+    static ON: OnceLock<bool> = OnceLock::new();
+    *ON.get_or_init(|| {
+        let knows_colours = std::env::var("TERM").is_ok_and(|term| term != "dumb" && term != "unknown");
+        is_set("ZFS_COLOR") && !is_set("NO_COLOR") && knows_colours && std::io::stdout().is_terminal()
+    })
+}
+
+/// Text in a colour, where colours are wanted.
+pub fn paint(color: Option<Color>, text: &str) -> Cow<'_, str> {
+    match color {
+        Some(color) if is_on() => Cow::Owned(format!("{}{text}\x1b[0m", color.code())),
+        _ => Cow::Borrowed(text),
+    }
+}

@@ -1,0 +1,138 @@
+//! What every local user may ask (OpenZFS: the requests whose policy is `zfs_secpolicy_read` or `zfs_secpolicy_none`), and how the rest is refused.
+
+use crate::{DirectTarget, ErrorKind, Failure, Request};
+
+/// A stranger's wait may hold a place at the daemon for so long; whoever wants to wait longer asks again.
+const WAIT_MS_MAX: u64 = 250;
+
+impl Request {
+    /// The request as it is done for any local user: what only looks at what OpenZFS shows to everybody, without what is private to the
+    /// pool's owner (names of damaged files, sizes of other people's files). None for everything else.
+    pub fn for_everyone(&self) -> Option<Request> {
+        match self {
+            Request::PoolQuery(query) => Some(Request::PoolQuery(crate::PoolQuery { errors: false, ..query.clone() })),
+            Request::PoolIostat(_) | Request::DatasetQuery(_) => Some(self.clone()),
+            Request::PoolWait(wait) => {
+                Some(Request::PoolWait(crate::PoolWait { deadline_ms: wait.deadline_ms.min(WAIT_MS_MAX), ..wait.clone() }))
+            }
+            Request::Mount(mount) if *mount == crate::MountRequest::default() => Some(self.clone()),
+            Request::Direct(query) if !query.targets.iter().any(|target| matches!(target, DirectTarget::File { .. })) => Some(self.clone()),
+            // Listed one by one, so that a new request is closed until somebody opens it.
+            Request::Mount(_)
+            | Request::Direct(_)
+            | Request::Info
+            | Request::Stop
+            | Request::PoolCreate(_)
+            | Request::PoolDestroy(_)
+            | Request::PoolExport(_)
+            | Request::PoolImportScan(_)
+            | Request::PoolImport(_)
+            | Request::PoolSet(_)
+            | Request::PoolScrub(_)
+            | Request::PoolSweep(_)
+            | Request::VdevChange(_)
+            | Request::PoolAdd(_)
+            | Request::VdevRemove(_)
+            | Request::VdevRemoveStop(_)
+            | Request::PoolReopen(_)
+            | Request::PoolClear(_)
+            | Request::PoolSync(_)
+            | Request::PoolHistory(_)
+            | Request::PoolEvents(_)
+            | Request::InjectList
+            | Request::InjectAdd(_)
+            | Request::InjectClear { .. }
+            | Request::LabelClear(_)
+            | Request::DatasetCreate(_)
+            | Request::DatasetDestroy(_)
+            | Request::DatasetSet(_)
+            | Request::DatasetInherit(_)
+            | Request::Snapshot(_)
+            | Request::DatasetRename(_)
+            | Request::Unmount(_)
+            | Request::ProviderList
+            | Request::ProviderLoad(_)
+            | Request::ProviderUnload(_) => None,
+        }
+    }
+
+    /// How somebody who may not ask that is told so.
+    pub fn refusal(&self) -> Failure {
+        Failure::new(ErrorKind::Permission, self.cannot(), "permission denied")
+    }
+
+    /// `cannot create 'tank'`: what a request that fails says first.
+    fn cannot(&self) -> String {
+        let pools = |verb: &str, names: &[String]| match names.first() {
+            Some(name) => format!("cannot {verb} '{name}'"),
+            None => format!("cannot {}", verb.trim_end_matches(" for").trim_end_matches(" of")),
+        };
+        match self {
+            Request::PoolCreate(request) => format!("cannot create '{}'", request.pool),
+            Request::PoolDestroy(target) => format!("cannot destroy '{}'", target.pool),
+            Request::PoolExport(target) => format!("cannot export '{}'", target.pool),
+            Request::PoolImport(request) => pools("import", request.pool.as_slice()),
+            Request::PoolImportScan(_) => "cannot discover pools".to_string(),
+            Request::PoolSet(request) => format!("cannot set property for '{}'", request.pool),
+            Request::PoolScrub(request) => format!("cannot scrub {}", request.pool),
+            Request::PoolSweep(request) => format!("cannot initialize or trim devices of '{}'", request.pool),
+            Request::VdevChange(request) => format!("cannot change {}", request.device),
+            Request::PoolAdd(request) => format!("cannot add to '{}'", request.pool),
+            Request::VdevRemove(request) => format!("cannot remove {}", request.device),
+            Request::VdevRemoveStop(names) => pools("cancel removal of", &names.pools),
+            Request::PoolReopen(request) => pools("reopen", &request.pools),
+            Request::PoolClear(request) => format!("cannot clear errors for {}", request.pool),
+            Request::PoolSync(names) => pools("sync", &names.pools),
+            Request::PoolHistory(request) => pools("get history for", &request.pools),
+            Request::PoolEvents(_) => "cannot get events".to_string(),
+            Request::InjectList | Request::InjectAdd(_) | Request::InjectClear { .. } => "cannot look at or add handlers".to_string(),
+            Request::LabelClear(request) => format!("failed to clear label for {}", request.device),
+            Request::DatasetCreate(request) => format!("cannot create '{}'", request.name),
+            Request::DatasetDestroy(request) => format!("cannot destroy '{}'", request.name),
+            Request::DatasetSet(request) => format!("cannot set property for '{}'", request.name),
+            Request::DatasetInherit(request) => format!("cannot inherit {} for '{}'", request.property, request.name),
+            Request::Snapshot(request) => pools("create snapshot", &request.names),
+            Request::DatasetRename(request) => format!("cannot rename '{}'", request.from),
+            Request::Mount(request) => pools("mount", request.name.as_slice()),
+            Request::Unmount(request) => pools("unmount", request.target.as_slice()),
+            Request::Stop => "cannot stop the daemon".to_string(),
+            Request::Direct(_) => "cannot show direct I/O".to_string(),
+            Request::ProviderList | Request::ProviderLoad(_) | Request::ProviderUnload(_) => "cannot reach providers".to_string(),
+            Request::Info | Request::PoolQuery(_) | Request::PoolIostat(_) | Request::PoolWait(_) | Request::DatasetQuery(_) => {
+                "cannot ask the daemon".to_string()
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::*;
+
+    /// If this fails, anybody on the machine reads names of other people's files, or holds the daemon's threads.
+    #[test]
+    fn strangers_see_what_openzfs_shows_to_everybody_and_no_more() {
+        let query = Request::PoolQuery(PoolQuery { pools: vec!["tank".into()], errors: true });
+        let open = Request::PoolQuery(PoolQuery { pools: vec!["tank".into()], errors: false });
+        assert_eq!(query.for_everyone(), Some(open));
+        let wait = |deadline_ms| Request::PoolWait(PoolWait { pool: "tank".into(), activities: Vec::new(), deadline_ms });
+        assert_eq!(wait(60_000).for_everyone(), Some(wait(WAIT_MS)));
+        assert_eq!(Request::Mount(MountRequest::default()).for_everyone(), Some(Request::Mount(MountRequest::default())));
+        let file = DirectTarget::File { path: "/tank/secret".into(), inode: 7 };
+        for closed in [
+            Request::Stop,
+            Request::Mount(MountRequest { all: true, ..MountRequest::default() }),
+            Request::Mount(MountRequest { name: Some("tank".into()), ..MountRequest::default() }),
+            Request::Direct(DirectQuery { targets: vec![file] }),
+            Request::PoolHistory(PoolHistory::default()),
+            Request::PoolEvents(PoolEvents::default()),
+            Request::PoolImportScan(ImportSearch::default()),
+            Request::ProviderList,
+        ] {
+            assert_eq!(closed.for_everyone(), None, "{closed:?}");
+            assert_eq!(closed.refusal().kind, ErrorKind::Permission);
+        }
+    }
+
+    const WAIT_MS: u64 = super::WAIT_MS_MAX;
+}

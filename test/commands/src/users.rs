@@ -1,0 +1,119 @@
+//! Who runs the commands: readers that go away, users in other zones, users whom the daemon does not belong to.
+
+use crate::world::{Failure, Ran, World, same};
+use std::process::Command;
+
+/// What a shell shows for a program that SIGPIPE ended.
+const NO_READER: i32 = 141;
+
+fn pool(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a"])?;
+    world.ok("zpool create -m {mnt}/tank tank {vdevs}/a")?;
+    world.ok("zfs create tank/fs")?;
+    Ok(())
+}
+
+/// Runs a program of ours with the standard output that is given.
+fn into(world: &World, line: &str, output: std::process::Stdio) -> Result<Ran, Failure> {
+    let mut words = line.split_whitespace();
+    let program = world.program(words.next().unwrap_or_default());
+    let mut command = Command::new(program);
+    let ran = command.args(words).env("ZIRCONIA_STATE", world.path("state")).stdout(output).output()?;
+    Ok(Ran::of(line, &ran))
+}
+
+/// Output into a pipe that nobody reads, and onto a full disk: no program panics, and what is lost is said.
+pub fn output(world: &World) -> Result<(), Failure> {
+    pool(world)?;
+    let vdev = world.at("vdevs/a");
+    for line in ["zfs list", "zfs get all", "zpool status", "zpool history", "zpool events -v", "zpool help", "zirconia status"] {
+        let (reader, writer) = std::io::pipe()?;
+        drop(reader);
+        let ran = into(world, line, writer.into())?;
+        same("exit status without a reader", (ran.code, ran.err.as_str()), (NO_READER, ""))
+            .map_err(|_| ran.fault("it should end quietly"))?;
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full")?;
+        let ran = into(world, line, full.into())?;
+        same("exit status on a full disk", ran.code, 1).map_err(|_| ran.fault("it should exit with 1"))?;
+        ran.says("cannot write the output: No space left on device")?;
+    }
+    let (reader, writer) = std::io::pipe()?;
+    drop(reader);
+    same("exit status of zdb", into(world, &format!("zdb -l {vdev}"), writer.into())?.code, NO_READER)?;
+    world.refused("zdb -l {vdevs}/nothing", 1, "").and_then(|ran| ran.shows("No such file or directory")?.hides("os error").map(drop))?;
+    // Dates are those of whoever asks.
+    let zone = |zone: &str| world.ok_with(("TZ", std::path::Path::new(zone)), "zfs get -H -o value creation tank").map(|ran| ran.out);
+    same("one date in two zones", zone("UTC")? == zone("XYZ-5:30")?, false)?;
+    let history = |zone: &str| world.ok_with(("TZ", std::path::Path::new(zone)), "zpool history tank").map(|ran| ran.out);
+    same("history in two zones", history("UTC")? == history("XYZ-5:30")?, false)
+}
+
+/// Another user looks at everything that OpenZFS shows to everybody, changes nothing, and starts nothing.
+pub fn strangers(world: &World) -> Result<(), Failure> {
+    if world.ok("id -u")?.out.trim() != "0" {
+        println!("      not run: only root's daemon answers everybody");
+        return Ok(());
+    }
+    pool(world)?;
+    let program =
+        |line: &str| line.split_once(' ').map_or_else(|| world.program(line), |(name, rest)| format!("{} {rest}", world.program(name)));
+    let stranger = |line: &str| world.run(&format!("setpriv --reuid=65534 --regid=65534 --clear-groups {}", program(line)));
+    let help = stranger("zpool --help")?;
+    if help.code != 0 {
+        println!("      not run: another user cannot reach {}", world.program("zpool"));
+        return Ok(());
+    }
+    for line in [
+        "zpool list",
+        "zpool status -v tank",
+        "zpool get all tank",
+        "zpool iostat -v",
+        "zfs list -r tank",
+        "zfs get all tank/fs",
+        "zfs mount",
+    ] {
+        let ran = stranger(line)?;
+        same("exit status of a look", ran.code, 0).map_err(|_| ran.fault("everybody may look"))?;
+        ran.shows("tank")?;
+    }
+    same("exit status of a wait", stranger("zpool wait tank")?.code, 0)?;
+    for line in [
+        "zfs create tank/x",
+        "zfs set atime=off tank",
+        "zfs snapshot tank@x",
+        "zfs destroy -r tank/fs",
+        "zfs unmount tank/fs",
+        "zpool destroy tank",
+        "zpool export tank",
+        "zpool scrub tank",
+        "zpool set comment=x tank",
+        "zpool history",
+        "zpool events",
+        "zpool import",
+        "zirconia stop",
+        "zirconia provider list",
+        "zinject",
+    ] {
+        let ran = stranger(line)?;
+        same("exit status of a change", ran.code, 1).map_err(|_| ran.fault("only the owner may do that"))?;
+        ran.says("permission denied")?;
+    }
+    // Past the commands: the socket itself refuses, and goes on.
+    let ask = |body: &str| {
+        world.run(&format!(
+            "setpriv --reuid=65534 --regid=65534 --clear-groups curl -s --unix-socket {} -d {body} http://z/v1/request",
+            world.at("state/zirconiad.read.sock")
+        ))
+    };
+    if world.run("curl --version")?.code == 0 {
+        ask(r#"{"op":"stop"}"#)?.shows("permission denied")?;
+        ask("nonsense")?.shows("cannot read the request")?;
+        ask(r#"{"op":"pool-query","args":{"pools":[],"errors":true}}"#)?.shows(r#""name":"tank""#)?;
+    }
+    world.ok("zpool list -H -o name,health")?.prints("tank\tONLINE")?;
+    world.ok("zirconia stop")?;
+    let ran = stranger("zpool list")?;
+    same("exit status without a daemon", ran.code, 1)?;
+    ran.says("none is running")?;
+    world.ok("zirconia status").map_or(Ok(()), |ran| Err(ran.fault("a look started a daemon")))
+}
