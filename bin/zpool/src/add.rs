@@ -46,7 +46,7 @@ pub fn run(client: &Client, arguments: &args::Add) -> Result<u8, Stop> {
     let code = done(client, &Request::PoolAdd(request))?;
     if arguments.dry_run {
         let names = Names { full_paths: arguments.full_paths, guids: arguments.guids, follow_links: arguments.follow_links };
-        print!("{}", picture(&report, &wanted, names));
+        cli::out!("{}", picture(&report, &wanted, names));
     }
     Ok(code)
 }

@@ -453,6 +453,9 @@ pub struct Status {
     /// Only vdevs with problems.
     #[arg(short = 'e')]
     pub only_unhealthy_vdevs: bool,
+    /// Columns that scripts add to every device; without names, the scripts that there are.
+    #[arg(short = 'c', value_name = "script1,script2,...", num_args = 0..=1, default_missing_value = "")]
+    pub scripts: Option<String>,
     /// Slow I/Os.
     #[arg(short)]
     pub slow: bool,
@@ -559,6 +562,9 @@ pub struct Iostat {
     /// Histograms of request sizes.
     #[arg(short = 'r')]
     pub size_histogram: bool,
+    /// Columns that scripts add to every device; without names, the scripts that there are.
+    #[arg(short = 'c', value_name = "script1,script2,...", num_args = 0..=1, default_missing_value = "")]
+    pub scripts: Option<String>,
     /// How much I/O was direct, and why the rest was not.
     #[arg(long = "direct")]
     pub direct: bool,

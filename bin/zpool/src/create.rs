@@ -15,7 +15,7 @@ pub fn run(client: &Client, arguments: args::Create) -> Result<u8, Stop> {
         return Ok(cli::EXIT_FAILURE);
     }
     if wanted.vdevs.is_empty() {
-        eprintln!("invalid vdev specification: at least one toplevel vdev must be specified");
+        cli::errln!("invalid vdev specification: at least one toplevel vdev must be specified");
         return Ok(cli::EXIT_FAILURE);
     }
     let forceable = spec::mismatch(&wanted.vdevs).or_else(|| spec::unequal(&wanted.vdevs));
@@ -39,7 +39,7 @@ pub fn run(client: &Client, arguments: args::Create) -> Result<u8, Stop> {
     // The daemon checks names, devices and properties also for a dry run, and then changes nothing.
     let code = done(client, &Request::PoolCreate(request))?;
     if dry_run {
-        print!("{}", layout(&pool, &wanted));
+        cli::out!("{}", layout(&pool, &wanted));
     }
     Ok(code)
 }

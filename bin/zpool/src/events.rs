@@ -3,7 +3,6 @@
 use crate::args;
 use cli::{Client, Stop};
 use control_api::{EventReport, PoolEvents, Request, Response};
-use std::io::Write;
 
 /// `-f`: a request waits so long for the next event before it is made again.
 const FOLLOW_MS: u64 = 2_000;
@@ -16,14 +15,14 @@ pub fn run(client: &Client, arguments: &args::Events) -> Result<u8, Stop> {
         }
         return match client.call(&Request::PoolEvents(PoolEvents { clear: true, ..PoolEvents::default() }))? {
             Response::EventsCleared { count } => {
-                println!("cleared {count} events");
+                cli::outln!("cleared {count} events");
                 Ok(0)
             }
             other => Err(cli::unexpected("cannot clear events", other).into()),
         };
     }
     if !arguments.scripted {
-        println!("{:<30} CLASS", "TIME");
+        cli::outln!("{:<30} CLASS", "TIME");
     }
     let mut after = 0;
     loop {
@@ -34,10 +33,10 @@ pub fn run(client: &Client, arguments: &args::Events) -> Result<u8, Stop> {
             other => return Err(cli::unexpected("cannot show events", other).into()),
         };
         for event in &events {
-            print!("{}", text(event, arguments.scripted, arguments.verbose));
+            cli::out!("{}", text(event, arguments.scripted, arguments.verbose));
             after = event.eid;
         }
-        let _ = std::io::stdout().flush();
+        cli::print::flush();
         if !arguments.follow {
             return Ok(0);
         }
@@ -47,12 +46,7 @@ pub fn run(client: &Client, arguments: &args::Events) -> Result<u8, Stop> {
 /// One event: time and class, and its fields below when asked for.
 fn text(event: &EventReport, scripted: bool, verbose: bool) -> String {
     let (seconds, nanoseconds) = event.time;
-    // `Sat Nov 21 22:00:00 2026` has the year at the end; events put it after the day.
-    let date = cli::time::long(seconds);
-    let mut words = date.split_whitespace().skip(1);
-    let mut word = || words.next().unwrap_or_default();
-    let (month, day, time, year) = (word(), word(), word(), word());
-    let mut text = format!("{month} {day:>2} {year} {time}.{nanoseconds:09}");
+    let mut text = format!("{}.{nanoseconds:09}", cli::time::event(seconds));
     text.push(if scripted { '\t' } else { ' ' });
     text.push_str(&event.class);
     text.push('\n');
@@ -77,10 +71,11 @@ mod tests {
             class: "ereport.fs.zfs.dio_verify_wr".into(),
             fields: vec![("pool".into(), "\"tank\"".into()), ("zio_size".into(), "0x20000".into())],
         };
-        assert_eq!(text(&event, false, false), "Nov 21 2026 22:01:00.000000005 ereport.fs.zfs.dio_verify_wr\n");
+        let date = cli::time::event(1_795_298_460);
+        assert_eq!(text(&event, false, false), format!("{date}.000000005 ereport.fs.zfs.dio_verify_wr\n"));
         assert_eq!(
             text(&event, true, true),
-            "Nov 21 2026 22:01:00.000000005\tereport.fs.zfs.dio_verify_wr\n        class = \"ereport.fs.zfs.dio_verify_wr\"\n        \
+            date + ".000000005\tereport.fs.zfs.dio_verify_wr\n        class = \"ereport.fs.zfs.dio_verify_wr\"\n        \
              pool = \"tank\"\n        zio_size = 0x20000\n        time = 0x6b02149c 0x5 \n        eid = 0x7\n\n"
         );
     }

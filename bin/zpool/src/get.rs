@@ -32,7 +32,7 @@ pub fn run(client: &Client, arguments: &args::Get) -> Result<u8, Stop> {
         Subject::Pools(reports) => Ok(pools(&reports, wanted.as_deref(), &fields, arguments)),
         Subject::Vdevs(report, words) => vdevs(&report, &words, wanted.as_deref(), (&fields, arguments)),
         Subject::Nothing(name) => {
-            eprintln!("Cannot get properties of {name}: no such pool available.");
+            cli::errln!("Cannot get properties of {name}: no such pool available.");
             Ok(cli::EXIT_FAILURE)
         }
     }
@@ -73,7 +73,7 @@ fn pools(reports: &[PoolReport], wanted: Option<&[String]>, fields: &[&str], arg
     let mut code = 0;
     for report in reports {
         if let Some(reason) = &report.properties_unavailable {
-            eprintln!("cannot get properties of '{}': {reason}", report.name);
+            cli::errln!("cannot get properties of '{}': {reason}", report.name);
             code = cli::EXIT_FAILURE;
         }
         let properties = select(report, wanted);
@@ -87,9 +87,9 @@ fn pools(reports: &[PoolReport], wanted: Option<&[String]>, fields: &[&str], arg
         }
     }
     if arguments.output.json.json {
-        println!("{}", json::envelope("zpool get", "pools", pools));
+        cli::outln!("{}", json::envelope("zpool get", "pools", pools));
     } else if !table.is_empty() {
-        print!("{}", table.render(arguments.output.scripted));
+        cli::out!("{}", table.render(arguments.output.scripted));
     }
     code
 }
@@ -113,9 +113,9 @@ fn vdevs(report: &PoolReport, words: &[String], wanted: Option<&[String]>, (fiel
     }
     if output.json.json {
         let pool = list::head(report, false, output);
-        println!("{}", json::envelope_with("zpool get", "vdevs", entries, [("pool".to_string(), pool.into())]));
+        cli::outln!("{}", json::envelope_with("zpool get", "vdevs", entries, [("pool".to_string(), pool.into())]));
     } else if !table.is_empty() {
-        print!("{}", table.render(output.scripted));
+        cli::out!("{}", table.render(output.scripted));
     }
     Ok(0)
 }

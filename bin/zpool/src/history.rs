@@ -12,12 +12,12 @@ pub fn run(client: &Client, arguments: &args::History) -> Result<u8, Failure> {
         other => return Err(cli::unexpected("cannot show history", other)),
     };
     for report in reports {
-        println!("History for '{}':", report.pool);
+        cli::outln!("History for '{}':", report.pool);
         for record in report.records {
             let who = record.who.filter(|_| arguments.long).map_or(String::new(), |who| format!(" [{who}]"));
-            println!("{} {}{who}", time::history(record.time), record.text);
+            cli::outln!("{} {}{who}", time::history(record.time), record.text);
         }
-        println!();
+        cli::outln!();
     }
     Ok(0)
 }

@@ -6,7 +6,11 @@ use control_api::{Failure, ImportCandidate, ImportSearch, PoolImport, Request, R
 
 /// Runs the verb.
 pub fn run(client: &Client, arguments: args::Import) -> Result<u8, Stop> {
-    let paths = arguments.search.iter().map(|path| absolute(path)).collect();
+    let mut paths: Vec<String> = arguments.search.iter().map(|path| absolute(path)).collect();
+    if paths.is_empty() {
+        let usual = std::env::var("ZPOOL_IMPORT_PATH").unwrap_or_default();
+        paths.extend(usual.split(':').filter(|path| !path.is_empty()).map(absolute));
+    }
     if arguments.dry_run && !arguments.rewind {
         return Err(Stop::usage("-n or -X only meaningful with -F"));
     }
@@ -38,11 +42,11 @@ fn show(client: &Client, search: ImportSearch) -> Result<u8, Failure> {
         other => return Err(cli::unexpected("cannot search for pools", other)),
     };
     if candidates.is_empty() {
-        eprintln!("no pools available to import");
+        cli::errln!("no pools available to import");
         return Ok(cli::EXIT_FAILURE);
     }
     let blocks: Vec<String> = candidates.iter().map(describe).collect();
-    print!("{}", blocks.join("\n"));
+    cli::out!("{}", blocks.join("\n"));
     Ok(0)
 }
 
@@ -61,7 +65,7 @@ fn describe(candidate: &ImportCandidate) -> String {
         text.push_str(&format!(" action: {}\n", status::wrap(action)));
     }
     text.push_str(" config:\n\n");
-    let rows = status::tree(&candidate.vdevs, status::Names::default());
+    let rows = status::tree(&candidate.vdevs, status::Names::new(false, false, false));
     let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
     for (name, vdev) in rows {
         let note = vdev.note.as_deref().map_or(String::new(), |note| format!("  {note}"));

@@ -8,7 +8,7 @@ use cli::property::{self, POOL};
 use cli::repeat::{Repeat, timestamp};
 use cli::table::{Align, Column, Table};
 use cli::{Client, Stop, find, json, show};
-use control_api::{Failure, PoolQuery, PoolReport, Property, Request, Response, Value, VdevReport};
+use control_api::{ErrorKind, Failure, PoolQuery, PoolReport, Property, Request, Response, Value, VdevReport};
 use serde_json::{Map, json};
 
 const DEFAULT: [&str; 11] =
@@ -23,6 +23,26 @@ pub fn reports(client: &Client, pools: Vec<String>, errors: bool) -> Result<Vec<
         Response::Pools(reports) => Ok(reports),
         other => Err(cli::unexpected("cannot list pools", other)),
     }
+}
+
+/// Asks for each pool that is named, or for all; complains of those that are not there, and tells the exit code.
+pub fn each(client: &Client, pools: &[String], errors: bool) -> Result<(Vec<PoolReport>, u8), Failure> {
+    if pools.is_empty() {
+        return Ok((reports(client, Vec::new(), errors)?, 0));
+    }
+    let (mut found, mut code) = (Vec::new(), 0);
+    let mut seen = std::collections::BTreeSet::new();
+    for pool in pools.iter().filter(|pool| seen.insert(*pool)) {
+        match reports(client, vec![pool.clone()], errors) {
+            Ok(more) => found.extend(more),
+            Err(failure) if failure.kind == ErrorKind::NotFound => {
+                cli::errln!("{failure}");
+                code = cli::EXIT_FAILURE;
+            }
+            Err(failure) => return Err(failure),
+        }
+    }
+    Ok((found, code))
 }
 
 /// Runs the verb.
@@ -40,34 +60,37 @@ pub fn run(client: &Client, arguments: &args::List) -> Result<u8, Stop> {
     let mut is_first = true;
     repeat.run(|| {
         let headings = std::mem::take(&mut is_first) || arguments.verbose;
-        print(&reports(client, pools.clone(), false)?, &columns, arguments, headings)
+        let (found, code) = each(client, &pools, false)?;
+        print(&found, pools.is_empty(), &columns, arguments, (headings, code))
     })
 }
 
-fn print(reports: &[PoolReport], columns: &[String], arguments: &args::List, headings: bool) -> Result<u8, Stop> {
+fn print(reports: &[PoolReport], all: bool, columns: &[String], arguments: &args::List, (headings, code): (bool, u8)) -> Result<u8, Stop> {
     let stamp = timestamp(arguments.timestamp.as_deref())?;
     if arguments.output.json.json {
         let entries = reports.iter().map(|report| (key(report, arguments.key_guid), as_json(report, columns, arguments)));
-        println!("{}", stamped("zpool list", entries.collect(), stamp));
-        return Ok(0);
+        if code == 0 {
+            cli::outln!("{}", stamped("zpool list", entries.collect(), stamp));
+        }
+        return Ok(code);
     }
     if let Some(stamp) = stamp {
-        println!("{stamp}");
+        cli::outln!("{stamp}");
     }
     if reports.is_empty() {
-        if !arguments.output.scripted {
-            println!("no pools available");
+        if all && !arguments.output.scripted {
+            cli::outln!("no pools available");
         }
-        return Ok(0);
+        return Ok(code);
     }
     let text = table(reports, columns, arguments).render(arguments.output.scripted);
     let skipped = if headings || arguments.output.scripted { 0 } else { 1 };
-    text.lines().skip(skipped).for_each(|line| println!("{line}"));
-    Ok(0)
+    text.lines().skip(skipped).for_each(|line| cli::outln!("{line}"));
+    Ok(code)
 }
 
 fn table(reports: &[PoolReport], columns: &[String], arguments: &args::List) -> Table {
-    let names = Names { full_paths: arguments.full_paths, guids: arguments.guids, follow_links: arguments.follow_links };
+    let names = Names::new(arguments.full_paths, arguments.guids, arguments.follow_links);
     let shown: Vec<Column> = columns.iter().map(|name| property::column(POOL, name)).collect();
     // A vdev's line has its own columns, which `-o` does not choose; where they differ they stand beside those of the pool.
     let extra = (1 + OF_VDEVS.len()).saturating_sub(shown.len());
@@ -143,7 +166,7 @@ fn as_json(report: &PoolReport, columns: &[String], arguments: &args::List) -> s
     let mut entry = head(report, true, output);
     entry.insert("properties".into(), json::properties(&properties, output));
     if arguments.verbose {
-        let names = Names { full_paths: arguments.full_paths, guids: arguments.guids, follow_links: arguments.follow_links };
+        let names = Names::new(arguments.full_paths, arguments.guids, arguments.follow_links);
         let (logs, data): (Vec<&VdevReport>, Vec<&VdevReport>) = report.vdevs.children.iter().partition(|top| top.is_log);
         let vdevs: Map<String, serde_json::Value> =
             data.into_iter().map(|child| (names.of(child), vdev_json(child, names, output))).collect();
@@ -250,6 +273,7 @@ mod tests {
             status: None,
             action: None,
             message_id: None,
+            only_remarks: false,
             scan: None,
             throttled: Vec::new(),
             accelerator: None,

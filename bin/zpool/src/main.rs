@@ -1,5 +1,7 @@
 //! The `zpool` command: OpenZFS 2.3's verbs, options and output over Zirconia's daemon.
 #![forbid(unsafe_code)]
+// `println!` panics when its reader is gone: see `cli::print`.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod add;
 mod args;
@@ -12,6 +14,7 @@ mod import;
 mod iostat;
 mod list;
 mod rebuild;
+mod scripts;
 mod spec;
 mod status;
 mod sweeps;
@@ -81,7 +84,7 @@ fn each(pools: Vec<String>, mut work: impl FnMut(String) -> Result<u8, control_a
     let mut code = 0;
     for pool in pools {
         if let Err(failure) = work(pool) {
-            eprintln!("{failure}");
+            cli::errln!("{failure}");
             code = cli::EXIT_FAILURE;
         }
     }
@@ -122,9 +125,9 @@ fn scrub(client: &Client, arguments: &args::Scrub) -> Result<u8, Stop> {
 fn version(json: bool) -> u8 {
     let version = env!("CARGO_PKG_VERSION");
     if json {
-        println!("{}", cli::json::version("zpool", version));
+        cli::outln!("{}", cli::json::version("zpool", version));
     } else {
-        println!("zirconia-{version}\non-disk format: pool version 5000, feature flags of OpenZFS 2.3");
+        cli::outln!("zirconia-{version}\non-disk format: pool version 5000, feature flags of OpenZFS 2.3");
     }
     0
 }

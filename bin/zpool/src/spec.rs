@@ -93,7 +93,7 @@ impl Wrong {
         match self {
             Wrong::Spec(why) => Err(Failure::new(ErrorKind::Invalid, "invalid vdev specification", why).into()),
             Wrong::Draid(why) => {
-                eprintln!("{why}");
+                cli::errln!("{why}");
                 Ok(cli::EXIT_FAILURE)
             }
         }
@@ -276,7 +276,7 @@ pub fn unequal(vdevs: &[VdevSpec]) -> Option<String> {
 
 /// Says what keeps a command from going on that `-f` would let pass.
 pub fn say_forceable(why: &str) -> u8 {
-    eprintln!("invalid vdev specification\nuse '-f' to override the following errors:\n{why}");
+    cli::errln!("invalid vdev specification\nuse '-f' to override the following errors:\n{why}");
     cli::EXIT_FAILURE
 }
 

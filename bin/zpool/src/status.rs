@@ -1,6 +1,7 @@
 //! `zpool status`: health, scan line, the vdev tree with its error counts, damaged files.
 
-use crate::{args, list, rebuild, sweeps};
+use crate::{args, list, rebuild, scripts, sweeps};
+use cli::color::{Color, is_set, paint};
 use cli::number::{duration, nice_bytes, nice_count, nice_time_ns};
 use cli::options::Output;
 use cli::repeat::{Repeat, timestamp};
@@ -21,37 +22,50 @@ pub fn run(client: &Client, arguments: &args::Status) -> Result<u8, Stop> {
     if !arguments.json.json && arguments.key_guid {
         return Err(Stop::usage("'json-pool-key-guid' only works with '-j' option"));
     }
+    if let Some(names) = &arguments.scripts {
+        scripts::allow(names)?;
+        if names.is_empty() {
+            scripts::list("status");
+            return Ok(0);
+        }
+    }
     let (pools, repeat) = Repeat::split(&arguments.words)?;
     repeat.run(|| show(client, arguments, &pools))
 }
 
 fn show(client: &Client, arguments: &args::Status, pools: &[String]) -> Result<u8, Stop> {
     let stamp = timestamp(arguments.timestamp.as_deref())?;
-    let all = list::reports(client, pools.to_vec(), arguments.verbose)?;
+    let (all, code) = list::each(client, pools, arguments.verbose)?;
     let (reports, healthy): (Vec<_>, Vec<_>) = all.into_iter().partition(|report| !arguments.only_unhealthy || has_problem(report));
     if arguments.json.json {
         let entries = reports.iter().map(|report| (list::key(report, arguments.key_guid), as_json(report, arguments)));
-        println!("{}", list::stamped("zpool status", entries.collect(), stamp));
-        return Ok(0);
+        if code == 0 {
+            cli::outln!("{}", list::stamped("zpool status", entries.collect(), stamp));
+        }
+        return Ok(code);
     }
     if let Some(stamp) = stamp {
-        println!("{stamp}");
+        cli::outln!("{stamp}");
     }
-    if reports.is_empty() && healthy.is_empty() {
-        eprintln!("no pools available");
+    if reports.is_empty() && healthy.is_empty() && pools.is_empty() {
+        cli::errln!("no pools available");
     } else if reports.is_empty() && pools.is_empty() {
-        println!("all pools are healthy");
+        cli::outln!("all pools are healthy");
     }
     if !pools.is_empty() {
-        healthy.iter().for_each(|report| println!("pool '{}' is healthy", report.name));
+        healthy.iter().for_each(|report| cli::outln!("pool '{}' is healthy", report.name));
     }
-    let blocks: Vec<String> = reports.iter().map(|report| describe(report, arguments)).collect();
-    print!("{}", blocks.join("\n"));
-    Ok(0)
+    let columns = arguments.scripts.as_ref().map(|names| {
+        let devices: Vec<_> = reports.iter().flat_map(|report| scripts::devices(&report.name, &report.vdevs)).collect();
+        scripts::Columns::ask(names, &devices)
+    });
+    let blocks: Vec<String> = reports.iter().map(|report| describe(report, arguments, columns.as_ref())).collect();
+    cli::out!("{}", blocks.join("\n"));
+    Ok(code)
 }
 
 fn has_problem(report: &PoolReport) -> bool {
-    report.state != "ONLINE" || report.status.is_some() || report.error_count > 0 || report.errors_unavailable.is_some()
+    (report.status.is_some() && !report.only_remarks) || report.errors_unavailable.is_some()
 }
 
 /// Breaks a paragraph into tab-indented lines, as status and action paragraphs stand.
@@ -83,6 +97,15 @@ pub struct Names {
 }
 
 impl Names {
+    /// What was asked for, here or for all commands by the environment (OpenZFS: `zpool_vdev_name`).
+    pub fn new(full_paths: bool, guids: bool, follow_links: bool) -> Names {
+        Names {
+            full_paths: full_paths || is_set("ZPOOL_VDEV_NAME_PATH"),
+            guids: guids || is_set("ZPOOL_VDEV_NAME_GUID"),
+            follow_links: follow_links || is_set("ZPOOL_VDEV_NAME_FOLLOW_LINKS"),
+        }
+    }
+
     /// The name in the tree: the last part of a disk's path, a file's whole path, or the group's name.
     pub fn of(self, vdev: &VdevReport) -> String {
         match &vdev.path {
@@ -99,7 +122,7 @@ impl Names {
 }
 
 fn names(arguments: &args::Status) -> Names {
-    Names { full_paths: arguments.full_paths, guids: arguments.guids, follow_links: arguments.follow_links }
+    Names::new(arguments.full_paths, arguments.guids, arguments.follow_links)
 }
 
 /// The tree as indented names, depth first.
@@ -121,16 +144,17 @@ fn is_unhealthy(vdev: &VdevReport, slow: bool) -> bool {
     vdev.state != "ONLINE" || errors > 0 || vdev.children.iter().any(|child| is_unhealthy(child, slow))
 }
 
-fn describe(report: &PoolReport, arguments: &args::Status) -> String {
-    let mut text = format!("  pool: {}\n state: {}\n", report.name, report.state);
-    if let Some(status) = &report.status {
-        text.push_str(&format!("status: {}\n", wrap(status)));
-    }
-    if let Some(action) = &report.action {
-        text.push_str(&format!("action: {}\n", wrap(action)));
+fn describe(report: &PoolReport, arguments: &args::Status, columns: Option<&scripts::Columns>) -> String {
+    let bold = |text: &'static str| paint(Some(Color::Bold), text);
+    let state = paint(Color::of_state(&report.state), &report.state);
+    let mut text = format!("  {} {}\n {}{state}\n", bold("pool:"), report.name, bold("state: "));
+    for (heading, paragraph) in [("status: ", &report.status), ("action: ", &report.action)] {
+        if let Some(paragraph) = paragraph {
+            text.push_str(&format!("{}{}", bold(heading), paint(Some(Color::Yellow), &format!("{paragraph}\n"))));
+        }
     }
     if let Some(id) = &report.message_id {
-        text.push_str(&format!("   see: https://openzfs.github.io/openzfs-docs/msg/{id}\n"));
+        text.push_str(&format!("   {} https://openzfs.github.io/openzfs-docs/msg/{id}\n", bold("see:")));
     }
     let shown = rebuild::shown(report.scan.as_ref(), &report.rebuilds);
     // An error scrub is told of in the place of the scrub before it, never in that of a resilver.
@@ -147,7 +171,6 @@ fn describe(report: &PoolReport, arguments: &args::Status) -> String {
     }
     report.throttled.iter().for_each(|one| text.push_str(&throttle_line(one)));
     report.accelerator.iter().for_each(|one| text.push_str(&accelerator_lines(one)));
-    text.push_str("config:\n\n");
     let (mut rows, mut logs) = class_rows(&report.vdevs, names(arguments));
     let beside = |list: &'_ [VdevReport]| -> Vec<(String, VdevReport)> {
         list.iter().map(|vdev| (format!("  {}", names(arguments).of(vdev)), vdev.clone())).collect()
@@ -158,17 +181,19 @@ fn describe(report: &PoolReport, arguments: &args::Status) -> String {
     let shown = |vdev: &VdevReport| !arguments.only_unhealthy_vdevs || vdev.kind == "root" || is_unhealthy(vdev, arguments.slow);
     rows.retain(|(_, vdev)| shown(vdev));
     logs.retain(|(_, vdev)| shown(vdev));
-    let slow = if arguments.slow { format!(" {:>5}", "SLOW") } else { String::new() };
-    let direct = if arguments.direct { format!(" {:>5}", "DIO") } else { String::new() };
-    text.push_str(&format!("\t{:width$}  {:8} {:>5} {:>5} {:>5}{slow}{direct}\n", "NAME", "STATE", "READ", "WRITE", "CKSUM"));
-    rows.iter().for_each(|row| text.push_str(&vdev_line(row, width, arguments)));
+    let line = |row: &Row<'_>| {
+        let cells = columns.zip(row.1.path.as_ref()).map(|(columns, path)| columns.cells(&report.name, path)).unwrap_or_default();
+        vdev_line(row, width, arguments, &cells)
+    };
+    text.push_str(&headings(width, arguments, columns));
+    rows.iter().for_each(|row| text.push_str(&line(row)));
     if !logs.is_empty() {
         text.push_str("\tlogs\t\n");
-        logs.iter().for_each(|row| text.push_str(&vdev_line(row, width, arguments)));
+        logs.iter().for_each(|row| text.push_str(&line(row)));
     }
     if !caches.is_empty() {
         text.push_str("\tcache\n");
-        caches.iter().for_each(|(name, vdev)| text.push_str(&vdev_line(&(name.clone(), vdev), width, arguments)));
+        caches.iter().for_each(|(name, vdev)| text.push_str(&line(&(name.clone(), vdev))));
     }
     text.push_str(&spare_lines(&spares, width));
     text.push_str(&error_lines(report, arguments.verbose));
@@ -189,19 +214,31 @@ fn class_rows(root: &VdevReport, names: Names) -> (Vec<Row<'_>>, Vec<Row<'_>>) {
     (rows, logs)
 }
 
-/// A vdev with its counters.
-fn vdev_line((name, vdev): &(String, &VdevReport), width: usize, arguments: &args::Status) -> String {
+/// The line above the vdevs.
+fn headings(width: usize, arguments: &args::Status, columns: Option<&scripts::Columns>) -> String {
+    let bold = |text: &str| paint(Some(Color::Bold), text).into_owned();
+    let names = format!("config:\n\n\t{:width$}  {:8} {:>5} {:>5} {:>5}", "NAME", "STATE", "READ", "WRITE", "CKSUM");
+    let slow = if arguments.slow { bold(&format!(" {:>5}", "SLOW")) } else { String::new() };
+    let direct = if arguments.direct { bold(&format!(" {:>5}", "DIO")) } else { String::new() };
+    format!("{}{slow}{direct}{}\n", bold(&names), columns.map(|columns| columns.heading(false)).unwrap_or_default())
+}
+
+/// A vdev with its counters, and what scripts say of it.
+fn vdev_line((name, vdev): &Row<'_>, width: usize, arguments: &args::Status, cells: &str) -> String {
     let number = |count: u64| if arguments.parsable { count.to_string() } else { nice_count(count) };
+    let red = |count: u64| paint((count > 0).then_some(Color::Red), &format!("{:>5}", number(count))).into_owned();
     let slow = match (arguments.slow, vdev.children.is_empty()) {
         (false, _) => String::new(),
-        (true, true) => format!(" {:>5}", number(vdev.slow_ios)),
+        (true, true) => paint((vdev.slow_ios > 0).then_some(Color::Blue), &format!(" {:>5}", number(vdev.slow_ios))).into_owned(),
         (true, false) => format!(" {:>5}", "-"),
     };
     let direct = if arguments.direct { format!(" {:>5}", number(vdev.dio_verify_errors)) } else { String::new() };
     let note = vdev.note.as_deref().map_or(String::new(), |note| format!("  {note}"));
-    let counts = [vdev.read_errors, vdev.write_errors, vdev.checksum_errors].map(number);
+    let [reads, writes, sums] = [vdev.read_errors, vdev.write_errors, vdev.checksum_errors].map(red);
     let sweeps = sweeps::notes(vdev, arguments);
-    format!("\t{name:width$}  {:8} {:>5} {:>5} {:>5}{slow}{direct}{note}{sweeps}\n", vdev.state, counts[0], counts[1], counts[2])
+    let head = format!("\t{name:width$}  {:8}", vdev.state);
+    let head = paint(Color::of_state(&vdev.state), &head);
+    format!("{head} {reads} {writes} {sums}{slow}{direct}{note}{cells}{sweeps}\n")
 }
 
 /// The spares, which have no counters (OpenZFS: `print_spares`).
@@ -222,7 +259,12 @@ fn error_lines(report: &PoolReport, verbose: bool) -> String {
     }
     match (report.error_count, verbose) {
         (0, _) => "\nerrors: No known data errors\n".to_string(),
-        (count, false) => format!("\nerrors: {count} data errors, use '-v' for a list\n"),
+        (count, false) => {
+            let text = format!("errors: {count} data errors, use '-v' for a list\n");
+            format!("\n{}", paint(Some(Color::Red), &text))
+        }
+        // The names of other people's files are not for everybody.
+        (_, true) if report.errors.is_empty() => "\nerrors: List of errors unavailable: permission denied\n".to_string(),
         (_, true) => {
             let files: String = report.errors.iter().map(|file| format!("        {file}\n")).collect();
             format!("\nerrors: Permanent errors have been detected in the following files:\n\n{files}")
@@ -353,10 +395,13 @@ fn error_scrub_lines(scrub: &ErrorScrubReport) -> String {
 fn as_json(report: &PoolReport, arguments: &args::Status) -> Value {
     let output = Output { parsable: arguments.parsable, json: arguments.json.clone(), ..Output::default() };
     let mut entry = list::head(report, false, &output);
-    for (key, text) in [("status", &report.status), ("action", &report.action), ("msgid", &report.message_id)] {
+    for (key, text) in [("status", &report.status), ("action", &report.action)] {
         if let Some(text) = text {
-            entry.insert(key.into(), json!(text));
+            entry.insert(key.into(), json!(format!("{text}\n")));
         }
+    }
+    if let Some(id) = &report.message_id {
+        entry.insert("msgid".into(), json!(id));
     }
     if let Some(id) = &report.message_id {
         entry.insert("moreinfo".into(), json!(format!("https://openzfs.github.io/openzfs-docs/msg/{id}")));
@@ -562,6 +607,7 @@ mod tests {
             status: None,
             action: None,
             message_id: None,
+            only_remarks: false,
             scan,
             throttled: Vec::new(),
             accelerator: None,
@@ -587,17 +633,20 @@ mod tests {
 
     #[test]
     fn a_healthy_pool_reads_as_openzfs_prints_it() {
-        let expected = "  pool: tank\n state: ONLINE\n  scan: scrub repaired 0B in 00:01:01 with 0 errors on Thu Jan  1 00:01:01 1970\n\
-                        config:\n\n\tNAME        STATE     READ WRITE CKSUM\n\ttank        ONLINE       0     0     0\n\t  mirror-0  \
-                        ONLINE       0     0     0\n\t    /a      ONLINE       0     0     0\n\t    sdb     ONLINE       0     0 1.21K\n\n\
-                        errors: No known data errors\n";
-        assert_eq!(describe(&report(Some(scan("finished"))), &arguments(&[])), expected);
-        let with_direct = describe(&report(None), &arguments(&["-d"]));
+        let ended = time::long(61);
+        let expected = format!(
+            "  pool: tank\n state: ONLINE\n  scan: scrub repaired 0B in 00:01:01 with 0 errors on {ended}\n\
+             config:\n\n\tNAME        STATE     READ WRITE CKSUM\n\ttank        ONLINE       0     0     0\n\t  mirror-0  \
+             ONLINE       0     0     0\n\t    /a      ONLINE       0     0     0\n\t    sdb     ONLINE       0     0 1.21K\n\n\
+             errors: No known data errors\n"
+        );
+        assert_eq!(describe(&report(Some(scan("finished"))), &arguments(&[]), None), expected);
+        let with_direct = describe(&report(None), &arguments(&["-d"]), None);
         assert!(with_direct.contains("WRITE CKSUM   DIO\n") && with_direct.contains("mirror-0  ONLINE       0     0     0     3\n"));
         let in_json = as_json(&report(None), &arguments(&["-d", "-j"])).to_string();
         assert!(in_json.contains(r#""dio_verify_errors":"3""#) && in_json.contains(r#""dio_verify_errors":"0""#), "{in_json}");
-        assert!(describe(&report(None), &arguments(&["-p"])).contains("sdb     ONLINE       0     0  1234\n"));
-        assert!(describe(&report(None), &arguments(&["-P"])).contains("/dev/sdb"));
+        assert!(describe(&report(None), &arguments(&["-p"]), None).contains("sdb     ONLINE       0     0  1234\n"));
+        assert!(describe(&report(None), &arguments(&["-P"]), None).contains("/dev/sdb"));
     }
 
     /// Nobody would look for the reason of slow writes in a provider that nothing is said of; and a pool without one reads as ever.
@@ -616,7 +665,7 @@ mod tests {
         };
         let gone = AcceleratorReport { provider: "card".into(), state: "absent".into(), ..AcceleratorReport::default() };
         assert_eq!(accelerator_lines(&gone), "   zia: provider card is absent\n");
-        let text = describe(&PoolReport { accelerator: Some(busy), ..report(None) }, &arguments(&[]));
+        let text = describe(&PoolReport { accelerator: Some(busy), ..report(None) }, &arguments(&[]), None);
         let expected = "   zia: provider card is active\n\t12 operations: 7 checksum, 5 compress\n\t3 in software instead: 2 timeout, 1 tripped\n\
                         \t1 blocks began again from the original\n\t2 of 9 verified results were wrong\n\tswitched off for now: compress\nconfig:\n\n";
         assert!(text.contains(expected), "{text}");
@@ -629,7 +678,7 @@ mod tests {
     #[test]
     fn a_resilver_reads_as_openzfs_prints_it() {
         let resilver = ScanReport { function: "resilver".into(), repaired_bytes: 1 << 20, skipped_bytes: 1 << 30, ..scan("finished") };
-        let done = "  scan: resilvered 1M in 00:01:01 with 0 errors on Thu Jan  1 00:01:01 1970\n";
+        let done = format!("  scan: resilvered 1M in 00:01:01 with 0 errors on {}\n", time::long(61));
         assert_eq!(scan_lines(&resilver), done);
         let running = scan_lines(&ScanReport { state: "scanning".into(), issued_bytes: 512 << 20, ..resilver });
         assert!(running.starts_with("  scan: resilver in progress since "), "{running}");

@@ -79,7 +79,7 @@ fn run(client: &Client, request: PoolSweep, activity: Option<&str>) -> Result<u8
         Response::Swept { failures } => failures,
         other => return Err(cli::unexpected("cannot sweep", other).into()),
     };
-    failures.iter().for_each(|failure| eprintln!("{failure}"));
+    failures.iter().for_each(|failure| cli::errln!("{failure}"));
     if !failures.is_empty() {
         return Ok(EXIT_REFUSED);
     }
@@ -125,10 +125,10 @@ mod tests {
     #[test]
     fn sweeps_read_as_openzfs_prints_them() {
         let sweep = |state: &str| SweepReport { state: state.into(), action_time: 0, done_bytes: 50, estimated_bytes: 100, errors: 0 };
-        let words = ("trimm", "untrimmed");
-        assert_eq!(note(Some(&sweep("active")), true, words), "  (49% trimmed, started at Thu Jan  1 00:00:00 1970)");
-        assert_eq!(note(Some(&sweep("complete")), true, words), "  (100% trimmed, completed at Thu Jan  1 00:00:00 1970)");
-        assert_eq!(note(Some(&sweep("suspended")), true, words), "  (49% trimmed, suspended, started at Thu Jan  1 00:00:00 1970)");
+        let (words, epoch) = (("trimm", "untrimmed"), time::long(0));
+        assert_eq!(note(Some(&sweep("active")), true, words), format!("  (49% trimmed, started at {epoch})"));
+        assert_eq!(note(Some(&sweep("complete")), true, words), format!("  (100% trimmed, completed at {epoch})"));
+        assert_eq!(note(Some(&sweep("suspended")), true, words), format!("  (49% trimmed, suspended, started at {epoch})"));
         assert_eq!(note(Some(&sweep("canceled")), true, words), "  (untrimmed)");
         assert_eq!((note(None, true, words).as_str(), note(None, false, words).as_str()), ("  (untrimmed)", ""));
         assert_eq!(note(Some(&sweep("active")), false, words), "  (trimming)");

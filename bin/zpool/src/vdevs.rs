@@ -8,15 +8,15 @@ use control_api::{ErrorKind, Failure, NewDevice, PoolNames, PoolReopen, Request,
 pub fn offline(client: &Client, arguments: &args::Offline) -> Result<u8, Stop> {
     let temporary = arguments.temporary;
     let verb = if arguments.fault { VdevVerb::Fault { temporary } } else { VdevVerb::Offline { temporary } };
-    each(client, &arguments.pool, &arguments.devices, &verb, |_, failure| eprintln!("{failure}"))
+    each(client, &arguments.pool, &arguments.devices, &verb, |_, failure| cli::errln!("{failure}"))
 }
 
 /// Runs `zpool online`, as [`offline`].
 pub fn online(client: &Client, arguments: &args::Online) -> Result<u8, Stop> {
     let verb = VdevVerb::Online { expand: arguments.expand };
     each(client, &arguments.pool, &arguments.devices, &verb, |device, failure| match failure.kind {
-        ErrorKind::NotFound => eprintln!("couldn't find device \"{device}\" in pool \"{}\"", arguments.pool),
-        _ => eprintln!("{failure}"),
+        ErrorKind::NotFound => cli::errln!("couldn't find device \"{device}\" in pool \"{}\"", arguments.pool),
+        _ => cli::errln!("{failure}"),
     })
 }
 
@@ -62,7 +62,7 @@ pub fn remove(client: &Client, arguments: &args::Remove) -> Result<u8, Stop> {
     let pool = &arguments.pool;
     list::reports(client, vec![pool.clone()], false)?;
     if arguments.stop && arguments.dry_run {
-        eprintln!("stop request ignored");
+        cli::errln!("stop request ignored");
         return Ok(0);
     }
     if arguments.stop {
@@ -82,11 +82,11 @@ pub fn remove(client: &Client, arguments: &args::Remove) -> Result<u8, Stop> {
         let request = VdevRemove { pool: pool.clone(), device: device.clone(), dry_run: arguments.dry_run };
         match done(client, &Request::VdevRemove(request)) {
             // What can be removed leaves nothing behind that takes memory.
-            Ok(_) if arguments.dry_run && arguments.parsable => println!("{device} 0"),
-            Ok(_) if arguments.dry_run => println!("Memory that will be used after removing {device}: 0B"),
+            Ok(_) if arguments.dry_run && arguments.parsable => cli::outln!("{device} 0"),
+            Ok(_) if arguments.dry_run => cli::outln!("Memory that will be used after removing {device}: 0B"),
             Ok(_) => {}
             Err(failure) => {
-                eprintln!("{failure}");
+                cli::errln!("{failure}");
                 code = cli::EXIT_FAILURE;
                 if arguments.dry_run {
                     break;

@@ -6,7 +6,7 @@ use cli::number::nice_count;
 use cli::repeat::{Repeat, timestamp};
 use cli::{Client, Stop, find, show};
 use control_api::{ErrorKind, Failure, PoolReport, PoolWait, Request, Response, VdevReport};
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 const STEP: Duration = Duration::from_millis(5000);
@@ -41,8 +41,8 @@ pub fn run(client: &Client, arguments: &args::Wait) -> Result<u8, Stop> {
         else {
             break;
         };
-        print!("{}", text(&report, arguments, row)?);
-        let _ = std::io::stdout().flush();
+        cli::out!("{}", text(&report, arguments, row)?);
+        cli::print::flush();
         next += pause;
         if waited(client, pool, &arguments.activities, Some(next))? {
             break;

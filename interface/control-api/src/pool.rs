@@ -165,12 +165,15 @@ pub struct PoolReport {
     pub txg: u64,
     /// Health: ONLINE, DEGRADED, FAULTED, UNAVAIL, SUSPENDED.
     pub state: String,
-    /// `status:` paragraph.
+    /// `status:` paragraph, with its line breaks.
     pub status: Option<String>,
     /// `action:` paragraph.
     pub action: Option<String>,
     /// Message id (`ZFS-8000-…`).
     pub message_id: Option<String>,
+    /// The status is about what the pool could have, not about trouble.
+    #[serde(default)]
+    pub only_remarks: bool,
     /// Scrub or resilver.
     pub scan: Option<ScanReport>,
     /// Devices on which background work waits for others.
@@ -390,7 +393,7 @@ pub struct ErrorScrubReport {
 }
 
 /// Progress of a sequential rebuild.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RebuildReport {
     /// Name of the top-level vdev: `mirror-0`, a leaf's path.

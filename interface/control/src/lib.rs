@@ -10,6 +10,7 @@ mod cache_file;
 mod closing;
 mod datasets;
 mod devices;
+mod diagnosis;
 mod direct;
 mod events;
 mod failure;

@@ -1,5 +1,6 @@
 //! What `zpool status` says of a pool: its picture, the diagnosis, and what cannot be known.
 
+use crate::diagnosis::{Facts, diagnose};
 use crate::{OpenPool, report, sweeps};
 use control_api::{PoolReport, Property, RebuildReport, Throttled, Value};
 use ondisk::Guid;
@@ -30,36 +31,25 @@ pub(crate) fn pool_report(open: &OpenPool, errors: bool, user: &dyn Fn(Guid) -> 
     let scan = open.scan_report();
     let rebuilds: Vec<RebuildReport> =
         open.pool().rebuild_status().iter().filter_map(|rebuild| report::rebuild(&status.tree, rebuild)).collect();
-    let resilvers = scan.as_ref().is_some_and(|scan| scan.function == "resilver" && scan.state == "scanning");
-    let resilvering = resilvers || rebuilds.iter().any(|rebuild| rebuild.state == "active");
-    let diagnosis = diagnose(&state, &vdevs, (error_count, resilvering));
-    let mut properties = report::properties(&status, &state, open.altroot(), &open.pool().features());
-    let bytes = [("freeing", Ok(open.dsl().freeing_bytes())), ("leaked", open.dsl().leaked_bytes())];
-    for (name, bytes) in bytes {
-        if let Some(property) = properties.iter_mut().find(|property| property.name == name) {
-            property.value = bytes.map_or(Value::None, Value::Bytes);
-        }
-    }
-    if let Ok(txg) = open.pool().last_scrubbed_txg() {
-        properties.push(Property::fact("last_scrubbed_txg", Value::Number(txg.0)));
-    }
-    let properties_unavailable = match open.pool().props() {
-        Ok(stored) => {
-            stored.iter().for_each(|stored| report::overlay(&mut properties, stored));
-            None
-        }
-        Err(error) => {
-            properties.retain(|property| !pool::is_stored_prop(&property.name));
-            Some(error.to_string())
-        }
-    };
+    let features = open.pool().features();
+    let diagnosis = diagnose(&Facts {
+        vdevs: &vdevs,
+        suspended: status.suspended.then(|| open.pool().zio().view().facts.fail_mode == zio::FailMode::Continue),
+        error_count,
+        scan: scan.as_ref(),
+        rebuilds: &rebuilds,
+        version: status.version,
+        lacks_features: lacks_features(&features),
+    });
+    let (properties, properties_unavailable) = properties(open, &status, &state, &features);
     PoolReport {
         name: status.name.clone(),
         guid: status.guid.0,
         txg: status.txg.0,
         status: diagnosis.map(|d| d.status.to_string()),
         action: diagnosis.map(|d| d.action.to_string()),
-        message_id: diagnosis.map(|d| d.message_id.to_string()).filter(|id| !id.is_empty()),
+        message_id: diagnosis.and_then(|d| d.message_id).map(String::from),
+        only_remarks: diagnosis.is_some_and(|d| d.is_remark),
         scan,
         throttled: throttled(open),
         accelerator: crate::offload::report(open),
@@ -75,6 +65,40 @@ pub(crate) fn pool_report(open: &OpenPool, errors: bool, user: &dyn Fn(Guid) -> 
         properties_unavailable,
         state,
     }
+}
+
+/// Every property, and why those that are stored are missing.
+fn properties(open: &OpenPool, status: &pool::PoolStatus, state: &str, features: &[Feature]) -> (Vec<Property>, Option<String>) {
+    let mut properties = report::properties(status, state, open.altroot(), features);
+    let bytes = [("freeing", Ok(open.dsl().freeing_bytes())), ("leaked", open.dsl().leaked_bytes())];
+    for (name, bytes) in bytes {
+        if let Some(property) = properties.iter_mut().find(|property| property.name == name) {
+            property.value = bytes.map_or(Value::None, Value::Bytes);
+        }
+    }
+    if let Ok(txg) = open.pool().last_scrubbed_txg() {
+        properties.push(Property::fact("last_scrubbed_txg", Value::Number(txg.0)));
+    }
+    let unavailable = match open.pool().props() {
+        Ok(stored) => {
+            stored.iter().for_each(|stored| report::overlay(&mut properties, stored));
+            None
+        }
+        Err(error) => {
+            properties.retain(|property| !pool::is_stored_prop(&property.name));
+            Some(error.to_string())
+        }
+    };
+    (properties, unavailable)
+}
+
+/// Name, guid, and references where it is enabled.
+type Feature = (String, String, Option<u64>);
+
+/// True when a feature that pools made here have from the start is disabled.
+fn lacks_features(features: &[Feature]) -> bool {
+    let is_off = |name: &str| features.iter().any(|(other, _, references)| other == name && references.is_none());
+    pool::FEATURES.iter().any(|feature| feature.on_new_pools && is_off(feature.name))
 }
 
 /// The devices on which background work is held back now.
@@ -102,74 +126,6 @@ fn throttled(open: &OpenPool) -> Vec<Throttled> {
         })
     };
     tree.leaves.iter().filter_map(of_leaf).collect()
-}
-
-/// What `zpool status` says of an unhealthy pool.
-#[derive(Clone, Copy)]
-struct Diagnosis {
-    message_id: &'static str,
-    status: &'static str,
-    action: &'static str,
-}
-
-fn diagnose(state: &str, vdevs: &control_api::VdevReport, (error_count, resilvering): (u64, bool)) -> Option<Diagnosis> {
-    let has_errors = {
-        let mut rest = vec![vdevs];
-        let mut found = false;
-        while let Some(vdev) = rest.pop() {
-            found |= vdev.read_errors + vdev.write_errors + vdev.checksum_errors > 0;
-            rest.extend(&vdev.children);
-        }
-        found
-    };
-    let any = |state: &str| {
-        let mut rest = vec![vdevs];
-        std::iter::from_fn(|| rest.pop().inspect(|vdev| rest.extend(&vdev.children))).any(|vdev| vdev.state == state)
-    };
-    let diagnosis = match (state, error_count, has_errors) {
-        ("SUSPENDED", ..) => Diagnosis {
-            message_id: "ZFS-8000-HC",
-            status: "One or more devices are faulted in response to IO failures.",
-            action: "Make sure the affected devices are connected, then run 'zpool clear'.",
-        },
-        (_, 1.., _) => Diagnosis {
-            message_id: "ZFS-8000-8A",
-            status: "One or more devices has experienced an error resulting in data corruption. Applications may be affected.",
-            action: "Restore the file in question if possible. Otherwise restore the entire pool from backup.",
-        },
-        ("DEGRADED" | "ONLINE", ..) if resilvering => Diagnosis {
-            message_id: "",
-            status: "One or more devices is currently being resilvered. The pool will continue to function, possibly in a degraded state.",
-            action: "Wait for the resilver to complete.",
-        },
-        ("DEGRADED", ..) if any("OFFLINE") => Diagnosis {
-            message_id: "",
-            status: "One or more devices has been taken offline by the administrator. Sufficient replicas exist for the pool to continue functioning in a degraded state.",
-            action: "Online the device using 'zpool online' or replace the device with 'zpool replace'.",
-        },
-        ("DEGRADED", ..) if any("FAULTED") => Diagnosis {
-            message_id: "ZFS-8000-K4",
-            status: "One or more devices are faulted in response to persistent errors. Sufficient replicas exist for the pool to continue functioning in a degraded state.",
-            action: "Replace the faulted device, or use 'zpool clear' to mark the device repaired.",
-        },
-        ("DEGRADED", ..) => Diagnosis {
-            message_id: "ZFS-8000-2Q",
-            status: "One or more devices could not be opened. Sufficient replicas exist for the pool to continue functioning in a degraded state.",
-            action: "Attach the missing device, export the pool and import it again.",
-        },
-        ("UNAVAIL" | "FAULTED", ..) => Diagnosis {
-            message_id: "ZFS-8000-3C",
-            status: "One or more devices could not be opened. There are insufficient replicas for the pool to continue functioning.",
-            action: "Attach the missing device, export the pool and import it again.",
-        },
-        (_, _, true) => Diagnosis {
-            message_id: "ZFS-8000-9P",
-            status: "One or more devices has experienced an unrecoverable error. An attempt was made to correct the error. Applications are unaffected.",
-            action: "Determine if the device needs to be replaced, and clear the errors using 'zpool clear'.",
-        },
-        _ => return None,
-    };
-    Some(diagnosis)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ mod columns;
 mod tests;
 mod text;
 
-use crate::args;
+use crate::{args, scripts};
 use cli::options::Output;
 use cli::repeat::{Repeat, timestamp};
 use cli::{Client, Stop};
@@ -30,8 +30,15 @@ pub fn run(client: &Client, arguments: &args::Iostat) -> Result<u8, Stop> {
     if arguments.direct {
         return repeat.run(|| direct(client, arguments, &words));
     }
+    if let Some(names) = &arguments.scripts {
+        scripts::allow(names)?;
+        if names.is_empty() {
+            scripts::list("iostat");
+            return Ok(0);
+        }
+    }
     let histograms = arguments.latency_histogram || arguments.size_histogram;
-    if histograms && (arguments.latency || arguments.queues) {
+    if histograms && (arguments.latency || arguments.queues || arguments.scripts.is_some()) {
         return Err(Stop::usage("[-r|-w] isn't allowed with [-c|-l|-q]"));
     }
     if arguments.latency_histogram && arguments.size_histogram {
@@ -56,6 +63,7 @@ pub fn run(client: &Client, arguments: &args::Iostat) -> Result<u8, Stop> {
         verbose: arguments.verbose || !only.is_empty(),
         only,
         name_width: 0,
+        scripts: None,
     };
     Screen { client, arguments, names, pools, style, before: None, iteration: 0 }.run(repeat)
 }
@@ -85,7 +93,12 @@ struct Names {
 
 impl Names {
     fn of(arguments: &args::Iostat) -> Names {
-        Names { guids: arguments.guids, follow_links: arguments.follow_links, full_paths: arguments.full_paths }
+        use cli::color::is_set;
+        Names {
+            guids: arguments.guids || is_set("ZPOOL_VDEV_NAME_GUID"),
+            follow_links: arguments.follow_links || is_set("ZPOOL_VDEV_NAME_FOLLOW_LINKS"),
+            full_paths: arguments.full_paths || is_set("ZPOOL_VDEV_NAME_PATH"),
+        }
     }
 
     /// The name shown: the last part of a disk's path, a file's whole path, or the group's name.
@@ -158,8 +171,13 @@ impl Screen<'_> {
         let mut left = repeat.count;
         loop {
             let now = snapshot(self.client, &self.pools)?;
+            if let Some(names) = &self.arguments.scripts {
+                let reports = crate::list::reports(self.client, self.pools.clone(), false)?;
+                let devices: Vec<_> = reports.iter().flat_map(|report| scripts::devices(&report.name, &report.vdevs)).collect();
+                self.style.scripts = Some(std::rc::Rc::new(scripts::Columns::ask(names, &devices)));
+            }
             if now.pools.is_empty() {
-                eprintln!("no pools available");
+                cli::errln!("no pools available");
                 if repeat.interval.is_none() {
                     return Ok(cli::EXIT_FAILURE);
                 }
@@ -167,11 +185,11 @@ impl Screen<'_> {
             let skipped = self.arguments.skip_first && self.iteration == 0;
             if self.arguments.json.json {
                 if !skipped {
-                    println!("{}", self.json(&now));
+                    cli::outln!("{}", self.json(&now));
                 }
                 self.iteration += 1;
             } else {
-                print!("{}", self.print(&now, skipped)?);
+                cli::out!("{}", self.print(&now, skipped)?);
             }
             self.before = Some(now);
             if !skipped {
@@ -201,7 +219,7 @@ impl Screen<'_> {
         for pool in &now.pools {
             let old = self.before.as_ref().and_then(|before| Some((before, before.pools.iter().find(|old| old.guid == pool.guid)?)));
             let elapsed_ns = old.map_or(pool.age_ns, |(before, _)| now.time_ns.saturating_sub(before.time_ns));
-            let span = Span { now: pool, old: old.map(|(_, old)| old), elapsed_ns };
+            let span = Span { pool: &pool.name, now: pool, old: old.map(|(_, old)| old), elapsed_ns };
             let printed = self.style.vdev(&mut out, span, &|vdev| self.names.shown(vdev), 0);
             if printed > 0 && !histogram && !self.style.scripted && self.style.verbose && self.style.only.is_empty() {
                 out.push_str(&self.style.separator());

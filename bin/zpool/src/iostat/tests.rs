@@ -46,7 +46,7 @@ fn style(groups: &[Group]) -> Style {
 fn rows(style: &Style, now: &IostatVdev, old: Option<&IostatVdev>, seconds: u64) -> String {
     let mut out = String::new();
     let name_of = |vdev: &IostatVdev| vdev.name.trim_start_matches("/dev/").to_string();
-    style.vdev(&mut out, Span { now, old, elapsed_ns: seconds * 1_000_000_000 }, &name_of, 0);
+    style.vdev(&mut out, Span { pool: "tank", now, old, elapsed_ns: seconds * 1_000_000_000 }, &name_of, 0);
     out
 }
 

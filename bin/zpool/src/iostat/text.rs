@@ -2,9 +2,11 @@
 //! (`zpool_main.c`: `print_iostat_*`, `print_vdev_stats`).
 
 use super::columns::Group;
+use crate::scripts::Columns;
 use cli::number::{nice_count, nice_time_ns};
 use control_api::IostatVdev;
 use std::fmt::Write;
+use std::rc::Rc;
 
 /// Width of a column of numbers for people.
 const NICE_WIDTH: usize = 5;
@@ -26,11 +28,15 @@ pub struct Style {
     pub only: Vec<String>,
     /// Width of the column of names.
     pub name_width: usize,
+    /// `-c`: what scripts say of devices.
+    pub scripts: Option<Rc<Columns>>,
 }
 
 /// Two pictures of one vdev.
 #[derive(Clone, Copy)]
 pub struct Span<'a> {
+    /// The pool's name.
+    pub pool: &'a str,
     /// Now.
     pub now: &'a IostatVdev,
     /// Before; none for the whole life of the pool.
@@ -81,6 +87,7 @@ impl Style {
             let column = "-".repeat(forced.unwrap_or_else(|| self.width(group)).min(20));
             group.bottom().iter().for_each(|_| line.extend(["  ", &column]));
         }
+        line.extend(self.scripts.iter().map(|columns| columns.heading(true)));
         line
     }
 
@@ -97,7 +104,8 @@ impl Style {
             group.top().iter().for_each(|&(text, columns)| label(&mut lines[0], text, columns, column));
             group.bottom().iter().for_each(|text| label(&mut lines[1], text, 1, column));
         }
-        format!("{}\n{}\n{}\n", lines[0], lines[1], self.dashes(forced))
+        let scripts = self.scripts.as_ref().map(|columns| columns.heading(false)).unwrap_or_default();
+        format!("{}\n{}{scripts}\n{}\n", lines[0], lines[1], self.dashes(forced))
     }
 
     /// Adds the lines of a vdev and, when verbose, those below it; returns how many vdevs were printed.
@@ -136,6 +144,7 @@ impl Style {
             let width = self.width(group);
             self.cells(span, group).iter().for_each(|cell| self.cell(out, cell, width));
         }
+        out.extend(self.scripts.iter().map(|columns| columns.cells(span.pool, &span.now.name)));
         out.push('\n');
     }
 
