@@ -23,7 +23,7 @@ pub fn run(client: &Client, arguments: &args::Add) -> Result<u8, Stop> {
         Err(wrong) => return wrong.end(),
     };
     if let Some(why) = spec::unknown_of(&arguments.vdevs) {
-        eprintln!("{why}");
+        cli::errln!("{why}");
         return Ok(cli::EXIT_FAILURE);
     }
     let forceable = || {

@@ -11,7 +11,7 @@ pub fn run(client: &Client, arguments: args::Create) -> Result<u8, Stop> {
         Err(wrong) => return wrong.end(),
     };
     if let Some(why) = spec::unknown_of(&arguments.vdevs) {
-        eprintln!("{why}");
+        cli::errln!("{why}");
         return Ok(cli::EXIT_FAILURE);
     }
     if wanted.vdevs.is_empty() {

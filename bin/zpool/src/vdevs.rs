@@ -24,7 +24,7 @@ pub fn online(client: &Client, arguments: &args::Online) -> Result<u8, Stop> {
 pub fn attach(client: &Client, arguments: &args::Attach) -> Result<u8, Stop> {
     check_properties(&arguments.how.properties)?;
     if let Some(why) = spec::unknown(&arguments.new_device) {
-        eprintln!("{why}");
+        cli::errln!("{why}");
         return Ok(cli::EXIT_FAILURE);
     }
     let new = NewDevice {
@@ -40,7 +40,7 @@ pub fn attach(client: &Client, arguments: &args::Attach) -> Result<u8, Stop> {
 pub fn replace(client: &Client, arguments: &args::Replace) -> Result<u8, Stop> {
     check_properties(&arguments.how.properties)?;
     if let Some(why) = arguments.new_device.as_deref().and_then(spec::unknown) {
-        eprintln!("{why}");
+        cli::errln!("{why}");
         return Ok(cli::EXIT_FAILURE);
     }
     let new = NewDevice {
