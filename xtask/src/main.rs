@@ -22,7 +22,7 @@ fn main() -> ExitCode {
         ["torture", rest @ ..] => program(&root, "torture", rest),
         ["campaign", rest @ ..] => commands(&root, &[&["campaign"], rest].concat()),
         _ => {
-            Err("usage: cargo xtask ci | layers | tidy [--bless] | commands [NAME] | interop write|read [--all] | torture [direct | hostile | lives | life | zia] [SEED] | \
+            Err("usage: cargo xtask ci | layers | tidy [--bless] | commands [NAME] | interop write|read [--all] | torture [direct | hostile | lives | life | zia | liars] [SEED] | \
                  campaign [--list] [--case NAME] [--seed N]"
                 .to_string())
         }

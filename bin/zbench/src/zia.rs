@@ -190,7 +190,8 @@ fn prepare<'a>(args: &'a Args, files: &VdevFiles) -> Result<Bench<'a>, String> {
     };
     let subject = Subject::create(&config)?;
     let registry = Registry::new(subject.exec());
-    let options = RegisterOptions { test_bytes_max: 16 << 10, ..RegisterOptions::default() };
+    // What is verified is the share that was asked for, from the first block on.
+    let options = RegisterOptions { test_bytes_max: 16 << 10, proofs: 0, ..RegisterOptions::default() };
     let memo_bytes_max = (3 * RECORDS * config.record) as u64;
     let sim = Sim::new(subject.exec(), SimOptions { rates: Rates::noload_u2(args.cards), memo_bytes_max, ..SimOptions::new("sim") });
     registry.register(Software::new(subject.exec(), SoftwareOptions::default()), &options).map_err(text)?;

@@ -116,11 +116,11 @@ fn list(scripted: bool) -> Result<u8, Failure> {
         }
         return Ok(0);
     }
-    cli::outln!("{:<20} {:<8} {:>5} {:>12} {:>8}  FROM", "NAME", "STATE", "POOLS", "CAPABILITIES", "DISABLED");
+    cli::outln!("{:<20} {:<10} {:>5} {:>12} {:>8}  FROM", "NAME", "STATE", "POOLS", "CAPABILITIES", "DISABLED");
     for report in &reports {
         let (name, path) = (&report.name, report.path.as_deref().unwrap_or("(built in)"));
         let (state, sessions) = (&report.state, report.sessions);
-        cli::outln!("{name:<20} {state:<8} {sessions:>5} {:>12} {:>8}  {path}", report.capabilities.len(), report.disabled.len());
+        cli::outln!("{name:<20} {state:<10} {sessions:>5} {:>12} {:>8}  {path}", report.capabilities.len(), report.disabled.len());
     }
     Ok(0)
 }

@@ -311,6 +311,9 @@ fn accelerator_lines(one: &AcceleratorReport) -> String {
     let list = |counts: &BTreeMap<String, u64>| counts.iter().map(|(name, count)| format!("{count} {name}")).collect::<Vec<_>>().join(", ");
     let fallbacks: u64 = one.fallbacks.values().sum();
     let mut text = format!("   zia: provider {} is {}\n", one.provider, one.state);
+    if let Some(operation) = &one.lied_at {
+        text.push_str(&format!("\ta result of {operation} was wrong: nothing goes there until 'zirconia provider load' brings it back\n"));
+    }
     if !one.operations.is_empty() {
         text.push_str(&format!("\t{} operations: {}\n", one.operations.values().sum::<u64>(), list(&one.operations)));
     }
@@ -656,6 +659,7 @@ mod tests {
         let busy = AcceleratorReport {
             provider: "card".into(),
             state: "active".into(),
+            lied_at: None,
             operations: counts(&[("checksum", 7), ("compress", 5)]),
             fallbacks: counts(&[("timeout", 2), ("tripped", 1)]),
             restarts: 1,
@@ -665,6 +669,9 @@ mod tests {
         };
         let gone = AcceleratorReport { provider: "card".into(), state: "absent".into(), ..AcceleratorReport::default() };
         assert_eq!(accelerator_lines(&gone), "   zia: provider card is absent\n");
+        let liar = AcceleratorReport { state: "distrusted".into(), lied_at: Some("checksum".into()), ..gone.clone() };
+        let expected = "   zia: provider card is distrusted\n\ta result of checksum was wrong: nothing goes there until";
+        assert!(accelerator_lines(&liar).starts_with(expected), "{}", accelerator_lines(&liar));
         let text = describe(&PoolReport { accelerator: Some(busy), ..report(None) }, &arguments(&[]), None);
         let expected = "   zia: provider card is active\n\t12 operations: 7 checksum, 5 compress\n\t3 in software instead: 2 timeout, 1 tripped\n\
                         \t1 blocks began again from the original\n\t2 of 9 verified results were wrong\n\tswitched off for now: compress\nconfig:\n\n";

@@ -1,12 +1,13 @@
 //! The circuit breaker of one operation of one provider: a pure state machine, with the time passed in.
 //!
 //! ```text
-//! closed ──failures_max failures within window (failed), or a lie (trip)──► open until now + back-off
+//! closed ──failures_max failures within window (failed)──► open until now + back-off
 //! open ──back-off is over (admit: one probe goes)──► half open
 //! half open ──probes_to_close successes in a row (succeeded)──► closed, back-off as at first
 //! half open ──a probe failed (failed)──► open, back-off doubled up to its maximum
 //! half open ──a probe gave no answer either way (abandoned)──► half open, the next admit probes again
 //! ```
+//! It is for what fails or is late: a provider that lies is not used any more at all ([`crate::Device::note_verified`]).
 //! Work that was admitted while the breaker was closed and ends later changes nothing any more.
 
 use std::collections::VecDeque;
@@ -151,8 +152,7 @@ impl Breaker {
         }
     }
 
-    /// Opens at once: for results that were found to be wrong.
-    pub fn trip(&mut self, now_ns: u64) {
+    fn trip(&mut self, now_ns: u64) {
         self.state = BreakerState::Open { until_ns: now_ns.saturating_add(self.next_backoff_ns) };
         self.next_backoff_ns = self.next_backoff_ns.saturating_mul(2).min(self.policy.backoff_max_ns.max(self.policy.backoff_ns));
         self.failures.clear();

@@ -56,6 +56,11 @@ impl OpKind {
         OpKind::Alloc,
     ];
 
+    /// The kind of a name, as [`OpKind::name`] gives it.
+    pub fn from_name(name: &str) -> Option<OpKind> {
+        OpKind::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
     /// The name in counters.
     pub fn name(self) -> &'static str {
         match self {

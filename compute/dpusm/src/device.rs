@@ -2,7 +2,8 @@
 //!
 //! Every registration makes a generation, and so does every replacement: handles of one are not those of another, so a
 //! provider can be swapped while graphs are in flight. States: *active* (new work), *replaced* (whoever holds it finishes there),
-//! *down* (everything in flight has ended with `Down`, nothing is called any more). No lock is held while a provider is called.
+//! *down* (everything in flight has ended with `Down`, nothing is called any more), *distrusted* (down for good: it was caught lying). No
+//! lock is held while a provider is called.
 
 use crate::breaker::{Admission, Breaker, BreakerPolicy, BreakerState};
 use crate::graph::{Graph, Report};
@@ -11,17 +12,19 @@ use crate::in_flight::InFlight;
 use crate::provider::{MemoryStats, Provider};
 use crate::stats::{FallbackReason, OpStats, Tally};
 use crate::submit::{Refused, Submission};
+use crate::trust::Trust;
 use crate::{Capabilities, Capability, Fault, Feature, OpError, OpKind};
 use exec::{Exec, Mutex};
 use kstat::{Event, EventSink};
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 
 /// Classes of events; OpenZFS has none of these.
 const BREAKER_OPEN: &str = "sysevent.fs.zfs.zia_breaker_open";
 const BREAKER_CLOSE: &str = "sysevent.fs.zfs.zia_breaker_close";
 pub(crate) const PROVIDER_DOWN: &str = "sysevent.fs.zfs.zia_provider_down";
+pub(crate) const PROVIDER_DISTRUSTED: &str = "sysevent.fs.zfs.zia_provider_distrusted";
 pub(crate) const PROVIDER_REPLACED: &str = "sysevent.fs.zfs.zia_provider_replaced";
 
 const ACTIVE: u8 = 0;
@@ -37,6 +40,8 @@ pub enum DeviceState {
     Replaced,
     /// It is dead.
     Down,
+    /// It gave a wrong result: nothing goes to it until somebody loads it again.
+    Distrusted,
 }
 
 /// A capability that the provider declared and that is not used.
@@ -48,6 +53,9 @@ pub struct Disabled {
     pub fault: Fault,
 }
 
+/// Takes the name of a provider that was caught lying, and the operation. Called from a job: must not wait.
+pub(crate) type Caught = OnceLock<Box<dyn Fn(&str, OpKind) + Send + Sync>>;
+
 /// What a generation is made of.
 pub(crate) struct Parts {
     pub(crate) exec: Exec,
@@ -57,6 +65,11 @@ pub(crate) struct Parts {
     pub(crate) disabled: Vec<Disabled>,
     pub(crate) policy: BreakerPolicy,
     pub(crate) stats: Arc<OpStats>,
+    pub(crate) trust: Arc<Trust>,
+    /// Results of each operation that are to be proven.
+    pub(crate) proofs: u64,
+    /// Told when it is caught lying.
+    pub(crate) caught: Weak<Caught>,
     /// Told of breakers that open and close.
     pub(crate) events: Arc<dyn EventSink>,
     /// Only for the tests at registration: the provider goes on after it.
@@ -71,6 +84,9 @@ pub(crate) struct Generation {
     pub(crate) capabilities: Capabilities,
     pub(crate) in_flight: InFlight,
     pub(crate) stats: Arc<OpStats>,
+    trust: Arc<Trust>,
+    proofs: u64,
+    caught: Weak<Caught>,
     events: Arc<dyn EventSink>,
     number: u64,
     disabled: Vec<Disabled>,
@@ -91,6 +107,9 @@ impl Generation {
             capabilities: parts.capabilities,
             in_flight: InFlight::default(),
             stats: parts.stats,
+            trust: parts.trust,
+            proofs: parts.proofs,
+            caught: parts.caught,
             events: parts.events,
             number: parts.number,
             disabled: parts.disabled,
@@ -103,7 +122,39 @@ impl Generation {
     }
 
     pub(crate) fn is_down(&self) -> bool {
-        self.state.load(Ordering::Acquire) == DOWN
+        self.state.load(Ordering::Acquire) == DOWN || self.lie().is_some()
+    }
+
+    /// The operation that it lied at, if it did.
+    pub(crate) fn lie(&self) -> Option<OpKind> {
+        self.trust.lie()
+    }
+
+    /// It was caught: what is in flight ends now, and whatever it still says is not listened to.
+    fn distrust(self: &Arc<Self>, kind: OpKind) {
+        if !self.trust.note_lie(kind) {
+            return;
+        }
+        self.state.store(DOWN, Ordering::Release);
+        self.end_all();
+        self.events.event(self.event(PROVIDER_DISTRUSTED).with("operation", kind.name()));
+        if let Some(caught) = self.caught.upgrade().as_deref().and_then(OnceLock::get) {
+            caught(&self.name, kind);
+        }
+        // It may take its time, and this is a job.
+        let own = self.clone();
+        let shut_down = move || own.provider.shut_down();
+        if self.exec.is_inline() {
+            shut_down();
+        } else {
+            drop(self.exec.spawn_operation("z-distrust", Box::new(shut_down)));
+        }
+    }
+
+    fn end_all(&self) {
+        for ticket in self.in_flight.all() {
+            ticket.give_up(OpError::Down);
+        }
     }
 
     pub(crate) fn set_replaced(&self) {
@@ -115,9 +166,7 @@ impl Generation {
         if self.state.swap(DOWN, Ordering::AcqRel) == DOWN {
             return false;
         }
-        for ticket in self.in_flight.all() {
-            ticket.give_up(OpError::Down);
-        }
+        self.end_all();
         self.provider.shut_down();
         true
     }
@@ -242,6 +291,7 @@ impl Device {
     /// Its state.
     pub fn state(&self) -> DeviceState {
         match self.0.state.load(Ordering::Acquire) {
+            _ if self.0.lie().is_some() => DeviceState::Distrusted,
             ACTIVE => DeviceState::Active,
             REPLACED => DeviceState::Replaced,
             _ => DeviceState::Down,
@@ -363,13 +413,25 @@ impl Device {
         self.0.stats.add(kind, Tally::Restarts, 1);
     }
 
-    /// Counts a result that was checked in software; a wrong one opens the breaker of its operation at once.
+    /// Counts a result that was checked in software. A wrong one is a lie, and the end: nothing of the provider is used any more, in whatever
+    /// operation, by whatever pool, until somebody loads it again.
     pub fn note_verified(&self, kind: OpKind, is_right: bool) {
         self.0.stats.add(kind, Tally::Verified, 1);
-        if !is_right {
+        if is_right {
+            self.0.trust.note_right(kind);
+        } else {
             self.0.stats.add(kind, Tally::VerifyFailures, 1);
-            let now = self.0.exec.now_ns();
-            self.0.change_breaker(kind, |breaker| breaker.trip(now));
+            self.0.distrust(kind);
         }
+    }
+
+    /// True while every result of an operation is to be checked: for the first ones that the provider gives since it was loaded.
+    pub fn wants_proof(&self, kind: OpKind) -> bool {
+        self.0.trust.proven(kind) < self.0.proofs
+    }
+
+    /// True when it was caught lying: results that were taken before, and not checked yet, are to be checked.
+    pub fn is_distrusted(&self) -> bool {
+        self.0.lie().is_some()
     }
 }

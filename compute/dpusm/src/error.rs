@@ -166,6 +166,13 @@ pub enum RegistryError {
     },
     /// The provider cannot move bytes to its memory and back: the test that failed.
     CannotCopy(Fault),
+    /// The provider was caught lying, and has to be loaded by somebody.
+    Distrusted {
+        /// The name.
+        name: String,
+        /// The operation.
+        operation: crate::OpKind,
+    },
     /// Somebody still has a session.
     InUse {
         /// Number of sessions.
@@ -180,6 +187,9 @@ impl fmt::Display for RegistryError {
             RegistryError::Unknown { name } => write!(f, "no provider is called '{name}'"),
             RegistryError::BadName { name } => write!(f, "'{name}' is no name for a provider"),
             RegistryError::CannotCopy(fault) => write!(f, "bytes copied to the provider and back: {fault}"),
+            RegistryError::Distrusted { name, operation } => {
+                write!(f, "'{name}' gave a wrong result of {} and is not used any more", operation.name())
+            }
             RegistryError::InUse { sessions } => write!(f, "the provider is in use ({sessions} sessions)"),
         }
     }

@@ -319,6 +319,8 @@ pub struct Report {
     pub(crate) times: Vec<u64>,
     /// False when the graph was given up and the provider may still use its operands: they can only be dropped.
     pub settled: bool,
+    /// True when it was let through to see whether an operation works again: whatever came of it is to be checked.
+    pub is_probe: bool,
     /// Nanoseconds from submission to the provider's start.
     pub queue_ns: u64,
     /// Nanoseconds that the provider says it worked.

@@ -2,7 +2,7 @@
 //!
 //! After DPUSM (the Data Processing Unit Services Module), with what it lacks: owned handles instead of bare pointers, graphs of
 //! operations submitted at once and completed asynchronously instead of one blocking call per operation, deadlines, back-pressure,
-//! and no trust: known-answer tests at registration, sampled verification, a circuit breaker per operation.
+//! and no trust: known-answer tests at registration, verification, a circuit breaker per operation, and an end of it all with the first lie.
 //!
 //! ```text
 //! Registry::register(provider) ──► Session ──device()──► Device ──alloc──► Buffer ──view──► View
@@ -30,6 +30,7 @@ mod registry;
 mod shapes;
 mod stats;
 mod submit;
+mod trust;
 mod verify;
 
 pub use breaker::{Admission, Breaker, BreakerPolicy, BreakerState};
@@ -40,7 +41,7 @@ pub use graph::{Compress, Compressed, Graph, NodeId, Op, Operand, Outcome, Paylo
 pub use handle::{Buffer, DATA_COLUMNS_MAX, DeviceHandle, HostDone, HostStore, PARITY_MAX, RaidContext, Store, StoreTarget, View};
 pub use program::{Done, NodeResult, Program, Run, needs};
 pub use provider::{MemoryCount, MemoryStats, Provider};
-pub use registry::{ProviderInfo, RegisterOptions, Registry, Session};
+pub use registry::{PROOFS, ProviderInfo, RegisterOptions, Registry, Session};
 pub use shapes::{ShapeFault, Shapes, random_shapes};
 pub use stats::{FallbackReason, OpStats, Tally};
 pub use submit::{Refused, ReportFn, Submission};

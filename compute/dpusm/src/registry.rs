@@ -3,17 +3,19 @@
 //! ```text
 //! register ──known-answer tests──► active ──replace──► replaced (old generation), active (new one, same name, same sessions)
 //! active ──invalidate──► down (listed, sessions stay) ──replace──► active
-//! active, down ──unregister──► gone: sessions get `Down`
+//! active, down ──a result is found wrong, or distrust──► distrusted (listed, sessions stay, reconnect refused) ──replace──► active
+//! active, down, distrusted ──unregister──► gone: sessions get `Down`
 //! ```
 //! Providers are tested outside of every lock. A [`Session`] follows its provider over replacements; a [`Device`] does not.
 
 use crate::breaker::BreakerPolicy;
-use crate::device::{Device, DeviceState, Disabled, Generation, PROVIDER_DOWN, PROVIDER_REPLACED, Parts};
+use crate::device::{Caught, Device, DeviceState, Disabled, Generation, PROVIDER_DOWN, PROVIDER_REPLACED, Parts};
 use crate::error::{Fault, RegistryError};
 use crate::known_answers::Bench;
 use crate::provider::Provider;
 use crate::stats::OpStats;
-use crate::{Capabilities, Feature, OpError};
+use crate::trust::Trust;
+use crate::{Capabilities, Feature, OpError, OpKind, QueueLimits};
 use exec::{Exec, Mutex, RwLock};
 use kstat::{EventSink, NoEvents};
 use std::collections::BTreeMap;
@@ -24,6 +26,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Longest name, in bytes.
 const NAME_BYTES_MAX: usize = 64;
+/// So many results of each operation are checked, whatever share of the later ones is.
+pub const PROOFS: u64 = 10_000;
 
 /// How a provider is registered.
 #[derive(Clone, Debug)]
@@ -36,11 +40,19 @@ pub struct RegisterOptions {
     pub test_bytes_max: usize,
     /// A folder in which a scratch file may be made, to test writing to files and disks; without one these stay disabled.
     pub scratch: Option<PathBuf>,
+    /// Results of each operation that are to be proven right before only a share of them is looked at ([`Device::wants_proof`]).
+    pub proofs: u64,
 }
 
 impl Default for RegisterOptions {
     fn default() -> RegisterOptions {
-        RegisterOptions { breaker: BreakerPolicy::default(), test_deadline_ns: 10_000_000_000, test_bytes_max: 1 << 20, scratch: None }
+        RegisterOptions {
+            breaker: BreakerPolicy::default(),
+            test_deadline_ns: 10_000_000_000,
+            test_bytes_max: 1 << 20,
+            scratch: None,
+            proofs: PROOFS,
+        }
     }
 }
 
@@ -48,6 +60,8 @@ impl Default for RegisterOptions {
 struct Entry {
     name: String,
     current: RwLock<Option<Arc<Generation>>>,
+    /// Of what was loaded last.
+    trust: RwLock<Arc<Trust>>,
     sessions: AtomicUsize,
     stats: Arc<OpStats>,
 }
@@ -71,6 +85,8 @@ pub struct ProviderInfo {
     pub capabilities: Capabilities,
     /// What it said it could do.
     pub disabled: Vec<Disabled>,
+    /// The operation that it was caught lying at.
+    pub lie: Option<OpKind>,
 }
 
 /// All providers of a process; clones are the same registry.
@@ -82,6 +98,7 @@ struct Shared {
     events: Arc<dyn EventSink>,
     entries: Mutex<BTreeMap<String, Arc<Entry>>>,
     generations: AtomicU64,
+    caught: Arc<Caught>,
 }
 
 impl fmt::Debug for Registry {
@@ -98,7 +115,14 @@ impl Registry {
 
     /// As [`Registry::new`]; breakers that open and close, providers that die or are replaced are told to `events`.
     pub fn with_events(exec: &Exec, events: Arc<dyn EventSink>) -> Registry {
-        Registry(Arc::new(Shared { exec: exec.clone(), events, entries: Mutex::default(), generations: AtomicU64::new(0) }))
+        let (entries, generations, caught) = (Mutex::default(), AtomicU64::new(0), Arc::default());
+        Registry(Arc::new(Shared { exec: exec.clone(), events, entries, generations, caught }))
+    }
+
+    /// Calls `caught` from now on with the name of each provider that is caught lying and the operation; from a job, so it must not wait. The
+    /// first call counts.
+    pub fn when_caught(&self, caught: impl Fn(&str, OpKind) + Send + Sync + 'static) {
+        let _ = self.0.caught.set(Box::new(caught));
     }
 
     /// Tests a provider and takes it in. Waits: for operations only. The device tells what was disabled.
@@ -111,9 +135,10 @@ impl Registry {
             return Err(RegistryError::Exists { name });
         }
         let stats = Arc::new(OpStats::default());
-        let generation = self.admit(provider, options, stats.clone())?;
-        let current = RwLock::new(Some(generation.clone()));
-        let entry = Arc::new(Entry { name: name.clone(), current, sessions: AtomicUsize::new(0), stats });
+        let trust = Arc::new(Trust::default());
+        let generation = self.admit(provider, options, stats.clone(), trust.clone())?;
+        let (current, trust) = (RwLock::new(Some(generation.clone())), RwLock::new(trust));
+        let entry = Arc::new(Entry { name: name.clone(), current, trust, sessions: AtomicUsize::new(0), stats });
         let mut entries = self.0.entries.lock();
         if entries.contains_key(&name) {
             return Err(RegistryError::Exists { name });
@@ -122,24 +147,67 @@ impl Registry {
         Ok(Device(generation))
     }
 
-    /// Tests a provider and puts it in the place of the one of the same name, also of a dead one: sessions get it with their
-    /// next block, graphs in flight end on the old one. Waits: for operations only.
+    /// Tests a provider and puts it in the place of the one of the same name, also of a dead or distrusted one: sessions get it with their
+    /// next block, graphs in flight end on the old one. Somebody wants it so: it is trusted anew. Waits: for operations only.
     ///
     /// # Errors
     /// `Unknown` when there is none; else as [`Registry::register`], and the old one stays.
     pub fn replace(&self, provider: Arc<dyn Provider>, options: &RegisterOptions) -> Result<Device, RegistryError> {
-        let name = checked_name(&*provider)?;
-        let entry = self.entry(&name)?;
-        let generation = self.admit(provider, options, entry.stats.clone())?;
-        let mut current = entry.current.write();
-        if current.is_none() {
-            return Err(RegistryError::Unknown { name });
+        let entry = self.entry(&checked_name(&*provider)?)?;
+        self.succeed(&entry, provider, options, Arc::default())
+    }
+
+    /// As [`Registry::replace`], for a provider that comes back by itself: it is trusted as it was before.
+    ///
+    /// # Errors
+    /// `Distrusted` when it was caught lying; else as [`Registry::replace`].
+    pub fn reconnect(&self, provider: Arc<dyn Provider>, options: &RegisterOptions) -> Result<Device, RegistryError> {
+        let entry = self.entry(&checked_name(&*provider)?)?;
+        let trust = entry.trust.read().clone();
+        if let Some(operation) = trust.lie() {
+            return Err(RegistryError::Distrusted { name: entry.name.clone(), operation });
         }
+        self.succeed(&entry, provider, options, trust)
+    }
+
+    fn succeed(
+        &self,
+        entry: &Entry,
+        provider: Arc<dyn Provider>,
+        options: &RegisterOptions,
+        trust: Arc<Trust>,
+    ) -> Result<Device, RegistryError> {
+        let generation = self.admit(provider, options, entry.stats.clone(), trust.clone())?;
+        let mut current = entry.current.write();
+        if current.is_none() && entry.trust.read().lie().is_none() {
+            return Err(RegistryError::Unknown { name: entry.name.clone() });
+        }
+        *entry.trust.write() = trust;
         let old = current.replace(generation.clone());
         drop(current);
         old.into_iter().for_each(|old| old.set_replaced());
         self.0.events.event(generation.event(PROVIDER_REPLACED));
         Ok(Device(generation))
+    }
+
+    /// Notes that a provider was caught lying at an operation in an earlier life of this process: it is listed, and not used, until somebody puts
+    /// one in its place. One that is there is left alone.
+    pub fn distrust(&self, name: &str, operation: OpKind) {
+        let entry = || Entry {
+            name: name.to_string(),
+            current: RwLock::default(),
+            trust: RwLock::new(Arc::new(Trust::lost(operation))),
+            sessions: AtomicUsize::new(0),
+            stats: Arc::default(),
+        };
+        self.0.entries.lock().entry(name.to_string()).or_insert_with(|| Arc::new(entry()));
+    }
+
+    /// The operation that a provider was caught lying at.
+    pub fn lie(&self, name: &str) -> Option<OpKind> {
+        let entry = self.entry(name).ok()?;
+        let trust = entry.trust.read();
+        trust.lie()
     }
 
     /// Takes a provider out. With sessions only when `even_if_used`; then it is as dead as after [`Registry::invalidate`].
@@ -197,11 +265,17 @@ impl Registry {
     }
 
     /// Makes a generation of what stands the tests.
-    fn admit(&self, provider: Arc<dyn Provider>, options: &RegisterOptions, stats: Arc<OpStats>) -> Result<Arc<Generation>, RegistryError> {
+    fn admit(
+        &self,
+        provider: Arc<dyn Provider>,
+        options: &RegisterOptions,
+        stats: Arc<OpStats>,
+        trust: Arc<Trust>,
+    ) -> Result<Arc<Generation>, RegistryError> {
         let declared = provider.capabilities();
         // One failure must not hide what is wrong with the next capability.
         let lenient = BreakerPolicy { failures_max: u32::MAX, ..options.breaker };
-        let parts = |capabilities: Capabilities, disabled, policy, stats, is_trial| Parts {
+        let parts = |capabilities: Capabilities, disabled, policy, (stats, trust), is_trial| Parts {
             exec: self.0.exec.clone(),
             provider: provider.clone(),
             number: self.0.generations.fetch_add(1, Ordering::Relaxed) + 1,
@@ -209,11 +283,14 @@ impl Registry {
             disabled,
             policy,
             stats,
+            trust,
+            proofs: options.proofs,
+            caught: Arc::downgrade(&self.0.caught),
             // What a test finds is told to who registers.
             events: if is_trial { Arc::new(NoEvents) } else { self.0.events.clone() },
             is_trial,
         };
-        let trial = Device(Generation::new(parts(declared.clone(), Vec::new(), lenient, Arc::default(), true)));
+        let trial = Device(Generation::new(parts(declared.clone(), Vec::new(), lenient, Default::default(), true)));
         let bench = Bench {
             device: &trial,
             deadline_ns: options.test_deadline_ns,
@@ -235,7 +312,7 @@ impl Registry {
             }
         }
         let capabilities = Capabilities { list: kept, queue: declared.queue };
-        Ok(Generation::new(parts(capabilities, disabled, options.breaker, stats, false)))
+        Ok(Generation::new(parts(capabilities, disabled, options.breaker, (stats, trust), false)))
     }
 }
 
@@ -250,7 +327,8 @@ fn checked_name(provider: &dyn Provider) -> Result<String, RegistryError> {
 
 impl Entry {
     fn info(&self) -> Option<ProviderInfo> {
-        let device = Device(self.current.read().clone()?);
+        let lie = self.trust.read().lie();
+        let Some(device) = self.current.read().clone().map(Device) else { return lie.map(|lie| self.absent(lie)) };
         Some(ProviderInfo {
             name: self.name.clone(),
             version: device.version(),
@@ -260,7 +338,23 @@ impl Entry {
             live_handles: device.live_handles(),
             capabilities: device.capabilities().clone(),
             disabled: device.disabled().to_vec(),
+            lie,
         })
+    }
+
+    /// What is known of one that was distrusted before it was ever registered here.
+    fn absent(&self, lie: OpKind) -> ProviderInfo {
+        ProviderInfo {
+            name: self.name.clone(),
+            version: String::new(),
+            generation: 0,
+            state: DeviceState::Distrusted,
+            sessions: self.sessions.load(Ordering::Acquire),
+            live_handles: 0,
+            capabilities: Capabilities { list: Vec::new(), queue: QueueLimits { graphs_max: 0, bytes_max: 0 } },
+            disabled: Vec::new(),
+            lie: Some(lie),
+        }
     }
 }
 
@@ -280,6 +374,11 @@ impl Session {
     pub fn device(&self) -> Result<Device, OpError> {
         let current = self.0.current.read().clone().ok_or(OpError::Down)?;
         if current.is_down() { Err(OpError::Down) } else { Ok(Device(current)) }
+    }
+
+    /// The operation that it was caught lying at, if it was.
+    pub fn lie(&self) -> Option<OpKind> {
+        self.0.trust.read().lie()
     }
 
     /// The counters, over all generations.

@@ -201,7 +201,10 @@ impl Ticket {
             self.generation.learn(kind, self.probes.contains(&kind), failed.contains(&kind).then_some(false));
         }
         let outcomes = self.expected.iter().map(|_| Err(error)).collect();
-        self.deliver(done, Report { outcomes, times: Vec::new(), settled: false, queue_ns: self.queue_ns(), device_ns: 0 });
+        self.deliver(
+            done,
+            Report { outcomes, times: Vec::new(), settled: false, is_probe: self.is_probe(), queue_ns: self.queue_ns(), device_ns: 0 },
+        );
     }
 
     /// The provider is done with it.
@@ -217,7 +220,11 @@ impl Ticket {
         let times: Vec<u64> = results.iter().map(|result| result.device_ns).collect();
         let outcomes = check::outcomes(&self.expected, results.into_iter().map(|result| result.outcome));
         self.account(&outcomes, &times);
-        self.deliver(done, Report { outcomes, times, settled: true, queue_ns: self.queue_ns(), device_ns });
+        self.deliver(done, Report { outcomes, times, settled: true, is_probe: self.is_probe(), queue_ns: self.queue_ns(), device_ns });
+    }
+
+    fn is_probe(&self) -> bool {
+        !self.probes.is_empty()
     }
 
     fn queue_ns(&self) -> u64 {

@@ -71,6 +71,19 @@ pub enum Claim<'a> {
         /// Data columns.
         data: &'a [Abd],
     },
+    /// The columns of a row of which some were lost: `data` are all data columns now.
+    Rebuilt {
+        /// Parity columns of the row.
+        parities: usize,
+        /// Those of them that were known, by their numbers.
+        known: &'a [(usize, Abd)],
+        /// How many of the data columns were computed.
+        lost: usize,
+        /// All data columns.
+        data: &'a [Abd],
+        /// Parity columns that were computed, by their numbers.
+        parity: &'a [(usize, Abd)],
+    },
     /// A zero test.
     Zero {
         /// The data.
@@ -96,6 +109,7 @@ pub fn verify(claim: &Claim) -> bool {
         Claim::Decompress { kind, source, output } => decompresses_to(*kind, source, output),
         Claim::Checksum { kind, order, data, words } => checksum(*kind, *order, data) == Some(*words),
         Claim::Row { parity, data } => row_agrees(parity, data),
+        Claim::Rebuilt { parities, known, lost, data, parity } => is_solution(*parities, known, *lost, data, parity),
         Claim::Zero { data, is_zero } => data.is_zero() == *is_zero,
         Claim::Differ { left, right, differ } => (left != right) == *differ,
     }
@@ -127,4 +141,12 @@ pub(crate) fn parity_of(data: &[Abd], parities: usize) -> Option<Vec<Abd>> {
 
 fn row_agrees(parity: &[Abd], data: &[Abd]) -> bool {
     parity_of(data, parity.len()).is_some_and(|made| made.iter().zip(parity).all(|(made, claimed)| *made == claimed.to_stable()))
+}
+
+/// True when the data columns solve as many of the known parity columns as columns were lost: that many determine them, and what is left over may be
+/// damaged on its device. Computed parity must follow from them.
+fn is_solution(parities: usize, known: &[(usize, Abd)], lost: usize, data: &[Abd], parity: &[(usize, Abd)]) -> bool {
+    let Some(made) = parity_of(data, parities) else { return false };
+    let agrees = |(number, bytes): &&(usize, Abd)| made.get(*number).is_some_and(|made| *made == bytes.to_stable());
+    known.iter().filter(agrees).count() >= lost && parity.iter().all(|column| agrees(&column))
 }

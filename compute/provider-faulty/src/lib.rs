@@ -43,6 +43,13 @@ pub enum When {
         /// How many of the kind are spared.
         skip: u64,
     },
+    /// Of this kind one in so many, now and then: the last of each `period`.
+    Every {
+        /// The kind.
+        kind: OpKind,
+        /// How many there are for one that is struck (at least one).
+        period: u64,
+    },
     /// One of this kind.
     KindAt {
         /// The kind.
@@ -142,6 +149,7 @@ impl Shared {
             When::At(at) => number == at,
             When::From(from) => number >= from,
             When::Kind { kind: wanted, skip } => kind == wanted && state.next_of_kind() >= skip,
+            When::Every { kind: wanted, period } => kind == wanted && (state.next_of_kind() + 1).is_multiple_of(period.max(1)),
             When::KindAt { kind: wanted, skip } => kind == wanted && state.next_of_kind() == skip,
         };
         if !is_struck {

@@ -216,8 +216,11 @@ pub struct PoolReport {
 pub struct AcceleratorReport {
     /// Its name.
     pub provider: String,
-    /// `active`, `down`, or `absent` when no provider of that name is loaded.
+    /// `active`, `down`, `distrusted`, or `absent` when no provider of that name is loaded.
     pub state: String,
+    /// The operation that it was caught lying at, when it is distrusted.
+    #[serde(default)]
+    pub lied_at: Option<String>,
     /// Operations that it did, by stage.
     pub operations: BTreeMap<String, u64>,
     /// Operations that were done in software instead, by reason.
@@ -228,7 +231,7 @@ pub struct AcceleratorReport {
     pub verified: u64,
     /// Of those, wrong ones.
     pub verify_failures: u64,
-    /// Operations that are switched off for a while, after failures or a lie.
+    /// Operations that are switched off for a while, after failures.
     pub breakers_open: Vec<String>,
 }
 

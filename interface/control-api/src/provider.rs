@@ -46,9 +46,9 @@ pub struct ProviderReport {
     pub version: String,
     /// The shared object that it was loaded from, or the target that it is; none for what is built in.
     pub path: Option<String>,
-    /// `active`, `replaced` or `down`.
+    /// `active`, `replaced`, `down` or `distrusted`.
     pub state: String,
-    /// Why it is down, when that is known.
+    /// Why it is down or distrusted, when that is known.
     #[serde(default)]
     pub problem: Option<String>,
     /// Number of its generation.

@@ -16,6 +16,7 @@ const STAGES: [OpKind; 6] =
 /// A provider as a pool has it.
 struct Seen {
     name: String,
+    lie: Option<OpKind>,
     stats: Option<Arc<OpStats>>,
     device: Option<Device>,
 }
@@ -28,15 +29,17 @@ impl Seen {
         let session = accelerator.as_ref().map(|accelerator| accelerator.session());
         Some(Seen {
             name,
+            lie: session.and_then(|session| session.lie()),
             stats: session.map(|session| session.stats().clone()),
             device: session.and_then(|session| session.device().ok()),
         })
     }
 
-    /// `active`; `down` when it died; `absent` when nobody knows it.
+    /// `active`; `down` when it died; `distrusted` when it was caught lying; `absent` when nobody knows it.
     fn state(&self) -> &'static str {
         match (&self.stats, &self.device) {
             (None, _) => "absent",
+            _ if self.lie.is_some() => "distrusted",
             (_, None) => "down",
             _ => "active",
         }
@@ -66,6 +69,7 @@ pub(crate) fn report(open: &OpenPool) -> Option<AcceleratorReport> {
     let positive = |(name, count): (&str, u64)| (count > 0).then(|| (name.to_string(), count));
     Some(AcceleratorReport {
         state: seen.state().to_string(),
+        lied_at: seen.lie.map(|kind| kind.name().to_string()),
         operations: STAGES.iter().filter_map(|kind| positive((kind.name(), get(*kind, Tally::Blocks)))).collect(),
         fallbacks: FallbackReason::ALL.iter().filter_map(|reason| positive((reason.name(), total(Tally::Fallback(*reason))))).collect(),
         restarts: total(Tally::Restarts),

@@ -1,18 +1,20 @@
 //! The daemon's accelerators: which there are, and how pools come to them.
 //!
 //! A provider is tested when it is first needed, not when the daemon starts: the tests of one with many levels take a while. Libraries and targets
-//! that were loaded stand in `providers.json` of the state directory, and are there again after a restart.
+//! that were loaded stand in `providers.json` of the state directory, and are there again after a restart. So does what was caught lying: it stays
+//! switched off until somebody loads it.
 
 use crate::Control;
 use crate::targets::{self, Keeper};
 use control_api::{DisabledCapability, ErrorKind, Failure, ProviderLoad, ProviderReport, ProviderUnload, Response, StateDir};
-use dpusm::{Device, DeviceState, Provider, ProviderInfo, RegisterOptions, Registry, RegistryError, Session};
+use dpusm::{Device, DeviceState, OpKind, Provider, ProviderInfo, RegisterOptions, Registry, RegistryError, Session};
 use exec::{Exec, Mutex, MutexGuard};
 use kstat::EventSink;
 use provider_c::CProvider;
 use provider_cuda::{Cuda, CudaOptions};
 use provider_software::{Software, SoftwareOptions};
 use provider_target::{Location, LocationError, TargetProvider};
+use serde::{Deserialize, Serialize};
 use service::trust;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -57,6 +59,26 @@ impl fmt::Display for Source {
     }
 }
 
+/// What is remembered of a provider.
+#[derive(Deserialize, Serialize)]
+#[serde(untagged)]
+enum Remembered {
+    /// Where it comes from.
+    From(String),
+    /// One that was caught lying.
+    Liar { from: Option<String>, lied_at: String },
+}
+
+impl Remembered {
+    fn parts(&self) -> (Option<&str>, Option<OpKind>) {
+        match self {
+            Remembered::From(from) => (Some(from), None),
+            // Whatever it was, it was a lie.
+            Remembered::Liar { from, lied_at } => (from.as_deref(), Some(OpKind::from_name(lied_at).unwrap_or(OpKind::Checksum))),
+        }
+    }
+}
+
 /// A provider that was just made, not registered yet.
 enum Made {
     Library(Arc<CProvider>),
@@ -80,37 +102,51 @@ pub(crate) struct Accelerators {
     problems: Mutex<BTreeMap<String, String>>,
     /// One registration at a time.
     registering: Mutex<()>,
+    /// One writer of the file at a time.
+    remembering: Mutex<()>,
     changed: OnceLock<Changed>,
 }
 
-/// What was remembered; a file that makes no sense, or that others could have written, is said, and empty.
-fn remembered(path: &Path) -> BTreeMap<String, Source> {
+/// What was remembered; a file that makes no sense, or that others could have written, is said, and empty. Providers that were caught lying are known to
+/// the registry at once.
+fn remembered(path: &Path, registry: &Registry) -> BTreeMap<String, Source> {
     let complain = |error: &dyn fmt::Display| eprintln!("{}: {error}; load the providers again", path.display());
     let text = trust::read(path).unwrap_or_else(|why| {
         eprintln!("{}; load the providers again", crate::failure::believable(&why));
         None
     });
     let Some(text) = text else { return BTreeMap::new() };
-    let texts: BTreeMap<String, String> = serde_json::from_slice(&text).unwrap_or_else(|error| {
+    let all: BTreeMap<String, Remembered> = serde_json::from_slice(&text).unwrap_or_else(|error| {
         complain(&error);
         BTreeMap::new()
     });
-    let source = |(name, text): (String, String)| match Source::parse(&text) {
-        Ok(source) => Some((name, source)),
-        Err(error) => {
-            complain(&error);
-            None
+    let mut sources = BTreeMap::new();
+    for (name, one) in all {
+        let (from, lie) = one.parts();
+        lie.iter().for_each(|kind| registry.distrust(&name, *kind));
+        match from.map(Source::parse).transpose() {
+            Ok(source) => sources.extend(source.map(|source| (name, source))),
+            Err(error) => complain(&error),
         }
-    };
-    texts.into_iter().filter_map(source).collect()
+    }
+    sources
+}
+
+/// Why a provider that was caught lying is not used.
+fn why_distrusted(operation: OpKind, from: &str) -> String {
+    format!(
+        "a result of {} was wrong; it is not used any more, until 'zirconia provider load {from}' says that it may be",
+        operation.name()
+    )
 }
 
 impl Accelerators {
     /// Knows what was loaded before, without having loaded it yet.
     pub fn new(exec: &Exec, state: &StateDir, events: Arc<dyn EventSink>) -> Arc<Accelerators> {
         let path = state.path().join("providers.json");
-        let (registry, sources) = (Registry::with_events(exec, events), Mutex::new(remembered(&path)));
-        Arc::new(Accelerators {
+        let registry = Registry::with_events(exec, events);
+        let sources = Mutex::new(remembered(&path, &registry));
+        let own = Arc::new(Accelerators {
             exec: exec.clone(),
             registry,
             remembered: path,
@@ -118,8 +154,29 @@ impl Accelerators {
             keepers: Mutex::default(),
             problems: Mutex::default(),
             registering: Mutex::default(),
+            remembering: Mutex::default(),
             changed: OnceLock::new(),
-        })
+        });
+        let weak = Arc::downgrade(&own);
+        own.registry.when_caught(move |name, kind| {
+            let Some(own) = weak.upgrade() else { return };
+            let (exec, name) = (own.exec.clone(), name.to_string());
+            // A file is written: not by a job.
+            drop(exec.spawn_operation("z-distrust", Box::new(move || own.caught(&name, kind))));
+        });
+        own
+    }
+
+    /// A provider was caught lying: it stays off in the daemon's next life too, and nobody looks for it any more if it is a target.
+    fn caught(&self, name: &str, kind: OpKind) {
+        self.remember();
+        self.let_go(name);
+        self.note_problem(name, &why_distrusted(kind, &self.from(name)));
+    }
+
+    /// What `zirconia provider load` is to be told for a provider.
+    fn from(&self, name: &str) -> String {
+        self.sources.lock().get(name).map_or_else(|| name.to_string(), Source::to_string)
     }
 
     /// Calls `changed` from now on when a provider came or went by itself.
@@ -237,12 +294,29 @@ impl Accelerators {
         self.registry.register(Software::new(&self.exec, SoftwareOptions::default()), &options).map(drop)
     }
 
+    /// Uses the provider that is built in again, after it was caught lying (by the memory or a processor of this machine); false when it was not.
+    fn trust_software(&self) -> Result<bool, Failure> {
+        let _one = self.registering.lock();
+        if self.registry.lie(SOFTWARE).is_none() {
+            return Ok(false);
+        }
+        let options = RegisterOptions { test_bytes_max: SOFTWARE_TEST_BYTES_MAX, ..self.options() };
+        let failed = |error: RegistryError| Failure::new(ErrorKind::Invalid, "cannot load 'software'", error.to_string());
+        self.registry.replace(Software::new(&self.exec, SoftwareOptions::default()), &options).map_err(failed)?;
+        self.forget_problem(SOFTWARE);
+        self.remember();
+        Ok(true)
+    }
+
     pub(crate) fn options(&self) -> RegisterOptions {
         RegisterOptions { scratch: self.remembered.parent().map(Path::to_path_buf), ..RegisterOptions::default() }
     }
 
     /// Loads a library, opens a GPU, or connects to a target; the name of the provider.
     fn load(self: &Arc<Self>, request: &ProviderLoad) -> Result<String, Failure> {
+        if request.path == SOFTWARE && self.trust_software()? {
+            return Ok(SOFTWARE.to_string());
+        }
         let what = format!("cannot load a provider from '{}'", request.path);
         let failed = |error: &dyn fmt::Display| Failure::new(ErrorKind::Invalid, &*what, error.to_string());
         let source = Source::parse(&request.path).map_err(|error| failed(&error))?;
@@ -263,7 +337,8 @@ impl Accelerators {
             Made::Cuda(_) => provider_cuda::NAME,
         };
         let is_there = self.registry.get(name).is_ok();
-        let device = self.register(&made, request.replace && is_there).map_err(|error| match error {
+        let is_liar = self.registry.lie(name).is_some();
+        let device = self.register(&made, (request.replace && is_there) || is_liar).map_err(|error| match error {
             RegistryError::Exists { .. } => failed(&error).advise("'zirconia provider load -r' puts this one in its place"),
             other => failed(&other),
         })?;
@@ -298,10 +373,18 @@ impl Accelerators {
         Ok(())
     }
 
-    /// Writes down what is loaded; the caller has the lock of registrations. A file that cannot be written costs only the loading after a restart.
+    /// Writes down what is loaded, and what was caught lying. A file that cannot be written costs only the loading after a restart.
     fn remember(&self) {
-        let texts: BTreeMap<String, String> = self.sources.lock().iter().map(|(name, source)| (name.clone(), source.to_string())).collect();
-        let text = serde_json::to_vec_pretty(&texts).unwrap_or_default();
+        let _one = self.remembering.lock();
+        let mut all: BTreeMap<String, Remembered> =
+            self.sources.lock().iter().map(|(name, source)| (name.clone(), Remembered::From(source.to_string()))).collect();
+        for info in self.registry.list() {
+            if let Some(kind) = info.lie {
+                let from = all.get(&info.name).and_then(|one| one.parts().0.map(str::to_string));
+                all.insert(info.name, Remembered::Liar { from, lied_at: kind.name().to_string() });
+            }
+        }
+        let text = serde_json::to_vec_pretty(&all).unwrap_or_default();
         if let Err(error) = trust::replace(&self.remembered, &text) {
             eprintln!("cannot write {}: {error}", self.remembered.display());
         }
@@ -354,9 +437,13 @@ impl Accelerators {
                 DeviceState::Active => "active",
                 DeviceState::Replaced => "replaced",
                 DeviceState::Down => "down",
+                DeviceState::Distrusted => "distrusted",
             }
             .to_string(),
-            problem: self.problems.lock().get(&info.name).cloned().filter(|_| info.state == DeviceState::Down),
+            problem: match info.lie {
+                Some(kind) => Some(why_distrusted(kind, &self.from(&info.name))),
+                None => self.problems.lock().get(&info.name).cloned().filter(|_| info.state == DeviceState::Down),
+            },
             generation: info.generation,
             sessions: info.sessions as u64,
             live_handles: info.live_handles as u64,

@@ -281,7 +281,7 @@ pub fn properties(status: &PoolStatus, health: &str, altroot: Option<&str>, feat
     let switches = ["zia_compress", "zia_decompress", "zia_checksum"];
     let raidz = ["zia_raidz1_gen", "zia_raidz2_gen", "zia_raidz3_gen", "zia_raidz1_rec", "zia_raidz2_rec", "zia_raidz3_rec"];
     list.extend(switches.iter().chain(&raidz).chain(&["zia_file_write", "zia_disk_write"]).map(|name| fixed(name, text("off"))));
-    list.extend([fixed("zia_verify", text("1")), fixed("zia_mode", text("offload"))]);
+    list.extend([fixed("zia_verify", text("100")), fixed("zia_mode", text("offload"))]);
     for (name, _, references) in features {
         let state = match references {
             None => "disabled",

@@ -126,6 +126,10 @@ impl Accelerators {
             if !keeper.is_wanted() {
                 return false;
             }
+            // Whoever was caught lying may come back, but not by itself.
+            if self.registry().lie(&keeper.name).is_some() {
+                return false;
+            }
             // It is there as long as it is wanted.
             let _ = self.registry().invalidate(&keeper.name);
             self.note_problem(&keeper.name, "the session with the target was lost");
@@ -142,7 +146,7 @@ impl Accelerators {
                 return Err("it was unloaded".to_string());
             }
             let (registry, options) = (self.registry(), options(self));
-            let outcome = match registry.replace(provider.clone(), &options) {
+            let outcome = match registry.reconnect(provider.clone(), &options) {
                 Err(RegistryError::Unknown { .. }) => registry.register(provider.clone(), &options),
                 other => other,
             };

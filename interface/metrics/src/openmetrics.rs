@@ -125,7 +125,7 @@ fn of_direct(out: &mut String, pools: &[PoolView]) {
 }
 
 /// States of a provider that are told one by one.
-const PROVIDER_STATES: [&str; 3] = ["active", "down", "absent"];
+const PROVIDER_STATES: [&str; 4] = ["active", "down", "distrusted", "absent"];
 
 /// Which pools use which provider, and the counters of each provider once.
 fn of_accelerators(out: &mut String, pools: &[PoolView]) {
@@ -146,7 +146,7 @@ fn of_accelerators(out: &mut String, pools: &[PoolView]) {
             let _ = writeln!(out, "zirconia_zia_total{{provider=\"{}\",counter=\"{name}\"}} {count}", escaped(&own.provider));
         }
     }
-    head(out, "zirconia_zia_breaker_trips", "counter", "How often the operation was switched off after failures or a lie");
+    head(out, "zirconia_zia_breaker_trips", "counter", "How often the operation was switched off after failures");
     for (own, (operation, _, trips)) in providers.iter().flat_map(|own| own.breakers.iter().map(move |breaker| (own, breaker))) {
         let provider = escaped(&own.provider);
         let _ = writeln!(out, "zirconia_zia_breaker_trips_total{{provider=\"{provider}\",operation=\"{operation}\"}} {trips}");

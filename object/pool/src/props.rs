@@ -63,7 +63,7 @@ const OWN: &[Own] = &[
     switch("zia_raidz3_rec"),
     switch("zia_file_write"),
     switch("zia_disk_write"),
-    Own { name: "zia_verify", default: "1", is_valid: zia::is_percent },
+    Own { name: "zia_verify", default: "100", is_valid: zia::is_percent },
     Own { name: "zia_mode", default: "offload", is_valid: |text| matches!(text, "offload" | "per-op") },
 ];
 

@@ -27,13 +27,13 @@ pub(crate) fn plan(tree: &VdevTree, lost: &[Dva], data: &Abd) -> Vec<LostCopy> {
     lost.iter().filter_map(copy).collect()
 }
 
-/// Calls `then` with the writes of all columns of `copies`.
-pub(crate) fn rewrite<F>(core: &Core, copies: Vec<LostCopy>, then: F)
+/// Calls `then` with the writes of all columns of `copies`, of whose block an accelerator may see something or not.
+pub(crate) fn rewrite<F>(core: &Core, copies: Vec<LostCopy>, may_leave: bool, then: F)
 where
     F: FnOnce(Vec<LeafOp>) + Send + 'static,
 {
     let mut rows: Vec<LostRow> = Vec::new();
-    if zia::reconstructs(core) {
+    if may_leave && zia::reconstructs(core) {
         rows.extend(copies.iter().flat_map(LostCopy::rows));
         rows.iter_mut().enumerate().for_each(|(number, row)| row.row = number);
     }

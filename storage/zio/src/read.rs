@@ -124,7 +124,7 @@ fn read_as(core: &Arc<Core>, request: ReadRequest, target: Vec<AbdPart>, place: 
             if owner.injection.block_fault(&owner.exec, &request.bookmark, request.bp.object_type(), None).is_some() {
                 return unpacked(Err(ErrorKind::Io));
             }
-            zia::decompress(&owner, &request.bp, physical, near, unpacked);
+            zia::decompress(&owner, (&request.bp, &request.bookmark), physical, near, unpacked);
         }
         result => finish(result),
     });
@@ -330,18 +330,9 @@ impl CopyReader {
             Err(results) => self.judge(job, is_injected, |job, verify| job.complete(results, verify)),
             Ok(rows) => {
                 let core = self.core.clone();
-                zia::reconstruct_with_check(&core, rows, move |computed, check| {
-                    // The block's checksum judges data, and nothing judges parity.
-                    let is_checked = check.is_wanted() && computed.iter().any(|row| !row.parity.is_empty());
-                    self.judge(job, is_injected, |job, verify| {
-                        let step = job.go_on(computed, verify);
-                        if !is_checked {
-                            return step;
-                        }
-                        let software = job.go_on(Vec::new(), verify);
-                        check.tell(step == software);
-                        software
-                    });
+                let CopySpec { bp, bookmark, .. } = self.spec;
+                zia::reconstruct(&core, &bookmark, &bp, rows, move |computed| {
+                    self.judge(job, is_injected, |job, verify| job.go_on(computed, verify));
                 });
             }
         }
@@ -445,7 +436,8 @@ impl CopyReader {
         }
         let copies = lost_copies::plan(&self.snapshot.view.tree, &self.lost, &data.slice(0..self.spec.length()));
         let core = self.core.clone();
-        lost_copies::rewrite(&core, copies, move |ops| {
+        let may_leave = zia::may_leave(&self.spec.bookmark, self.spec.bp.level(), self.spec.bp.object_type());
+        lost_copies::rewrite(&core, copies, may_leave, move |ops| {
             self.repairs.extend(ops);
             self.deliver(data);
         });

@@ -10,13 +10,13 @@
 use crate::batch::{self, BatchOptions, LeafOp, LeafResult};
 use crate::engine::{Core, Snapshot};
 use crate::read::read_ops;
-use crate::zia::{self, Check};
+use crate::zia;
 use crate::{Priority, Zio};
 use device::DeviceOp;
 use exec::TaskClass;
 use ondisk::VdevId;
 use std::sync::Arc;
-use vdev::{ComputedRow, LeafIo, RebuildJob, RebuildStep, Repair, Spared};
+use vdev::{LeafIo, RebuildJob, RebuildStep, Repair, Spared};
 
 const OPTIONS: BatchOptions = BatchOptions { class: TaskClass::Background, priority: Priority::Rebuild, speculative: false };
 
@@ -94,23 +94,11 @@ impl Rebuild {
                 return self.step(step);
             };
             let core = self.core.clone();
-            zia::rebuild(&core, row, move |computed, check| {
-                let step = self.judged(computed, &check);
+            zia::rebuild(&core, row, move |computed| {
+                let step = self.job.go_on(computed);
                 self.step(step);
             });
         });
-    }
-
-    /// What comes after an accelerator's part: software's result instead, where that was asked for and is another one.
-    fn judged(&mut self, computed: Option<ComputedRow>, check: &Check) -> RebuildStep {
-        let is_checked = computed.is_some() && check.is_wanted();
-        let step = self.job.go_on(computed);
-        if !is_checked {
-            return step;
-        }
-        let software = self.job.go_on(None);
-        check.tell(step == software);
-        software
     }
 
     fn write(self, repairs: Vec<Repair>) {

@@ -36,12 +36,21 @@ pub(crate) struct Planned {
     stores: usize,
     copies: Vec<Copy>,
     ops: Vec<LeafOp>,
+    /// For each copy of which parity was made elsewhere and is not trusted: whether it is the one that is written.
+    pub(crate) compared: Vec<bool>,
+}
+
+/// Parity that was made elsewhere, by address.
+pub(crate) struct Made<'a> {
+    pub(crate) columns: &'a [(Dva, Vec<Abd>)],
+    /// It is written; otherwise only compared with what is.
+    pub(crate) is_trusted: bool,
 }
 
 /// Plans every copy of `stores`. With `sum` it also gives the Fletcher-4 of the first store's data, when that comes nearly
-/// free because parity is computed over the same bytes. Parity that is `made` already is not computed again.
-pub(crate) fn plan(snapshot: &Snapshot, stores: &[Store], mut sum: bool, made: &[(Dva, Vec<Abd>)]) -> (Planned, Option<[u64; 4]>) {
-    let mut planned = Planned { stores: stores.len(), copies: Vec::with_capacity(stores.len()), ops: Vec::new() };
+/// free because parity is computed over the same bytes. Parity that is `made` already, and trusted, is not computed again.
+pub(crate) fn plan(snapshot: &Snapshot, stores: &[Store], mut sum: bool, made: &Made<'_>) -> (Planned, Option<[u64; 4]>) {
+    let mut planned = Planned { stores: stores.len(), copies: Vec::with_capacity(stores.len()), ops: Vec::new(), compared: Vec::new() };
     let mut found = None;
     for (index, store) in stores.iter().enumerate() {
         let mut padded: Option<Abd> = None;
@@ -52,16 +61,20 @@ pub(crate) fn plan(snapshot: &Snapshot, stores: &[Store], mut sum: bool, made: &
                 Some(data) if data.len() == plan.length => data,
                 _ => pad(&store.data, plan.length),
             };
-            let given = made.iter().find(|(address, _)| address == dva).map(|(_, parity)| parity.clone());
-            let fused = if sum && given.is_none() && plan.length == store.data.len() { plan.parity_with_fletcher4(&data) } else { None };
+            let given = made.columns.iter().find(|(address, _)| address == dva).map(|(_, parity)| parity);
+            let trusted = given.filter(|_| made.is_trusted);
+            let fused = if sum && trusted.is_none() && plan.length == store.data.len() { plan.parity_with_fletcher4(&data) } else { None };
             sum = false;
             let parity = match fused {
                 Some((parity, words)) => {
                     found = Some(words);
                     parity
                 }
-                None => given.unwrap_or_else(|| plan.parity(&data)),
+                None => trusted.cloned().unwrap_or_else(|| plan.parity(&data)),
             };
+            if let Some(given) = given.filter(|_| !made.is_trusted) {
+                planned.compared.push(*given == parity);
+            }
             let first = planned.ops.len();
             planned.ops.extend(plan.ios.iter().map(|io| {
                 let op = DeviceOp::Write(plan.payload(io, &data, &parity));
@@ -79,7 +92,7 @@ pub(crate) fn write_all<F>(core: &Arc<Core>, snapshot: &Arc<Snapshot>, (txg, pri
 where
     F: FnOnce(Result<(), ErrorKind>) + Send + 'static,
 {
-    let Planned { stores, copies, ops } = planned;
+    let Planned { stores, copies, ops, .. } = planned;
     let options = BatchOptions { class: TaskClass::Interrupt, priority, speculative: false };
     let (owner, view) = (core.clone(), snapshot.clone());
     batch::issue(core, snapshot, options, ops, move |results| then(judge(&owner, &view, txg, stores, &copies, &results)));

@@ -10,10 +10,10 @@
 
 use crate::direct::{self, Check};
 use crate::engine::{Core, Snapshot};
-use crate::store::{Store, plan, write_all};
+use crate::store::{Made, Store, plan, write_all};
 use crate::suspend::{Held, may_recover};
 use crate::transform::{Prepared, prepare, rewrites};
-use crate::zia::{self, Offloaded};
+use crate::zia::{self, Claimed, Offloaded};
 use crate::{ErrorKind, WriteRequest, WriteThen, ZioError, gang};
 use abd::Abd;
 use exec::TaskClass;
@@ -117,8 +117,8 @@ pub(crate) struct Job {
     /// How many there are.
     pub(crate) psize: usize,
     compression: Compression,
-    /// Their checksum, when an accelerator computed it.
-    sum: Option<[u64; 4]>,
+    /// What an accelerator says of them.
+    claimed: Option<Claimed>,
     /// Parity columns that an accelerator computed, by address.
     made: Vec<(Dva, Vec<Abd>)>,
 }
@@ -134,15 +134,24 @@ impl Job {
         psize: usize,
         compression: Compression,
     ) -> Job {
-        Job { core, snapshot, request, then, again, data: Abd::default(), psize, compression, sum: None, made: Vec::new() }
+        Job { core, snapshot, request, then, again, data: Abd::default(), psize, compression, claimed: None, made: Vec::new() }
     }
 
-    /// Takes over what an accelerator made: the bytes, which are on the host by now, their checksum and their parity.
+    /// Takes over what an accelerator made: the bytes, which are on the host by now, what it says of them, and their parity.
     pub(crate) fn take(&mut self, offloaded: &mut Offloaded, made: Vec<(Dva, Vec<Abd>)>) {
-        let (data, sum) = offloaded.take();
+        let (data, claimed) = offloaded.take();
         self.data = data.unwrap_or_default();
         debug_assert_eq!(self.data.len(), self.psize, "the bytes are on the host");
-        (self.sum, self.made) = (sum, made);
+        (self.claimed, self.made) = (Some(claimed), made);
+    }
+
+    /// Begins again from the original, without an accelerator.
+    pub(crate) fn restart(self, allocated: &[Dva]) {
+        for dva in allocated {
+            self.snapshot.view.allocator.unalloc(self.request.txg, dva);
+        }
+        let (core, snapshot, request, then, again) = self.into_request();
+        run_in_software(&core, &snapshot, request, then, again);
     }
 
     /// What it takes to begin again.
@@ -210,11 +219,19 @@ impl Job {
             self.make_stable();
             stores.iter_mut().for_each(|store| store.data = self.data.clone());
         }
-        let fletcher = self.request.checksum == Checksum::FLETCHER_4 && stores.len() == 1 && self.sum.is_none();
-        let (planned, sum) = plan(&self.snapshot, &stores, fletcher, &self.made);
-        let Ok(sum) = self.sum.or(sum).map_or_else(|| sum_of(self.request.checksum, &self.data), Ok) else {
+        let fletcher = self.request.checksum == Checksum::FLETCHER_4 && stores.len() == 1;
+        let claimed = self.claimed.take();
+        let made = Made { columns: &self.made, is_trusted: !claimed.as_ref().is_some_and(Claimed::is_verified) };
+        let (planned, sum) = plan(&self.snapshot, &stores, fletcher, &made);
+        let Ok(sum) = sum.map_or_else(|| sum_of(self.request.checksum, &self.data), Ok) else {
             return self.fail(ErrorKind::Unsupported);
         };
+        if let Some(claimed) = claimed {
+            planned.compared.iter().for_each(|agrees| claimed.note_parity(*agrees));
+            if !claimed.is_borne_out(self.request.checksum, sum, &self.data) {
+                return self.restart(&allocated);
+            }
+        }
         let bp = self.pointer(&dvas, sum);
         let (core, snapshot, txg) = (self.core.clone(), self.snapshot.clone(), (self.request.txg, self.request.priority));
         let verify = self.data.is_unstable() && core.direct.verifies_writes();

@@ -8,9 +8,9 @@ mod offload;
 use abd::Abd;
 use common::*;
 use device::DeviceError;
-use dpusm::{FallbackReason, OpKind, Tally};
+use dpusm::{BreakerState, FallbackReason, OpError, OpKind, Tally};
 use offload::*;
-use ondisk::{BlockPtr, Compression};
+use ondisk::{BlockPtr, Compression, Level, ObjectType, ObjsetId};
 use provider_faulty::{Fault, Harm, When};
 use std::sync::Arc;
 use vdev::{LeafState, TopKind, VdevTree};
@@ -44,7 +44,7 @@ fn any_set_of_stages_gives_the_same_bytes() {
 fn no_fault_at_any_operation_costs_data() {
     let layout = [(TopKind::Raidz(2), 5)];
     for mode in [ZiaMode::Offload, ZiaMode::PerOp] {
-        let world = world(&layout, ZiaPolicy { mode, ..everything() }, u32::MAX);
+        let mut world = world(&layout, ZiaPolicy { mode, ..everything() }, u32::MAX);
         let count = 14;
         run(&world.rig, count, "no fault");
         let operations = world.faulty.operations();
@@ -52,6 +52,7 @@ fn no_fault_at_any_operation_costs_data() {
         for harm in HARMS {
             for at in 0..operations {
                 let what = format!("{harm:?} at {at}, {mode:?}");
+                trust_again(&mut world);
                 world.faulty.inject(Some(Fault { harm, when: When::At(at) }));
                 let pointers = run(&world.rig, count, &what);
                 assert_eq!(world.faulty.struck(), 1, "{what} struck nothing");
@@ -135,19 +136,28 @@ fn what_the_vdev_cannot_hold_is_not_taken_for_written() {
     }
 }
 
-/// As above with faults at every operation, but for lies and short results: those are found by verification, which keeps writes at the host.
+/// As above with faults at every operation, verified and not. What is not verified is believed to be parity and to be written; a lie there is found when
+/// it is read.
 #[test]
 fn no_fault_of_a_provider_that_writes_costs_data() {
     let layout = [(TopKind::Raidz(2), 5)];
-    let world = world(&layout, all_the_way(), u32::MAX);
+    for policy in [all_the_way(), ZiaPolicy { verify_percent: 100.0, ..all_the_way() }] {
+        writes_are_whole(&layout, &policy);
+    }
+}
+
+fn writes_are_whole(layout: &[(TopKind, usize)], policy: &ZiaPolicy) {
+    let mut world = world(layout, policy.clone(), u32::MAX);
     world.rig.zio.open_stores();
     let count = 7;
     world.faulty.inject(None);
     run(&world.rig, count, "no fault");
     let operations = world.faulty.operations();
-    for harm in HARMS.into_iter().filter(|harm| !matches!(harm, Harm::Lie | Harm::Short)) {
+    let can_lie = policy.verify_percent > 0.0;
+    for harm in HARMS.into_iter().filter(|harm| can_lie || !matches!(harm, Harm::Lie | Harm::Short)) {
         for at in 0..operations {
-            let what = format!("{harm:?} at {at}");
+            let what = format!("{harm:?} at {at}, {} % verified", policy.verify_percent);
+            trust_again(&mut world);
             world.faulty.inject(Some(Fault { harm, when: When::At(at) }));
             let pointers = run(&world.rig, count, &what);
             assert_eq!(world.faulty.struck(), 1, "{what} struck nothing");
@@ -165,25 +175,26 @@ fn no_fault_of_a_provider_that_writes_costs_data() {
 #[test]
 fn lost_devices_are_read_through_whatever_the_provider_does() {
     let layout = [(TopKind::Raidz(2), 5)];
-    let world = world(&layout, everything(), u32::MAX);
+    let mut world = world(&layout, everything(), u32::MAX);
     let count = 14;
     let pointers = run(&world.rig, count, "whole");
     world.rig.kill(&[1, 2], DeviceError::Io);
-    let read_all = |what: &str| {
+    let read_all = |world: &World, what: &str| {
         for (number, bp) in pointers.iter().enumerate().filter(|(_, bp)| !bp.is_hole()) {
             let back = world.rig.read(bp).unwrap_or_else(|error| panic!("{what}: record {number}: {error}"));
             assert!(back == record(number as u64).data, "{what}: record {number} reads as something else");
         }
     };
     world.faulty.inject(None);
-    read_all("degraded");
+    read_all(&world, "degraded");
     assert!(world.device.stats().get(OpKind::RaidReconstruct, Tally::Blocks) > 0, "nothing went to the provider");
     let operations = world.faulty.operations();
     for harm in HARMS {
         for at in 0..operations {
             let what = format!("{harm:?} at {at}");
+            trust_again(&mut world);
             world.faulty.inject(Some(Fault { harm, when: When::At(at) }));
-            read_all(&what);
+            read_all(&world, &what);
             assert_eq!(world.faulty.struck(), 1, "{what} struck nothing");
             drain(&world);
             assert_eq!(world.device.live_handles(), 0, "{what} leaked");
@@ -195,11 +206,11 @@ fn lost_devices_are_read_through_whatever_the_provider_does() {
 /// The cache hands a file's bytes to its reader wrong if this fails.
 #[test]
 fn blocks_read_raw_are_unpacked_to_what_was_written_whatever_the_provider_does() {
-    let world = world(&[(TopKind::Raidz(1), 3)], everything(), u32::MAX);
+    let mut world = world(&[(TopKind::Raidz(1), 3)], everything(), u32::MAX);
     let pointers = run(&world.rig, 14, "written");
     let packed: Vec<(u64, &BlockPtr)> =
         (0u64..).zip(&pointers).filter(|(_, bp)| !bp.is_hole() && !bp.is_embedded() && bp.compression() != Compression::OFF).collect();
-    let unpack_all = |what: &str| {
+    let unpack_all = |world: &World, what: &str| {
         for &(number, bp) in &packed {
             let mut request = ReadRequest::new(*bp, bookmark(number));
             request.flags.raw = true;
@@ -212,23 +223,27 @@ fn blocks_read_raw_are_unpacked_to_what_was_written_whatever_the_provider_does()
         }
     };
     world.faulty.inject(None);
-    unpack_all("no fault");
+    unpack_all(&world, "no fault");
     let operations = world.faulty.operations();
     assert!(operations >= packed.len() as u64, "{operations} operations for {} blocks", packed.len());
     for harm in HARMS {
         for at in 0..operations {
             let what = format!("{harm:?} at {at}");
+            trust_again(&mut world);
             world.faulty.inject(Some(Fault { harm, when: When::At(at) }));
-            unpack_all(&what);
+            unpack_all(&world, &what);
             drain(&world);
             assert_eq!(world.device.live_handles(), 0, "{what} leaked");
         }
     }
 }
 
+/// What is done to the devices.
+type Damage<'a> = &'a dyn Fn(&Rig);
+
 /// The bytes of every device as they are now, after `damage` and a read of all blocks that repairs.
-fn repaired(world: &World, pointers: &[BlockPtr], damage: &dyn Fn(), flags: ReadFlags, what: &str) -> Vec<Vec<u8>> {
-    damage();
+fn repaired(world: &World, pointers: &[BlockPtr], damage: Damage<'_>, flags: ReadFlags, what: &str) -> Vec<Vec<u8>> {
+    damage(&world.rig);
     for bp in pointers.iter().filter(|bp| !bp.is_hole() && !bp.is_embedded()) {
         let mut request = ReadRequest::new(*bp, bookmark(0));
         request.flags = flags;
@@ -238,7 +253,7 @@ fn repaired(world: &World, pointers: &[BlockPtr], damage: &dyn Fn(), flags: Read
 }
 
 /// As above for every fault of the provider at every operation.
-fn repairs_are_right(world: &World, pointers: &[BlockPtr], damage: &dyn Fn(), flags: ReadFlags, name: &str) {
+fn repairs_are_right(world: &mut World, pointers: &[BlockPtr], damage: Damage<'_>, flags: ReadFlags, name: &str) {
     let wanted = world.rig.contents();
     world.faulty.inject(None);
     assert!(repaired(world, pointers, damage, flags, name) == wanted, "{name}: not as it was");
@@ -247,13 +262,7 @@ fn repairs_are_right(world: &World, pointers: &[BlockPtr], damage: &dyn Fn(), fl
     for harm in HARMS {
         for at in 0..operations {
             let what = format!("{name}, {harm:?} at {at}");
-            // One that was caught lying has to prove itself before it is used as before.
-            let is_trusted = (0..2).any(|_| {
-                world.faulty.inject(None);
-                let is_whole = repaired(world, pointers, damage, flags, &what) == wanted;
-                is_whole && world.faulty.operations() == operations
-            });
-            assert!(is_trusted, "{what}: the provider was not used again");
+            trust_again(world);
             world.faulty.inject(Some(Fault { harm, when: When::At(at) }));
             assert!(repaired(world, pointers, damage, flags, &what) == wanted, "{what}: not as it was");
             assert_eq!(world.faulty.struck(), 1, "{what} struck nothing");
@@ -267,10 +276,10 @@ fn repairs_are_right(world: &World, pointers: &[BlockPtr], damage: &dyn Fn(), fl
 #[test]
 fn a_device_gets_the_right_data_and_parity_whatever_the_provider_does() {
     for (kind, count) in [(TopKind::Raidz(1), 3), (TopKind::Raidz(2), 5)] {
-        let world = world(&[(kind, count)], everything(), u32::MAX);
+        let mut world = world(&[(kind, count)], everything(), u32::MAX);
         let pointers = run(&world.rig, 14, "whole");
         let whole = world.rig.zio.view();
-        let reconstructed = || world.device.stats().get(OpKind::RaidReconstruct, Tally::Blocks);
+        let reconstructed = |world: &World| world.device.stats().get(OpKind::RaidReconstruct, Tally::Blocks);
         let flags = ReadFlags { resilver: true, ..ReadFlags::default() };
         for leaf in 0..count {
             let mut tree = VdevTree::clone(&whole.tree);
@@ -278,13 +287,13 @@ fn a_device_gets_the_right_data_and_parity_whatever_the_provider_does() {
             let mut view = world.rig.zio.view();
             view.tree = Arc::new(tree);
             world.rig.zio.set_view(view);
-            let empty = || world.rig.devices[leaf].mem.tamper(|bytes| bytes[HEAD].fill(0));
+            let empty = |rig: &Rig| rig.devices[leaf].mem.tamper(|bytes| bytes[HEAD].fill(0));
             // The first block has a column on every device: on some of them parity.
-            let before = reconstructed();
+            let before = reconstructed(&world);
             world.faulty.inject(None);
-            let one = repaired(&world, &pointers[..1], &|| (), flags, "one block");
-            assert!(reconstructed() > before && one.len() == count, "{kind:?}, device {leaf}: the provider had no part in it");
-            repairs_are_right(&world, &pointers, &empty, flags, &format!("{kind:?}, device {leaf}"));
+            let one = repaired(&world, &pointers[..1], &|_| (), flags, "one block");
+            assert!(reconstructed(&world) > before && one.len() == count, "{kind:?}, device {leaf}: the provider had no part in it");
+            repairs_are_right(&mut world, &pointers, &empty, flags, &format!("{kind:?}, device {leaf}"));
         }
     }
 }
@@ -292,16 +301,16 @@ fn a_device_gets_the_right_data_and_parity_whatever_the_provider_does() {
 /// A copy of a block that lost more devices than it has parity is written again from another copy: with wrong parity it would be lost once more.
 #[test]
 fn a_copy_that_was_lost_is_written_again_with_the_right_parity() {
-    let world = world(&[(TopKind::Raidz(2), 5), (TopKind::Raidz(2), 5)], everything(), u32::MAX);
+    let mut world = world(&[(TopKind::Raidz(2), 5), (TopKind::Raidz(2), 5)], everything(), u32::MAX);
     let two = |number: u64| world.rig.write(WriteRequest { copies: 2, ..record(number) }).expect("written");
     let pointers = [two(0), two(9), two(16)];
-    let damage = || {
+    let damage = |rig: &Rig| {
         for leaf in [0, 1, 2] {
-            world.rig.devices[leaf].mem.tamper(|bytes| bytes[HEAD].fill(0));
+            rig.devices[leaf].mem.tamper(|bytes| bytes[HEAD].fill(0));
         }
     };
     let flags = ReadFlags { scrub: true, ..ReadFlags::default() };
-    repairs_are_right(&world, &pointers, &damage, flags, "three devices of the first vdev");
+    repairs_are_right(&mut world, &pointers, &damage, flags, "three devices of the first vdev");
     let stats = world.device.stats();
     assert!(stats.get(OpKind::RaidReconstruct, Tally::Blocks) >= 3, "no parity came from the provider");
 }
@@ -330,4 +339,100 @@ fn a_provider_is_replaced_between_the_operations_of_a_block() {
         drain(&world);
         assert_eq!(world.device.live_handles(), 0, "death at {at} leaked");
     }
+}
+
+/// Dnodes, indirect blocks, ZAPs, everything of the MOS: one of them wrong, and all that hangs on it is lost. They never go there, whatever the properties
+/// say, nor come from there.
+#[test]
+fn metadata_never_leaves_the_host() {
+    let world = world(&[(TopKind::Raidz(2), 5)], everything(), u32::MAX);
+    let data = |number: u64| WriteRequest { compression: Compression::GZIP_6, ..request(text(number, 32 << 10), number) };
+    let mut of_the_pool = data(1);
+    of_the_pool.bookmark.objset = ObjsetId(0);
+    let mut indirect = data(2);
+    (indirect.level, indirect.bookmark.level) = (1, Level(1));
+    let metadata = [
+        of_the_pool,
+        indirect,
+        WriteRequest { object_type: ObjectType::DNODE, ..data(3) },
+        WriteRequest { object_type: ObjectType::DIRECTORY_CONTENTS, ..data(4) },
+        WriteRequest { object_type: ObjectType::SA, ..data(5) },
+    ];
+    for write in metadata {
+        let (what, wanted, bookmark) = (format!("{:?} level {}", write.object_type, write.level), write.data.clone(), write.bookmark);
+        let bp = world.rig.write(write).expect("written");
+        let back = |flags| world.rig.zio.read_wait(ReadRequest { flags, ..ReadRequest::new(bp, bookmark) }).expect("it reads");
+        assert!(back(ReadFlags::default()) == wanted, "{what}");
+        world.rig.kill(&[0, 1], DeviceError::Io);
+        assert!(back(ReadFlags::default()) == wanted, "{what}, degraded");
+        assert_eq!(world.faulty.operations(), 0, "{what} went to the provider");
+        for leaf in [0, 1] {
+            *world.rig.devices[leaf].dead.lock() = None;
+        }
+    }
+    world.rig.write(data(6)).expect("written");
+    assert!(world.faulty.operations() > 0, "the contents of files do go there");
+}
+
+/// With nothing to be verified, and a provider that has proven itself long ago, a wrong checksum or a copy of other bytes must still not be stored, or
+/// whatever the block holds is lost.
+#[test]
+fn checksums_and_copies_are_never_believed() {
+    for (checksum, compress, mode) in [
+        (true, true, ZiaMode::Offload),
+        (true, false, ZiaMode::Offload),
+        (false, true, ZiaMode::Offload),
+        (false, false, ZiaMode::Offload),
+        (true, true, ZiaMode::PerOp),
+        (false, true, ZiaMode::PerOp),
+    ] {
+        for stores in [false, true] {
+            for kind in [OpKind::CopyIn, OpKind::CopyOut, OpKind::Checksum] {
+                let policy = ZiaPolicy { checksum, compress, mode, file_write: stores, disk_write: stores, ..all_the_way() };
+                let mut world = world(&[(TopKind::Raidz(1), 3)], policy, u32::MAX);
+                let what = format!("{kind:?}, checksum {checksum}, compress {compress}, {mode:?}, stores {stores}");
+                if stores {
+                    world.rig.zio.open_stores();
+                }
+                for skip in [0, 1, 6] {
+                    trust_again(&mut world);
+                    world.faulty.inject(Some(Fault { harm: Harm::Lie, when: When::Kind { kind, skip } }));
+                    let pointers = run(&world.rig, 14, &what);
+                    world.rig.zio.set_accelerator(None);
+                    for (number, bp) in pointers.iter().enumerate().filter(|(_, bp)| !bp.is_hole() && !bp.is_embedded()) {
+                        assert!(world.rig.read(bp).expect("it reads") == record(number as u64).data, "{what}, {skip}: record {number}");
+                        assert!(world.rig.scrub(bp).is_ok(), "{what}, {skip}: record {number}");
+                        give_back(&world, bp);
+                    }
+                    accelerate(&world);
+                    // Parity that is not verified may be wrong when what it was copied with was.
+                    let is_parity = kind == OpKind::CopyOut;
+                    assert!(
+                        is_parity || (0..3).all(|leaf| world.rig.checksum_errors(leaf) == 0),
+                        "{what}, {skip}: a device has wrong bytes"
+                    );
+                    assert!(
+                        is_parity || world.faulty.struck() == 0 || world.device.is_distrusted(),
+                        "{what}, {skip}: it lied, and is used on"
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// Whoever is let through to see whether an operation works again is looked at, not believed: the device that failed may have come back as a liar.
+#[test]
+fn probes_are_verified() {
+    let policy = ZiaPolicy { raidz_gen: [false; 3], decompress: false, ..all_the_way() };
+    let world = world(&[(TopKind::Raidz(1), 3)], policy, 1);
+    let kind = OpKind::Compress;
+    world.faulty.inject(Some(Fault { harm: Harm::Fail(OpError::Failed), when: When::Kind { kind, skip: 0 } }));
+    run(&world.rig, 7, "it fails");
+    assert_ne!(world.device.breaker(kind).0, BreakerState::Closed);
+    drain(&world);
+    world.faulty.inject(Some(Fault { harm: Harm::Lie, when: When::Kind { kind, skip: 0 } }));
+    run(&world.rig, 7, "it is back, and lies");
+    assert_eq!(world.faulty.struck(), 1, "one probe");
+    assert!(world.device.is_distrusted(), "a probe was believed");
 }

@@ -76,6 +76,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "campaign: a sample", mounts: true, run: campaign::sample },
     Scenario { name: "providers: listed, chosen, used, let go", mounts: true, run: providers::life },
     Scenario { name: "providers: one in C, built, tried, broken", mounts: false, run: providers::in_c },
+    Scenario { name: "providers: a liar in C", mounts: true, run: providers::liar },
     Scenario { name: "providers: a GPU, missing and emulated", mounts: true, run: providers::cuda },
     Scenario { name: "providers: a target, killed and there again", mounts: true, run: providers::target },
     Scenario { name: "daemon: takes nothing over", mounts: false, run: daemon::takes_nothing_over },

@@ -109,6 +109,55 @@ pub fn in_c(world: &World) -> Result<(), Failure> {
     Ok(())
 }
 
+/// A provider whose Fletcher-4 goes wrong after it was registered, with the properties as they are by default: it is switched off at once, stays so over a
+/// restart, comes back when somebody loads it, and no record is lost.
+pub fn liar(world: &World) -> Result<(), Failure> {
+    let example = std::fs::read_to_string(Path::new(SOURCES).join("examples/provider-c/provider.c"))?;
+    let sign = world.path("sign");
+    let lying = example
+        .replace("result->checksum[0] = a;", &format!("result->checksum[0] = access(\"{}\", F_OK) ? a : a ^ 1;", sign.display()))
+        .replace("#include <stdlib.h>", "#include <stdlib.h>\n#include <unistd.h>");
+    std::fs::write(world.path("liar.c"), lying)?;
+    world.ok(&format!("cc -std=gnu11 -O2 -fPIC -shared -I {SOURCES}/include -o {{dir}}/liar.so {{dir}}/liar.c"))?;
+    world.vdevs(&["a", "b", "c"])?;
+    world.ok("zpool create -m {mnt}/tank -O recordsize=16k tank raidz1 {vdevs}/a {vdevs}/b {vdevs}/c")?;
+    world.ok("zirconia provider load {dir}/liar.so")?.shows("checksum")?;
+    for property in ["zia_checksum=on", "zia_raidz1_gen=on", "zia_provider=example"] {
+        world.ok(&format!("zpool set {property} tank"))?;
+    }
+    world.ok("zpool get -H -o value zia_verify tank")?.prints("100")?;
+    // Sixteen records each.
+    write_files(world, 0..20)?;
+    same("it computes checksums", counter(world, "example", "checksum_blocks")? >= 320, true)?;
+    std::fs::write(&sign, "")?;
+    write_files(world, 20..100)?;
+    let said = "a result of checksum was wrong";
+    world.ok("zpool status tank")?.shows("   zia: provider example is distrusted\n\ta result of checksum was wrong")?;
+    world.ok("zirconia provider info example")?.shows("state:        distrusted")?.shows(said)?;
+    world.ok("zpool events -v")?.shows("sysevent.fs.zfs.zia_provider_distrusted")?.shows("operation = \"checksum\"")?;
+    let computed = counter(world, "example", "checksum_blocks")?;
+    check_files(world, 0..100)?;
+    world.ok("zirconia stop")?;
+    // The next life: it is known, and not used, whatever it would say.
+    std::fs::remove_file(&sign)?;
+    world.ok("zirconia provider list -H")?.shows("example\tdistrusted\t1\t")?;
+    world.ok("zpool status tank")?.shows("zia: provider example is distrusted")?;
+    write_files(world, 100..104)?;
+    same("nothing goes there", counter(world, "example", "checksum_blocks")?, 0)?;
+    world.ok("zirconia provider load {dir}/liar.so")?.shows("state:        active")?;
+    write_files(world, 104..108)?;
+    same("it is used again", counter(world, "example", "checksum_blocks")? > 0 && computed < 1_700, true)?;
+    // A system without it.
+    world.ok("zpool set zia_provider=off tank")?;
+    world.ok("zirconia provider unload -f example")?;
+    world.ok("zpool export tank")?;
+    world.ok("zpool import -d {vdevs} tank")?;
+    check_files(world, 0..108)?;
+    world.ok("zpool scrub -w tank")?;
+    world.ok("zpool status tank")?.shows("with 0 errors")?.shows("repaired 0B")?;
+    Ok(())
+}
+
 /// A GPU that is not there is said; one that is there (a library that stands for the driver, over the same kernels) does a pool's work.
 pub fn cuda(world: &World) -> Result<(), Failure> {
     let libraries = world.path(".");

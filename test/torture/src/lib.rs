@@ -5,6 +5,7 @@
 //! * [`direct`]: direct and buffered requests of the same bytes, compared with a model after each;
 //! * [`lives`]: devices that fail, come back and are replaced, in any order, with a model of what must survive;
 //! * [`campaign`]: those by the thousand, with OpenZFS's judgement;
+//! * [`liars`]: whole pools on providers that go bad after their registration;
 //! * [`zia`]: providers of accelerated stages that fail, lie, stall or die at every operation;
 //! * [`damage`]: labels, uberblocks, whole devices overwritten or cut short; bytes flipped with their checksums made right.
 //!
@@ -26,6 +27,7 @@ pub mod damage;
 pub mod direct;
 pub mod faults;
 pub mod full;
+pub mod liars;
 pub mod lives;
 pub mod machine;
 pub mod model;

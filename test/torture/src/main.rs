@@ -7,7 +7,7 @@
 //! `torture hostile [SEED] [IMAGES]`: images of pools that lie with right checksums.
 //!
 //! `torture zia [RECORDS] [ROW]`: a provider that fails, lies, gives less, stalls, is late or dies at every operation of a hundred records, on every
-//! stage.
+//! stage. `torture liars [BLOCKS]`: pools on a provider that goes bad later, in every manner at every operation, so many blocks in all.
 //!
 //! Prints a table and ends with `N passed, N failed`; fails when anything did. The same seed gives the same figures.
 #![forbid(unsafe_code)]
@@ -22,13 +22,15 @@ use torture::direct::{Report, race, torture as torture_direct};
 use torture::faults::{Blow, try_faults};
 use torture::machine::Layout;
 use torture::outcome::Verdict;
-use torture::zia;
+use torture::{liars, zia};
 
 const OPERATIONS: u64 = 200;
 const DIRECT_OPERATIONS: u64 = 1_000_000;
 const LIVES: u64 = 100_000;
 /// OpenZFS's zdb judges what one of so many lives leaves.
 const JUDGED_EVERY: u64 = 10;
+/// Blocks of all trials with liars together.
+const LIARS_BLOCKS: u64 = 100_000;
 const FAULT_OPERATIONS: usize = 14;
 const HOSTILE_IMAGES: u64 = 2000;
 const LAYOUTS: [Layout; 4] = [Layout::Stripe1, Layout::Stripe2, Layout::Mirror2, Layout::Raidz1x3];
@@ -177,13 +179,22 @@ fn providers(records: u64, only: Option<u64>, threads: usize) -> Verdict {
     total
 }
 
+/// A provider that goes bad, in every manner at every operation; `blocks` over all of these.
+fn badly(blocks: u64, threads: usize) -> Verdict {
+    let each = blocks.div_ceil(liars::cases().len() as u64);
+    let mut total = Verdict::default();
+    in_parallel(threads, move |rest| liars::campaign(each, threads, rest)).into_iter().for_each(|part| total.add(part));
+    println!("a provider that goes bad, {each} blocks each time: {} passed, {} failed", total.passed, total.failed);
+    total
+}
+
 fn end(verdict: &Verdict) -> ExitCode {
     println!("{verdict}");
     if verdict.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 const USAGE: &str = "usage: torture [SEED] [OPERATIONS] | direct [SEED] [OPERATIONS] | hostile [SEED] [IMAGES] | lives [SEED] [PROGRAMS] [EVERY] | \
-     life SEED [FOLDER] | zia [RECORDS] [ROW]";
+     life SEED [FOLDER] | zia [RECORDS] [ROW] | liars [BLOCKS]";
 
 /// What the words ask for; none when they make no sense.
 fn obey(words: &[&str]) -> Option<Verdict> {
@@ -191,7 +202,7 @@ fn obey(words: &[&str]) -> Option<Verdict> {
     let (kind, rest) = match words {
         ["life", seed] => return Some(campaign::retell(seed.parse().ok()?, None)),
         ["life", seed, folder] => return Some(campaign::retell(seed.parse().ok()?, Some(folder.as_ref()))),
-        [kind @ ("direct" | "hostile" | "lives" | "zia"), rest @ ..] => (*kind, rest),
+        [kind @ ("direct" | "hostile" | "lives" | "zia" | "liars"), rest @ ..] => (*kind, rest),
         rest => ("cuts", rest),
     };
     let numbers = rest.iter().map(|word| word.parse()).collect::<Result<Vec<u64>, _>>().ok()?;
@@ -200,6 +211,7 @@ fn obey(words: &[&str]) -> Option<Verdict> {
         ("lives", 0..=3) => {
             campaign::run(Campaign { seed: number(0, 1), programs: number(1, LIVES), judged_every: number(2, JUDGED_EVERY), threads })
         }
+        ("liars", 0..=1) => badly(number(0, LIARS_BLOCKS), threads),
         ("zia", 0..=2) => providers(number(0, zia::RECORDS), numbers.get(1).copied(), threads),
         ("hostile", 0..=2) => hostile(number(0, 1), number(1, HOSTILE_IMAGES), threads),
         ("direct", 0..=2) => direct(number(0, 1), number(1, DIRECT_OPERATIONS), threads),

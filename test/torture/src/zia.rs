@@ -6,10 +6,10 @@
 //! name has all that it follows from.
 
 use crate::common::Rig;
-use crate::offload::{HARMS, World, all_the_way, drain, everything, faulty, give_back, options, record, run, run_part, world};
+use crate::offload::{HARMS, World, drain, everything, faulty, give_back, options, record, run, run_part, world};
 use crate::outcome::Verdict;
 use device::DeviceError;
-use dpusm::{BreakerState, OpKind, Tally};
+use dpusm::{BreakerState, OpKind};
 use ondisk::BlockPtr;
 use provider_faulty::{Fault, Harm, When};
 use std::fmt;
@@ -45,7 +45,7 @@ pub enum Stage {
     Decompress,
     /// `zia_raidz2_rec`, with two devices gone.
     Reconstruct,
-    /// All, and the writes to devices, with nothing verified.
+    /// All, and the writes to devices.
     Store,
 }
 
@@ -54,8 +54,6 @@ pub enum Stage {
 pub enum Row {
     /// One operation goes wrong.
     Once(Stage, ZiaMode, Harm),
-    /// One write of the provider to a device goes wrong: lies, or is short.
-    StoreLie(Harm),
     /// All operations from one on fail, until breakers open; then it works again, and they close.
     Breaker,
     /// The provider is replaced, or declared dead and then replaced, with records on their way.
@@ -66,7 +64,6 @@ impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Row::Once(stage, mode, harm) => write!(f, "{stage:?} {mode:?} {harm:?}"),
-            Row::StoreLie(harm) => write!(f, "Store, a write is a {harm:?}"),
             Row::Breaker => f.write_str("all operations from one on fail"),
             Row::Replaced => f.write_str("replaced, removed, with records on their way"),
         }
@@ -80,13 +77,10 @@ pub fn rows() -> Vec<Row> {
     for stage in [Stage::All, Stage::Compress, Stage::Checksum, Stage::Parity] {
         rows.extend(both.iter().flat_map(|mode| HARMS.map(|harm| Row::Once(stage, *mode, harm))));
     }
-    for stage in [Stage::Decompress, Stage::Reconstruct] {
+    for stage in [Stage::Decompress, Stage::Reconstruct, Stage::Store] {
         rows.extend(HARMS.map(|harm| Row::Once(stage, ZiaMode::Offload, harm)));
     }
-    // What the provider writes by itself never comes back to be judged: lies of the stages before it would be believed.
-    let honest = HARMS.into_iter().filter(|harm| !matches!(harm, Harm::Lie | Harm::Short));
-    rows.extend(honest.map(|harm| Row::Once(Stage::Store, ZiaMode::Offload, harm)));
-    rows.extend([Row::StoreLie(Harm::Lie), Row::StoreLie(Harm::Short), Row::Breaker, Row::Replaced]);
+    rows.extend([Row::Breaker, Row::Replaced]);
     rows
 }
 
@@ -119,7 +113,7 @@ fn policy(stage: Stage, mode: ZiaMode) -> ZiaPolicy {
         Stage::Parity => ZiaPolicy { raidz_gen: [true; 3], ..none },
         Stage::Decompress => ZiaPolicy { decompress: true, ..none },
         Stage::Reconstruct => ZiaPolicy { raidz_rec: [true; 3], ..none },
-        Stage::Store => ZiaPolicy { mode, ..all_the_way() },
+        Stage::Store => ZiaPolicy { mode, file_write: true, disk_write: true, ..everything() },
     }
 }
 
@@ -127,7 +121,6 @@ fn policy(stage: Stage, mode: ZiaMode) -> ZiaPolicy {
 pub fn torture(row: Row, records: u64, share: Share) -> Found {
     match row {
         Row::Once(stage, mode, harm) => once(stage, mode, harm, records, share),
-        Row::StoreLie(harm) => store_lies(harm, records, share),
         Row::Breaker => breaker(records, share),
         Row::Replaced => replaced(share),
     }
@@ -194,7 +187,7 @@ impl Scene {
         (first..(first + length).min(self.records), at - starts[first as usize])
     }
 
-    fn trial(&self, records: Range<u64>, fault: Fault, heals: bool) -> Result<(), String> {
+    fn trial(&self, records: Range<u64>, fault: Fault) -> Result<(), String> {
         self.world.faulty.inject(Some(fault));
         let pointers = self.play(records, "the program")?;
         let struck = self.world.faulty.struck();
@@ -203,9 +196,7 @@ impl Scene {
         }
         drain(&self.world);
         self.scrub(&pointers)?;
-        if !heals {
-            no_errors(&self.world.rig, if self.stage == Stage::Reconstruct { &[0, 3, 4] } else { &[0, 1, 2, 3, 4] })?;
-        }
+        no_errors(&self.world.rig, if self.stage == Stage::Reconstruct { &[0, 3, 4] } else { &[0, 1, 2, 3, 4] })?;
         self.no_leak()
     }
 
@@ -219,7 +210,8 @@ impl Scene {
     }
 
     fn is_tripped(&self) -> bool {
-        OpKind::ALL.iter().any(|kind| self.world.device.breaker(*kind).0 != BreakerState::Closed)
+        let device = &self.world.device;
+        device.is_distrusted() || OpKind::ALL.iter().any(|kind| device.breaker(*kind).0 != BreakerState::Closed)
     }
 
     fn no_leak(&self) -> Result<(), String> {
@@ -246,34 +238,10 @@ fn once(stage: Stage, mode: ZiaMode, harm: Harm, records: u64, share: Share) -> 
         let (part, number) = scene.part(&starts, at, PLAYED);
         let fault = Fault { harm, when: When::At(number) };
         let failed = verdict.failed;
-        verdict.trial(&format!("{stage:?} {mode:?} {harm:?} at {at}"), || scene.trial(part, fault, false));
+        verdict.trial(&format!("{stage:?} {mode:?} {harm:?} at {at}"), || scene.trial(part, fault));
         if verdict.failed > failed || scene.is_tripped() {
-            // What a failed trial left must not be blamed on the next one, and after a lie operations would not be reached for a while.
+            // What a failed trial left must not be blamed on the next one, and after a lie nothing goes there any more.
             scene = Scene::new(stage, mode, records, u32::MAX);
-        }
-    }
-    Found { operations, verdict }
-}
-
-/// Writes of the provider that never happened, or were short. The short ones it says itself; the others are found by the blocks' checksums, and
-/// repaired from parity.
-fn store_lies(harm: Harm, records: u64, share: Share) -> Found {
-    let scene = Scene::new(Stage::Store, ZiaMode::Offload, records, u32::MAX);
-    let stored = || scene.world.device.stats().get(OpKind::Store, Tally::Blocks);
-    let (mut verdict, mut operations) = (Verdict::default(), 0);
-    for number in 0..records {
-        let before = stored();
-        scene.world.faulty.inject(None);
-        let pointers = scene.play(number..number + 1, "no fault").unwrap_or_default();
-        pointers.iter().for_each(|bp| give_back(&scene.world, bp));
-        for skip in 0..stored() - before {
-            operations += 1;
-            if operations % share.every != share.rest {
-                continue;
-            }
-            let fault = Fault { harm, when: When::KindAt { kind: OpKind::Store, skip } };
-            let what = format!("store {skip} of record {number} is a {harm:?}");
-            verdict.trial(&what, || scene.trial(number..number + 1, fault, harm == Harm::Lie));
         }
     }
     Found { operations, verdict }

@@ -1,5 +1,6 @@
 //! The first round of a write: what has to be known before a block gets an address, its physical size and its checksum.
 
+use super::claimed::{PROOF, can_prove, copy_is_right};
 use super::{Accelerator, Offloaded, Wishes, look, reason};
 use crate::engine::{Core, Snapshot};
 use crate::transform::{compress_limit, effective_compression, effective_level, may_embed, physical_bytes};
@@ -37,6 +38,8 @@ struct Nodes {
     packed: Option<Compressed>,
     padding: Option<NodeId>,
     sum: Option<NodeId>,
+    /// Of what was copied in, when what is made of it is not verified.
+    proof: Option<NodeId>,
     copy_out: Option<NodeId>,
 }
 
@@ -48,7 +51,7 @@ pub(super) fn begin(mut block: Block, accelerator: Arc<Accelerator>, device: Dev
     }
     // Others may change the buffer: all stages must see the same bytes.
     block.request.data = block.request.data.to_stable();
-    let is_verified = accelerator.sampler.pick();
+    let is_verified = is_picked(&accelerator, &device, &wishes);
     let is_hopeless = wishes.compress && {
         let limit_bytes = compress_limit(&block.snapshot, compression, block.request.data.len());
         look::is_hopeless(compression, &block.request.data, limit_bytes)
@@ -79,6 +82,16 @@ pub(super) fn begin(mut block: Block, accelerator: Arc<Accelerator>, device: Dev
     } else {
         block.with(offloaded);
     }
+}
+
+/// Whether all results for a block are to be verified: by chance, because the provider has still to prove itself, or because it has no way to say what
+/// it got.
+fn is_picked(accelerator: &Accelerator, device: &Device, wishes: &Wishes) -> bool {
+    let stores = !accelerator.stores.read().is_empty();
+    let operations = [(wishes.compress, OpKind::Compress), (wishes.parity, OpKind::RaidGenerate), (stores, OpKind::Store)];
+    let is_new = operations.iter().any(|(is_wished, kind)| *is_wished && device.wants_proof(*kind));
+    let is_mute = (wishes.compress || !wishes.checksum) && !can_prove(device);
+    accelerator.sampler.pick() || is_new || is_mute
 }
 
 /// The block is compressed on the host, and goes on from there.
@@ -123,7 +136,7 @@ fn build(block: &Block, offloaded: &Offloaded, how: Option<&Compress>) -> Result
     let source = offloaded.device.alloc(host.len())?.whole();
     let mut graph = Graph::new();
     let copy_in = graph.copy_in(host, &source);
-    let mut nodes = Nodes { copy_in, packed: None, padding: None, sum: None, copy_out: None };
+    let mut nodes = Nodes { copy_in, packed: None, padding: None, sum: None, proof: None, copy_out: None };
     let mut target = None;
     if let Some(how) = how {
         let room = how.stored_bytes(how.limit_bytes).min(host.len());
@@ -132,6 +145,12 @@ fn build(block: &Block, offloaded: &Offloaded, how: Option<&Compress>) -> Result
         nodes.padding = Some(graph.zero_fill(packed.padding()));
         nodes.packed = Some(packed);
         target = Some(view);
+        if !offloaded.is_verified {
+            nodes.proof = Some(graph.checksum(&source, PROOF, ByteOrder::Little));
+            if offloaded.is_per_op() || !offloaded.wishes.checksum {
+                nodes.sum = Some(graph.checksum(packed.result(), PROOF, ByteOrder::Little));
+            }
+        }
         if offloaded.is_per_op() {
             nodes.copy_out = Some(graph.copy_out(packed.result(), vec![AbdPart::scratch(host.len())]));
             return Ok((graph, nodes, source, target));
@@ -164,9 +183,12 @@ fn landed(
     target: Option<View>,
     how: Option<&Compress>,
 ) {
-    let copied = report.status(nodes.copy_in);
-    if let Err(error) = copied {
-        return refused(block, &offloaded, error);
+    offloaded.note_report(&report);
+    let proven = report.status(nodes.copy_in).and_then(|()| nodes.proof.map(|node| report.checksum(node)).transpose());
+    match proven {
+        Err(error) => return refused(block, &offloaded, error),
+        Ok(Some(words)) if !copy_is_right(&offloaded.device, OpKind::CopyIn, &block.request.data, words) => return block.in_software(),
+        Ok(_) => {}
     }
     if let (Some(packed), Some(how), Some(target)) = (nodes.packed, how, target) {
         let padded = nodes.padding.map_or(Ok(()), |node| report.status(node));
@@ -182,15 +204,21 @@ fn landed(
             return block.in_software();
         }
         if let Some(node) = nodes.copy_out {
-            return per_op(block, offloaded, report.take_bytes(node));
+            let words = nodes.sum.map(|node| report.checksum(node)).transpose();
+            let bytes = words.and_then(|words| Ok((report.take_bytes(node)?, words)));
+            return per_op(block, offloaded, bytes);
         }
     } else if !offloaded.is_per_op() {
         offloaded.on_device = Some(source);
     }
     if let Some(node) = nodes.sum {
         match report.checksum(node) {
-            Ok(sum) => offloaded.sum = Some(sum),
-            Err(error) => offloaded.fell_back(OpKind::Checksum, reason(error)),
+            Ok(sum) if offloaded.wishes.checksum => offloaded.sum = Some((block.request.checksum, sum)),
+            Ok(sum) => offloaded.sum = Some((PROOF, sum)),
+            Err(error) => {
+                offloaded.fell_back(OpKind::Checksum, reason(error));
+                offloaded.is_verified = true;
+            }
         }
     }
     block.with(offloaded);
@@ -221,10 +249,11 @@ fn take_compressed(
 }
 
 /// One stage at a time: what it gave is on the host again, and the device forgets it.
-fn per_op(block: Block, mut offloaded: Offloaded, bytes: Result<abd::Abd, OpError>) {
+fn per_op(block: Block, mut offloaded: Offloaded, bytes: Result<(abd::Abd, Option<[u64; 4]>), OpError>) {
     offloaded.on_device = None;
     match bytes {
-        Ok(bytes) => {
+        Ok((bytes, Some(words))) if !copy_is_right(&offloaded.device, OpKind::CopyOut, &bytes, words) => return block.in_software(),
+        Ok((bytes, _)) => {
             // What did not shrink is there as it was.
             offloaded.on_host.get_or_insert(bytes);
         }
@@ -238,27 +267,18 @@ fn per_op(block: Block, mut offloaded: Offloaded, bytes: Result<abd::Abd, OpErro
     if offloaded.wishes.checksum { submit(block, offloaded) } else { block.with(offloaded) }
 }
 
-/// Judges what the provider made of a block whose physical bytes are on the host: false when its bytes are wrong. A wrong checksum is
-/// forgotten.
-pub(super) fn judge(request: &WriteRequest, offloaded: &mut Offloaded) -> bool {
-    let Some(data) = offloaded.on_host.clone() else { return false };
-    if offloaded.is_packed_there {
-        let claim = Claim::Compress { kind: offloaded.compression, source: &request.data, output: &data };
-        let is_right = verify(&claim);
-        offloaded.device.note_verified(OpKind::Compress, is_right);
-        if !is_right {
-            offloaded.fell_back(OpKind::Compress, FallbackReason::Wrong);
-            return false;
-        }
+/// Judges what the provider compressed, once it is on the host, where that is verified: false when its bytes are wrong. What it says of them is for
+/// [`super::Claimed`].
+pub(super) fn judge(request: &WriteRequest, offloaded: &Offloaded) -> bool {
+    let Some(data) = &offloaded.on_host else { return false };
+    if !offloaded.is_packed_there || !offloaded.is_verified() {
+        return true;
     }
-    if let Some(words) = offloaded.sum {
-        let claim = Claim::Checksum { kind: request.checksum, order: ByteOrder::Little, data: &data, words };
-        let is_right = verify(&claim);
-        offloaded.device.note_verified(OpKind::Checksum, is_right);
-        if !is_right {
-            offloaded.fell_back(OpKind::Checksum, dpusm::FallbackReason::Wrong);
-            offloaded.sum = None;
-        }
+    let claim = Claim::Compress { kind: offloaded.compression, source: &request.data, output: data };
+    let is_right = verify(&claim);
+    offloaded.device.note_verified(OpKind::Compress, is_right);
+    if !is_right {
+        offloaded.fell_back(OpKind::Compress, FallbackReason::Wrong);
     }
-    true
+    is_right
 }

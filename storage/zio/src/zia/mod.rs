@@ -8,9 +8,13 @@
 //! Invariants:
 //! 1. the original bytes stay with the request until its end: whatever a provider does, the block can begin again without it;
 //! 2. a buffer is valid on the host, on the device, or on both: [`Offloaded`] says which, and nothing reads a side that is not;
-//! 3. nothing of a provider reaches a device before it was judged, when the block was picked for verification;
-//! 4. without an accelerator the pipeline does nothing of this: one relaxed load per write and per compressed read.
+//! 3. metadata never leaves the host ([`claimed`]);
+//! 4. no write is answered, and so no uberblock written, while something that the provider said of the block is to be judged: its checksum and its
+//!    copies always, its other results when the block is picked for verification, which the first thousands of each operation are;
+//! 5. one lie, and nothing goes to the provider any more;
+//! 6. without an accelerator the pipeline does nothing of this: one relaxed load per write and per compressed read.
 
+mod claimed;
 mod first;
 mod look;
 mod reading;
@@ -18,8 +22,9 @@ mod reconstruct;
 mod second;
 mod stores;
 
+pub(crate) use claimed::{Claimed, may_leave};
 pub(crate) use reading::decompress;
-pub(crate) use reconstruct::{Check, parity, rebuild, reconstruct_with_check, reconstructs};
+pub(crate) use reconstruct::{parity, rebuild, reconstruct, reconstructs};
 
 use crate::engine::{Core, Snapshot};
 use crate::{WriteRequest, WriteThen, Zio};
@@ -60,7 +65,8 @@ pub struct ZiaPolicy {
     pub disk_write: bool,
     /// `zia_mode`.
     pub mode: ZiaMode,
-    /// `zia_verify`: share of the blocks whose results are computed again in software, in percent.
+    /// `zia_verify`: share of the blocks whose results are computed again in software, in percent, once the provider's first ones stood that. Of the
+    /// others only checksums and copies are.
     pub verify_percent: f64,
     /// Blocks of fewer bytes stay on the host.
     pub bytes_min: usize,
@@ -69,7 +75,7 @@ pub struct ZiaPolicy {
 }
 
 impl Default for ZiaPolicy {
-    /// Nothing is offloaded; one block in a hundred of what will be is verified.
+    /// Nothing is offloaded; all of what will be is verified.
     fn default() -> ZiaPolicy {
         ZiaPolicy {
             compress: false,
@@ -80,7 +86,7 @@ impl Default for ZiaPolicy {
             file_write: false,
             disk_write: false,
             mode: ZiaMode::Offload,
-            verify_percent: 1.0,
+            verify_percent: 100.0,
             bytes_min: 16 << 10,
             deadline_ns: 5_000_000_000,
         }
@@ -175,14 +181,25 @@ pub(crate) struct Offloaded {
     compression: Compression,
     /// The provider compressed them.
     is_packed_there: bool,
-    /// Their checksum, when the provider computed it.
-    sum: Option<[u64; 4]>,
+    /// Their checksum, and of which kind, when the provider computed one.
+    sum: Option<(Checksum, [u64; 4])>,
 }
 
 impl Offloaded {
-    /// The physical bytes, once they are on the host, and their checksum, if the provider computed it.
-    pub(crate) fn take(&mut self) -> (Option<Abd>, Option<[u64; 4]>) {
-        (self.on_host.take(), self.sum)
+    /// The physical bytes, once they are on the host, and what the provider says of them.
+    pub(crate) fn take(&mut self) -> (Option<Abd>, Claimed) {
+        let claimed = Claimed { device: self.device.clone(), sum: self.sum, is_verified: self.is_verified() };
+        (self.on_host.take(), claimed)
+    }
+
+    /// Its results are computed again in software: it was picked, or the provider was caught meanwhile.
+    fn is_verified(&self) -> bool {
+        self.is_verified || self.device.is_distrusted()
+    }
+
+    /// Has everything of the block verified that comes from a graph which was let through to see whether the provider works again.
+    fn note_report(&mut self, report: &Report) {
+        self.is_verified |= report.is_probe;
     }
 
     /// Counts a stage that is done in software after all.
@@ -235,6 +252,9 @@ pub(crate) fn write(
     then: WriteThen,
     again: bool,
 ) -> Option<(WriteRequest, WriteThen)> {
+    if !may_leave(&request.bookmark, request.level, request.object_type) {
+        return Some((request, then));
+    }
     let Some((accelerator, device)) = core.zia.current() else { return Some((request, then)) };
     let wishes = wishes(&accelerator.policy, &device, snapshot, &request);
     let writes = request.data.len() >= accelerator.policy.bytes_min && !accelerator.stores.read().is_empty();

@@ -1,12 +1,13 @@
 //! Reads on an accelerator: decompression of blocks that were verified on the host.
 
+use super::claimed::{PROOF, can_prove, copy_is_right, may_leave};
 use super::{Accelerator, reason};
 use crate::engine::Core;
 use crate::read::decompress_into;
 use crate::{ErrorKind, Landed, Zio, ZioError};
 use abd::{Abd, AbdPart};
-use dpusm::{Claim, Device, FallbackReason, Feature, Graph, NodeId, OpError, OpKind, verify};
-use ondisk::{BlockPtr, Bookmark, Compression};
+use dpusm::{Claim, Device, FallbackReason, Feature, Graph, NodeId, OpError, OpKind, Report, verify};
+use ondisk::{BlockPtr, Bookmark, ByteOrder, Compression};
 use std::sync::Arc;
 
 /// Receives the logical bytes.
@@ -20,16 +21,26 @@ struct Packed {
     physical: Abd,
     near: Vec<AbdPart>,
     then: UnpackedThen,
+    is_verified: bool,
+}
+
+/// Where the results of a graph are.
+#[derive(Clone, Copy)]
+struct Nodes {
+    copy_out: NodeId,
+    /// Checksums of what was copied in and of what was made of it, when that is not verified.
+    proofs: Option<[NodeId; 2]>,
 }
 
 /// Delivers the logical bytes of a block whose `physical` bytes are right: by the accelerator where it is asked to and able to, else, or when it
 /// fails, in software, perhaps into `near`.
-pub(crate) fn decompress<F>(core: &Core, bp: &BlockPtr, physical: Abd, near: Vec<AbdPart>, then: F)
+pub(crate) fn decompress<F>(core: &Core, (bp, bookmark): (&BlockPtr, &Bookmark), physical: Abd, near: Vec<AbdPart>, then: F)
 where
     F: FnOnce(Result<Landed, ErrorKind>) + Send + 'static,
 {
     let wished = || core.zia.current().filter(|(accelerator, _)| accelerator.policy.decompress);
-    let current = if bp.compression() == Compression::OFF { None } else { wished() };
+    let is_hosts = bp.compression() == Compression::OFF || !may_leave(bookmark, bp.level(), bp.object_type());
+    let current = if is_hosts { None } else { wished() };
     let Some((accelerator, device)) = current else { return then(decompress_into(bp, &physical, near)) };
     let is_offered = device.has(&Feature::Decompress { kind: bp.compression() });
     let why_not = match (bp.lsize() < accelerator.policy.bytes_min, is_offered) {
@@ -41,7 +52,8 @@ where
         device.note_fallback(OpKind::Decompress, reason);
         return then(decompress_into(bp, &physical, near));
     }
-    Packed { accelerator, device, bp: *bp, physical, near, then: Box::new(then) }.submit();
+    let is_verified = accelerator.sampler.pick() || device.wants_proof(OpKind::Decompress) || !can_prove(&device);
+    Packed { accelerator, device, bp: *bp, physical, near, then: Box::new(then), is_verified }.submit();
 }
 
 impl Zio {
@@ -56,53 +68,64 @@ impl Zio {
         if bp.is_encrypted() {
             return then(Err(ZioError::new(ErrorKind::Unsupported, bookmark)));
         }
-        decompress(&self.core, bp, physical, Vec::new(), move |result| {
+        decompress(&self.core, (bp, &bookmark), physical, Vec::new(), move |result| {
             then(result.map(Landed::into_abd).map_err(|kind| ZioError::new(kind, bookmark)));
         });
     }
 }
 
 impl Packed {
-    fn graph(&self) -> Result<(Graph, NodeId), OpError> {
+    fn graph(&self) -> Result<(Graph, Nodes), OpError> {
         let source = self.device.alloc(self.physical.len())?.whole();
         let target = self.device.alloc(self.bp.lsize())?.whole();
         let mut graph = Graph::new();
         graph.copy_in(&self.physical, &source);
         graph.decompress(&source, &target, self.bp.compression());
+        let mut sum = |view| graph.checksum(view, PROOF, ByteOrder::Little);
+        let proofs = (!self.is_verified).then(|| [sum(&source), sum(&target)]);
         let copy_out = graph.copy_out(&target, vec![AbdPart::scratch(self.bp.lsize())]);
-        Ok((graph, copy_out))
+        Ok((graph, Nodes { copy_out, proofs }))
     }
 
     fn submit(self) {
-        let (graph, copy_out) = match self.graph() {
+        let (graph, nodes) = match self.graph() {
             Ok(built) => built,
             Err(error) => return self.in_software(error),
         };
         let (device, deadline_ns) = (self.device.clone(), self.accelerator.policy.deadline_ns);
         super::submit(&device, graph, deadline_ns, self, move |packed, report| match report {
-            Ok(mut report) => {
-                let bytes = report.all().and_then(|()| report.take_bytes(copy_out));
-                packed.landed(bytes);
-            }
+            Ok(report) => packed.landed(report, nodes),
             Err(error) => packed.in_software(error),
         });
     }
 
-    fn landed(self, bytes: Result<Abd, OpError>) {
-        let output = match bytes {
+    fn landed(self, mut report: Report, nodes: Nodes) {
+        let sums = nodes.proofs.map(|[source, output]| Ok((report.checksum(source)?, report.checksum(output)?))).transpose();
+        let bytes = report.all().and(sums).and_then(|sums| Ok((report.take_bytes(nodes.copy_out)?, sums)));
+        let (output, sums) = match bytes {
             Ok(bytes) => bytes,
             Err(error) => return self.in_software(error),
         };
-        if self.accelerator.sampler.pick() {
-            let claim = Claim::Decompress { kind: self.bp.compression(), source: &self.physical, output: &output };
-            let is_right = verify(&claim);
-            self.device.note_verified(OpKind::Decompress, is_right);
-            if !is_right {
-                self.device.note_fallback(OpKind::Decompress, FallbackReason::Wrong);
-                return (self.then)(decompress_into(&self.bp, &self.physical, self.near));
-            }
+        let copies_are_right = sums.is_none_or(|(source, made)| {
+            copy_is_right(&self.device, OpKind::CopyIn, &self.physical, source)
+                && copy_is_right(&self.device, OpKind::CopyOut, &output, made)
+        });
+        let is_verified = self.is_verified || report.is_probe || self.device.is_distrusted();
+        if !copies_are_right || (is_verified && !self.is_right(&output)) {
+            return (self.then)(decompress_into(&self.bp, &self.physical, self.near));
         }
         (self.then)(Ok(Landed::Elsewhere(output)));
+    }
+
+    /// True when software decompresses to the same.
+    fn is_right(&self, output: &Abd) -> bool {
+        let claim = Claim::Decompress { kind: self.bp.compression(), source: &self.physical, output };
+        let is_right = verify(&claim);
+        self.device.note_verified(OpKind::Decompress, is_right);
+        if !is_right {
+            self.device.note_fallback(OpKind::Decompress, FallbackReason::Wrong);
+        }
+        is_right
     }
 
     fn in_software(self, error: OpError) {

@@ -2,56 +2,36 @@
 //! rebuilds and where a whole copy of a block is written again.
 //!
 //! Data that come back are judged by the block's checksum, as everything that is read; a block that does not verify with them is solved again in
-//! software, from what was read. Parity, and what a rebuild computes, have no checksum: there a share of the rows is computed in software too.
+//! software, from what was read. Parity, and what a rebuild computes, have no checksum: these are always held against the columns that they
+//! were computed from.
 
+use super::claimed::may_leave;
 use super::{Accelerator, reason};
 use crate::engine::Core;
 use abd::{Abd, AbdPart};
 use dpusm::{Claim, Device, FallbackReason, Feature, Graph, NodeId, OpError, OpKind, RaidContext, Report, View, verify};
+use ondisk::{BlockPtr, Bookmark};
 use vdev::{ComputedRow, LostRow};
 
-/// Of a result that no checksum judges: whether it is to be computed in software too, and who is told of what was found.
-pub(crate) struct Check(Option<Device>);
-
-impl Check {
-    /// For the next result: it is picked, or not.
-    fn next(core: &Core) -> Check {
-        let picked = core.zia.current().filter(|(accelerator, _)| accelerator.sampler.pick());
-        Check(picked.map(|(_, device)| device))
-    }
-
-    /// It was picked.
-    pub(crate) fn is_wanted(&self) -> bool {
-        self.0.is_some()
-    }
-
-    /// What was found.
-    pub(crate) fn tell(&self, is_right: bool) {
-        let Some(device) = &self.0 else { return };
-        device.note_verified(OpKind::RaidReconstruct, is_right);
-        if !is_right {
-            device.note_fallback(OpKind::RaidReconstruct, FallbackReason::Wrong);
-        }
-    }
-}
-
-/// Computes what a row of a sequential rebuild lacks; `then` gets it, if it went well.
+/// Computes what a row of a sequential rebuild lacks; `then` gets it, if it went well. Nobody knows which blocks it is of, and no checksum judges it.
 pub(crate) fn rebuild<F>(core: &Core, row: LostRow, then: F)
 where
-    F: FnOnce(Option<ComputedRow>, Check) + Send + 'static,
+    F: FnOnce(Option<ComputedRow>) + Send + 'static,
 {
-    let check = Check::next(core);
-    reconstruct(core, vec![row], move |mut computed| then(computed.pop(), check));
+    compute(core, vec![row], true, move |mut computed| then(computed.pop()));
 }
 
-/// As [`reconstruct`], for rows whose data the block's checksum will judge: a check is wanted of parity only.
-pub(crate) fn reconstruct_with_check<F>(core: &Core, rows: Vec<LostRow>, then: F)
+/// Computes the lost columns of `rows` of one block, whose checksum will judge its data, but not its parity; `then` gets those of the rows that went
+/// well. Metadata stay on the host.
+pub(crate) fn reconstruct<F>(core: &Core, bookmark: &Bookmark, bp: &BlockPtr, rows: Vec<LostRow>, then: F)
 where
-    F: FnOnce(Vec<ComputedRow>, Check) + Send + 'static,
+    F: FnOnce(Vec<ComputedRow>) + Send + 'static,
 {
+    if rows.is_empty() || !may_leave(bookmark, bp.level(), bp.object_type()) {
+        return then(Vec::new());
+    }
     let is_unjudged = rows.iter().any(|row| !row.wanted_parity.is_empty());
-    let check = if is_unjudged { Check::next(core) } else { Check(None) };
-    reconstruct(core, rows, move |computed| then(computed, check));
+    compute(core, rows, is_unjudged, then);
 }
 
 /// Computes all parity of `rows`, whose data are all there; `then` gets the rows that went well.
@@ -62,15 +42,7 @@ where
     if rows.is_empty() {
         return then(Vec::new());
     }
-    reconstruct_with_check(core, rows, move |mut computed, check| {
-        computed.retain(|row| {
-            let parity: Vec<Abd> = row.parity.iter().map(|(_, bytes)| bytes.clone()).collect();
-            let is_right = !check.is_wanted() || verify(&Claim::Row { parity: &parity, data: &row.data });
-            check.tell(is_right);
-            is_right
-        });
-        then(computed);
-    });
+    compute(core, rows, true, then);
 }
 
 /// True when lost columns go to an accelerator.
@@ -86,8 +58,8 @@ struct Nodes {
     parity_out: Vec<NodeId>,
 }
 
-/// Computes the lost columns of `rows`; `then` gets those of the rows that went well.
-fn reconstruct<F>(core: &Core, rows: Vec<LostRow>, then: F)
+/// Computes the lost columns of `rows`; `then` gets those of the rows that went well, and are right where that is looked at.
+fn compute<F>(core: &Core, rows: Vec<LostRow>, is_unjudged: bool, then: F)
 where
     F: FnOnce(Vec<ComputedRow>) + Send + 'static,
 {
@@ -96,6 +68,7 @@ where
     if rows.is_empty() {
         return then(Vec::new());
     }
+    let is_verified = is_unjudged || accelerator.sampler.pick() || device.wants_proof(OpKind::RaidReconstruct);
     let mut graph = Graph::new();
     let built: Result<Vec<Nodes>, OpError> = rows.iter().map(|row| add(&device, &mut graph, row)).collect();
     let nodes = match built {
@@ -115,15 +88,34 @@ where
                 return then(Vec::new());
             }
         };
+        let is_verified = is_verified || report.is_probe;
         let mut computed = Vec::new();
         for (row, nodes) in rows.into_iter().zip(nodes) {
             match columns(&mut report, &row, &nodes) {
-                Ok(columns) => computed.push(columns),
+                Ok(columns) if !is_verified && !owner.is_distrusted() => computed.push(columns),
+                Ok(columns) => computed.extend(Some(columns).filter(|columns| is_right(&owner, &row, columns))),
                 Err(error) => owner.note_fallback(OpKind::RaidReconstruct, reason(error)),
             }
         }
         then(computed);
     });
+}
+
+/// True when the columns solve the row.
+fn is_right(device: &Device, row: &LostRow, computed: &ComputedRow) -> bool {
+    let claim = Claim::Rebuilt {
+        parities: row.parities,
+        known: &row.parity,
+        lost: row.data.iter().filter(|column| column.is_none()).count(),
+        data: &computed.data,
+        parity: &computed.parity,
+    };
+    let is_right = verify(&claim);
+    device.note_verified(OpKind::RaidReconstruct, is_right);
+    if !is_right {
+        device.note_fallback(OpKind::RaidReconstruct, FallbackReason::Wrong);
+    }
+    is_right
 }
 
 fn is_offered(accelerator: &Accelerator, device: &Device, row: &LostRow) -> bool {

@@ -1,15 +1,16 @@
 //! The second round of a write: what needs the block's address, its parity, and the way back to the host.
 
+use super::claimed::PROOF;
 use super::stores::{self, Writes};
 use super::{Offloaded, first, reason};
 use crate::gang;
 use crate::store::Store;
 use crate::transform::rewrites;
-use crate::write::{Job, Placement, hint, run_in_software, sum_of};
+use crate::write::{Job, Placement, hint, sum_of};
 use abd::{Abd, AbdPart};
 use dpusm::{Claim, FallbackReason, Feature, Graph, NodeId, OpError, OpKind, RaidContext, Report, View, verify};
 use metaslab::AllocRequest;
-use ondisk::Dva;
+use ondisk::{ByteOrder, Dva};
 use vdev::WritePlan;
 
 /// Where a block goes.
@@ -36,6 +37,8 @@ struct Copy {
 /// Where the results of the graph are.
 struct Nodes {
     copy_in: Option<NodeId>,
+    /// Of what was copied in, when what is made of it is not verified.
+    proof: Option<NodeId>,
     copies: Vec<Copy>,
     copy_out: Option<NodeId>,
     /// Writes of the provider, when it writes all of the block.
@@ -65,20 +68,11 @@ pub(super) fn go_on(job: Job, offloaded: Offloaded) {
     }
 }
 
-/// Begins again from the original, without the accelerator.
-fn restart(job: Job, allocated: &[Dva]) {
-    for dva in allocated {
-        job.snapshot.view.allocator.unalloc(job.request.txg, dva);
-    }
-    let (core, snapshot, request, then, again) = job.into_request();
-    run_in_software(&core, &snapshot, request, then, again);
-}
-
 /// Calls `onward` when the physical bytes are on the host.
 fn bring_back(mut job: Job, mut offloaded: Offloaded, onward: fn(Job)) {
     let resume = move |mut job: Job, mut offloaded: Offloaded| {
-        if offloaded.is_verified && !first::judge(&job.request, &mut offloaded) {
-            return restart(job, &[]);
+        if !first::judge(&job.request, &offloaded) {
+            return job.restart(&[]);
         }
         job.take(&mut offloaded, Vec::new());
         onward(job);
@@ -95,7 +89,7 @@ fn bring_back(mut job: Job, mut offloaded: Offloaded, onward: fn(Job)) {
         Err(error) => {
             offloaded.fell_back(OpKind::CopyOut, reason(error));
             offloaded.device.note_restart(OpKind::CopyOut);
-            restart(job, &[]);
+            job.restart(&[]);
         }
     });
 }
@@ -106,7 +100,10 @@ where
     F: FnOnce(Job, Offloaded, Result<Report, OpError>) + Send + 'static,
 {
     let (device, deadline_ns) = (offloaded.device.clone(), offloaded.deadline_ns());
-    super::submit(&device, graph, deadline_ns, (job, offloaded), move |(job, offloaded), report| then(job, offloaded, report));
+    super::submit(&device, graph, deadline_ns, (job, offloaded), move |(job, mut offloaded), report| {
+        report.iter().for_each(|report| offloaded.note_report(report));
+        then(job, offloaded, report);
+    });
 }
 
 /// {copy in, parity of each row, copy out}.
@@ -124,12 +121,12 @@ fn submit(job: Job, offloaded: Offloaded, address: Address) {
             match build(&offloaded, &[], None) {
                 Ok((graph, _)) if graph.is_empty() => return finish(job, offloaded, address, Vec::new()),
                 Ok((graph, nodes)) => (graph, nodes, None),
-                Err(_) => return restart(job, &address.allocated),
+                Err(_) => return job.restart(&address.allocated),
             }
         }
     };
     with_report(job, offloaded, graph, move |job, offloaded, report| match writes {
-        Some(writes) => written(job, offloaded, address, report, &nodes, &writes),
+        Some(writes) => written(job, offloaded, address, report, &nodes, writes),
         None => landed(job, offloaded, address, report, &nodes),
     });
 }
@@ -162,20 +159,25 @@ fn plans(job: &Job, offloaded: &Offloaded, dvas: &[Dva; 3]) -> Vec<(Dva, WritePl
 
 fn build(offloaded: &Offloaded, plans: &[(Dva, WritePlan)], writes: Option<&Writes>) -> Result<(Graph, Nodes), OpError> {
     let mut graph = Graph::new();
-    let mut nodes = Nodes { copy_in: None, copies: Vec::new(), copy_out: None, stores: Vec::new() };
+    let mut nodes = Nodes { copy_in: None, proof: None, copies: Vec::new(), copy_out: None, stores: Vec::new() };
     let whole = match (&offloaded.on_device, &offloaded.on_host) {
         (Some(view), _) => view.clone(),
         (None, Some(_)) if plans.is_empty() && writes.is_none() => return Ok((graph, nodes)),
         (None, Some(data)) => {
             let view = offloaded.device.alloc(data.len())?.whole();
             nodes.copy_in = Some(graph.copy_in(data, &view));
+            if !offloaded.is_verified {
+                nodes.proof = Some(graph.checksum(&view, PROOF, ByteOrder::Little));
+            }
             view
         }
         (None, None) => return Err(OpError::Invalid),
     };
     for (dva, plan) in plans {
-        let rows =
-            plan.rows().map(|row| add_row(offloaded, &mut graph, (&whole, writes.is_none()), &row)).collect::<Result<Vec<_>, _>>()?;
+        let rows = plan
+            .rows()
+            .map(|row| add_row(offloaded, &mut graph, (&whole, writes.is_none() || offloaded.is_verified), &row))
+            .collect::<Result<Vec<_>, _>>()?;
         nodes.copies.push(Copy { dva: *dva, rows });
     }
     if let Some(writes) = writes {
@@ -184,8 +186,8 @@ fn build(offloaded: &Offloaded, plans: &[(Dva, WritePlan)], writes: Option<&Writ
             copy.rows.iter().flat_map(|row| &row.views).nth(index).cloned()
         };
         nodes.stores = writes.add(&mut graph, &whole, &parity)?;
-        return Ok((graph, nodes));
     }
+    // What the provider writes by itself comes back too: its checksum is not believed.
     if offloaded.on_host.is_none() {
         nodes.copy_out = Some(graph.copy_out(&whole, vec![AbdPart::scratch(whole.len())]));
     }
@@ -215,7 +217,7 @@ fn landed(job: Job, mut offloaded: Offloaded, address: Address, report: Result<R
             Err(error) => return without(job, offloaded, address, error),
         }
     }
-    let copied = nodes.copy_in.map_or(Ok(()), |node| report.status(node));
+    let copied = nodes.copy_in.map_or(Ok(()), |node| report.status(node)).and_then(|()| prove(&mut offloaded, &report, nodes));
     let mut made = Vec::new();
     for copy in &nodes.copies {
         match copied.and_then(|()| columns(&mut report, copy)) {
@@ -224,6 +226,14 @@ fn landed(job: Job, mut offloaded: Offloaded, address: Address, report: Result<R
         }
     }
     finish(job, offloaded, address, made);
+}
+
+/// Takes what the provider says that it was given.
+fn prove(offloaded: &mut Offloaded, report: &Report, nodes: &Nodes) -> Result<(), OpError> {
+    if let Some(node) = nodes.proof {
+        offloaded.sum = Some((PROOF, report.checksum(node)?));
+    }
+    Ok(())
 }
 
 /// The parity columns of one copy, row after row.
@@ -239,27 +249,51 @@ fn columns(report: &mut Report, copy: &Copy) -> Result<Vec<Abd>, OpError> {
 }
 
 /// The provider wrote the block, or was to: what it did not write, all of it, the host writes.
-fn written(job: Job, offloaded: Offloaded, address: Address, report: Result<Report, OpError>, nodes: &Nodes, writes: &Writes) {
-    let outcome = report.and_then(|report| {
+fn written(job: Job, mut offloaded: Offloaded, address: Address, report: Result<Report, OpError>, nodes: &Nodes, writes: Writes) {
+    let outcome = report.and_then(|mut report| {
         report.all()?;
-        nodes.stores.iter().try_for_each(|node| report.status(*node))
-    });
-    let sum = match (offloaded.sum, &offloaded.on_host) {
-        (Some(sum), _) => Some(sum),
-        (None, Some(data)) => sum_of(job.request.checksum, data).ok(),
-        (None, None) => None,
-    };
-    match (outcome, sum) {
-        (Ok(()), Some(sum)) => {
-            writes.note_skipped(&job);
-            job.stored(&address.dvas, sum);
+        nodes.stores.iter().try_for_each(|node| report.status(*node))?;
+        prove(&mut offloaded, &report, nodes)?;
+        if let Some(node) = nodes.copy_out {
+            offloaded.on_host = Some(report.take_bytes(node)?);
         }
-        (Ok(()), None) => restart(job, &address.allocated),
+        nodes.copies.iter().map(|copy| Ok((copy.dva, columns(&mut report, copy)?))).collect::<Result<Vec<_>, OpError>>()
+    });
+    let (made, data) = match (outcome, &offloaded.on_host) {
+        (Ok(made), Some(data)) => (made, data.clone()),
         (Err(error), _) => {
             offloaded.fell_back(OpKind::Store, reason(error));
-            retrieve(job, offloaded, address);
+            return retrieve(job, offloaded, address);
         }
+        (Ok(_), None) => return job.restart(&address.allocated),
+    };
+    let Ok(sum) = sum_of(job.request.checksum, &data) else { return job.restart(&address.allocated) };
+    let (_, claimed) = offloaded.take();
+    offloaded.on_host = Some(data.clone());
+    if !first::judge(&job.request, &offloaded) || !claimed.is_borne_out(job.request.checksum, sum, &data) {
+        return job.restart(&address.allocated);
     }
+    let parity_is_right = made.iter().all(|(dva, parity)| parity.is_empty() || is_right(&job, &offloaded, dva, parity));
+    // Of one that was caught lying meanwhile nobody knows what it wrote.
+    if !parity_is_right || offloaded.device.is_distrusted() {
+        return finish(job, offloaded, address, Vec::new());
+    }
+    if !offloaded.is_verified {
+        writes.note_skipped(&job);
+        return job.stored(&address.dvas, sum);
+    }
+    let (core, snapshot) = (job.core.clone(), job.snapshot.clone());
+    writes.read_back(&core, &snapshot, &data, &made, move |writes, is_there| {
+        if let Some(is_there) = is_there {
+            offloaded.device.note_verified(OpKind::Store, is_there);
+        }
+        if is_there == Some(true) {
+            writes.note_skipped(&job);
+            return job.stored(&address.dvas, sum);
+        }
+        offloaded.fell_back(OpKind::Store, if is_there.is_none() { FallbackReason::Failed } else { FallbackReason::Wrong });
+        finish(job, offloaded, address, Vec::new());
+    });
 }
 
 /// Gets the bytes back for the host to write them.
@@ -269,7 +303,7 @@ fn retrieve(job: Job, offloaded: Offloaded, address: Address) {
     };
     let mut graph = Graph::new();
     let copy_out = Some(graph.copy_out(&view, vec![AbdPart::scratch(view.len())]));
-    let nodes = Nodes { copy_in: None, copies: Vec::new(), copy_out, stores: Vec::new() };
+    let nodes = Nodes { copy_in: None, proof: None, copies: Vec::new(), copy_out, stores: Vec::new() };
     with_report(job, offloaded, graph, move |job, offloaded, report| landed(job, offloaded, address, report, &nodes));
 }
 
@@ -283,17 +317,14 @@ fn without(job: Job, offloaded: Offloaded, address: Address, error: OpError) {
     }
     offloaded.fell_back(OpKind::CopyOut, reason(error));
     offloaded.device.note_restart(OpKind::CopyOut);
-    restart(job, &address.allocated);
+    job.restart(&address.allocated);
 }
 
-/// All is on the host: judges what was picked, and writes.
-fn finish(mut job: Job, mut offloaded: Offloaded, address: Address, mut made: Vec<(Dva, Vec<Abd>)>) {
-    if offloaded.is_verified {
-        if !first::judge(&job.request, &mut offloaded) {
-            offloaded.device.note_restart(OpKind::Compress);
-            return restart(job, &address.allocated);
-        }
-        made.retain(|(dva, parity)| is_right(&job, &offloaded, dva, parity));
+/// All is on the host: judges what was compressed, and writes; the rest is judged with what the host computes for that.
+fn finish(mut job: Job, mut offloaded: Offloaded, address: Address, made: Vec<(Dva, Vec<Abd>)>) {
+    if !first::judge(&job.request, &offloaded) {
+        offloaded.device.note_restart(OpKind::Compress);
+        return job.restart(&address.allocated);
     }
     let Address { dvas, allocated } = address;
     job.take(&mut offloaded, made);

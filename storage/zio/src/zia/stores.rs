@@ -6,9 +6,10 @@
 
 use super::Offloaded;
 use crate::batch::{self, BatchOptions, LeafOp};
-use crate::engine::Core;
+use crate::engine::{Core, Snapshot};
 use crate::write::Job;
 use crate::{Priority, Zio};
+use abd::Abd;
 use device::DeviceOp;
 use dpusm::{Feature, Graph, HostDone, HostStore, NodeId, OpError, Store, StoreKind, StoreTarget, View};
 use exec::TaskClass;
@@ -41,7 +42,7 @@ impl LeafStore {
 }
 
 impl HostStore for LeafStore {
-    fn write(&self, offset: u64, data: abd::Abd, done: HostDone) {
+    fn write(&self, offset: u64, data: Abd, done: HostDone) {
         self.issue(offset, DeviceOp::Write(data), done);
     }
 
@@ -82,6 +83,7 @@ impl Zio {
 /// One write of one leaf.
 struct Write {
     store: Store,
+    leaf: LeafId,
     offset: u64,
     part: Part,
 }
@@ -99,9 +101,7 @@ pub(super) struct Writes(Vec<Copy>);
 /// The writes of a block, when the provider can do all of them: `parity` are the copies whose parity it computes.
 pub(super) fn plan(job: &Job, offloaded: &Offloaded, dvas: &[Dva; 3], parity: &[(Dva, WritePlan)]) -> Option<Writes> {
     let stores = offloaded.accelerator.stores.read();
-    let has_sum = offloaded.sum.is_some() || offloaded.on_host.is_some();
-    // What is verified has to come back anyway.
-    if stores.is_empty() || offloaded.is_verified || !has_sum || offloaded.is_per_op() {
+    if stores.is_empty() || offloaded.is_per_op() {
         return None;
     }
     let tree = &job.snapshot.view.tree;
@@ -120,7 +120,7 @@ pub(super) fn plan(job: &Job, offloaded: &Offloaded, dvas: &[Dva; 3], parity: &[
             // Zeros behind a column are the host's.
             let is_full = !matches!(&io.part, Part::Data(range) if range.len() < io.length);
             let store = stores.get(&tree.leaf(io.leaf).guid).filter(|_| is_full)?;
-            writes.push(Write { store: store.clone(), offset: io.offset, part: io.part.clone() });
+            writes.push(Write { store: store.clone(), leaf: io.leaf, offset: io.offset, part: io.part.clone() });
         }
         copies.push(Copy { dva: *dva, plan, writes });
     }
@@ -146,6 +146,30 @@ impl Writes {
             }
         }
         Ok(nodes)
+    }
+
+    /// Reads what the provider says that it wrote of `data` and `parity`; `then` gets whether it is there, and None when nobody can say.
+    pub(super) fn read_back<F>(self, core: &Arc<Core>, snapshot: &Arc<Snapshot>, data: &Abd, parity: &[(Dva, Vec<Abd>)], then: F)
+    where
+        F: FnOnce(Writes, Option<bool>) + Send + 'static,
+    {
+        let (mut ops, mut wanted) = (Vec::new(), Vec::new());
+        for (copy, write) in self.0.iter().flat_map(|copy| copy.writes.iter().map(move |write| (copy, write))) {
+            let bytes = match &write.part {
+                Part::Data(range) => Some(data.slice(range.clone())),
+                Part::Parity(index) => {
+                    parity.iter().find(|(dva, _)| *dva == copy.dva).and_then(|(_, columns)| columns.get(*index).cloned())
+                }
+            };
+            let Some(bytes) = bytes else { return then(self, None) };
+            ops.push(LeafOp { leaf: write.leaf, offset: write.offset, op: DeviceOp::read(bytes.len()) });
+            wanted.push(bytes);
+        }
+        let options = BatchOptions { class: TaskClass::Interrupt, priority: Priority::AsyncWrite, speculative: false };
+        batch::issue(core, snapshot, options, ops, move |results| {
+            let read = results.into_iter().collect::<Result<Vec<Abd>, _>>().ok();
+            then(self, read.map(|read| read == wanted));
+        });
     }
 
     /// Notes the leaves that could not be written and so lack the block.

@@ -38,6 +38,8 @@ pub struct World {
     pub registry: Registry,
     pub faulty: Arc<Faulty>,
     pub device: Device,
+    policy: ZiaPolicy,
+    options: RegisterOptions,
 }
 
 pub fn faulty(exec: &Exec) -> Arc<Faulty> {
@@ -54,11 +56,31 @@ pub fn world(layout: &[(TopKind, usize)], policy: ZiaPolicy, breaker: u32) -> Wo
     let rig = Rig::new(inline(), layout, 9);
     let registry = Registry::new(&rig.exec);
     let faulty = faulty(&rig.exec);
-    let device = registry.register(faulty.clone(), &options(breaker)).expect("it behaves so far");
+    // Where nothing is to be verified, nothing has to be proven either.
+    let proofs = if policy.verify_percent == 0.0 { 0 } else { dpusm::PROOFS };
+    let options = RegisterOptions { proofs, ..options(breaker) };
+    let device = registry.register(faulty.clone(), &options).expect("it behaves so far");
     assert!(device.disabled().is_empty(), "{:?}", device.disabled());
     faulty.inject(None);
-    rig.zio.set_accelerator(Some(Accelerator::new(registry.get("faulty").expect("it is there"), policy)));
-    World { rig, registry, faulty, device }
+    let world = World { rig, registry, faulty, device, policy, options };
+    accelerate(&world);
+    world
+}
+
+/// Gives the pool's stages to the provider.
+pub fn accelerate(world: &World) {
+    let session = world.registry.get("faulty").expect("it is there");
+    world.rig.zio.set_accelerator(Some(Accelerator::new(session, world.policy.clone())));
+    world.rig.zio.open_stores();
+}
+
+/// Loads the provider again when it was caught lying, as somebody would who trusts it.
+pub fn trust_again(world: &mut World) {
+    if world.device.is_distrusted() {
+        world.faulty = faulty(&world.rig.exec);
+        world.device = world.registry.replace(world.faulty.clone(), &world.options).expect("it behaves again");
+        world.rig.zio.open_stores();
+    }
 }
 
 /// All stages, every result verified.
@@ -132,7 +154,7 @@ pub fn drain(world: &World) {
     completion.wait(&world.rig.exec);
 }
 
-/// All stages and the writes themselves, nothing verified: nothing comes back to the host.
+/// All stages and the writes themselves, and nothing verified but checksums and copies.
 pub fn all_the_way() -> ZiaPolicy {
     ZiaPolicy { file_write: true, disk_write: true, verify_percent: 0.0, ..everything() }
 }
