@@ -9,6 +9,7 @@
 //! unstable bytes cannot be had; every accessor that copies or computes works on all three.
 
 mod aligned;
+mod heap;
 mod parts;
 mod shared;
 mod slab;
@@ -19,9 +20,10 @@ mod watch;
 
 use aligned::{SharedRange, lend_shared};
 use exec::Exec;
+pub use heap::trim_heap;
 pub use parts::{AbdPart, fill_parts, io_slices_mut, with_lent_mut};
 pub use shared::SharedPages;
-pub use slab::{set_cache_bytes_max, trim_cache};
+pub use slab::{set_cache_bytes_max, trim_cache, trim_idle};
 pub use stats::{MemoryStats, copied, memory_stats};
 use std::io::IoSlice;
 use std::ops::Range;

@@ -28,6 +28,8 @@ const CACHE_BYTES_DEFAULT: usize = 64 << 20;
 static CACHE_BYTES_MAX: AtomicUsize = AtomicUsize::new(CACHE_BYTES_DEFAULT);
 /// Bytes in empty slabs and spare mappings.
 static CACHED_BYTES: AtomicUsize = AtomicUsize::new(0);
+/// The least that there was of it since the last [`trim_idle`]: so much nobody needed meanwhile.
+static CACHED_LOW: AtomicUsize = AtomicUsize::new(0);
 /// Empty slabs that depots keep.
 static KEPT: AtomicUsize = AtomicUsize::new(0);
 static MAPPED_BYTES: AtomicUsize = AtomicUsize::new(0);
@@ -153,7 +155,7 @@ pub(crate) fn take_block<T>(length: usize, make: impl FnOnce(&Mapping, usize, Pl
     if depot.kept == Some(id) {
         depot.kept = None;
         KEPT.fetch_sub(1, Ordering::Relaxed);
-        CACHED_BYTES.fetch_sub(SLAB_BYTES, Ordering::Relaxed);
+        uncache(SLAB_BYTES);
     }
     let slab = depot.slab(id);
     let index = slab.free.pop().expect("a listed slab has a free block");
@@ -214,7 +216,7 @@ fn spare_or_unmap(mapping: Mapping) {
 fn take_spare(size: usize) -> Option<Mapping> {
     let mut spare = SPARE.lock();
     let index = spare.iter().rposition(|mapping| mapping.size() == size)?;
-    CACHED_BYTES.fetch_sub(size, Ordering::Relaxed);
+    uncache(size);
     Some(spare.swap_remove(index))
 }
 
@@ -227,7 +229,7 @@ fn take_kept() -> Option<Mapping> {
         let Some(mut depot) = depot.try_lock() else { continue };
         if let Some(id) = depot.kept.take() {
             KEPT.fetch_sub(1, Ordering::Relaxed);
-            CACHED_BYTES.fetch_sub(SLAB_BYTES, Ordering::Relaxed);
+            uncache(SLAB_BYTES);
             return Some(depot.remove_slab(id));
         }
     }
@@ -257,6 +259,38 @@ pub fn set_cache_bytes_max(bytes: usize) {
     CACHE_BYTES_MAX.store(bytes, Ordering::Relaxed);
 }
 
+/// So much of what was kept is used again, or given back.
+fn uncache(bytes: usize) {
+    let before = CACHED_BYTES.fetch_sub(bytes, Ordering::Relaxed);
+    CACHED_LOW.fetch_min(before.saturating_sub(bytes), Ordering::Relaxed);
+}
+
+/// Gives back to the system what was empty all the time since the last call: whoever calls it now and then keeps what bursts need, as long as
+/// they come, and no more. Returns how many bytes that were.
+pub fn trim_idle() -> usize {
+    let idle = CACHED_LOW.swap(CACHED_BYTES.load(Ordering::Relaxed), Ordering::Relaxed);
+    let mut given = Vec::new();
+    let mut bytes = 0;
+    let mut spare = SPARE.lock();
+    while bytes < idle
+        && let Some(mapping) = spare.pop()
+    {
+        bytes += mapping.size();
+        given.push(mapping);
+    }
+    drop(spare);
+    uncache(bytes);
+    // These are taken off the count one by one.
+    while bytes < idle
+        && let Some(mapping) = take_kept()
+    {
+        bytes += mapping.size();
+        given.push(mapping);
+    }
+    MAPPED_BYTES.fetch_sub(bytes, Ordering::Relaxed);
+    bytes
+}
+
 /// Gives empty memory back to the system; returns how many bytes that were.
 pub fn trim_cache() -> usize {
     let mut idle = std::mem::take(&mut *SPARE.lock());
@@ -268,7 +302,7 @@ pub fn trim_cache() -> usize {
         }
     }
     let bytes = idle.iter().map(Mapping::size).sum();
-    CACHED_BYTES.fetch_sub(bytes, Ordering::Relaxed);
+    uncache(bytes);
     MAPPED_BYTES.fetch_sub(bytes, Ordering::Relaxed);
     bytes
 }

@@ -19,6 +19,7 @@ mod inject;
 mod inuse;
 mod iostat;
 mod lifecycle;
+mod memory;
 mod mounts;
 mod offload;
 mod open_pool;
@@ -47,6 +48,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Bytes that the cache of each pool may hold, from the environment: `zfs_arc_max` before any pool is opened.
 const ARC_MAX: &str = "ZIRCONIA_ARC_MAX";
 
+/// However little memory there is: so much dirty data is one large write and what goes with it (the least of `zfs_dirty_data_max`).
+const DIRTY_DATA_MIN: u64 = 64 << 20;
+
 /// The daemon's state: pools and mounts.
 pub struct Control {
     exec: Exec,
@@ -65,6 +69,8 @@ pub struct Control {
     watcher: Arc<watch::Watcher>,
     mounted_tree: statistics::Mounted,
     accelerators: Arc<providers::Accelerators>,
+    /// Bytes that the cache of each pool may hold where nobody says another number.
+    arc_max: u64,
     stopping: AtomicBool,
 }
 
@@ -88,8 +94,12 @@ impl Control {
     pub fn start(exec: Exec, state: StateDir) -> Arc<Control> {
         let started_ns = exec.now_ns();
         // Buffers of dirty data come and go in bursts; faulting them in anew each time costs more than all checksums.
-        abd::set_cache_bytes_max(pool::Runtime::new().txg.dirty_data_max as usize);
+        let (room, usual) = (memory::Places::own().look(), pool::Runtime::new());
+        abd::set_cache_bytes_max(room.spare_max(usual.txg.dirty_data_max));
         let parameters = Arc::new(Parameters::default());
+        let dirty_data_max = room.dirty_data_max(DIRTY_DATA_MIN, usual.txg.dirty_data_max);
+        // Within the parameter's range, so it is taken.
+        let _ = parameters.set("zfs_dirty_data_max", &dirty_data_max.to_string());
         if let Ok(bytes) = std::env::var(ARC_MAX) {
             // What makes no sense leaves the default.
             let _ = parameters.set("zfs_arc_max", &bytes);
@@ -115,6 +125,7 @@ impl Control {
             mounted_tree,
             direct,
             accelerators,
+            arc_max: room.arc_max(usual.arc_max),
             stopping,
         };
         let control = Arc::new(control);

@@ -194,9 +194,10 @@ impl Control {
     pub(crate) fn runtime(&self) -> pool::Runtime {
         let get = |name: &str| self.parameters.get(name).unwrap_or_default();
         let mut runtime = pool::Runtime::new();
-        if get("zfs_arc_max") > 0 {
-            runtime.arc_max = get("zfs_arc_max");
-        }
+        runtime.arc_max = match get("zfs_arc_max") {
+            0 => self.arc_max,
+            bytes => bytes,
+        };
         runtime.txg.timeout_ns = get("zfs_txg_timeout").saturating_mul(1_000_000_000);
         runtime.txg.dirty_data_max = get("zfs_dirty_data_max");
         runtime.txg.delay_min_dirty_percent = get("zfs_delay_min_dirty_percent");

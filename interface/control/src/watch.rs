@@ -31,6 +31,8 @@ struct State {
 pub(crate) struct Watcher {
     state: Mutex<State>,
     changed: Condvar,
+    /// Never told but at the end.
+    paused: Condvar,
 }
 
 impl Watcher {
@@ -38,6 +40,16 @@ impl Watcher {
     pub(crate) fn stop(&self) {
         self.state.lock().stopping = true;
         self.changed.notify_all();
+        self.paused.notify_all();
+    }
+
+    /// Waits a while; false when the watcher is to end.
+    pub(crate) fn pause(&self, step: Duration) -> bool {
+        let mut state = self.state.lock();
+        if !state.stopping {
+            self.paused.wait_for(&mut state, step);
+        }
+        !state.stopping
     }
 
     fn tell(&self, now_ns: u64, logged: &LoggedEvent) {
@@ -70,6 +82,7 @@ impl Watcher {
 impl Control {
     /// Starts the watcher.
     pub fn watch(self: &Arc<Self>) {
+        self.keep_memory();
         let (watcher, exec) = (self.watcher.clone(), self.exec.clone());
         if hooks::folder().is_some() {
             let (watcher, exec) = (watcher.clone(), exec.clone());

@@ -17,6 +17,7 @@ mod tests;
 mod tree;
 
 pub use fs::TreeFs;
+pub use memory::resident_bytes;
 pub use openmetrics::openmetrics;
 pub use parameters::{PARAMETERS, Parameter, ParameterError, Parameters, When};
 pub use tree::{AcceleratorView, DatasetView, DirectRow, PoolView, Source, Tree, WriteError};

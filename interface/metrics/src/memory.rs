@@ -45,7 +45,7 @@ pub(crate) fn of_caches(caches: &[Cache], name: &str) -> u64 {
 }
 
 /// Bytes of the process that are in memory; zero where `/proc` does not tell.
-fn resident() -> u64 {
+pub fn resident_bytes() -> u64 {
     let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) << 10
@@ -83,7 +83,7 @@ pub(crate) fn memory(pools: &[PoolView]) -> Vec<(&'static str, u64)> {
         sum(&in_flight),
         sum(&|pool| pool.txgs.config().dirty_data_max),
         device::ring_stats().registered_bytes,
-        resident(),
+        resident_bytes(),
     ];
     let values = addends.into_iter().chain([addends.iter().sum()]).chain(views);
     MEMORY.into_iter().zip(values).collect()

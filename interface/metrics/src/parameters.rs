@@ -65,7 +65,7 @@ const U32: (u64, u64) = (0, u32::MAX as u64);
 const ACTIVE: (u64, u64) = (1, u32::MAX as u64);
 
 /// Every parameter, sorted by name.
-pub const PARAMETERS: [Parameter; 75] = [
+pub const PARAMETERS: [Parameter; 77] = [
     new("spa_slop_shift", 5, ANY, When::Fixed, "share of a pool that is kept back, as a shift"),
     new("zfetch_array_rd_sz", 1 << 20, ANY, When::Fixed, "reads longer than this are not prefetched, bytes"),
     new("zfetch_hole_shift", 2, U32, When::Now, "part of a stream that may be gaps, as a shift; 16 allows none"),
@@ -73,7 +73,13 @@ pub const PARAMETERS: [Parameter; 75] = [
     new("zfetch_max_reorder", 16 << 20, U32, When::Now, "bytes from a stream's position at which a read still belongs to it"),
     new("zfetch_max_streams", 8, U32, When::Now, "streams per file"),
     new("zfetch_min_distance", 4 << 20, U32, When::Now, "least bytes read ahead per stream"),
-    new("zfs_arc_max", 0, ANY, When::Now, "bytes that the cache of each pool may hold; 0 is the default of 256 MiB"),
+    new(
+        "zfs_arc_max",
+        0,
+        ANY,
+        When::Now,
+        "bytes that the cache of each pool may hold; 0 is 256 MiB, or a quarter of the memory if that is less",
+    ),
     new("zfs_arc_meta_balance", 500, (1, u32::MAX as u64), When::Now, "weight in percent of a miss of metadata against one of data"),
     new(
         "zfs_arc_min",
@@ -81,6 +87,14 @@ pub const PARAMETERS: [Parameter; 75] = [
         ANY,
         When::Now,
         "bytes that each cache keeps when memory is short; 0 is the larger of 32 MiB and zfs_arc_max / 32",
+    ),
+    new("zfs_arc_shrink_shift", 7, (0, 63), When::Now, "share of the caches that goes at a time when memory is short, as a shift"),
+    new(
+        "zfs_arc_sys_free",
+        0,
+        ANY,
+        When::Now,
+        "bytes of memory that are kept free: with less, caches shrink; 0 is 1/32 of the memory, 16 MiB to 1 GiB",
     ),
     new("zfs_deadman_checktime_ms", 60000, (1, u32::MAX as u64), When::Now, "milliseconds between looks for I/Os that hang"),
     new("zfs_deadman_enabled", 1, BIT, When::Now, "report I/Os that hang"),
@@ -98,7 +112,13 @@ pub const PARAMETERS: [Parameter; 75] = [
     new("zfs_dio_enabled", 1, BIT, When::Now, "direct I/O: 0 treats every dataset as direct=disabled"),
     new("zfs_dio_strict", 1, BIT, When::Now, "misaligned O_DIRECT requests: 1 EINVAL, 0 through the cache"),
     new("zfs_dio_write_verify_events_per_second", 20, U32, When::Now, "dio_verify events per vdev and second"),
-    new("zfs_dirty_data_max", 1 << 30, (64 << 20, u64::MAX), When::Now, "bytes of dirty data at which writers stop"),
+    new(
+        "zfs_dirty_data_max",
+        1 << 30,
+        (64 << 20, u64::MAX),
+        When::Now,
+        "bytes of dirty data at which writers stop; at first a tenth of the memory, at most 1 GiB",
+    ),
     new("zfs_dirty_data_sync_percent", 20, (0, 100), When::Now, "percent of zfs_dirty_data_max at which a sync starts early"),
     new("zfs_flags", 0, (0, 0), When::Fixed, "debugging flags"),
     new("zfs_initialize_chunk_size", 1 << 20, (4 << 10, 16 << 20), When::Now, "bytes of a write of initializing"),

@@ -15,6 +15,7 @@ mod faults;
 mod files;
 mod lifecycle;
 mod mapped;
+mod memory;
 mod output;
 mod pools;
 mod providers;
@@ -64,6 +65,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "life: add, remove", mounts: true, run: lifecycle::add_and_remove },
     Scenario { name: "life: spares", mounts: true, run: lifecycle::spares },
     Scenario { name: "life: failing devices, suspended pools", mounts: true, run: lifecycle::failing },
+    Scenario { name: "life: memory, in a control group and given back", mounts: true, run: memory::life },
     Scenario { name: "life: devices grow and come back", mounts: true, run: lifecycle::grow },
     Scenario { name: "devices: initialize, trim", mounts: true, run: sweeps::free_space },
     Scenario { name: "devices: what others have on them", mounts: false, run: devices::foreign },

@@ -1,0 +1,104 @@
+//! Memory: a daemon in a small control group lives within it, and what it does not need any more it gives back.
+
+use crate::world::{Failure, World, same};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// What the control group may have.
+const LIMIT_BYTES: u64 = 400 << 20;
+/// What is written in it, and to how many files besides.
+const WRITTEN_MIB: usize = 500;
+const FILES: u32 = 2000;
+/// Until then memory has to be given back, and so much may be left.
+const BACK: Duration = Duration::from_secs(60);
+const LEFT_KIB: u64 = 150 << 10;
+
+/// A control group with a limit of memory.
+struct Group {
+    folder: PathBuf,
+    above: PathBuf,
+}
+
+impl Group {
+    /// None where it cannot be made: not root, or no controller.
+    fn new() -> Option<Group> {
+        let own = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+        let path = |controllers: &str| {
+            own.lines().find_map(|line| line.split_once(':')?.1.strip_prefix(controllers)?.strip_prefix(":/").map(str::to_string))
+        };
+        let places = [
+            path("memory").map(|path| (Path::new("/sys/fs/cgroup/memory").join(path), "memory.limit_in_bytes")),
+            path("").map(|path| (Path::new("/sys/fs/cgroup").join(path), "memory.max")),
+        ];
+        places.into_iter().flatten().find_map(|(above, limit)| {
+            let group = Group { folder: above.join(format!("zirconia-commands-{}", std::process::id())), above };
+            std::fs::create_dir(&group.folder).ok()?;
+            std::fs::write(group.folder.join(limit), LIMIT_BYTES.to_string()).ok()?;
+            Some(group)
+        })
+    }
+
+    fn take(&self, process: &str) -> std::io::Result<()> {
+        std::fs::write(self.folder.join("cgroup.procs"), process)
+    }
+
+    fn let_go(&self, process: &str) -> std::io::Result<()> {
+        std::fs::write(self.above.join("cgroup.procs"), process)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        for process in std::fs::read_to_string(self.folder.join("cgroup.procs")).unwrap_or_default().lines() {
+            // Who has ended meanwhile is gone as well.
+            let _ = self.let_go(process);
+        }
+        let _ = std::fs::remove_dir(&self.folder);
+    }
+}
+
+/// KiB of the daemon that are in memory.
+fn resident(world: &World) -> Result<u64, Failure> {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", world.daemon()?))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;
+    Ok(line.split_whitespace().next().ok_or("no number")?.parse::<u64>()?)
+}
+
+/// A daemon that is killed for its memory takes all its mounts along; one that keeps what it once used starves everybody else.
+pub fn life(world: &World) -> Result<(), Failure> {
+    let group = Group::new();
+    world.vdevs(&["a"])?;
+    std::fs::OpenOptions::new().write(true).open(world.path("vdevs/a"))?.set_len(1 << 30)?;
+    let own = std::process::id().to_string();
+    group.iter().try_for_each(|group| group.take(&own))?;
+    let created = world.ok("zpool create -m {mnt}/tank -O compression=off tank {vdevs}/a");
+    group.iter().try_for_each(|group| group.let_go(&own))?;
+    created?;
+    let daemon = world.daemon()?;
+    if group.is_some() {
+        let parameter = std::fs::read_to_string(world.path("state/sys/module/zfs/parameters/zfs_dirty_data_max"))?;
+        same("dirty data fit into the group", parameter.trim().parse::<u64>()? < LIMIT_BYTES / 4, true)?;
+    }
+    let block: Vec<u8> = (0..1_u32 << 18).flat_map(|word| word.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    let mut file = std::fs::File::create(world.path("mnt/tank/large"))?;
+    for _ in 0..WRITTEN_MIB {
+        file.write_all(&block)?;
+    }
+    drop(file);
+    for number in 0..FILES {
+        std::fs::write(world.path(&format!("mnt/tank/{number}")), b"small")?;
+    }
+    world.ok("zpool sync tank")?;
+    same("the large file is there", std::fs::read(world.path("mnt/tank/large"))?.chunks(block.len()).all(|part| part == block), true)?;
+    same("the same daemon serves it", world.daemon()?, daemon)?;
+    world.ok("zpool destroy tank")?;
+    let begun = Instant::now();
+    while resident(world)? > LEFT_KIB {
+        if begun.elapsed() > BACK {
+            return Err(format!("      {} KiB are held after the pool is gone", resident(world)?).into());
+        }
+        std::thread::sleep(Duration::from_millis(250));
+    }
+    Ok(())
+}
