@@ -28,7 +28,7 @@ pub(crate) fn pool_failure(what: String, error: &PoolError) -> Failure {
         PoolError::AshiftMismatch => ErrorKind::Invalid,
         PoolError::Unremovable(_) => ErrorKind::Unsupported,
         PoolError::Ambiguous(_) | PoolError::Invalid(_) | PoolError::BadProperty | PoolError::BadValue => ErrorKind::Invalid,
-        PoolError::UnsupportedFeatures { .. } | PoolError::UnsupportedVersion(_) => ErrorKind::Unsupported,
+        PoolError::UnsupportedFeatures { .. } | PoolError::UnsupportedVersion(_) | PoolError::OldVersion(_) => ErrorKind::Unsupported,
         PoolError::InUse { .. } | PoolError::Destroyed | PoolError::Device { .. } | PoolError::Closed => ErrorKind::Busy,
         PoolError::ReadOnly => ErrorKind::Permission,
         PoolError::NoUberblock | PoolError::Corrupt(_) | PoolError::SpaceMap(..) | PoolError::Object(..) => ErrorKind::Damaged,
@@ -317,10 +317,17 @@ impl Control {
                 .advise("give it another name: zpool import POOL NEWNAME"));
         };
         let paths: Vec<String> = found.devices().map(|device| device.path().to_string_lossy().into_owned()).collect();
+        let is_too_old = found.is_too_old_to_write() && !read_only;
+        let read_only = read_only || is_too_old;
         if read_only && request.dry_run {
             return Ok(done());
         }
-        self.import_devices(&paths, found.guid(), &ImportWish::new(request, read_only, false, what))
+        let mut response = self.import_devices(&paths, found.guid(), &ImportWish::new(request, read_only, false, what))?;
+        if let (Response::Done { remarks }, true) = (&mut response, is_too_old) {
+            let version = found.version();
+            remarks.push(format!("'{name}' was imported read-only: pool version {version} is too old to be written (26 and later are)"));
+        }
+        Ok(response)
     }
 
     pub(crate) fn import_devices(self: &Arc<Self>, paths: &[String], guid: Guid, wish: &ImportWish<'_>) -> Result<Response, Failure> {

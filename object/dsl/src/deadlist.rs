@@ -66,7 +66,11 @@ impl<'m> Deadlist<'m> {
 
     /// Sums of all blocks of a deadlist, without opening its table (OpenZFS: `dsl_deadlist_space`).
     pub(crate) fn usage_of(meta: &Meta, object: u64) -> Result<Usage, DslError> {
-        let bonus = meta.hold(object)?.bonus()?;
+        let dnode = meta.hold(object)?;
+        if dnode.info()?.kind == ObjectType::BPOBJ {
+            return Ok(Bpobj::open(meta, object)?.usage());
+        }
+        let bonus = dnode.bonus()?;
         let phys = DeadlistPhys::decode(&bonus).map_err(|_| damaged(object, "the bonus of a deadlist is short"))?;
         Ok(Usage::new(phys.dl_used, phys.dl_comp, phys.dl_uncomp))
     }

@@ -48,6 +48,10 @@ impl FoundPool {
     pub fn version(&self) -> u64 {
         self.best.as_ref().map_or(self.facts.version, |ub| ub.ub_version)
     }
+    /// True when its version allows reading only.
+    pub fn is_too_old_to_write(&self) -> bool {
+        self.version() < crate::open::VERSION_WRITTEN_MIN
+    }
     /// The comment that it carries.
     pub fn comment(&self) -> Option<&str> {
         self.facts.comment.as_deref()

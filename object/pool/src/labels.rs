@@ -17,6 +17,11 @@ use ondisk::label::{
 use ondisk::{Checksum, Guid, Txg, Uberblock};
 use std::sync::Arc;
 
+/// Where an uberblock has its magic number …
+const UB_MAGIC_AT: usize = 0;
+/// … and its txg.
+const UB_TXG_AT: usize = 16;
+
 /// A device as labels see it.
 pub(crate) type Device = Arc<dyn BlockDevice>;
 
@@ -170,9 +175,11 @@ fn uberblocks_of(label: &Abd, (start, ashift): (u64, Option<u64>), known: &Known
                     out.uberblocks.push(ub);
                     sound.push((at, slot.len()));
                 }
-                // OpenZFS starts a ring with an uberblock of txg 0 and a checksum of the whole ring in its last slot.
+                // OpenZFS starts a ring with an uberblock of txg 0 and a checksum of the whole ring in its last slot. In a young pool
+                // that uberblock has no magic number yet; old systems put one into every slot.
                 Some(ub) if ub.ub_txg == 0 => {}
                 None if abd::slice_is_zero(&slot[..slot.len() - ZioEck::SIZE]) => {}
+                None if [UB_MAGIC_AT, UB_TXG_AT].iter().all(|at| abd::slice_is_zero(&slot[*at..*at + 8])) => {}
                 _ => out.damaged_uberblocks += usize::from(ashift.is_some()),
             }
         }

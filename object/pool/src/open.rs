@@ -28,6 +28,12 @@ use zio::{FailMode, PoolView, Zio};
 
 /// Newest version without feature flags (OpenZFS: `SPA_VERSION_BEFORE_FEATURES`).
 const VERSION_BEFORE_FEATURES: u64 = 28;
+/// Oldest version that is written: before it, what died since a snapshot was on one list (OpenZFS: `SPA_VERSION_DEADLISTS`).
+pub(crate) const VERSION_WRITTEN_MIN: u64 = 26;
+/// The MOS directory has this entry, 1, when space is counted without parity (OpenZFS: `DMU_POOL_DEFLATE`).
+const DEFLATE: &str = "deflate";
+/// Ratio of a vdev whose allocated bytes count as they are.
+const RAW_RATIO: u64 = 512;
 /// A txg is synced early when direct writes took this part of the pool: what they overwrote becomes free only then.
 const DIRECT_SHARE: u64 = 16;
 /// No pool lives to see a txg beyond this one.
@@ -88,7 +94,7 @@ impl Pool {
     /// Imports a pool that [`find_pools`] found.
     pub fn open(exec: &Exec, found: &FoundPool, options: &ImportOptions, runtime: &Runtime) -> Result<Pool, PoolError> {
         let ub = found.best.clone().ok_or(PoolError::NoUberblock)?;
-        check_version(ub.ub_version)?;
+        check_version(ub.ub_version, options.read_only)?;
         if ub.ub_txg > TXG_MAX {
             return Err(PoolError::Corrupt("the uberblock's txg"));
         }
@@ -105,9 +111,13 @@ impl Pool {
     }
 }
 
-fn check_version(version: u64) -> Result<(), PoolError> {
+fn check_version(version: u64, read_only: bool) -> Result<(), PoolError> {
     let supported = version == VERSION || (1..=VERSION_BEFORE_FEATURES).contains(&version);
-    if supported { Ok(()) } else { Err(PoolError::UnsupportedVersion(version)) }
+    match supported {
+        false => Err(PoolError::UnsupportedVersion(version)),
+        true if version < VERSION_WRITTEN_MIN && !read_only => Err(PoolError::OldVersion(version)),
+        true => Ok(()),
+    }
 }
 
 /// Refuses features that must be known to read the MOS; the labels name them (OpenZFS: `spa_ld_parse_config`).
@@ -190,6 +200,9 @@ impl Start {
         let mut tree = VdevTree::from_config(root)?;
         found.mark_missing(&mut tree);
         dtl::load(self.objset(), &mut tree)?;
+        if Zap::hold(self.objset(), DIRECTORY)?.try_lookup_u64(DEFLATE)?.unwrap_or(0) == 0 {
+            tree.tops.iter_mut().for_each(|top| top.deflate_ratio = RAW_RATIO);
+        }
         if let Some(top) = tree.tops.iter().find(|top| top.kind == TopKind::Missing && !top.is_log) {
             return Err(PoolError::MissingVdev(top.id));
         }

@@ -189,3 +189,27 @@ fn an_uberblock_that_verified_elsewhere_is_damaged_where_it_differs() {
         assert_eq!(found.iter().map(|pool| pool.damaged_uberblocks()).sum::<usize>(), damaged.len() * LABELS, "{damaged:?}");
     }
 }
+
+/// Where OpenZFS starts a ring it puts an uberblock with a version and without a magic number, and old systems put one into every slot:
+/// nothing is lost there, and a user who is told so looks for damage that does not exist.
+#[test]
+fn the_slots_that_a_new_ring_starts_with_are_not_damaged() {
+    const SLOT_BYTES: usize = 4096;
+    let devices = pool_on(3);
+    let empty = |devices: &[Arc<MemDevice>], magic: u64| {
+        devices[0].tamper(|bytes| {
+            for start in (0..LABELS).map(|label| label_offset(DEVICE_BYTES as u64, label) as usize + RING_OFFSET) {
+                for slot in
+                    bytes[start..start + RING_BYTES].chunks_exact_mut(SLOT_BYTES).filter(|slot| slot[8..].iter().all(|byte| *byte == 0))
+                {
+                    (slot[0], slot[8]) = (magic as u8, 9);
+                }
+            }
+        });
+        let found = find_pools(&exec(), vec![devices[0].clone() as Arc<dyn BlockDevice>]);
+        found.iter().map(|pool| pool.damaged_uberblocks()).sum::<usize>()
+    };
+    assert_eq!(empty(&devices, 0), 0, "no magic number, no txg: never written");
+    let devices = pool_on(3);
+    assert!(empty(&devices, 1) > LABELS, "what has something in the place of the number may have been one");
+}

@@ -19,6 +19,7 @@ mod kernel;
 mod life;
 mod manifest;
 mod matrix;
+pub mod old;
 pub mod oracle;
 mod program;
 mod providers;

@@ -151,6 +151,9 @@ pub fn run(oracle: &Oracle, root: &Path, wanted: &Wanted, table: &Table) {
         }
     }
     table.run(jobs);
+    if wanted.includes("old", true) {
+        crate::old::run(&base, &exec, table);
+    }
     if wanted.includes("kplain", false) {
         kernel::run(&base, root, table);
     }

@@ -9,7 +9,7 @@ use crate::features::ASYNC_DESTROY;
 use crate::meta::{LIST_BLOCK_BYTES, Usage, bump, damaged};
 use crate::traverse::{Position, Walk};
 use dmu::{Dnode, NewObject, Tx};
-use ondisk::{BlockPtr, BookmarkPhys, BptreeEntry, BptreePhys, ObjectType, dd_used};
+use ondisk::{BlockPtr, BookmarkPhys, BptreeEntry, BptreePhys, ObjectType};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -86,7 +86,7 @@ impl DslPool {
         bump(&mut queue.phys.bt_comp, usage.comp);
         bump(&mut queue.phys.bt_uncomp, usage.uncomp);
         queue.store(tx)?;
-        self.free_dir.charge(dd_used::HEAD, usage, tx)
+        self.charge_free(usage, tx)
     }
 
     /// Frees up to about `most` blocks of queued datasets and says how many.
@@ -106,7 +106,7 @@ impl DslPool {
             bump(&mut queue.phys.bt_bytes, -freed.used);
             bump(&mut queue.phys.bt_comp, -freed.comp);
             bump(&mut queue.phys.bt_uncomp, -freed.uncomp);
-            self.free_dir.charge(dd_used::HEAD, -freed, tx)?;
+            self.charge_free(-freed, tx)?;
             match paused {
                 Some(at) => {
                     entry.be_zb = BookmarkPhys { zb_objset: DESTROYED_OBJSET, zb_object: at.object, zb_level: 0, zb_blkid: at.block };
@@ -160,7 +160,7 @@ impl DslPool {
     /// The queue is empty: it goes. What unreadable blocks left charged moves to `$LEAK` (OpenZFS: with `zfs_free_leak_on_eio`).
     fn remove_bptree(&self, queue: &Queue, tx: &Tx) -> Result<(), DslError> {
         let left = Usage::new(queue.phys.bt_bytes, queue.phys.bt_comp, queue.phys.bt_uncomp);
-        self.free_dir.charge(dd_used::HEAD, -left, tx)?;
+        self.charge_free(-left, tx)?;
         self.charge_leak(left, tx)?;
         self.meta.directory()?.remove(QUEUE_NAME, tx)?;
         self.meta.services.feature_add(ASYNC_DESTROY, -1, tx)?;

@@ -137,7 +137,7 @@ impl DslPool {
         let freed = dead.usage_between(phys.ds_prev_snap_txg, u64::MAX)?;
         snapshot.dir.charge(dd_used::SNAP, -freed, tx)?;
         dead.move_to(self.free_bpobj, phys.ds_prev_snap_txg, tx)?;
-        self.free_dir.charge(dd_used::HEAD, freed, tx)?;
+        self.charge_free(freed, tx)?;
         let mut own = Deadlist::open(&self.meta, phys.ds_deadlist_obj)?;
         dead.merge(&mut own, tx)?;
         own.free(tx)?;

@@ -88,7 +88,9 @@ pub struct DslPool {
     tasks: Mutex<Vec<task::Queued>>,
     root_dir: Arc<Dir>,
     mos_dir: Arc<Dir>,
-    free_dir: Arc<Dir>,
+    /// None in pools before version 26, which are read only.
+    free_dir: Option<Arc<Dir>>,
+    /// 0 there.
     free_bpobj: u64,
     origin_snap: AtomicU64,
     /// The queue of destroyed datasets; 0 when there is none.
@@ -125,7 +127,10 @@ impl DslPool {
         let meta = Meta::new(mos.objset().clone(), services.clone());
         let directory = meta.directory()?;
         let root = Dir::load(&meta, directory.lookup_u64("root_dataset")?, None, services.pool_name())?;
-        let free_bpobj = directory.lookup_u64(FREE_BPOBJ_NAME)?;
+        let free_bpobj = match directory.try_lookup_u64(FREE_BPOBJ_NAME)? {
+            None if services.is_writeable() => return Err(DslError::NotFound),
+            found => found.unwrap_or(0),
+        };
         meta.load_empty_bpobj()?;
         let pool = DslPool::assemble(mos, meta, txgs, root, free_bpobj)?;
         pool.load_bptree()?;
@@ -140,11 +145,13 @@ impl DslPool {
 
     fn assemble(mos: Mos, meta: Meta, txgs: Arc<TxgManager>, root: Arc<Dir>, free_bpobj: u64) -> Result<Arc<DslPool>, DslError> {
         let children = meta.zap(root.phys().dd_child_dir_zapobj)?;
-        let special = |name: &str| -> Result<Arc<Dir>, DslError> {
-            Dir::load(&meta, children.lookup_u64(name)?, Some(root.clone()), name.to_string())
+        let special = |object: u64, name: &str| Dir::load(&meta, object, Some(root.clone()), name.to_string());
+        let mos_dir = special(children.lookup_u64(MOS_DIR)?, MOS_DIR)?;
+        let free_dir = match free_bpobj {
+            0 => None,
+            _ => Some(special(children.lookup_u64(FREE_DIR)?, FREE_DIR)?),
         };
-        let (mos_dir, free_dir) = (special(MOS_DIR)?, special(FREE_DIR)?);
-        let dirs = [&root, &mos_dir, &free_dir].map(|dir| (dir.object, dir.clone())).into_iter().collect();
+        let dirs = [&root, &mos_dir].into_iter().chain(&free_dir).map(|dir| (dir.object, dir.clone())).collect();
         Ok(Arc::new(DslPool {
             mos,
             txgs,
@@ -186,7 +193,12 @@ impl DslPool {
     }
     /// Bytes that wait to be freed in the background (the `freeing` property).
     pub fn freeing_bytes(&self) -> u64 {
-        self.free_dir.used()
+        self.free_dir.as_ref().map_or(0, |dir| dir.used())
+    }
+
+    /// Charges space that waits to be freed, or no longer does.
+    pub(super) fn charge_free(&self, change: Usage, tx: &Tx) -> Result<(), DslError> {
+        self.free_dir.as_ref().map_or(Ok(()), |dir| dir.charge(dd_used::HEAD, change, tx))
     }
 
     /// Bytes of destroyed datasets that could not be freed because what led to them is damaged (the `leaked` property).
@@ -376,7 +388,8 @@ impl DslPool {
 
     /// True when blocks wait to be freed by [`DslPool::sync_frees`].
     pub fn has_frees(&self) -> bool {
-        self.bptree.load(Ordering::Relaxed) != 0 || Bpobj::open(&self.meta, self.free_bpobj).is_ok_and(|list| !list.is_empty())
+        let has_list = || self.free_bpobj != 0 && Bpobj::open(&self.meta, self.free_bpobj).is_ok_and(|list| !list.is_empty());
+        self.bptree.load(Ordering::Relaxed) != 0 || has_list()
     }
 
     /// Sets the name of the root dataset, after the pool was imported under another name.

@@ -59,7 +59,7 @@ impl DslPool {
             Ok(())
         });
         let count = count.map_err(fatal)?;
-        self.free_dir.charge(dd_used::HEAD, -freed, &tx).map_err(fatal)?;
+        self.charge_free(-freed, &tx).map_err(fatal)?;
         let more = self.bptree_drain(blocks_max.saturating_sub(count), &tx).map_err(fatal)?;
         self.settle_freeing(&tx).map_err(fatal)?;
         Ok(count + more)
@@ -68,12 +68,12 @@ impl DslPool {
     /// What is still charged to `$FREE` when nothing waits any more was on lists that could not be read: it leaked (OpenZFS:
     /// `dsl_process_async_destroys`).
     fn settle_freeing(&self, tx: &Tx) -> Result<(), DslError> {
-        let phys = self.free_dir.phys();
+        let Some(phys) = self.free_dir.as_ref().map(|dir| dir.phys()) else { return Ok(()) };
         let left = Usage::new(phys.dd_used_bytes, phys.dd_compressed_bytes, phys.dd_uncompressed_bytes);
         if left.used == 0 || self.has_frees() {
             return Ok(());
         }
-        self.free_dir.charge(dd_used::HEAD, -left, tx)?;
+        self.charge_free(-left, tx)?;
         self.charge_leak(left, tx)
     }
 }

@@ -185,3 +185,27 @@ fn a_lost_list_of_blocks_to_free_leaks_them_and_no_more() {
         assert_eq!(pool.io.violations(), Vec::<&str>::new());
     }
 }
+
+/// Pools before version 26 have no list of blocks to free, and one list of dead blocks where later ones have many: they are read.
+#[test]
+fn a_pool_of_before_deadlists_is_read() {
+    let pool = TestPool::create(12);
+    pool.dsl.create_dataset("tank/a", filesystem()).expect("creates");
+    write(&pool, "tank/a", 0, 0, &[1; 9000]).expect("writes");
+    pool.dsl.snapshot(&["tank/a@1".to_string()], Vec::new()).expect("snapshots");
+    let change = |dsl: &Arc<DslPool>, (), tx: &Tx| {
+        let (meta, head) = (dsl.meta(), dsl.find("tank/a")?);
+        let list = meta.bpobj_alloc(tx)?;
+        head.update(tx, |phys| phys.ds_deadlist_obj = list)?;
+        meta.directory()?.remove("free_bpobj", tx)?;
+        let children = meta.zap(dsl.find_dir("tank")?.phys().dd_child_dir_zapobj)?;
+        Ok(children.remove("$FREE", tx)?)
+    };
+    pool.dsl.sync_task(|_, _| Ok(()), change).expect("made old");
+    let pool = pool.reopen_read_only();
+    assert_eq!(pool.dsl.children("tank").expect("lists"), ["a"]);
+    assert_eq!(pool.dsl.snapshots("tank/a").expect("lists").len(), 1);
+    assert_eq!((pool.dsl.freeing_bytes(), pool.dsl.has_frees()), (0, false));
+    let space = pool.dsl.hold("tank/a").expect("held").space();
+    assert!(space.referenced >= 9000 && space.written == 0, "{space:?}");
+}

@@ -16,12 +16,14 @@ use exec::Mutex;
 use ondisk::{BlockPtr, Compression, ObjectId, ObjectType, ObjsetType, Txg};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The pool's services in memory.
 pub(super) struct Services {
     refs: Mutex<BTreeMap<String, i64>>,
     pub(super) events: Mutex<Vec<HistoryEvent>>,
     pub(super) space: Mutex<PoolSpace>,
+    read_only: AtomicBool,
 }
 
 impl PoolServices for Services {
@@ -50,6 +52,9 @@ impl PoolServices for Services {
     }
     fn objset_props(&self) -> ObjsetProps {
         ObjsetProps::default()
+    }
+    fn is_writeable(&self) -> bool {
+        !self.read_only.load(Ordering::Relaxed)
     }
 }
 
@@ -109,6 +114,7 @@ impl TestPool {
             refs: Mutex::default(),
             events: Mutex::default(),
             space: Mutex::new(PoolSpace { usable_bytes: 1 << 40, slop_bytes: 1 << 30, deferred_bytes: 0 }),
+            read_only: AtomicBool::new(false),
         });
         let txgs = start(&io, Txg(3));
         let tx = Tx::syncing(Txg::INITIAL);
@@ -131,6 +137,12 @@ impl TestPool {
         while self.dsl.has_frees() {
             self.sync();
         }
+    }
+
+    /// As [`TestPool::reopen`], for reading only.
+    pub(super) fn reopen_read_only(self) -> TestPool {
+        self.services.read_only.store(true, Ordering::Relaxed);
+        self.reopen()
     }
 
     /// Forgets all memory and opens from the root pointer.
