@@ -287,23 +287,30 @@ impl Meta {
                 break;
             }
             if current.phys.bpo_num_subobjs > 0 {
-                let is_loop = |last: u64, path: &[Bpobj]| path.len() > DEPTH_MAX || path.iter().any(|list| list.object == last);
-                match self.last_subobj(current).and_then(|last| Bpobj::open(self, last)) {
-                    Ok(last) if !is_loop(last.object, &path) => path.push(last),
-                    lost => {
-                        if let Err(error) = lost {
-                            passes(error)?;
+                match self.last_subobj(current) {
+                    Ok(last) => match Bpobj::open(self, last) {
+                        Ok(last) if path.len() <= DEPTH_MAX && path.iter().all(|list| list.object != last.object) => path.push(last),
+                        lost => {
+                            lost.map(drop).or_else(passes)?;
+                            done += 1;
+                            self.lose_subobjs(&mut path, 1, tx)?;
                         }
-                        let Some(current) = path.last_mut() else { break };
-                        current.phys.bpo_num_subobjs -= 1;
-                        current.store(tx)?;
+                    },
+                    // Nobody knows how many the array had.
+                    Err(error) => {
+                        passes(error)?;
+                        self.lose_subobjs(&mut path, u64::MAX, tx)?;
                     }
+                }
+                if done >= most {
+                    break;
                 }
                 continue;
             }
             let subobjs = std::mem::take(&mut current.phys.bpo_subobjs);
             if subobjs != 0 {
-                self.free_object(subobjs, tx)?;
+                // A damaged list may name an object that does not exist.
+                self.free_object(subobjs, tx).or_else(passes)?;
                 current.store(tx)?;
             }
             let emptied = current.object;
@@ -322,6 +329,13 @@ impl Meta {
         Ok(done)
     }
 
+    /// Forgets the last so many references of the last list of the path.
+    fn lose_subobjs(&self, path: &mut [Bpobj], count: u64, tx: &Tx) -> Result<(), DslError> {
+        let Some(list) = path.last_mut() else { return Ok(()) };
+        list.phys.bpo_num_subobjs = list.phys.bpo_num_subobjs.saturating_sub(count);
+        list.store(tx)
+    }
+
     fn last_subobj(&self, list: &Bpobj) -> Result<u64, DslError> {
         let array = self.hold(list.phys.bpo_subobjs)?;
         if list.phys.bpo_num_subobjs > entries(&array, 8)? {
@@ -329,7 +343,10 @@ impl Meta {
         }
         let mut raw = [0; 8];
         array.read((list.phys.bpo_num_subobjs - 1) * 8, &mut raw)?;
-        Ok(u64::from_le_bytes(raw))
+        match u64::from_le_bytes(raw) {
+            0 => Err(damaged(list.object, "a list references no list")),
+            object => Ok(object),
+        }
     }
 }
 
