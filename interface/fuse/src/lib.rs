@@ -18,6 +18,8 @@ mod notify;
 mod readers;
 mod serve;
 mod session;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use answer::Answer;
 pub use errno::Errno;
