@@ -87,6 +87,15 @@ impl fmt::Display for Failure {
 fn main() -> ExitCode {
     service::close_inherited();
     service::raise_limits();
+    if let Some(library) = library() {
+        return match provider_process::helper::serve(&library) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("zirconia-target: {}: {error}", library.display());
+                ExitCode::FAILURE
+            }
+        };
+    }
     match run(&Arguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
@@ -94,6 +103,12 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// The library that this process is for, when the daemon started it for one: not for people, so none of the options.
+fn library() -> Option<PathBuf> {
+    let mut words = std::env::args_os().skip(1);
+    (words.next()? == provider_process::WORD).then(|| words.next().map(PathBuf::from))?
 }
 
 fn run(arguments: &Arguments) -> Result<(), Failure> {

@@ -9,8 +9,8 @@ use control_api::{ErrorKind, Failure, ProviderLoad, ProviderReport, ProviderUnlo
 use dpusm::{Compress, Device, Feature, Graph, OpError, Provider, RaidContext, RegisterOptions, Registry, Shapes, View};
 use exec::Exec;
 use ondisk::Compression;
-use provider_c::CProvider;
 use provider_cuda::{Cuda, CudaOptions};
+use provider_process::{Hosted, HostedOptions};
 use provider_software::{Software, SoftwareOptions};
 use provider_target::{Address, Location, TargetProvider};
 use std::path::Path;
@@ -23,6 +23,8 @@ const BENCH_BYTES: usize = 1 << 20;
 const BENCH_TIME: Duration = Duration::from_millis(200);
 /// What one graph may take, in nanoseconds.
 const DEADLINE_NS: u64 = 60_000_000_000;
+/// How long a library may take to be loaded, and for each answer.
+const LIBRARY_DEADLINE: Duration = Duration::from_secs(10);
 /// Data columns of the row that is measured.
 const DATA_COLUMNS: usize = 8;
 
@@ -60,7 +62,7 @@ pub(crate) enum Verb {
         /// Its name.
         name: String,
     },
-    /// Compare every capability of a provider with software, in a process of its own.
+    /// Compare every capability of a provider with software, apart from the daemon.
     Test {
         /// Compare that many operations of random sizes, places, contents and rows too.
         #[arg(long, value_name = "number", default_value_t = 0)]
@@ -171,16 +173,19 @@ fn load(path: &str, name: Option<&str>, replace: bool) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// A provider of this process.
-fn own(exec: &Exec, name: &str) -> Result<Arc<dyn Provider>, Failure> {
+/// A provider, and its process if it has one.
+type Own = (Arc<dyn Provider>, Option<Arc<Hosted>>);
+
+/// A provider for this process alone; libraries run in one of their own.
+fn own(exec: &Exec, name: &str) -> Result<Own, Failure> {
     if name == "software" {
-        return Ok(Software::new(exec, SoftwareOptions::default()));
+        return Ok((Software::new(exec, SoftwareOptions::default()), None));
     }
     if name == provider_cuda::NAME {
         let failed = |error: provider_cuda::Unavailable| {
             Failure::new(ErrorKind::Invalid, "cannot use provider 'cuda'", error.to_string()).advise(error.advice())
         };
-        return Ok(Cuda::open(exec, &CudaOptions::from_environment()).map_err(failed)?);
+        return Ok((Cuda::open(exec, &CudaOptions::from_environment()).map_err(failed)?, None));
     }
     let path =
         if Location::is_meant(name) || Path::new(name).exists() { name.to_string() } else { registered(name)?.path.unwrap_or_default() };
@@ -188,38 +193,48 @@ fn own(exec: &Exec, name: &str) -> Result<Arc<dyn Provider>, Failure> {
         Failure::new(ErrorKind::Invalid, format!("cannot load a provider from '{path}'"), error.to_string())
     };
     if !Location::is_meant(&path) {
-        let provider = CProvider::load(exec, Path::new(&path)).map_err(|error| failed(&error))?;
-        return Ok(provider);
+        // Its process stands elsewhere.
+        let library = std::path::absolute(&path).map_err(|error| failed(&error))?;
+        let options = HostedOptions { program: provider_process::program(), library, deadline: LIBRARY_DEADLINE };
+        let provider = Hosted::start(exec, &options).map_err(|error| failed(&error))?;
+        return Ok((provider.clone(), Some(provider)));
     }
     let location: Location = path.parse().map_err(|error| failed(&error))?;
     let name = if Location::is_meant(name) { "target" } else { name };
     let options = location.options(name).map_err(|error| failed(&format!("{}: {error}", location.secret_file.display())))?;
     let provider = TargetProvider::connect(exec, &options).map_err(|error| failed(&error))?;
-    Ok(provider)
+    Ok((provider, None))
 }
 
-/// Registers a provider of this process, which tests it.
-fn tested(name: &str) -> Result<Device, Failure> {
+/// Registers a provider of this process, which tests it; with why its process has ended, if it has.
+fn tested(name: &str) -> Result<(Device, Option<String>), Failure> {
     let exec: Exec = Arc::new(exec::Pool::new(std::thread::available_parallelism().map_or(2, usize::from)));
-    let provider = own(&exec, name)?;
-    let options = RegisterOptions { scratch: Some(std::env::temp_dir()), ..RegisterOptions::default() };
+    let (provider, hosted) = own(&exec, name)?;
+    let test_deadline_ns = LIBRARY_DEADLINE.as_nanos() as u64;
+    let options = RegisterOptions { scratch: Some(std::env::temp_dir()), test_deadline_ns, ..RegisterOptions::default() };
     let registry = Registry::new(&exec);
-    let failed = |error: dpusm::RegistryError| Failure::new(ErrorKind::Invalid, format!("provider '{name}' fails"), error.to_string());
-    registry.register(provider, &options).map_err(failed)
+    let outcome = registry.register(provider, &options);
+    let problem = hosted.and_then(|hosted| hosted.why_ended());
+    let failed = |error: dpusm::RegistryError| {
+        let why = problem.clone().map_or_else(|| error.to_string(), |problem| format!("{problem} ({error})"));
+        Failure::new(ErrorKind::Invalid, format!("provider '{name}' fails"), why)
+    };
+    outcome.map_err(failed).map(|device| (device, problem.clone()))
 }
 
 fn test(name: &str, shapes: &Shapes) -> Result<u8, Failure> {
-    let device = tested(name)?;
+    let (device, problem) = tested(name)?;
     for capability in &device.capabilities().list {
         cli::outln!("ok      {}", capability.feature);
     }
     for disabled in device.disabled() {
         cli::outln!("FAILED  {}: {}", disabled.capability.feature, disabled.fault);
     }
+    problem.iter().for_each(|problem| cli::outln!("FAILED  {problem}"));
     let (right, wrong) = (device.capabilities().list.len(), device.disabled().len());
     cli::outln!("{} {}: {right} capabilities agree with software, {wrong} do not", device.name(), device.version());
     let agree = shapes.count == 0 || test_shapes(&device, shapes);
-    Ok(u8::from(wrong > 0 || !agree))
+    Ok(u8::from(wrong > 0 || problem.is_some() || !agree))
 }
 
 /// Tries random shapes; true when all agree with software.
@@ -239,7 +254,7 @@ fn test_shapes(device: &Device, shapes: &Shapes) -> bool {
 }
 
 fn bench(name: &str) -> Result<u8, Failure> {
-    let device = tested(name)?;
+    let (device, _) = tested(name)?;
     cli::outln!("{:<40} {:>10} {:>12}", "OPERATION (1 MiB)", "MB/S", "µS EACH");
     let data = sample();
     for capability in &device.capabilities().list {

@@ -68,6 +68,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     control.mount_tree();
     control.watch();
     let everyone = everyone::serve(&state, control.clone())?;
+    control.open_pools();
     let served = door.serve(&control);
     let _ = std::fs::remove_file(state.reader_socket());
     if let Some(runtime) = everyone {

@@ -243,6 +243,26 @@ impl Registry {
         Ok(())
     }
 
+    /// A provider as it is: nothing is tested, nothing is switched off, and it is under no name. For a process that lends it to another one, which
+    /// judges it.
+    pub fn unjudged(&self, provider: Arc<dyn Provider>) -> Device {
+        let parts = Parts {
+            exec: self.0.exec.clone(),
+            number: self.0.generations.fetch_add(1, Ordering::Relaxed) + 1,
+            capabilities: provider.capabilities(),
+            disabled: Vec::new(),
+            policy: BreakerPolicy { failures_max: u32::MAX, ..BreakerPolicy::default() },
+            stats: Arc::default(),
+            trust: Arc::default(),
+            proofs: 0,
+            caught: std::sync::Weak::new(),
+            events: Arc::new(NoEvents),
+            is_trial: false,
+            provider,
+        };
+        Device(Generation::new(parts))
+    }
+
     /// A session with a provider; it counts as in use until the session is dropped.
     ///
     /// # Errors

@@ -94,8 +94,20 @@ pub(crate) fn open_link(
     timeout: Duration,
     proved: &mut dyn FnMut(),
 ) -> Result<(Link, Welcome), ConnectError> {
+    let connection = Connection::open(&options.address, timeout).map_err(ConnectError::Unreachable)?;
+    shake_hands(options, connection, session, timeout, proved)
+}
+
+/// The same on a connection that is there.
+pub(crate) fn shake_hands(
+    options: &TargetOptions,
+    connection: Connection,
+    session: Option<(u64, u64)>,
+    timeout: Duration,
+    proved: &mut dyn FnMut(),
+) -> Result<(Link, Welcome), ConnectError> {
     let secret = &options.secret;
-    let mut writer = Connection::open(&options.address, timeout).map_err(ConnectError::Unreachable)?;
+    let mut writer = connection;
     writer.set_timeouts(Some(timeout), Some(timeout)).map_err(broken)?;
     let mut reader = BufReader::with_capacity(READ_BYTES, writer.try_clone().map_err(broken)?);
     // Without such memory everything goes in frames.

@@ -28,7 +28,7 @@ pub use location::{Location, LocationError};
 pub use stats::LinkStats;
 pub use target_wire::Address;
 
-use connect::{Link, open_link};
+use connect::{Link, open_link, shake_hands};
 use dpusm::{Capabilities, DeviceHandle, MemoryStats, OpError, Program, Provider, StoreTarget};
 use encode::{RemoteBuffer, RemoteStore};
 use exec::Exec;
@@ -36,7 +36,7 @@ use state::Shared;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
-use target_wire::Secret;
+use target_wire::{Connection, Secret, Welcome};
 
 /// Most attempts of the first connection: a damaged handshake is tried again.
 const ATTEMPTS: usize = 5;
@@ -54,6 +54,8 @@ pub struct TargetOptions {
     pub timeout: Duration,
     /// Bytes of memory to share with a target on this machine, over a Unix socket; 0 for none.
     pub shared_bytes: u64,
+    /// A connection that failed is made again.
+    pub reconnects: bool,
 }
 
 impl TargetOptions {
@@ -68,7 +70,13 @@ impl TargetOptions {
             secret,
             timeout: Duration::from_secs(5),
             shared_bytes: TargetOptions::SHARED_BYTES,
+            reconnects: true,
         }
+    }
+
+    /// A target at the other end of a pair of sockets, for [`TargetProvider::over`]: there is one connection, and no other.
+    pub fn private(name: &str, secret: Secret) -> TargetOptions {
+        TargetOptions { reconnects: false, ..TargetOptions::new(name, Address::Unix("-".into()), secret) }
     }
 }
 
@@ -101,11 +109,27 @@ impl TargetProvider {
                 Err(error) => return Err(error),
             }
         };
+        Ok(TargetProvider::begin(exec, options, link, welcome))
+    }
+
+    /// Begins a session over a connection that is there. Waits: for operations only.
+    ///
+    /// # Errors
+    /// Why there is no session.
+    pub fn over(exec: &Exec, options: &TargetOptions, connection: Connection) -> Result<Arc<TargetProvider>, ConnectError> {
+        if exec.is_inline() {
+            return Err(ConnectError::NoThreads);
+        }
+        let (link, welcome) = shake_hands(options, connection, None, options.timeout, &mut || {})?;
+        Ok(TargetProvider::begin(exec, options, link, welcome))
+    }
+
+    fn begin(exec: &Exec, options: &TargetOptions, link: Link, welcome: Welcome) -> Arc<TargetProvider> {
         let shared = Shared::new(exec, options, welcome);
         let own = shared.clone();
         // It ends by itself, when the provider is dropped or shut down.
         drop(exec.spawn_operation("z-target-link", Box::new(move || link::run(&own, link))));
-        Ok(Arc::new(TargetProvider { name: options.name.clone(), shared }))
+        Arc::new(TargetProvider { name: options.name.clone(), shared })
     }
 
     /// What crossed the link so far, and what went through shared memory instead.
@@ -116,6 +140,21 @@ impl TargetProvider {
     /// True when the session is lost: every program ends with `Down` from then on.
     pub fn is_down(&self) -> bool {
         self.shared.is_down()
+    }
+
+    /// Nanoseconds for which it has owed its oldest answer; 0 when it owes none.
+    pub fn owes_ns(&self) -> u64 {
+        self.shared.owes_ns()
+    }
+
+    /// Takes the session for lost.
+    pub fn give_up(&self) {
+        self.shared.go_down();
+    }
+
+    /// True when the session is lost, or the provider was shut down; waits for that, up to `time`. For operations only.
+    pub fn ended_within(&self, time: Duration) -> bool {
+        self.shared.ended_within(time)
     }
 
     /// Waits until the session is lost, or the provider was shut down. For operations only.

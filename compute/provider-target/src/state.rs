@@ -35,6 +35,7 @@ pub(crate) enum Work {
 
 struct Pending {
     work: Work,
+    since_ns: u64,
     frees: Vec<u64>,
     closes: Vec<u64>,
     was_sent: bool,
@@ -177,13 +178,14 @@ impl Shared {
 
     /// Queues programs. Those of a provider that is down end at once.
     pub(crate) fn submit(&self, programs: Vec<Program>) {
+        let now = self.exec.now_ns();
         let mut state = self.state.lock();
         if state.phase != Phase::Up {
             drop(state);
             return drop(programs);
         }
         for program in programs {
-            state.add(Work::Program(program));
+            state.add(Work::Program(program), now);
         }
         drop(state);
         self.changed.notify_one();
@@ -197,7 +199,7 @@ impl Shared {
             return Err(OpError::Down);
         }
         let number = state.take_number();
-        state.add(Work::Open(OpenStore { number, kind: target.kind, path: target.path.clone() }, completer));
+        state.add(Work::Open(OpenStore { number, kind: target.kind, path: target.path.clone() }, completer), self.exec.now_ns());
         drop(state);
         self.changed.notify_one();
         opened.wait(&self.exec).map(|()| RemoteStore { number })
@@ -229,7 +231,7 @@ impl Shared {
                     return Next::Broken;
                 }
                 if now >= due || state.is_much_freed() {
-                    state.add(Work::Renew);
+                    state.add(Work::Renew, now);
                     continue;
                 }
                 self.changed.wait_for(&mut state, Duration::from_nanos(due - now).max(Duration::from_millis(1)));
@@ -347,7 +349,9 @@ impl Shared {
     pub(crate) fn may_reconnect(&self) -> bool {
         let state = self.state.lock();
         let lease = self.welcome.lease_ns;
-        state.phase == Phase::Up && self.exec.now_ns() < state.sent_ns.saturating_add(lease.saturating_add(lease / 4))
+        self.options.reconnects
+            && state.phase == Phase::Up
+            && self.exec.now_ns() < state.sent_ns.saturating_add(lease.saturating_add(lease / 4))
     }
 
     /// The session is lost.
@@ -366,6 +370,21 @@ impl Shared {
         while state.phase == Phase::Up {
             self.ended.wait(&mut state);
         }
+    }
+
+    /// True when that is so, or becomes so within `time`.
+    pub(crate) fn ended_within(&self, time: Duration) -> bool {
+        let mut state = self.state.lock();
+        if state.phase == Phase::Up {
+            self.ended.wait_for(&mut state, time);
+        }
+        state.phase != Phase::Up
+    }
+
+    /// Nanoseconds since the oldest operation was begun that is not answered.
+    pub(crate) fn owes_ns(&self) -> u64 {
+        let now = self.exec.now_ns();
+        self.state.lock().pending.first_key_value().map_or(0, |(_, oldest)| now.saturating_sub(oldest.since_ns))
     }
 
     fn finish(&self, phase: Phase) {
@@ -394,10 +413,13 @@ impl State {
         self.next_number - 1
     }
 
-    fn add(&mut self, work: Work) {
+    fn add(&mut self, work: Work, now_ns: u64) {
         let op = self.next_op;
         self.next_op += 1;
-        self.pending.insert(op, Pending { work, frees: Vec::new(), closes: Vec::new(), was_sent: false, payload: None, room: None });
+        self.pending.insert(
+            op,
+            Pending { work, since_ns: now_ns, frees: Vec::new(), closes: Vec::new(), was_sent: false, payload: None, room: None },
+        );
         self.unsent.insert(op);
     }
 

@@ -60,13 +60,23 @@ pub struct TargetSetup {
     pub queue: QueueLimits,
     /// Payload of hosts on this machine may go through memory of theirs.
     pub shares_memory: bool,
+    /// Programs are submitted by jobs, several at a time: for a device that computes while it takes them.
+    pub submits_in_jobs: bool,
 }
 
 impl TargetSetup {
     /// A lease of 30 seconds, 1 GiB for each of 16 sessions, memory shared with hosts on this machine.
     pub fn new(secret: Secret) -> TargetSetup {
         let queue = QueueLimits { graphs_max: 256, bytes_max: 1 << 30 };
-        TargetSetup { secret, lease_ns: 30_000_000_000, memory_bytes_max: 1 << 30, sessions_max: 16, queue, shares_memory: true }
+        TargetSetup {
+            secret,
+            lease_ns: 30_000_000_000,
+            memory_bytes_max: 1 << 30,
+            sessions_max: 16,
+            queue,
+            shares_memory: true,
+            submits_in_jobs: false,
+        }
     }
 }
 

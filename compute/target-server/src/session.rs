@@ -11,7 +11,7 @@ use crate::outlet::{Outgoing, Outlet, Room};
 use crate::{Counters, Stores, Target};
 use abd::Abd;
 use dpusm::{Buffer, Device, OpError, Store, StoreTarget};
-use exec::{Exec, Mutex};
+use exec::{Exec, Mutex, TaskClass};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -58,6 +58,7 @@ pub(crate) struct Session {
     stores: Arc<dyn Stores>,
     counters: Arc<Counters>,
     memory_bytes_max: u64,
+    submits_in_jobs: bool,
     state: Mutex<State>,
 }
 
@@ -72,6 +73,7 @@ impl Session {
             stores: target.stores.clone(),
             counters: target.counters.clone(),
             memory_bytes_max: target.setup.memory_bytes_max,
+            submits_in_jobs: target.setup.submits_in_jobs,
             state: Mutex::default(),
         }
     }
@@ -155,8 +157,16 @@ impl Session {
             let (completion, payload) = own_forms.completion(own_opens, report);
             own.answer(op, &completion, payload);
         };
-        if let Err(refused) = self.device.submit(graph, DEADLINE_NS, done) {
-            self.answer(op, &forms.refused(opens, refused.node, refused.error), Abd::default());
+        let own = self.clone();
+        let submit = move || {
+            if let Err(refused) = own.device.submit(graph, DEADLINE_NS, done) {
+                own.answer(op, &forms.refused(opens, refused.node, refused.error), Abd::default());
+            }
+        };
+        if self.submits_in_jobs {
+            self.exec.spawn(TaskClass::Write, Box::new(submit));
+        } else {
+            submit();
         }
         Ok(())
     }

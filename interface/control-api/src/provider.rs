@@ -46,7 +46,7 @@ pub struct ProviderReport {
     pub version: String,
     /// The shared object that it was loaded from, or the target that it is; none for what is built in.
     pub path: Option<String>,
-    /// `active`, `replaced`, `down` or `distrusted`.
+    /// `active`, `replaced`, `starting` (it is loaded and tested), `down` or `distrusted`.
     pub state: String,
     /// Why it is down or distrusted, when that is known.
     #[serde(default)]

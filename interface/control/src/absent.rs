@@ -16,6 +16,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use vdev::LeafKind;
 
+/// Why a pool is not open that was not tried yet.
+const BEING_OPENED: &str = "it is being opened";
 /// How often the labels of devices are asked for more devices: each round finds what the one before named.
 const ROUNDS: u32 = 4;
 
@@ -102,21 +104,15 @@ impl Control {
         self.absent.pools.lock().values().filter(|absent| wanted(&absent.entry.name)).map(report_of).collect()
     }
 
-    /// Opens the pools that were open when the last daemon of this state directory ended.
-    pub(crate) fn reopen(self: &Arc<Self>) {
+    /// Lists the pools that were open when the last daemon of this state directory ended, to be tried now. Their names.
+    pub(crate) fn note_remembered(&self) -> Vec<String> {
         let entries = self.remembered();
-        let why = Failure::new(ErrorKind::Busy, "", "it was not tried yet");
+        let mut pools = self.absent.pools.lock();
         for entry in &entries {
-            let absent = Absent { entry: entry.clone(), why: why.clone(), vdevs: None, tried: Vec::new() };
-            self.absent.pools.lock().insert(entry.name.clone(), absent);
+            let why = Failure::new(ErrorKind::Busy, "", BEING_OPENED);
+            pools.insert(entry.name.clone(), Absent { entry: entry.clone(), why, vdevs: None, tried: Vec::new() });
         }
-        for entry in &entries {
-            match self.try_absent(&entry.name) {
-                Ok(Response::Done { remarks }) => remarks.iter().for_each(|remark| eprintln!("{}: {remark}", entry.name)),
-                Ok(_) => {}
-                Err(failure) => eprintln!("{failure}"),
-            }
-        }
+        entries.into_iter().map(|entry| entry.name).collect()
     }
 
     /// Tries once more to open a pool that is not open.
@@ -180,7 +176,9 @@ impl Control {
 
     /// Tries pools whose devices changed since they were tried last. Does not wait for that.
     pub(crate) fn look_for_absent(self: &Arc<Self>) {
-        let changed = |absent: &&Absent| absent.entry.paths.iter().map(|path| trace(path)).ne(absent.tried.iter().copied());
+        let changed = |absent: &&Absent| {
+            !self.opening.is_left(&absent.entry.name) && absent.entry.paths.iter().map(|path| trace(path)).ne(absent.tried.iter().copied())
+        };
         let wanting: Vec<String> = self.absent.pools.lock().values().filter(changed).map(|absent| absent.entry.name.clone()).collect();
         if wanting.is_empty() || self.is_stopping() || self.absent.is_trying.swap(true, Ordering::AcqRel) {
             return;
@@ -216,15 +214,18 @@ fn report_of(absent: &Absent) -> PoolReport {
     let bare = || VdevReport { children: entry.paths.iter().map(leaf).collect(), ..VdevReport::default() };
     let vdevs = absent.vdevs.clone().unwrap_or_else(bare);
     let text = |name: &str, text: &str| Property::fact(name, Value::Text(text.to_string()));
+    let (status, action) = if absent.why.why == BEING_OPENED {
+        ("The pool is being opened.".to_string(), "Wait until that is done.")
+    } else {
+        let action = "Make sure that its devices are connected: then it is opened by itself, or at once by 'zpool clear'. 'zpool export' forgets it.";
+        (format!("The pool could not be opened: {}.", absent.why.why), action)
+    };
     PoolReport {
         name: entry.name.clone(),
         guid: entry.guid,
         state: STATE.into(),
-        status: Some(format!("The pool could not be opened: {}.", absent.why.why)),
-        action: Some(
-            "Make sure that its devices are connected: then it is opened by itself, or at once by 'zpool clear'. 'zpool export' forgets it."
-                .into(),
-        ),
+        status: Some(status),
+        action: Some(action.into()),
         message_id: Some("ZFS-8000-3C".into()),
         vdevs: VdevReport { name: entry.name.clone(), kind: "root".into(), state: STATE.into(), ..vdevs },
         properties: vec![

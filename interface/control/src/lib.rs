@@ -23,6 +23,7 @@ mod memory;
 mod mounts;
 mod offload;
 mod open_pool;
+mod opening;
 mod policy;
 mod pools;
 mod providers;
@@ -58,6 +59,7 @@ pub struct Control {
     started_ns: u64,
     pools: RwLock<BTreeMap<String, Arc<OpenPool>>>,
     absent: absent::Absents,
+    opening: opening::Opening,
     /// What `pools.json` has.
     written: exec::Mutex<Option<Vec<cache_file::Remembered>>>,
     direct: Arc<zpl::direct::Tunables>,
@@ -90,7 +92,7 @@ impl std::fmt::Debug for Control {
 }
 
 impl Control {
-    /// Opens the pools that the state directory remembers; those that cannot be opened are reported on stderr and skipped.
+    /// A daemon without pools; [`Control::open_pools`] opens those that the state directory remembers.
     pub fn start(exec: Exec, state: StateDir) -> Arc<Control> {
         let started_ns = exec.now_ns();
         // Buffers of dirty data come and go in bursts; faulting them in anew each time costs more than all checksums.
@@ -109,13 +111,14 @@ impl Control {
         let mounted_tree = statistics::Mounted::default();
         let injections = inject::Injections::default();
         let (pools, watcher, stopping) = (RwLock::default(), Arc::default(), AtomicBool::new(false));
-        let accelerators = providers::Accelerators::new(&exec, &state, events.clone());
+        let accelerators = providers::Accelerators::new(&exec, &state, events.clone(), parameters.clone());
         let control = Control {
             exec,
             state,
             started_ns,
             pools,
             absent: absent::Absents::default(),
+            opening: opening::Opening::default(),
             written: exec::Mutex::default(),
             parameters,
             events,
@@ -131,12 +134,14 @@ impl Control {
         let control = Arc::new(control);
         let weak = Arc::downgrade(&control);
         control.accelerators.when_changed(move || weak.upgrade().iter().for_each(|control| control.providers_changed()));
-        control.reopen();
         control
     }
 
     /// Executes one request; it may take as long as its transaction group.
     pub fn execute(self: &Arc<Self>, request: &Request, caller: &Caller) -> Response {
+        if let Err(failure) = self.await_opening(request) {
+            return Response::Failed(failure);
+        }
         let pool = changed_pool(request);
         // A destroyed or exported pool cannot be written to afterwards.
         let before = matches!(request, Request::PoolDestroy(_) | Request::PoolExport(_));
@@ -263,6 +268,7 @@ impl Control {
     pub fn shutdown(&self) {
         self.watcher.stop();
         self.stopping.store(true, Ordering::Release);
+        self.opening.wait_for_end(&self.exec);
         self.mounted_tree.end();
         let pools = std::mem::take(&mut *self.pools.write());
         for (name, open) in pools {

@@ -404,6 +404,10 @@ impl Control {
     pub(crate) fn pool_set(&self, request: &PoolSet) -> Result<Response, Failure> {
         let what = format!("cannot set property for '{}'", request.pool);
         let open = self.open_pool(&request.pool)?;
+        if request.property == "zia_provider" && !self.accelerators.await_tests(&request.value) {
+            let why = format!("provider '{}' is still being tested", request.value);
+            return Err(because(ErrorKind::Busy, what, why).advise("'zirconia provider info' shows it; try again"));
+        }
         match (request.property.strip_prefix("feature@"), request.value.as_str()) {
             (Some(feature), "enabled") => {
                 open.pool().enable_feature(feature).map_err(|error| match error {

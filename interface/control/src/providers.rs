@@ -1,25 +1,28 @@
 //! The daemon's accelerators: which there are, and how pools come to them.
 //!
-//! A provider is tested when it is first needed, not when the daemon starts: the tests of one with many levels take a while. Libraries and targets
-//! that were loaded stand in `providers.json` of the state directory, and are there again after a restart. So does what was caught lying: it stays
-//! switched off until somebody loads it.
+//! A provider is tested when it is first needed, beside what else is done: the tests of one with many levels take a while, and one that hangs is to hold
+//! up nobody. A pool goes on in software until then, and follows. Libraries and targets that were loaded stand in `providers.json` of the state
+//! directory, and are there again after a restart. Libraries of vendors run in processes of their own (`provider_process`). What was caught
+//! lying stays switched off there too, until somebody loads it.
 
 use crate::Control;
-use crate::targets::{self, Keeper};
+use crate::targets::{self, Keeper, Place, Running};
 use control_api::{DisabledCapability, ErrorKind, Failure, ProviderLoad, ProviderReport, ProviderUnload, Response, StateDir};
 use dpusm::{Device, DeviceState, OpKind, Provider, ProviderInfo, RegisterOptions, Registry, RegistryError, Session};
-use exec::{Exec, Mutex, MutexGuard};
+use exec::{Condvar, Exec, Mutex};
 use kstat::EventSink;
-use provider_c::CProvider;
+use metrics::Parameters;
 use provider_cuda::{Cuda, CudaOptions};
 use provider_software::{Software, SoftwareOptions};
-use provider_target::{Location, LocationError, TargetProvider};
+use provider_target::{Location, LocationError};
 use serde::{Deserialize, Serialize};
 use service::trust;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 /// The provider that is always there.
 const SOFTWARE: &str = "software";
@@ -27,14 +30,14 @@ const SOFTWARE: &str = "software";
 const TARGET: &str = "target";
 /// Largest block of the tests of our own software, which has tests of its own.
 const SOFTWARE_TEST_BYTES_MAX: usize = 16 << 10;
+/// A person who names a provider waits so long for its tests, of which each has a deadline of its own.
+const TESTS: Duration = Duration::from_secs(30);
 
 /// Where a provider comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Source {
-    /// A shared object.
-    Library(PathBuf),
-    /// A process on the storage side.
-    Target(Location),
+    /// A process of its own.
+    Apart(Place),
     /// The first GPU of NVIDIA in this machine.
     Cuda,
 }
@@ -43,8 +46,8 @@ impl Source {
     fn parse(text: &str) -> Result<Source, LocationError> {
         match text {
             provider_cuda::NAME => Ok(Source::Cuda),
-            _ if Location::is_meant(text) => text.parse().map(Source::Target),
-            _ => Ok(Source::Library(text.into())),
+            _ if Location::is_meant(text) => text.parse().map(|location| Source::Apart(Place::Target(location))),
+            _ => Ok(Source::Apart(Place::Library(text.into()))),
         }
     }
 }
@@ -52,8 +55,8 @@ impl Source {
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Source::Library(path) => path.display().fmt(f),
-            Source::Target(location) => location.fmt(f),
+            Source::Apart(Place::Library(path)) => path.display().fmt(f),
+            Source::Apart(Place::Target(location)) => location.fmt(f),
             Source::Cuda => f.write_str(provider_cuda::NAME),
         }
     }
@@ -81,8 +84,7 @@ impl Remembered {
 
 /// A provider that was just made, not registered yet.
 enum Made {
-    Library(Arc<CProvider>),
-    Target(Location, Arc<TargetProvider>),
+    Apart(Place, Running),
     Cuda(Arc<Cuda>),
 }
 
@@ -100,11 +102,28 @@ pub(crate) struct Accelerators {
     keepers: Mutex<BTreeMap<String, Arc<Keeper>>>,
     /// Why providers are not there, by their names.
     problems: Mutex<BTreeMap<String, String>>,
-    /// One registration at a time.
-    registering: Mutex<()>,
+    /// Names at which somebody is at work: one at a time for each.
+    busy: Mutex<BTreeSet<String>>,
+    freed: Condvar,
+    /// The daemon starts: whoever needs a provider does not wait for it.
+    is_opening: AtomicBool,
+    parameters: Arc<Parameters>,
     /// One writer of the file at a time.
     remembering: Mutex<()>,
     changed: OnceLock<Changed>,
+}
+
+/// The right to register or take away what has a name, as long as it lives.
+pub(crate) struct Turn {
+    owner: Arc<Accelerators>,
+    name: String,
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.owner.busy.lock().remove(&self.name);
+        self.owner.freed.notify_all();
+    }
 }
 
 /// What was remembered; a file that makes no sense, or that others could have written, is said, and empty. Providers that were caught lying are known to
@@ -142,7 +161,7 @@ fn why_distrusted(operation: OpKind, from: &str) -> String {
 
 impl Accelerators {
     /// Knows what was loaded before, without having loaded it yet.
-    pub fn new(exec: &Exec, state: &StateDir, events: Arc<dyn EventSink>) -> Arc<Accelerators> {
+    pub fn new(exec: &Exec, state: &StateDir, events: Arc<dyn EventSink>, parameters: Arc<Parameters>) -> Arc<Accelerators> {
         let path = state.path().join("providers.json");
         let registry = Registry::with_events(exec, events);
         let sources = Mutex::new(remembered(&path, &registry));
@@ -153,7 +172,10 @@ impl Accelerators {
             sources,
             keepers: Mutex::default(),
             problems: Mutex::default(),
-            registering: Mutex::default(),
+            busy: Mutex::default(),
+            freed: Condvar::new(),
+            is_opening: AtomicBool::new(false),
+            parameters,
             remembering: Mutex::default(),
             changed: OnceLock::new(),
         });
@@ -199,8 +221,44 @@ impl Accelerators {
         &self.registry
     }
 
-    pub(crate) fn registering(&self) -> MutexGuard<'_, ()> {
-        self.registering.lock()
+    /// How long a process may take to load a library, and for each answer.
+    pub(crate) fn deadline(&self) -> Duration {
+        Duration::from_millis(self.parameters.get("zirconia_provider_deadline_ms").unwrap_or(10_000))
+    }
+
+    /// Says whether the daemon starts.
+    pub(crate) fn set_opening(&self, is_opening: bool) {
+        self.is_opening.store(is_opening, Ordering::Release);
+    }
+
+    /// Waits for the turn at a name.
+    pub(crate) fn turn(self: &Arc<Self>, name: &str) -> Turn {
+        let mut busy = self.busy.lock();
+        while !busy.insert(name.to_string()) {
+            self.freed.wait(&mut busy);
+        }
+        Turn { owner: self.clone(), name: name.to_string() }
+    }
+
+    fn try_turn(self: &Arc<Self>, name: &str) -> Option<Turn> {
+        self.busy.lock().insert(name.to_string()).then(|| Turn { owner: self.clone(), name: name.to_string() })
+    }
+
+    /// Waits until nobody is at work at these names, up to a time.
+    fn wait_for(&self, names: &[String], time: Duration) {
+        let until = self.exec.now_ns().saturating_add(time.as_nanos() as u64);
+        let mut busy = self.busy.lock();
+        while names.iter().any(|name| busy.contains(name)) {
+            let left = until.saturating_sub(self.exec.now_ns());
+            if left == 0 {
+                return;
+            }
+            self.freed.wait_for(&mut busy, Duration::from_nanos(left));
+        }
+    }
+
+    pub(crate) fn problem(&self, name: &str) -> Option<String> {
+        self.problems.lock().get(name).cloned()
     }
 
     /// Remembers why a provider is not there, and says it once.
@@ -214,73 +272,100 @@ impl Accelerators {
         self.problems.lock().remove(name);
     }
 
-    /// A session with a provider, which is registered now if it was not.
+    /// A session with a provider. One that is known and was not needed yet is made and tested from now on; whoever needs it is told when that is done.
     pub fn session(self: &Arc<Self>, name: &str) -> Result<Session, RegistryError> {
         if let Ok(session) = self.registry.get(name) {
             return Ok(session);
         }
-        let _one = self.registering.lock();
-        if let Ok(session) = self.registry.get(name) {
-            return Ok(session);
-        }
-        let source = self.sources.lock().get(name).cloned();
-        match source {
-            _ if name == SOFTWARE => self.register_software()?,
-            // Its keeper looks for it.
-            Some(Source::Target(_)) if self.keepers.lock().contains_key(name) => {}
-            Some(source) => self.begin(name, &source),
-            None => {}
+        if name == SOFTWARE && !self.is_opening.load(Ordering::Acquire) {
+            // Our own, which does not hang.
+            let _turn = self.turn(name);
+            if self.registry.get(name).is_err() {
+                self.register_software()?;
+            }
+        } else if name == SOFTWARE || self.sources.lock().contains_key(name) {
+            self.begin(name);
         }
         self.registry.get(name)
     }
 
-    /// Registers what was loaded before. What is not there is noted; for a target that is not there yet, somebody looks from now on.
-    fn begin(self: &Arc<Self>, name: &str, source: &Source) {
-        match self.make(name, source).and_then(|made| self.register(&made, false).map_err(|error| error.to_string())) {
-            Ok(_) => self.forget_problem(name),
+    /// Waits for a provider that is being tested; false when that takes too long.
+    pub(crate) fn await_tests(self: &Arc<Self>, name: &str) -> bool {
+        drop(self.session(name));
+        self.wait_for(&[name.to_string()], TESTS);
+        self.registry.get(name).is_ok() || !self.busy.lock().contains(name)
+    }
+
+    /// Makes and tests what was loaded before, unless somebody is at it. Does not wait for that.
+    fn begin(self: &Arc<Self>, name: &str) {
+        // Its keeper looks for it.
+        let is_kept = |owner: &Accelerators| owner.keepers.lock().contains_key(name);
+        if is_kept(self) {
+            return;
+        }
+        let Some(turn) = self.try_turn(name) else { return };
+        if is_kept(self) || self.registry.get(name).is_ok() {
+            return;
+        }
+        let owner = self.clone();
+        let work = move || {
+            owner.begin_now(&turn.name);
+            // Pools that wait for it have it before who waits for the turn looks.
+            owner.changed();
+            drop(turn);
+        };
+        drop(self.exec.spawn_operation("z-provider", Box::new(work)));
+    }
+
+    /// What is not there is noted; for what has a process of its own, somebody looks from now on.
+    fn begin_now(self: &Arc<Self>, name: &str) {
+        let source = self.sources.lock().get(name).cloned();
+        let outcome = match &source {
+            None if name == SOFTWARE => self.register_software().map_err(|error| error.to_string()),
+            None => return,
+            Some(source) => {
+                self.make(name, source).and_then(|made| self.register(&made, false).map(drop).map_err(|error| error.to_string()))
+            }
+        };
+        match outcome {
+            Ok(()) => self.forget_problem(name),
             Err(why) => {
                 self.note_problem(name, &why);
-                if let Source::Target(location) = source {
-                    self.keep(name, location, None);
+                if let Some(Source::Apart(place)) = &source {
+                    self.keep(name, place, None);
                 }
             }
         }
     }
 
-    /// Loads a library, opens a GPU, or connects to a target.
+    /// Starts a library's process, connects to a target, or opens a GPU.
     fn make(&self, name: &str, source: &Source) -> Result<Made, String> {
         match source {
-            Source::Library(path) => {
-                // Its code runs with this process's rights, whoever wrote it.
-                let path = trust::file(path).map_err(|why| crate::failure::believable(&why))?;
-                CProvider::load(&self.exec, &path).map(Made::Library).map_err(|error| error.to_string())
-            }
-            Source::Target(location) => targets::connect(self, name, location).map(|provider| Made::Target(location.clone(), provider)),
+            Source::Apart(place) => targets::start(self, name, place).map(|running| Made::Apart(place.clone(), running)),
             Source::Cuda => Cuda::open(&self.exec, &CudaOptions::from_environment())
                 .map(Made::Cuda)
                 .map_err(|error| format!("{error}; {}", error.advice())),
         }
     }
 
-    /// Registers a provider, or puts it in the place of the one of its name. The caller has the lock of registrations.
+    /// Registers a provider, or puts it in the place of the one of its name. The caller has the turn at it.
     fn register(self: &Arc<Self>, made: &Made, replaces: bool) -> Result<Device, RegistryError> {
         let (provider, options) = match made {
-            Made::Library(provider) => (provider.clone() as Arc<dyn Provider>, self.options()),
+            Made::Apart(place, running) => (running.provider(), targets::options(self, place)),
             Made::Cuda(provider) => (provider.clone() as Arc<dyn Provider>, self.options()),
-            Made::Target(_, provider) => (provider.clone() as Arc<dyn Provider>, targets::options(self)),
         };
         let device = if replaces { self.registry.replace(provider, &options) } else { self.registry.register(provider, &options) }?;
         self.let_go(device.name());
-        if let Made::Target(location, provider) = made {
-            self.keep(device.name(), location, Some(provider.clone()));
+        if let Made::Apart(place, running) = made {
+            self.keep(device.name(), place, Some(running.clone()));
         }
         Ok(device)
     }
 
-    fn keep(self: &Arc<Self>, name: &str, location: &Location, provider: Option<Arc<TargetProvider>>) {
-        let keeper = Keeper::new(name, location, provider.as_ref());
+    fn keep(self: &Arc<Self>, name: &str, place: &Place, running: Option<Running>) {
+        let keeper = Keeper::new(name, place, running.as_ref());
         self.keepers.lock().insert(name.to_string(), keeper.clone());
-        targets::keep(self, &keeper, provider);
+        targets::keep(self, &keeper, running);
     }
 
     /// Ends the keeper of what is not, or not any more, to be there.
@@ -295,8 +380,8 @@ impl Accelerators {
     }
 
     /// Uses the provider that is built in again, after it was caught lying (by the memory or a processor of this machine); false when it was not.
-    fn trust_software(&self) -> Result<bool, Failure> {
-        let _one = self.registering.lock();
+    fn trust_software(self: &Arc<Self>) -> Result<bool, Failure> {
+        let _turn = self.turn(SOFTWARE);
         if self.registry.lie(SOFTWARE).is_none() {
             return Ok(false);
         }
@@ -321,7 +406,7 @@ impl Accelerators {
         let failed = |error: &dyn fmt::Display| Failure::new(ErrorKind::Invalid, &*what, error.to_string());
         let source = Source::parse(&request.path).map_err(|error| failed(&error))?;
         let name = match (&source, &request.name) {
-            (Source::Library(_) | Source::Cuda, Some(_)) => {
+            (Source::Apart(Place::Library(_)) | Source::Cuda, Some(_)) => {
                 return Err(failed(&"it has a name of its own; only a target can be given one"));
             }
             (_, name) => name.as_deref().unwrap_or(TARGET),
@@ -330,12 +415,16 @@ impl Accelerators {
             return Err(failed(&"'software' is built in"));
         }
         let made = self.make(name, &source).map_err(|error| failed(&error))?;
-        let _one = self.registering.lock();
-        let name = match &made {
-            Made::Library(provider) => Provider::name(&**provider),
-            Made::Target(..) => name,
-            Made::Cuda(_) => provider_cuda::NAME,
+        let provider = match &made {
+            Made::Apart(Place::Library(_), running) => Some(running.provider()),
+            _ => None,
         };
+        let name = match (&made, &provider) {
+            (_, Some(provider)) => provider.name(),
+            (Made::Cuda(_), _) => provider_cuda::NAME,
+            _ => name,
+        };
+        let _turn = self.turn(name);
         let is_there = self.registry.get(name).is_ok();
         let is_liar = self.registry.lie(name).is_some();
         let device = self.register(&made, (request.replace && is_there) || is_liar).map_err(|error| match error {
@@ -349,12 +438,12 @@ impl Accelerators {
         Ok(name)
     }
 
-    fn unload(&self, request: &ProviderUnload) -> Result<(), Failure> {
+    fn unload(self: &Arc<Self>, request: &ProviderUnload) -> Result<(), Failure> {
         let what = format!("cannot unload provider '{}'", request.name);
         if request.name == SOFTWARE {
             return Err(Failure::new(ErrorKind::Invalid, what, "it is built in"));
         }
-        let _one = self.registering.lock();
+        let _turn = self.turn(&request.name);
         let was_remembered = self.sources.lock().contains_key(&request.name);
         match self.registry.unregister(&request.name, request.force) {
             Ok(()) => {}
@@ -393,9 +482,10 @@ impl Accelerators {
     /// Every provider, those included that nobody has needed yet.
     fn reports(self: &Arc<Self>) -> Vec<ProviderReport> {
         let sources = self.sources.lock().clone();
-        let names = std::iter::once(SOFTWARE.to_string()).chain(sources.keys().cloned());
-        // Their tests may be under way for a pool; whoever asks waits for them too.
-        names.for_each(|name| drop(self.session(&name)));
+        let names: Vec<String> = std::iter::once(SOFTWARE.to_string()).chain(sources.keys().cloned()).collect();
+        // Their tests may be under way for a pool; whoever asks waits for them too, for a while.
+        names.iter().for_each(|name| drop(self.session(name)));
+        self.wait_for(&names, self.deadline());
         let mut reports: Vec<ProviderReport> =
             self.registry.list().into_iter().map(|info| self.report(&info, sources.get(&info.name))).collect();
         for (name, source) in &sources {
@@ -413,7 +503,7 @@ impl Accelerators {
             name: name.to_string(),
             version: String::new(),
             path: Some(source.to_string()),
-            state: "down".to_string(),
+            state: if self.busy.lock().contains(name) { "starting" } else { "down" }.to_string(),
             problem: self.problems.lock().get(name).cloned(),
             generation: 0,
             sessions: 0,

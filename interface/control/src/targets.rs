@@ -1,28 +1,89 @@
-//! Providers that are targets: connected when they are needed, and again, by themselves, whenever the session was lost.
+//! Providers that are processes of their own, targets and libraries of vendors: looked after, and there again when their process was lost.
 //!
 //! ```text
-//! needed ──connect, test──► up ──session lost──► down: pools go on in software ──back-off, connect, test──► up: pools follow
+//! needed ──connect or start, test──► up ──lost──► down: pools go on in software ──back-off, connect or start, test──► up: pools follow
 //!            └──cannot──► down                    unloaded, or another in its place: the keeper ends
 //! ```
-//! Each target has a keeper, an operation that waits for the end of its session and then for the next one.
+//! Each has a keeper, an operation that waits for the end of its session and then for the next one. A target is looked for for ever: somebody starts
+//! it again. A library that fails again and again is not: the reason stays to be seen until a person loads it.
 
 use crate::providers::Accelerators;
-use dpusm::{RegisterOptions, RegistryError};
+use dpusm::{Provider, RegisterOptions, RegistryError};
 use exec::{Condvar, Mutex};
-use provider_target::{Location, TargetProvider};
+use provider_process::{Hosted, HostedOptions};
+use provider_target::{LinkStats, Location, TargetProvider};
+use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// Pauses between attempts to connect.
+/// Pauses between attempts to connect, or to start a process.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 /// Largest block of the tests of a target: they run again with every connection, over the link.
 const TEST_BYTES_MAX: usize = 16 << 10;
+/// A library's process that failed so often in a row is not started again.
+const FAILURES_MAX: u32 = 5;
+/// One that lived so long had not failed at its start.
+const STEADY_NS: u64 = 60_000_000_000;
 
-/// A target that is to be there.
+/// Where it comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// A process on the storage side.
+    Target(Location),
+    /// A shared object, for a process of ours.
+    Library(PathBuf),
+}
+
+/// Its process, or the session with it.
+#[derive(Clone)]
+pub(crate) enum Running {
+    /// A session with a target.
+    Target(Arc<TargetProvider>),
+    /// A library's process.
+    Library(Arc<Hosted>),
+}
+
+impl Running {
+    pub fn provider(&self) -> Arc<dyn Provider> {
+        match self {
+            Running::Target(provider) => provider.clone(),
+            Running::Library(provider) => provider.clone(),
+        }
+    }
+
+    /// Waits for its end; why it came.
+    fn wait_for_end(&self) -> String {
+        match self {
+            Running::Target(provider) => {
+                provider.wait_for_end();
+                "the session with the target was lost".to_string()
+            }
+            Running::Library(provider) => provider.wait_for_end(),
+        }
+    }
+
+    fn look(&self) -> Look {
+        match self {
+            Running::Target(provider) => {
+                let weak = Arc::downgrade(provider);
+                Box::new(move || weak.upgrade().map(|provider| provider.stats()))
+            }
+            Running::Library(provider) => {
+                let weak = Arc::downgrade(provider);
+                Box::new(move || weak.upgrade().map(|provider| provider.stats()))
+            }
+        }
+    }
+}
+
+/// What crossed the link of a provider, as long as it is there.
+type Look = Box<dyn Fn() -> Option<LinkStats> + Send>;
+
+/// One that is to be there.
 pub(crate) struct Keeper {
     name: String,
-    location: Location,
+    place: Place,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -30,13 +91,13 @@ pub(crate) struct Keeper {
 struct State {
     is_wanted: bool,
     /// The session of now, or the last one.
-    provider: Weak<TargetProvider>,
+    stats: Option<Look>,
 }
 
 impl Keeper {
-    pub fn new(name: &str, location: &Location, provider: Option<&Arc<TargetProvider>>) -> Arc<Keeper> {
-        let state = State { is_wanted: true, provider: provider.map_or_else(Weak::new, Arc::downgrade) };
-        Arc::new(Keeper { name: name.to_string(), location: location.clone(), state: Mutex::new(state), changed: Condvar::new() })
+    pub fn new(name: &str, place: &Place, running: Option<&Running>) -> Arc<Keeper> {
+        let state = State { is_wanted: true, stats: running.map(Running::look) };
+        Arc::new(Keeper { name: name.to_string(), place: place.clone(), state: Mutex::new(state), changed: Condvar::new() })
     }
 
     /// Nobody wants it any more.
@@ -51,8 +112,7 @@ impl Keeper {
 
     /// What crossed the link in the session of now, by name.
     pub fn link_counters(&self) -> Vec<(&'static str, u64)> {
-        let Some(provider) = self.state.lock().provider.upgrade() else { return Vec::new() };
-        let stats = provider.stats();
+        let Some(stats) = self.state.lock().stats.as_ref().and_then(|look| look()) else { return Vec::new() };
         vec![
             ("link_bytes_out", stats.bytes_out),
             ("link_bytes_in", stats.bytes_in),
@@ -76,53 +136,85 @@ impl Keeper {
     }
 }
 
-/// Connects to a target.
-pub(crate) fn connect(owner: &Accelerators, name: &str, location: &Location) -> Result<Arc<TargetProvider>, String> {
-    let options = location.options(name).map_err(|error| format!("{}: {error}", location.secret_file.display()))?;
-    TargetProvider::connect(owner.exec(), &options).map_err(|error| error.to_string())
+/// Connects to a target, or starts a library's process.
+pub(crate) fn start(owner: &Accelerators, name: &str, place: &Place) -> Result<Running, String> {
+    match place {
+        Place::Target(location) => {
+            let options = location.options(name).map_err(|error| format!("{}: {error}", location.secret_file.display()))?;
+            TargetProvider::connect(owner.exec(), &options).map(Running::Target).map_err(|error| error.to_string())
+        }
+        Place::Library(path) => {
+            // Its code runs with this process's rights, whoever wrote it.
+            let library = service::trust::file(path).map_err(|why| crate::failure::believable(&why))?;
+            let options = HostedOptions { program: provider_process::program(), library, deadline: owner.deadline() };
+            Hosted::start(owner.exec(), &options).map(Running::Library).map_err(|error| error.to_string())
+        }
+    }
 }
 
-/// How targets are registered.
-pub(crate) fn options(owner: &Accelerators) -> RegisterOptions {
-    RegisterOptions { test_bytes_max: TEST_BYTES_MAX, ..owner.options() }
+/// How they are registered.
+pub(crate) fn options(owner: &Accelerators, place: &Place) -> RegisterOptions {
+    match place {
+        Place::Target(_) => RegisterOptions { test_bytes_max: TEST_BYTES_MAX, ..owner.options() },
+        Place::Library(_) => RegisterOptions { test_deadline_ns: owner.deadline().as_nanos() as u64, ..owner.options() },
+    }
 }
 
-/// Starts the keeper's operation; `provider` is the session that it begins with.
-pub(crate) fn keep(owner: &Arc<Accelerators>, keeper: &Arc<Keeper>, provider: Option<Arc<TargetProvider>>) {
+/// Starts the keeper's operation; `running` is the session that it begins with.
+pub(crate) fn keep(owner: &Arc<Accelerators>, keeper: &Arc<Keeper>, running: Option<Running>) {
     let (weak, keeper) = (Arc::downgrade(owner), keeper.clone());
-    // It ends by itself, when the target is unloaded or the registry is gone.
-    drop(owner.exec().spawn_operation("z-target-keep", Box::new(move || run(&weak, &keeper, provider))));
+    // It ends by itself, when the provider is unloaded or the registry is gone.
+    drop(owner.exec().spawn_operation("z-target-keep", Box::new(move || run(&weak, &keeper, running))));
 }
 
-fn run(owner: &Weak<Accelerators>, keeper: &Arc<Keeper>, mut current: Option<Arc<TargetProvider>>) {
+fn run(owner: &Weak<Accelerators>, keeper: &Arc<Keeper>, mut current: Option<Running>) {
     let mut pause = PAUSE_MIN;
+    // Who begins without a session has failed once.
+    let mut failures = u32::from(current.is_none());
+    let mut why = String::new();
     loop {
-        if let Some(provider) = current.take() {
-            provider.wait_for_end();
+        if let Some(running) = current.take() {
+            let Some(begun) = owner.upgrade().map(|owner| owner.exec().now_ns()) else { return };
+            why = running.wait_for_end();
+            drop(running);
             let Some(owner) = owner.upgrade() else { return };
-            if !owner.target_lost(keeper) {
+            if !owner.lost(keeper, &why) {
                 return;
             }
-            pause = PAUSE_MIN;
+            let lived_ns = owner.exec().now_ns().saturating_sub(begun);
+            if lived_ns > STEADY_NS || matches!(keeper.place, Place::Target(_)) {
+                (failures, pause) = (0, PAUSE_MIN);
+            }
+            failures += 1;
+        }
+        if let (Place::Library(path), FAILURES_MAX..) = (&keeper.place, failures) {
+            let Some(owner) = owner.upgrade() else { return };
+            why = if why.is_empty() { owner.problem(&keeper.name).unwrap_or_default() } else { why };
+            let advice = format!("'zirconia provider load -r {}' tries again", path.display());
+            owner.note_problem(&keeper.name, &format!("{why}; given up after {failures} failures: {advice}"));
+            return;
         }
         if !keeper.pause(pause) {
             return;
         }
         pause = (pause * 2).min(PAUSE_MAX);
         let Some(owner) = owner.upgrade() else { return };
-        match connect(&owner, &keeper.name, &keeper.location).and_then(|provider| owner.target_found(keeper, provider)) {
-            Ok(provider) => current = Some(provider),
-            Err(why) if keeper.is_wanted() => owner.note_problem(&keeper.name, &why),
+        match start(&owner, &keeper.name, &keeper.place).and_then(|running| owner.found(keeper, running)) {
+            Ok(running) => current = Some(running),
+            Err(reason) if keeper.is_wanted() => {
+                owner.note_problem(&keeper.name, &reason);
+                (why, failures) = (reason, failures + 1);
+            }
             Err(_) => return,
         }
     }
 }
 
 impl Accelerators {
-    /// The session with a target was lost: its pools go on in software at once. False when nobody wants it any more.
-    fn target_lost(&self, keeper: &Keeper) -> bool {
+    /// A process was lost: its pools go on in software at once. False when nobody wants it any more.
+    fn lost(self: &Arc<Self>, keeper: &Keeper, why: &str) -> bool {
         {
-            let _one = self.registering();
+            let _turn = self.turn(&keeper.name);
             if !keeper.is_wanted() {
                 return false;
             }
@@ -132,29 +224,33 @@ impl Accelerators {
             }
             // It is there as long as it is wanted.
             let _ = self.registry().invalidate(&keeper.name);
-            self.note_problem(&keeper.name, "the session with the target was lost");
+            self.note_problem(&keeper.name, why);
         }
         self.changed();
         true
     }
 
-    /// A target was reached again.
-    fn target_found(&self, keeper: &Keeper, provider: Arc<TargetProvider>) -> Result<Arc<TargetProvider>, String> {
+    /// It is there again.
+    fn found(self: &Arc<Self>, keeper: &Keeper, running: Running) -> Result<Running, String> {
         {
-            let _one = self.registering();
+            let _turn = self.turn(&keeper.name);
             if !keeper.is_wanted() {
                 return Err("it was unloaded".to_string());
             }
-            let (registry, options) = (self.registry(), options(self));
+            let provider = running.provider();
+            if provider.name() != keeper.name {
+                return Err(format!("it is called '{}' now", provider.name()));
+            }
+            let (registry, options) = (self.registry(), options(self, &keeper.place));
             let outcome = match registry.reconnect(provider.clone(), &options) {
-                Err(RegistryError::Unknown { .. }) => registry.register(provider.clone(), &options),
+                Err(RegistryError::Unknown { .. }) => registry.register(provider, &options),
                 other => other,
             };
             outcome.map_err(|error| error.to_string())?;
-            keeper.state.lock().provider = Arc::downgrade(&provider);
+            keeper.state.lock().stats = Some(running.look());
             self.forget_problem(&keeper.name);
         }
         self.changed();
-        Ok(provider)
+        Ok(running)
     }
 }

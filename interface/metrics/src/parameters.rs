@@ -65,7 +65,7 @@ const U32: (u64, u64) = (0, u32::MAX as u64);
 const ACTIVE: (u64, u64) = (1, u32::MAX as u64);
 
 /// Every parameter, sorted by name.
-pub const PARAMETERS: [Parameter; 77] = [
+pub const PARAMETERS: [Parameter; 78] = [
     new("spa_slop_shift", 5, ANY, When::Fixed, "share of a pool that is kept back, as a shift"),
     new("zfetch_array_rd_sz", 1 << 20, ANY, When::Fixed, "reads longer than this are not prefetched, bytes"),
     new("zfetch_hole_shift", 2, U32, When::Now, "part of a stream that may be gaps, as a shift; 16 allows none"),
@@ -217,6 +217,13 @@ pub const PARAMETERS: [Parameter; 77] = [
         BIT,
         When::Now,
         "1 mounts file systems so that syncfs(2) and sync(1) reach them and umount(2) waits; needs root and loop devices",
+    ),
+    new(
+        "zirconia_provider_deadline_ms",
+        10_000,
+        (100, 3_600_000),
+        When::Now,
+        "a provider in a process of its own that takes longer to be loaded, or for an answer, is ended, milliseconds",
     ),
     new(
         "zirconia_scan_memory_max",

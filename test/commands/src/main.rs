@@ -23,6 +23,7 @@ mod recovery;
 mod sparse;
 mod sweeps;
 mod users;
+mod vendors;
 mod world;
 
 use std::process::ExitCode;
@@ -81,6 +82,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "providers: a liar in C", mounts: true, run: providers::liar },
     Scenario { name: "providers: a GPU, missing and emulated", mounts: true, run: providers::cuda },
     Scenario { name: "providers: a target, killed and there again", mounts: true, run: providers::target },
+    Scenario { name: "providers: libraries that crash and hang", mounts: true, run: vendors::harmful },
     Scenario { name: "daemon: takes nothing over", mounts: false, run: daemon::takes_nothing_over },
     Scenario { name: "daemon: believes nobody else", mounts: false, run: daemon::believes_nobody_else },
     Scenario { name: "daemon: out of descriptors", mounts: false, run: daemon::out_of_descriptors },

@@ -63,7 +63,7 @@ pub fn life(world: &World) -> Result<(), Failure> {
 const BACK: Duration = Duration::from_secs(120);
 
 /// The top of the source tree, where vendors find the header and the example.
-const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+pub const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
 /// A provider that a vendor writes in C: built with `cc`, tried before any daemon has it, given to the daemon, used by a pool. One that computes
 /// wrongly is named, and what it does wrongly is not used.
@@ -241,7 +241,7 @@ impl Drop for Target {
 }
 
 /// Waits until the list of providers shows a line.
-fn until_listed(world: &World, line: &str) -> Result<(), Failure> {
+pub fn until_listed(world: &World, line: &str) -> Result<(), Failure> {
     let begun = Instant::now();
     loop {
         let list = world.ok("zirconia provider list -H")?;
@@ -273,7 +273,7 @@ fn contents(number: u32) -> Vec<u8> {
 }
 
 /// Writes files and has each of them on stable storage before the next.
-fn write_files(world: &World, numbers: std::ops::Range<u32>) -> Result<(), Failure> {
+pub fn write_files(world: &World, numbers: std::ops::Range<u32>) -> Result<(), Failure> {
     for number in numbers {
         let mut file = std::fs::File::create(world.path(&format!("mnt/tank/{number}")))?;
         file.write_all(&contents(number))?;
@@ -282,7 +282,7 @@ fn write_files(world: &World, numbers: std::ops::Range<u32>) -> Result<(), Failu
     Ok(())
 }
 
-fn check_files(world: &World, numbers: std::ops::Range<u32>) -> Result<(), Failure> {
+pub fn check_files(world: &World, numbers: std::ops::Range<u32>) -> Result<(), Failure> {
     for number in numbers {
         let found = std::fs::read(world.path(&format!("mnt/tank/{number}")))?;
         same(&format!("file {number} is what was written"), found == contents(number), true)?;

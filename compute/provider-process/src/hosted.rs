@@ -1,0 +1,281 @@
+//! The user's side: a provider whose library is in another process, which is watched, and killed when it owes an answer for too long.
+
+use crate::hello::Hello;
+use crate::{SECRET, WORD};
+use dpusm::{Capabilities, DeviceHandle, MemoryStats, OpError, Program, Provider, StoreTarget};
+use exec::{Condvar, Exec, Mutex};
+use provider_target::{ConnectError, LinkStats, TargetOptions, TargetProvider};
+use rustix::process::{Pid, Signal, kill_process_group};
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+use target_wire::{Connection, Secret, SecretError};
+
+/// Between looks whether an answer is owed for too long.
+const LOOK_MIN: Duration = Duration::from_millis(20);
+const LOOK_MAX: Duration = Duration::from_millis(500);
+/// A process whose socket is closed gets a second to be gone.
+const END_LOOKS: u32 = 200;
+const END_STEP_NS: u64 = 5_000_000;
+
+/// Which library, and how long it may take.
+#[derive(Clone, Debug)]
+pub struct HostedOptions {
+    /// The program whose process it gets ([`crate::helper`], behind [`crate::WORD`]).
+    pub program: PathBuf,
+    /// The shared object.
+    pub library: PathBuf,
+    /// How long loading, and each answer, may take.
+    pub deadline: Duration,
+}
+
+/// Why there is no provider.
+#[derive(Debug)]
+pub enum StartError {
+    /// The helper program cannot be run.
+    Program(PathBuf, io::Error),
+    /// The library is no provider, or has no device, in the words of who loaded it.
+    Library {
+        /// The words.
+        why: String,
+    },
+    /// It was not loaded within the deadline.
+    Late(Duration),
+    /// Its process ended.
+    Ended(ExitStatus),
+    /// What the helper said was not understood.
+    Connection(ConnectError),
+    /// The system has no more sockets.
+    Socket(io::Error),
+    /// The constant of both sides is none.
+    Secret(SecretError),
+}
+
+/// What a status says, in words.
+struct Died(ExitStatus);
+
+impl fmt::Display for Died {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = |signal: i32| match signal {
+            4 => " (SIGILL)",
+            6 => " (SIGABRT)",
+            7 => " (SIGBUS)",
+            8 => " (SIGFPE)",
+            9 => " (SIGKILL)",
+            11 => " (SIGSEGV)",
+            15 => " (SIGTERM)",
+            _ => "",
+        };
+        match (self.0.signal(), self.0.code()) {
+            (Some(signal), _) => write!(f, "its process was ended by signal {signal}{}", name(signal)),
+            (None, Some(code)) => write!(f, "its process ended with status {code}"),
+            (None, None) => f.write_str("its process ended"),
+        }
+    }
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StartError::Program(path, error) => write!(f, "{} cannot be run: {error}", path.display()),
+            StartError::Library { why } => f.write_str(why),
+            StartError::Late(deadline) => write!(f, "it was not loaded within {} ms, and was ended", deadline.as_millis()),
+            StartError::Ended(status) => write!(f, "{} while it was loaded", Died(*status)),
+            StartError::Connection(error) => error.fmt(f),
+            StartError::Socket(error) => write!(f, "no socket for its process: {error}"),
+            StartError::Secret(error) => error.fmt(f),
+        }
+    }
+}
+impl std::error::Error for StartError {}
+
+/// A helper's process; killed, with what it started, when this goes.
+struct Helper(Child);
+
+impl Helper {
+    fn kill(&mut self) {
+        if let Some(group) = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw) {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+        let _ = self.0.kill();
+    }
+
+    /// How it ended: by itself, with a moment to do so, or by force.
+    fn end(&mut self, exec: &Exec) -> Option<ExitStatus> {
+        for _ in 0..END_LOOKS {
+            if let Ok(Some(status)) = self.0.try_wait() {
+                return Some(status);
+            }
+            exec.sleep_ns(END_STEP_NS);
+        }
+        self.kill();
+        self.0.wait().ok()
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        self.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// How it came to its end; none while it runs.
+#[derive(Default)]
+struct End {
+    problem: Mutex<Option<String>>,
+    told: Condvar,
+}
+
+/// See the module.
+pub struct Hosted {
+    name: String,
+    about: String,
+    inner: Arc<TargetProvider>,
+    end: Arc<End>,
+}
+
+impl fmt::Debug for Hosted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Hosted({})", self.name)
+    }
+}
+
+/// Starts the process, with one end of a pair as its standard input.
+fn spawn(options: &HostedOptions) -> Result<(Helper, UnixStream), StartError> {
+    let (ours, theirs) = UnixStream::pair().map_err(StartError::Socket)?;
+    let mut command = Command::new(&options.program);
+    command.arg(WORD).arg(&options.library).current_dir("/").process_group(0).stdin(Stdio::from(OwnedFd::from(theirs)));
+    // What a library prints is no answer to anybody.
+    if let Ok(errors) = io::stderr().as_fd().try_clone_to_owned() {
+        command.stdout(Stdio::from(errors));
+    }
+    let child = command.spawn().map_err(|error| StartError::Program(options.program.clone(), error))?;
+    Ok((Helper(child), ours))
+}
+
+impl Hosted {
+    /// Starts a process for the library, and has it loaded there. Waits up to the deadline: for operations only.
+    ///
+    /// # Errors
+    /// Why there is no provider.
+    pub fn start(exec: &Exec, options: &HostedOptions) -> Result<Arc<Hosted>, StartError> {
+        let (mut helper, mut ours) = spawn(options)?;
+        let set_timeout = |stream: &UnixStream, left| stream.set_read_timeout(Some(left));
+        let (name, about) = match Hello::read(&mut ours, options.deadline, set_timeout) {
+            Ok(Hello::Loaded { name, about }) => (name, about),
+            Ok(Hello::Failed { why }) => return Err(StartError::Library { why }),
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => return Err(StartError::Late(options.deadline)),
+            Err(error) => return Err(helper.end(exec).map_or(StartError::Socket(error), StartError::Ended)),
+        };
+        let secret = Secret::new(SECRET).map_err(StartError::Secret)?;
+        let link = TargetOptions { timeout: options.deadline, ..TargetOptions::private(&name, secret) };
+        let inner = match TargetProvider::over(exec, &link, Connection::Unix(ours)) {
+            Ok(inner) => inner,
+            Err(ConnectError::Broken(_)) => return Err(helper.end(exec).map_or(StartError::Late(options.deadline), StartError::Ended)),
+            Err(error) => return Err(StartError::Connection(error)),
+        };
+        let end = Arc::new(End::default());
+        let (own, watched, told, deadline) = (exec.clone(), inner.clone(), end.clone(), options.deadline);
+        let work = move || {
+            let problem = watch(&own, &watched, &mut helper, deadline);
+            *told.problem.lock() = Some(problem);
+            told.told.notify_all();
+        };
+        drop(exec.spawn_operation("z-provider-watch", Box::new(work)));
+        Ok(Arc::new(Hosted { name, about, inner, end }))
+    }
+
+    /// What crossed the link so far.
+    pub fn stats(&self) -> LinkStats {
+        self.inner.stats()
+    }
+
+    /// Why its process is gone, or none is left of it soon; None while it is well. For operations only.
+    pub fn why_ended(&self) -> Option<String> {
+        self.inner.is_down().then(|| self.wait_for_end())
+    }
+
+    /// Waits until nothing of its process is left; why that is so. For operations only.
+    pub fn wait_for_end(&self) -> String {
+        let mut problem = self.end.problem.lock();
+        loop {
+            if let Some(problem) = &*problem {
+                return problem.clone();
+            }
+            self.end.told.wait(&mut problem);
+        }
+    }
+}
+
+/// Looks after the process until it is not needed any more, or gone; then nothing of it is left. Why that is so.
+fn watch(exec: &Exec, provider: &TargetProvider, helper: &mut Helper, deadline: Duration) -> String {
+    let look = (deadline / 8).clamp(LOOK_MIN, LOOK_MAX);
+    // A process that was itself stopped for a while must not take that for the library's time.
+    let mut was_late = false;
+    while !provider.ended_within(look) {
+        let is_late = provider.owes_ns() > deadline.as_nanos() as u64;
+        if is_late && was_late {
+            helper.kill();
+            provider.give_up();
+            let _ = helper.0.wait();
+            return format!("it gave no answer within {} ms; its process was ended", deadline.as_millis());
+        }
+        was_late = is_late;
+    }
+    helper.end(exec).map_or_else(|| "its process is gone".to_string(), |status| Died(status).to_string())
+}
+
+impl Drop for Hosted {
+    fn drop(&mut self) {
+        self.inner.shut_down();
+    }
+}
+
+impl Provider for Hosted {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn version(&self) -> &str {
+        &self.about
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn alloc(&self, bytes: usize) -> Result<DeviceHandle, OpError> {
+        self.inner.alloc(bytes)
+    }
+
+    fn free(&self, handle: DeviceHandle) {
+        self.inner.free(handle);
+    }
+
+    fn submit(&self, programs: Vec<Program>) -> Result<(), Vec<Program>> {
+        self.inner.submit(programs)
+    }
+
+    fn open(&self, target: &StoreTarget) -> Result<DeviceHandle, OpError> {
+        self.inner.open(target)
+    }
+
+    fn close(&self, handle: DeviceHandle) {
+        self.inner.close(handle);
+    }
+
+    fn memory(&self) -> Option<MemoryStats> {
+        self.inner.memory()
+    }
+
+    fn shut_down(&self) {
+        self.inner.shut_down();
+    }
+}

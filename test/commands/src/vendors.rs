@@ -1,0 +1,173 @@
+//! Libraries of vendors that crash and hang, at every place where they are called: the daemon lives, answers, and loses nothing.
+
+use crate::providers::{SOURCES, check_files, until_listed, write_files};
+use crate::world::{Failure, World, same};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Whoever looks has an answer by then.
+const LOOK: Duration = Duration::from_secs(5);
+/// What is done by itself is done by then.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// What the library does to itself, by what stands in a file: `abort` or `sleep`, and where; with `once` before it, the file goes first.
+const HARM: &str = r#"
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static void harm(const char *where)
+{
+	char how[16] = "", place[32] = "", once[8] = "";
+	FILE *file = fopen(HARM_FILE, "r");
+	int words = file ? fscanf(file, "%15s %31s %7s", how, place, once) : 0;
+	if (file)
+		fclose(file);
+	if (words < 2 || strcmp(place, where) != 0 || (words == 3 && unlink(HARM_FILE) != 0))
+		return;
+	if (strcmp(how, "abort") == 0)
+		abort();
+	for (;;)
+		pause();
+}
+
+static void *harm_later(void *self)
+{
+	for (;;) {
+		harm("thread");
+		usleep(10000);
+	}
+	return self;
+}
+"#;
+
+/// The example with harm at every entry point.
+fn build(world: &World) -> Result<(), Failure> {
+    let example = std::fs::read_to_string(Path::new(SOURCES).join("examples/provider-c/provider.c"))?;
+    let (includes, rest) = example.split_once("static const struct zp_host *host;").ok_or("      another example")?;
+    let mut source = format!("{includes}{HARM}\nstatic const struct zp_host *host;{rest}");
+    for (place, function) in [
+        ("capabilities", "static uint64_t capabilities(void *self, struct zp_capability *list, uint64_t max)\n{\n"),
+        ("alloc", "static int32_t buffer_alloc(void *self, uint64_t bytes, void **buffer)\n{\n"),
+        ("submit", "static uint64_t submit(void *self, const struct zp_program *programs, uint64_t count)\n{\n"),
+        ("open", "int32_t zirconia_provider_open(const struct zp_host *the_host, struct zp_provider *provider)\n{\n"),
+    ] {
+        same(place, source.contains(function), true)?;
+        source = source.replace(function, &format!("{function}\tharm(\"{place}\");\n"));
+    }
+    let thread = "\tpthread_t later;\n\tpthread_create(&later, NULL, harm_later, NULL);\n\thost = the_host;\n";
+    let source = source.replace("\thost = the_host;\n", thread);
+    std::fs::write(world.path("harmful.c"), source)?;
+    let flags = "-std=gnu11 -O2 -Wall -Wextra -Werror -fPIC -shared -pthread";
+    let harm = format!("-DHARM_FILE=\"{}\"", world.at("harm"));
+    world.ok(&format!("cc {flags} {harm} -I {SOURCES}/include -o {{dir}}/harmful.so {{dir}}/harmful.c")).map(drop)
+}
+
+/// Has it harm itself from now on; nothing does not.
+fn set_harm(world: &World, harm: &str) -> Result<(), Failure> {
+    let fresh = world.path("harm.new");
+    std::fs::write(&fresh, harm)?;
+    Ok(std::fs::rename(fresh, world.path("harm"))?)
+}
+
+/// Number of the provider's generation while it is active.
+fn generation(world: &World) -> Result<Option<u64>, Failure> {
+    let info = world.ok("zirconia provider info example")?;
+    let state = info.out.lines().find_map(|line| line.strip_prefix("state:")).unwrap_or_default().trim().to_string();
+    Ok(state.strip_prefix("active (generation ").and_then(|rest| rest.strip_suffix(')')?.parse().ok()))
+}
+
+/// Waits until there is another one.
+fn until_replaced(world: &World, before: u64) -> Result<u64, Failure> {
+    let begun = Instant::now();
+    loop {
+        match generation(world)? {
+            Some(now) if now > before => return Ok(now),
+            _ if begun.elapsed() > PATIENCE => return Err("      the provider does not come back".into()),
+            _ => std::thread::sleep(Duration::from_millis(50)),
+        }
+    }
+}
+
+fn until_shown(world: &World, text: &str) -> Result<(), Failure> {
+    let begun = Instant::now();
+    loop {
+        let info = world.ok("zirconia provider info example")?;
+        if info.out.contains(text) {
+            return Ok(());
+        }
+        if begun.elapsed() > PATIENCE {
+            return Err(info.fault(format!("it should show '{text}' by now")));
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// While pools use it, and when the daemon starts.
+pub fn harmful(world: &World) -> Result<(), Failure> {
+    build(world)?;
+    set_harm(world, "")?;
+    world.vdevs(&["a", "b", "c"])?;
+    world.ok("zpool create -m {mnt}/tank -O recordsize=128K tank raidz1 {vdevs}/a {vdevs}/b {vdevs}/c")?;
+    std::fs::write(world.path("state/sys/module/zfs/parameters/zirconia_provider_deadline_ms"), "700")?;
+    // Before the daemon has it.
+    set_harm(world, "abort submit")?;
+    world.refused("zirconia provider test {dir}/harmful.so", 1, "its process was ended by signal 6 (SIGABRT)")?;
+    set_harm(world, "abort open")?;
+    world.refused("zirconia provider load {dir}/harmful.so", 1, "ended by signal 6 (SIGABRT) while it was loaded")?;
+    set_harm(world, "sleep capabilities")?;
+    world.refused("zirconia provider load {dir}/harmful.so", 1, "it was not loaded within 700 ms, and was ended")?;
+    set_harm(world, "")?;
+    world.ok("zirconia provider load {dir}/harmful.so")?.shows("name:         example")?.shows("state:        active")?;
+    for property in ["zia_checksum=on", "zia_raidz1_gen=on", "zia_provider=example"] {
+        world.ok(&format!("zpool set {property} tank"))?;
+    }
+    let daemon = world.daemon()?;
+    let mut files = 0;
+    for harms in
+        [["abort submit once", "sleep submit once", "abort alloc once"], ["sleep alloc once", "abort thread once", "sleep thread once"]]
+    {
+        // Loaded by a person: its failures are counted anew.
+        let mut now = 0;
+        world.ok("zirconia provider load -r {dir}/harmful.so")?;
+        for harm in harms {
+            now = until_replaced(world, now.max(1) - 1)?;
+            set_harm(world, harm)?;
+            write_files(world, files..files + 3)?;
+            world.start("zpool list", LOOK)?.finish()?.0.shows("ONLINE")?;
+            files += 3;
+            check_files(world, 0..files)?;
+            // A thread that sleeps is nobody's trouble.
+            if harm != "sleep thread once" {
+                now = until_replaced(world, now)?;
+            }
+        }
+    }
+    same("the daemon", world.daemon()?, daemon)?;
+    world.ok("zpool events")?.shows("sysevent.fs.zfs.zia_provider_down")?.shows("sysevent.fs.zfs.zia_provider_replaced")?;
+    // When the daemon starts: it crashes each time, and is given up.
+    world.ok("zirconia stop")?;
+    set_harm(world, "abort open")?;
+    world.start("zpool list -H -o name,health", LOOK)?.finish()?.0.prints("tank\tONLINE")?;
+    check_files(world, 0..files)?;
+    until_shown(world, "given up after 5 failures: 'zirconia provider load -r ")?;
+    world.ok("zirconia provider info example")?.shows("ended by signal 6 (SIGABRT)")?.shows("state:        down")?;
+    world.ok("zpool status tank")?.shows("   zia: provider example is ")?;
+    // It hangs.
+    world.ok("zirconia stop")?;
+    set_harm(world, "sleep open")?;
+    world.start("zpool list -H -o name,health", LOOK)?.finish()?.0.prints("tank\tONLINE")?;
+    write_files(world, files..files + 2)?;
+    files += 2;
+    check_files(world, 0..files)?;
+    world.start("zirconia stop", Duration::from_secs(20))?.finish()?;
+    set_harm(world, "")?;
+    world.ok("zpool list")?.shows("tank")?;
+    until_listed(world, "example\tactive\t1\t")?;
+    check_files(world, 0..files)?;
+    world.ok("zpool scrub -w tank")?;
+    world.ok("zpool status tank")?.shows("with 0 errors")?;
+    world.ok("zirconia provider unload -f example")?;
+    world.ok("zirconia provider list -H")?.hides("example").map(drop)
+}
