@@ -8,6 +8,7 @@ mod columns;
 mod direct_stats;
 mod get;
 mod list;
+mod mount_zfs;
 
 use args::{Arguments, Verb};
 use cli::number::nice_bytes;
@@ -21,6 +22,9 @@ use serde_json::{Map, json};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    if mount_zfs::is_called() {
+        return mount_zfs::main();
+    }
     cli::run::<Arguments>(|arguments| run(arguments.verb))
 }
 
@@ -42,7 +46,7 @@ fn run(verb: Verb) -> Result<u8, Stop> {
             Ok(done(&client, &Request::DatasetRename(DatasetRename { from, to, parents, recursive, force }))?)
         }
         Verb::Mount { all, overlay, options, name, recursive, json, verbose } => {
-            let request = MountRequest { name, all, options, overlay };
+            let request = MountRequest { name, all, options, overlay, place: None };
             mount(&client, request, &Mount { recursive, json, verbose })
         }
         Verb::Unmount { all, force, target } => {
@@ -174,6 +178,7 @@ struct Mount {
 fn mount(client: &Client, request: MountRequest, how: &Mount) -> Result<u8, Stop> {
     match (&request.name, request.all, how.recursive) {
         (Some(_), true, _) => return Err(Stop::usage("too many arguments")),
+        _ if request.options.iter().any(String::is_empty) => return Err(Stop::usage("empty mount options (-o) specified")),
         (None, _, true) => return Err(Stop::usage("no dataset provided")),
         (None, false, false) if !request.options.is_empty() => {
             return Err(Stop::usage("missing filesystem argument (specify -a for all)"));

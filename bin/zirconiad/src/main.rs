@@ -5,6 +5,7 @@
 
 mod everyone;
 mod server;
+mod supervisor;
 
 use clap::Parser;
 use control::Control;
@@ -21,6 +22,8 @@ use std::time::Duration;
 
 /// What cannot be done, in messages.
 const START: &str = "cannot start the daemon";
+/// How long the process takes to end once all pools are closed.
+const END: Duration = Duration::from_secs(10);
 
 /// The process that owns Zirconia's pools.
 #[derive(Debug, Parser)]
@@ -29,6 +32,9 @@ struct Arguments {
     /// Leave the terminal's session, and write what there is to say into the state directory's log (the commands start the daemon so).
     #[arg(long)]
     background: bool,
+    /// Started by the process that starts it again when it dies.
+    #[arg(long, hide = true)]
+    supervised: bool,
     /// Worker threads; the default is one per core, at least four.
     #[arg(long)]
     threads: Option<usize>,
@@ -52,6 +58,9 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     let is_root = rustix::process::geteuid().is_root();
     let state = StateDir::from_environment(is_root).map_err(|error| Failure::new(ErrorKind::Invalid, START, error.to_string()))?;
     state.prepare(START)?;
+    if arguments.background && !arguments.supervised {
+        supervisor::run(&state);
+    }
     let metrics = metrics_address(arguments)?;
     let _lock = lock(&state)?;
     let log = arguments.background.then(|| trust::log(&state.log()).map_err(|why| distrusted(START, &why))).transpose()?;
@@ -77,6 +86,11 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     control.shutdown();
     let _ = std::fs::remove_file(state.socket());
+    // What is left waits for devices that do not answer, at most; it must not keep the process.
+    std::thread::spawn(|| {
+        std::thread::sleep(END);
+        std::process::exit(1);
+    });
     served
 }
 

@@ -127,6 +127,9 @@ pub struct MountRequest {
     pub options: Vec<String>,
     /// `-O`: mount over a directory that is not empty.
     pub overlay: bool,
+    /// Where, instead of where its properties say: mount(8) with legacy mountpoints and snapshots.
+    #[serde(default)]
+    pub place: Option<String>,
 }
 
 /// `zfs unmount`.

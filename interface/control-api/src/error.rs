@@ -29,6 +29,8 @@ pub enum ErrorKind {
     Timeout,
     /// The daemon went away before it answered: whether it was done is not known.
     Disconnected,
+    /// It was done, but what it made is not mounted.
+    NotMounted,
     /// A defect of this program.
     Internal,
 }

@@ -117,6 +117,14 @@ impl Control {
 
     /// Tries once more to open a pool that is not open.
     pub(crate) fn try_absent(self: &Arc<Self>, name: &str) -> Result<Response, Failure> {
+        let opened = self.open_absent(name)?;
+        let pool = self.open_pool(name)?;
+        self.mount_after_start(&[pool]);
+        Ok(opened)
+    }
+
+    /// Opens one of them, and mounts nothing.
+    pub(crate) fn open_absent(self: &Arc<Self>, name: &str) -> Result<Response, Failure> {
         let what = format!("cannot open '{name}' again");
         let absent = self.absent.pools.lock().get(name).cloned();
         let Some(Absent { entry, .. }) = absent else {
@@ -128,7 +136,7 @@ impl Control {
         };
         let tried = entry.paths.iter().map(|path| trace(path)).collect();
         let (paths, vdevs) = self.paths_of(&entry);
-        let request = PoolImport { force: true, altroot: entry.altroot.clone(), ..PoolImport::default() };
+        let request = PoolImport { force: true, altroot: entry.altroot.clone(), no_mount: true, ..PoolImport::default() };
         let opened = self.import_devices(&paths, guid, &crate::pools::ImportWish::new(&request, entry.read_only, true, what));
         if let (Err(failure), Some(absent)) = (&opened, self.absent.pools.lock().get_mut(name)) {
             (absent.why, absent.vdevs, absent.tried) = (failure.clone(), vdevs, tried);

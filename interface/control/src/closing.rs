@@ -159,13 +159,12 @@ impl Control {
         let Order { target, verb, end } = order;
         let began_ns = self.exec.now_ns();
         let open = self.open_pool(&target.pool)?;
-        if target.force {
-            // What can't be synced any more is unmounted all the same.
-            for _ in 0..open.mounts.list().len() {
-                let _ = open.mounts.unmount_below(&open.name(), true, Directory::Remove);
-            }
+        let mounts = open.mounts.clone();
+        let bar = mounts.bar(&open.name(), if *verb == "destroy" { "destroyed" } else { "exported" })?;
+        let unmounted = self.unmount_tree(&open, &open.name(), target.force, Directory::RemoveMade).map(drop);
+        if !target.force {
+            unmounted?;
         }
-        self.unmount_tree(&open, &open.name(), target.force, Directory::Remove)?;
         drop(open);
         let Some(open) = self.pools.write().remove(&target.pool) else {
             return Err(because(ErrorKind::NotFound, order.what(), "no such pool"));
@@ -174,6 +173,7 @@ impl Control {
             Ok(pool) => pool,
             Err(open) => {
                 let mut pools = self.pools.write();
+                drop(bar);
                 if !closing.is_forsaken.load(Ordering::Acquire) {
                     pools.insert(target.pool.clone(), open);
                 }

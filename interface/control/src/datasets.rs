@@ -1,14 +1,16 @@
 //! `zfs …`: datasets, their properties and snapshots.
 
 use crate::failure::{self, because};
-use crate::mounts::{Directory, MountPlan, source};
+use crate::following::Following;
+use crate::mount_options::Asked;
+use crate::mounting::{Wish, effective_mountpoint, settings_of, text_of};
+use crate::mounts::{Directory, source};
 use crate::{Control, OpenPool};
 use control_api::{
-    DatasetCreate, DatasetDestroy, DatasetInherit, DatasetQuery, DatasetRename, DatasetReport, DatasetSet, ErrorKind, Failure, MountReport,
-    MountRequest, Property, Response, SnapshotCreate, UnmountRequest, Value,
+    DatasetCreate, DatasetDestroy, DatasetInherit, DatasetQuery, DatasetRename, DatasetReport, DatasetSet, ErrorKind, Failure, Property,
+    Response, SnapshotCreate, Source, Value,
 };
-use dsl::{CreateDataset, DatasetHandle, DslError, PropEntry, PropSource, PropValue};
-use fuse::MountOptions;
+use dsl::{CreateDataset, DatasetHandle, DslError, PropEntry, PropValue};
 use ondisk::ObjsetType;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +27,7 @@ fn filesystem_of(name: &str) -> &str {
 }
 
 impl Control {
-    fn pool_of(&self, name: &str, verb: &str) -> Result<Arc<OpenPool>, Failure> {
+    pub(crate) fn pool_of(&self, name: &str, verb: &str) -> Result<Arc<OpenPool>, Failure> {
         let pool = filesystem_of(name).split('/').next().unwrap_or_default();
         self.pools.read().get(pool).cloned().ok_or_else(|| {
             let why = if verb == "create" { format!("no such pool '{pool}'") } else { "dataset does not exist".to_string() };
@@ -33,7 +35,7 @@ impl Control {
         })
     }
 
-    pub(crate) fn dataset_create(&self, request: &DatasetCreate) -> Result<Response, Failure> {
+    pub(crate) fn dataset_create(self: &Arc<Self>, request: &DatasetCreate) -> Result<Response, Failure> {
         let pool = self.pool_of(&request.name, "create")?;
         let parent = request.name.rsplit_once('/').map_or("", |(parent, _)| parent);
         if request.parents {
@@ -60,12 +62,12 @@ impl Control {
         if request.no_mount {
             return Ok(done());
         }
-        // The file system is there; that it could not be mounted is a remark, as OpenZFS has it.
-        let remarks = match self.mount_one(&pool, &request.name, &MountRequest::default(), false) {
-            Ok(()) => Vec::new(),
-            Err(error) => vec![format!("filesystem successfully created, but not mounted: {error}")],
-        };
-        Ok(Response::Done { remarks })
+        failure::joined(self.mount_wishes(vec![Wish::by_itself(&pool, &request.name)])).map_err(|failure| {
+            let next = failure.next.map(|next| format!("\n{next}")).unwrap_or_default();
+            let why = format!("{}{next}\nfilesystem successfully created, but not mounted", failure.why);
+            because(ErrorKind::NotMounted, failure.what, why)
+        })?;
+        Ok(done())
     }
 
     fn dry_create(&self, pool: &OpenPool, name: &str, parent: &str) -> Result<Response, Failure> {
@@ -146,7 +148,14 @@ impl Control {
             "filesystem"
         };
         let mut properties: Vec<Property> = handle.props().map_err(failed)?.into_iter().map(property).collect();
+        let asked = Asked::read(&pool.mounts.wishes(&name)).unwrap_or_default();
         for property in &mut properties {
+            if let Some(is_on) = asked.temporary(&property.name) {
+                let value = Value::Text(if is_on { "on" } else { "off" }.to_string());
+                if value != property.value {
+                    (property.value, property.source) = (value, Source::Temporary);
+                }
+            }
             match property.name.as_str() {
                 "mountpoint" => property.value = Value::Text(effective_mountpoint(pool, property)),
                 "mounted" if kind == "filesystem" => {
@@ -159,61 +168,38 @@ impl Control {
         Ok(DatasetReport { pool: pool.name(), kind: kind.to_string(), create_txg: handle.creation_txg(), properties, name })
     }
 
-    pub(crate) fn dataset_set(&self, request: &DatasetSet) -> Result<Response, Failure> {
+    pub(crate) fn dataset_set(self: &Arc<Self>, request: &DatasetSet) -> Result<Response, Failure> {
         let pool = self.pool_of(&request.name, "set property for")?;
         let handle = pool.dsl().hold(&request.name).map_err(|error| failure::dataset("set property for", &request.name, &error))?;
         let pairs: Vec<(String, String)> = request.properties.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
-        handle.set_props(&pairs).map_err(|error| property_failure(&request.name, &request.properties, &error))?;
-        drop(handle);
-        if request.no_mount {
-            return Ok(done());
+        if let Some(why) = objection(&request.properties, false) {
+            let what = format!("cannot set property for '{}'", request.name);
+            return Err(because(ErrorKind::Invalid, what, why));
         }
-        self.after_change(&pool, &request.name, request.properties.keys().map(String::as_str))
+        let changed: Vec<&str> = request.properties.keys().map(String::as_str).collect();
+        let follows = Following { names: std::slice::from_ref(&request.name), changed: &changed, no_mount: request.no_mount };
+        self.follow(&pool, &follows, || {
+            handle.set_props(&pairs).map_err(|error| property_failure(&request.name, &request.properties, &error))
+        })
     }
 
-    pub(crate) fn dataset_inherit(&self, request: &DatasetInherit) -> Result<Response, Failure> {
+    pub(crate) fn dataset_inherit(self: &Arc<Self>, request: &DatasetInherit) -> Result<Response, Failure> {
         let pool = self.pool_of(&request.name, "inherit property for")?;
         let mut names = vec![request.name.clone()];
         if request.recursive {
             names = self.descendants(&pool, &request.name)?;
         }
-        for name in &names {
-            let handle = pool.dsl().hold(name).map_err(|error| failure::dataset("inherit property for", name, &error))?;
-            handle.inherit_prop(&request.property).map_err(|error| failure::dataset("inherit property for", name, &error))?;
-        }
-        self.after_change(&pool, &request.name, std::iter::once(request.property.as_str()))
-    }
-
-    /// Mounted file systems follow their properties: a new mountpoint moves them, the rest is applied in place.
-    fn after_change<'a>(&self, pool: &Arc<OpenPool>, name: &str, changed: impl Iterator<Item = &'a str>) -> Result<Response, Failure> {
-        let changed: Vec<&str> = changed.collect();
-        if changed.iter().any(|name| ["mountpoint", "canmount", "readonly", "exec", "setuid", "devices"].contains(name)) {
-            let directory = if changed.contains(&"mountpoint") { Directory::Remove } else { Directory::Keep };
-            let moved = match self.unmount_tree(pool, name, false, directory) {
-                Ok(moved) => moved,
-                // In use: what can be changed in place is; a new place must wait.
-                Err(failure) if failure.kind == ErrorKind::Busy && directory == Directory::Keep => {
-                    apply_settings(pool);
-                    let later: Vec<&str> = changed.iter().copied().filter(|name| *name != "readonly").collect();
-                    let remark = format!("{}: takes effect when the file systems that are in use are mounted again", later.join(", "));
-                    return Ok(if later.is_empty() { done() } else { Response::Done { remarks: vec![remark] } });
-                }
-                Err(failure) => return Err(failure),
-            };
-            for name in moved.iter().rev() {
-                self.mount_one(pool, name, &MountRequest::default(), true)?;
-            }
-            // Setting a place is also how a file system that had none gets mounted.
-            if changed.contains(&"mountpoint") && pool.mounts.mountpoint(name).is_none() {
-                self.mount_one(pool, name, &MountRequest::default(), true)?;
-            }
-        }
-        apply_settings(pool);
-        Ok(done())
+        let follows = Following { names: std::slice::from_ref(&request.name), changed: &[request.property.as_str()], no_mount: false };
+        self.follow(&pool, &follows, || {
+            names.iter().try_for_each(|name| {
+                let failed = |error: DslError| failure::dataset("inherit property for", name, &error);
+                pool.dsl().hold(name).map_err(failed)?.inherit_prop(&request.property).map_err(failed)
+            })
+        })
     }
 
     /// The dataset and everything below it, parents first, snapshots left out.
-    fn descendants(&self, pool: &OpenPool, name: &str) -> Result<Vec<String>, Failure> {
+    pub(crate) fn descendants(&self, pool: &OpenPool, name: &str) -> Result<Vec<String>, Failure> {
         let mut names = vec![name.to_string()];
         let mut children = pool.dsl().children(name).map_err(|error| failure::dataset("list children of", name, &error))?;
         children.sort();
@@ -247,7 +233,7 @@ impl Control {
         Ok(done())
     }
 
-    pub(crate) fn dataset_destroy(&self, request: &DatasetDestroy) -> Result<Response, Failure> {
+    pub(crate) fn dataset_destroy(self: &Arc<Self>, request: &DatasetDestroy) -> Result<Response, Failure> {
         let pool = self.pool_of(&request.name, "destroy")?;
         if request.name.contains('@') {
             return self.destroy_snapshots(&pool, request);
@@ -276,6 +262,7 @@ impl Control {
             return Err(failed(DslError::HasChildren).advise(format!("use '-r' to destroy the following datasets:\n{others}")));
         }
         if !request.dry_run {
+            let _bar = pool.mounts.bar(&request.name, "destroyed")?;
             self.unmount_tree(&pool, &request.name, request.force, Directory::Remove)?;
             for name in &names {
                 let gone = if name.contains('@') {
@@ -317,7 +304,7 @@ impl Control {
         Ok(Response::Destroyed { names, reclaim_bytes })
     }
 
-    pub(crate) fn dataset_rename(&self, request: &DatasetRename) -> Result<Response, Failure> {
+    pub(crate) fn dataset_rename(self: &Arc<Self>, request: &DatasetRename) -> Result<Response, Failure> {
         let pool = self.pool_of(&request.from, "rename")?;
         let failed = |error: DslError| failure::dataset("rename", &request.from, &error);
         if let (Some((filesystem, from)), recursive) = (request.from.split_once('@'), request.recursive) {
@@ -333,123 +320,14 @@ impl Control {
         if let (true, Some((parent, _))) = (request.parents, request.to.rsplit_once('/')) {
             self.dataset_create(&DatasetCreate { name: parent.to_string(), parents: true, ..DatasetCreate::default() })?;
         }
+        let bars = (pool.mounts.bar(&request.from, "renamed")?, pool.mounts.bar(&request.to, "renamed")?);
         let moved = self.unmount_tree(&pool, &request.from, request.force, Directory::Remove)?;
         let renamed = pool.dsl().rename(&request.from, &request.to);
-        for name in moved.iter().rev() {
-            let name = if renamed.is_ok() { name.replacen(&request.from, &request.to, 1) } else { name.clone() };
-            self.mount_one(&pool, &name, &MountRequest::default(), true)?;
-        }
+        drop(bars);
+        let name_now = |name: String| if renamed.is_ok() { name.replacen(&request.from, &request.to, 1) } else { name };
+        let again = moved.into_iter().map(|wish| Wish { name: name_now(wish.name), ..wish }).collect();
+        failure::joined(self.mount_wishes(again))?;
         renamed.map_err(failed)?;
-        Ok(done())
-    }
-
-    pub(crate) fn mount(&self, request: &MountRequest) -> Result<Response, Failure> {
-        if let Some(name) = &request.name {
-            let pool = self.pool_of(name, "mount")?;
-            self.mount_one(&pool, name, request, false)?;
-            return Ok(done());
-        }
-        let pools: Vec<Arc<OpenPool>> = self.pools.read().values().cloned().collect();
-        if request.all {
-            let remarks = pools.iter().flat_map(|pool| self.mount_all(pool)).collect();
-            return Ok(Response::Done { remarks });
-        }
-        let mounts = pools.iter().flat_map(|pool| pool.mounts.list());
-        Ok(Response::Mounts(mounts.map(|(name, mountpoint)| MountReport { name, mountpoint }).collect()))
-    }
-
-    /// Mounts what should be mounted by itself; returns what went wrong, a line each.
-    pub(crate) fn mount_all(&self, pool: &Arc<OpenPool>) -> Vec<String> {
-        let names = match self.descendants(pool, &pool.name()) {
-            Ok(names) => names,
-            Err(failure) => return vec![failure.to_string()],
-        };
-        let missing = names.iter().filter(|name| pool.mounts.mountpoint(name).is_none());
-        missing.filter_map(|name| self.mount_one(pool, name, &MountRequest::default(), true).err()).map(|error| error.to_string()).collect()
-    }
-
-    /// Mounts one file system. `by_itself`: quietly leave alone what is not meant to be mounted (canmount, none, legacy).
-    fn mount_one(&self, pool: &Arc<OpenPool>, name: &str, request: &MountRequest, by_itself: bool) -> Result<(), Failure> {
-        let handle = pool.dsl().hold(name).map_err(|error| failure::dataset("mount", name, &error))?;
-        let what = format!("cannot mount '{name}'");
-        let text = |property: &str| text_of(&handle, property);
-        if handle.objset().map_err(|error| failure::dataset("mount", name, &error))?.kind() != ObjsetType::ZFS {
-            return if by_itself { Ok(()) } else { Err(because(ErrorKind::Invalid, what, "not a file system")) };
-        }
-        let entry = handle.prop("mountpoint").map_err(|error| failure::dataset("mount", name, &error))?;
-        let made_for_it = matches!(entry.source, PropSource::Default | PropSource::Inherited(_));
-        let mountpoint = effective_mountpoint(pool, &property(entry));
-        let canmount = text("canmount");
-        let refusal = match (canmount.as_str(), mountpoint.as_str()) {
-            ("off", _) => Some("'canmount' property is set to 'off'"),
-            ("noauto", _) if by_itself => Some("canmount=noauto"),
-            (_, "none") => Some("no mountpoint set"),
-            (_, "legacy") => Some("legacy mountpoint: set a mountpoint, since there is no mount.zfs here"),
-            _ => None,
-        };
-        if let Some(why) = refusal {
-            return if by_itself { Ok(()) } else { Err(because(ErrorKind::Invalid, what, why)) };
-        }
-        let has = |option: &str| request.options.iter().any(|given| given == option);
-        let read_only = pool.is_read_only() || text("readonly") == "on" || has("ro");
-        let options = MountOptions {
-            source: name.to_string(),
-            subtype: "zirconia".to_string(),
-            read_only,
-            suid: text("setuid") != "off" && !has("nosuid"),
-            devices: text("devices") != "off" && !has("nodev"),
-            exec: text("exec") != "off" && !has("noexec"),
-            atime: text("atime") != "off" && !has("noatime"),
-            max_write: request_bytes_max(&handle),
-            forwards_sync: has("syncfs") || (self.parameters.get("zirconia_mount_syncfs") == Some(1) && !has("nosyncfs")),
-            ..MountOptions::default()
-        };
-        let must_be_empty = text("overlay") == "off" && !request.overlay;
-        let plan = MountPlan {
-            mountpoint,
-            read_only,
-            must_be_empty,
-            made_for_it,
-            settings: settings(pool, &handle),
-            direct: self.direct.clone(),
-            options,
-            is_suspended: is_suspended(pool),
-        };
-        pool.mounts.mount(&self.exec, handle, pool.txgs(), plan)
-    }
-
-    /// Unmounts a dataset and what is below it: all or, when one is in use, none.
-    pub(crate) fn unmount_tree(&self, pool: &Arc<OpenPool>, name: &str, force: bool, directory: Directory) -> Result<Vec<String>, Failure> {
-        let (moved, outcome) = pool.mounts.unmount_below(name, force, directory);
-        match outcome {
-            Ok(()) => Ok(moved),
-            Err(failure) => {
-                for name in moved.iter().rev() {
-                    self.mount_one(pool, name, &MountRequest::default(), true)?;
-                }
-                Err(failure)
-            }
-        }
-    }
-
-    pub(crate) fn unmount(&self, request: &UnmountRequest) -> Result<Response, Failure> {
-        match &request.target {
-            Some(target) => {
-                let name = if target.starts_with('/') { self.by_mountpoint(target)? } else { target.clone() };
-                let pool = self.pool_of(&name, "unmount")?;
-                if pool.mounts.mountpoint(&name).is_none() {
-                    return Err(because(ErrorKind::Invalid, format!("cannot unmount '{name}'"), "not currently mounted"));
-                }
-                // What is mounted on top of it goes first.
-                self.unmount_tree(&pool, &name, request.force, Directory::Keep)?;
-            }
-            None => {
-                let pools: Vec<Arc<OpenPool>> = self.pools.read().values().cloned().collect();
-                for pool in pools {
-                    self.unmount_tree(&pool, &pool.name(), request.force, Directory::Keep)?;
-                }
-            }
-        }
         Ok(done())
     }
 }
@@ -481,7 +359,7 @@ pub(crate) fn new_filesystem(properties: &BTreeMap<String, String>) -> Result<Cr
     })
 }
 
-fn property(entry: PropEntry) -> Property {
+pub(crate) fn property(entry: PropEntry) -> Property {
     let value = match entry.value {
         PropValue::Text(text) => Value::Text(text),
         PropValue::Bytes(bytes) => Value::Bytes(bytes),
@@ -494,50 +372,16 @@ fn property(entry: PropEntry) -> Property {
     Property { name: entry.name, value, source: source(entry.source) }
 }
 
-fn text_of(handle: &DatasetHandle, name: &str) -> String {
-    match handle.prop(name) {
-        Ok(PropEntry { value: PropValue::Text(text), .. }) => text,
-        _ => String::new(),
-    }
-}
-
-/// Where the file system goes, below the pool's altroot.
-fn effective_mountpoint(pool: &OpenPool, property: &Property) -> String {
-    let Value::Text(place) = &property.value else { return "none".to_string() };
-    match pool.altroot() {
-        Some(root) if place.starts_with('/') => {
-            let below = format!("{}{}", root.trim_end_matches('/'), place.trim_end_matches('/'));
-            if below.is_empty() { "/".to_string() } else { below }
-        }
-        _ => place.clone(),
-    }
-}
-
 /// Mounted file systems take their properties as they are now.
-fn apply_settings(pool: &OpenPool) {
+pub(crate) fn apply_settings(pool: &OpenPool) {
     for (name, _) in pool.mounts.list() {
         if let Ok(handle) = pool.dsl().hold(&name) {
-            pool.mounts.apply(&name, settings(pool, &handle));
+            pool.mounts.apply(&name, settings_of(pool, &handle, &pool.mounts.wishes(&name)));
         }
     }
 }
 
-/// Requests of the mount must hold a whole record, or direct writes of such records could never be direct.
-fn request_bytes_max(handle: &DatasetHandle) -> u32 {
-    let record = match handle.prop("recordsize") {
-        Ok(PropEntry { value: PropValue::Bytes(bytes), .. }) => bytes,
-        _ => 0,
-    };
-    (record.min(16 << 20) as u32).max(MountOptions::default().max_write)
-}
-
-/// Asks whether the pool is suspended, for as long as it is open.
-fn is_suspended(pool: &Arc<OpenPool>) -> Box<dyn Fn() -> bool + Send + Sync> {
-    let pool = Arc::downgrade(pool);
-    Box::new(move || pool.upgrade().is_some_and(|pool| pool.pool().zio().is_suspended()))
-}
-
-fn settings(pool: &OpenPool, handle: &DatasetHandle) -> Settings {
+pub(crate) fn settings(pool: &OpenPool, handle: &DatasetHandle) -> Settings {
     let text = |property: &str| text_of(handle, property);
     Settings {
         xattr_sa: matches!(text("xattr").as_str(), "sa" | "on" | ""),

@@ -40,3 +40,14 @@ pub fn because(kind: ErrorKind, what: impl Into<String>, why: impl Display) -> F
 pub(crate) fn believable(why: &service::trust::Distrust) -> String {
     why.advice().map_or_else(|| why.to_string(), |advice| format!("{why}; {advice}"))
 }
+
+/// Several failures as one: the first, and the others below it.
+pub fn joined(failures: Vec<Failure>) -> Result<(), Failure> {
+    let mut failures = failures.into_iter();
+    let Some(mut first) = failures.next() else { return Ok(()) };
+    for other in failures {
+        let next = first.next.take().map(|next| format!("\n{next}")).unwrap_or_default();
+        first.why = format!("{}{next}\n{other}", first.why);
+    }
+    Err(first)
+}

@@ -14,12 +14,15 @@ mod diagnosis;
 mod direct;
 mod events;
 mod failure;
+mod following;
 mod hooks;
 mod inject;
 mod inuse;
 mod iostat;
 mod lifecycle;
 mod memory;
+mod mount_options;
+mod mounting;
 mod mounts;
 mod offload;
 mod open_pool;
@@ -31,8 +34,10 @@ mod report;
 mod scrub;
 mod statistics;
 mod status;
+mod stopping;
 mod sweeps;
 mod targets;
+mod unmounting;
 mod vdevs;
 mod watch;
 
@@ -155,7 +160,12 @@ impl Control {
                 }
                 response
             }
-            Err(failure) => Response::Failed(failure),
+            Err(failure) => {
+                if failure.kind == control_api::ErrorKind::NotMounted {
+                    self.log(pool, caller);
+                }
+                Response::Failed(failure)
+            }
         }
     }
 
@@ -262,26 +272,6 @@ impl Control {
     /// True once the daemon is to end.
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
-    }
-
-    /// Unmounts, syncs and lets go of everything; the pools open again with the next daemon.
-    pub fn shutdown(&self) {
-        self.watcher.stop();
-        self.stopping.store(true, Ordering::Release);
-        self.opening.wait_for_end(&self.exec);
-        self.mounted_tree.end();
-        let pools = std::mem::take(&mut *self.pools.write());
-        for (name, open) in pools {
-            if let Err(failure) = open.mounts.unmount_below(&name, true, mounts::Directory::Keep).1 {
-                eprintln!("{failure}");
-            }
-            if open.pool().zio().is_suspended() {
-                open.pool().zio().abandon();
-            }
-            if let Err(error) = open.pool().sync() {
-                eprintln!("cannot sync '{name}': {error}");
-            }
-        }
     }
 }
 

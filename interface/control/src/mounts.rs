@@ -1,25 +1,55 @@
 //! Mounted file systems: which dataset is where, and everything that keeps it there.
+//!
+//! Invariants: a dataset has one entry from before its file system is opened until its last request is answered and its nodes are
+//! forgotten, so that there are never two caches of nodes of one file system; what is leaving blocks whoever wants to mount, rename
+//! or destroy it. No lock is held while a mount comes or goes.
 
 use crate::failure::{self, because};
 use control_api::{ErrorKind, Failure};
 use dmu::TxgManager;
 use dsl::{DatasetHandle, PropSource};
 use exec::{Exec, Mutex};
-use fuse::{MountOptions, Readers, Session};
+use fuse::{MountOptions, MountTable, Readers, Session};
 use ondisk::{ObjectId, ObjsetId};
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use zpl::direct::{Direct, DirectSnapshot, DirectStats, Tunables};
 use zpl::{Settings, SnapshotSource, Zfs, ZplFuse};
 
+/// How long a mount waits for another one of the same file system that is leaving.
+const LEAVE_NS: u64 = 5_000_000_000;
+/// How long an unmount waits for requests that are being served.
+pub(crate) const END_NS: u64 = 3_000_000_000;
+
 /// One mount; dropping it unmounts.
-struct Mounted {
-    session: Session,
+pub(crate) struct Mounted {
+    pub(crate) name: String,
+    pub(crate) session: Session,
     zfs: Arc<Zfs>,
     handler: Arc<ZplFuse>,
-    mountpoint: String,
+    /// What its mount was asked for beyond the properties.
+    options: Mutex<Vec<String>>,
+    /// Where it is was said by hand, not by its properties.
+    pub(crate) by_hand: bool,
     made_for_it: bool,
+    made: bool,
+    /// Somebody unmounts it.
+    pub(crate) leaving: AtomicBool,
+}
+
+/// Where a mount is, or why it is nowhere.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// Here.
+    Mounted(PathBuf),
+    /// Nowhere that this process sees, but files of it are open: somebody detached it, or it is in another mount namespace.
+    Detached,
+    /// Its last requests are being served.
+    Leaving,
+    /// It has ended.
+    Gone,
 }
 
 /// What becomes of the directory that a file system was mounted on.
@@ -27,13 +57,31 @@ struct Mounted {
 pub enum Directory {
     /// It stays.
     Keep,
-    /// It goes when it is empty and its place follows from the dataset's name (OpenZFS: `remove_mountpoint`).
+    /// The dataset goes, or has another place from now on: its directory goes when it is empty and its place follows from the
+    /// dataset's name (OpenZFS: `remove_mountpoint`).
     Remove,
+    /// The pool goes: only what was made for this mount, and not inside of another file system of a pool, whose contents are its user's.
+    RemoveMade,
+}
+
+/// An entry of the table.
+enum Slot {
+    /// It is being opened.
+    Coming,
+    There(Arc<Mounted>),
+}
+
+#[derive(Default)]
+struct State {
+    slots: BTreeMap<String, Slot>,
+    /// Names at and below which nothing may be mounted, and what is done to them.
+    barred: Vec<(String, &'static str)>,
 }
 
 /// The mounts of one pool.
 pub struct Mounts {
-    by_name: Mutex<BTreeMap<String, Mounted>>,
+    state: Mutex<State>,
+    table: Mutex<MountTable>,
     /// The threads that serve them: the pool's own, so that none waits for another pool.
     readers: Mutex<Option<Readers>>,
     /// Counts of direct I/O: of the pool, and of each dataset since the pool was opened, mounted or not.
@@ -43,7 +91,8 @@ pub struct Mounts {
 
 impl Default for Mounts {
     fn default() -> Self {
-        Mounts { by_name: Mutex::default(), readers: Mutex::default(), pool_direct: DirectStats::new(None), direct: Mutex::default() }
+        let (state, table, readers, direct) = (Mutex::default(), Mutex::default(), Mutex::default(), Mutex::default());
+        Mounts { state, table, readers, pool_direct: DirectStats::new(None), direct }
     }
 }
 
@@ -51,11 +100,11 @@ impl Default for Mounts {
 pub struct MountPlan {
     /// Absolute path, altroot included.
     pub mountpoint: String,
-    /// Refuse writes.
-    pub read_only: bool,
+    /// Where it is mounted first, when it is moved to its place later.
+    pub staged: Option<PathBuf>,
     /// Refuse to cover a directory that has entries.
     pub must_be_empty: bool,
-    /// The place follows from the dataset's name (`mountpoint` is inherited or default), so the directory is ours to remove.
+    /// The place follows from the dataset's name (`mountpoint` is inherited or default), so the directory may be ours to remove.
     pub made_for_it: bool,
     /// Behaviour that follows properties.
     pub settings: Settings,
@@ -65,28 +114,164 @@ pub struct MountPlan {
     pub options: MountOptions,
     /// Says whether the pool is suspended.
     pub is_suspended: Box<dyn Fn() -> bool + Send + Sync>,
+    /// What was asked for beyond the properties.
+    pub wishes: Vec<String>,
+    /// The place was said by hand, not by the properties.
+    pub by_hand: bool,
+    /// It is the one who keeps others from mounting it that does so.
+    pub past_bar: bool,
+}
+
+/// True for a dataset and what is below it.
+pub(crate) fn is_within(name: &str, root: &str) -> bool {
+    name.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '@']))
+}
+
+/// Keeps a name and what is below it from being mounted while it lives.
+pub(crate) struct Bar<'a> {
+    mounts: &'a Mounts,
+    name: String,
+}
+
+impl Drop for Bar<'_> {
+    fn drop(&mut self) {
+        let mut state = self.mounts.state.lock();
+        if let Some(index) = state.barred.iter().position(|(name, _)| *name == self.name) {
+            state.barred.swap_remove(index);
+        }
+    }
+}
+
+/// The right to fill an entry; it is empty again when it was not filled.
+struct Claim<'a> {
+    mounts: &'a Mounts,
+    name: String,
+    is_filled: bool,
+}
+
+impl Claim<'_> {
+    fn fill(mut self, mounted: Mounted) {
+        self.is_filled = true;
+        self.mounts.state.lock().slots.insert(self.name.clone(), Slot::There(Arc::new(mounted)));
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        if !self.is_filled {
+            self.mounts.state.lock().slots.remove(&self.name);
+        }
+    }
+}
+
+/// What a claim found.
+enum Claimed<'a> {
+    Free(Claim<'a>),
+    /// Detached while files are open: the same file system can be mounted once more, and only that one.
+    Again(Arc<Mounted>),
 }
 
 impl Mounts {
-    /// The mounted dataset that a path is in, and where it is mounted.
-    pub fn dataset_at(&self, path: &str) -> Option<(String, String)> {
-        let by_name = self.by_name.lock();
-        let below = |place: &str| {
-            let rest = path.strip_prefix(place.trim_end_matches('/'));
-            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    /// Keeps a name from being mounted; busy when somebody else works on it, or mounts there just now.
+    pub(crate) fn bar(&self, name: &str, verb: &'static str) -> Result<Bar<'_>, Failure> {
+        let mut state = self.state.lock();
+        let crosses = |(other, _): &&(String, &str)| is_within(other, name) || is_within(name, other);
+        let coming = |(other, slot): &(&String, &Slot)| matches!(slot, Slot::Coming) && is_within(other, name);
+        let busy = match (state.barred.iter().find(crosses), state.slots.iter().find(coming)) {
+            (Some((other, what)), _) => Some(format!("'{other}' is being {what}")),
+            (None, Some((other, _))) => Some(format!("'{other}' is being mounted")),
+            (None, None) => None,
         };
-        let inside = by_name.iter().filter(|(_, mounted)| below(&mounted.mountpoint));
-        let best = inside.max_by_key(|(_, mounted)| mounted.mountpoint.len())?;
-        Some((best.1.mountpoint.clone(), best.0.clone()))
+        if let Some(why) = busy {
+            return Err(because(ErrorKind::Busy, format!("cannot change '{name}'"), "dataset is busy").advise(why));
+        }
+        state.barred.push((name.to_string(), verb));
+        drop(state);
+        Ok(Bar { mounts: self, name: name.to_string() })
     }
 
-    /// Where a dataset is mounted; a mount that somebody else removed is forgotten.
-    pub fn mountpoint(&self, name: &str) -> Option<String> {
-        let mut by_name = self.by_name.lock();
-        if by_name.get(name)?.session.has_ended() {
-            by_name.remove(name);
+    /// Nothing is mounted any more.
+    pub(crate) fn close(&self) {
+        self.state.lock().barred.push((String::new(), "closed"));
+    }
+
+    /// The mounts that have not ended, by name.
+    pub(crate) fn all(&self) -> Vec<Arc<Mounted>> {
+        let mut state = self.state.lock();
+        let is_over = |slot: &Slot| matches!(slot, Slot::There(mounted) if mounted.session.has_ended());
+        state.slots.retain(|_, slot| !is_over(slot));
+        let there = |slot: &Slot| match slot {
+            Slot::There(mounted) => Some(mounted.clone()),
+            Slot::Coming => None,
+        };
+        state.slots.values().filter_map(there).collect()
+    }
+
+    /// What is mounted at or below a dataset, or has not ended there; what lies deepest in the tree of directories first.
+    pub(crate) fn below(&self, name: &str) -> Vec<Arc<Mounted>> {
+        let mut list = self.all();
+        list.retain(|mounted| is_within(&mounted.name, name));
+        deepest_first(&mut list);
+        list
+    }
+
+    fn there(&self, name: &str) -> Option<Arc<Mounted>> {
+        let mut state = self.state.lock();
+        match state.slots.get(name)? {
+            Slot::There(mounted) if mounted.session.has_ended() => {
+                state.slots.remove(name);
+                None
+            }
+            Slot::There(mounted) => Some(mounted.clone()),
+            Slot::Coming => None,
         }
-        by_name.get(name).map(|mounted| mounted.mountpoint.clone())
+    }
+
+    /// Where a mount is.
+    pub(crate) fn standing(&self, mounted: &Mounted) -> Standing {
+        if mounted.session.has_ended() {
+            return Standing::Gone;
+        }
+        if mounted.leaving.load(Ordering::Acquire) || !mounted.session.is_alive() {
+            return Standing::Leaving;
+        }
+        let recorded = mounted.session.mountpoint();
+        let Some(rows) = self.table.lock().rows() else { return Standing::Mounted(recorded) };
+        let own = |row: &&fuse::MountRow| row.device == mounted.session.number();
+        if rows.iter().filter(own).any(|row| row.place == recorded) {
+            return Standing::Mounted(recorded);
+        }
+        match rows.iter().find(own) {
+            Some(row) => {
+                mounted.session.moved(&row.place);
+                Standing::Mounted(row.place.clone())
+            }
+            None => Standing::Detached,
+        }
+    }
+
+    /// True when something else was mounted over a mount.
+    pub(crate) fn is_covered(&self, mounted: &Mounted) -> bool {
+        let Some(rows) = self.table.lock().rows() else { return false };
+        fuse::topmost(&rows, &mounted.session.mountpoint()).is_some_and(|row| row.device != mounted.session.number())
+    }
+
+    /// The mounted dataset that a path is in, and where it is mounted.
+    pub fn dataset_at(&self, path: &str) -> Option<(String, String)> {
+        let inside = self.list().into_iter().filter(|(_, place)| Path::new(path).starts_with(place));
+        inside.max_by_key(|(_, place)| place.len()).map(|(name, place)| (place, name))
+    }
+
+    /// Where a dataset is mounted.
+    pub fn mountpoint(&self, name: &str) -> Option<String> {
+        self.there(name).and_then(|mounted| self.place_of(&mounted))
+    }
+
+    fn place_of(&self, mounted: &Mounted) -> Option<String> {
+        match self.standing(mounted) {
+            Standing::Mounted(place) => Some(place.to_string_lossy().into_owned()),
+            _ => None,
+        }
     }
 
     /// The pool's counts of direct I/O.
@@ -102,32 +287,69 @@ impl Mounts {
 
     /// The object set of a mounted file system and a file's counts of direct I/O since it came into memory.
     pub fn direct_of_file(&self, name: &str, object: ObjectId) -> Option<(ObjsetId, DirectSnapshot)> {
-        let zfs = self.by_name.lock().get(name).map(|mounted| mounted.zfs.clone())?;
+        let zfs = self.there(name).map(|mounted| mounted.zfs.clone())?;
         let counts = zfs.node(object).ok().and_then(|node| zfs.direct_counts(&node));
         Some((zfs.objset().id(), counts.unwrap_or_default()))
     }
 
     /// Name and place of every mount.
     pub fn list(&self) -> Vec<(String, String)> {
-        let names: Vec<String> = self.by_name.lock().keys().cloned().collect();
-        names.into_iter().filter_map(|name| self.mountpoint(&name).map(|place| (name, place))).collect()
+        self.all().into_iter().filter_map(|mounted| Some((mounted.name.clone(), self.place_of(&mounted)?))).collect()
     }
 
     /// What users did to each mounted file system.
     pub fn counts(&self, zio: &zio::Zio) -> Vec<metrics::DatasetView> {
-        let by_name = self.by_name.lock();
-        let view = |(name, mounted): (&String, &Mounted)| metrics::DatasetView {
-            name: name.clone(),
+        let view = |mounted: Arc<Mounted>| metrics::DatasetView {
+            name: mounted.name.clone(),
             objset: mounted.zfs.objset().id().0,
             counts: mounted.zfs.counts(),
-            direct: crate::direct::rows(&self.direct_of(name).snapshot(), zio.changed_buffers(Some(mounted.zfs.objset().id()), None)),
+            direct: crate::direct::rows(
+                &self.direct_of(&mounted.name).snapshot(),
+                zio.changed_buffers(Some(mounted.zfs.objset().id()), None),
+            ),
         };
-        by_name.iter().map(view).collect()
+        self.all().into_iter().map(view).collect()
     }
 
     /// The dataset mounted at this path.
     pub fn find(&self, mountpoint: &str) -> Option<String> {
-        self.list().into_iter().find(|(_, place)| place == mountpoint).map(|(name, _)| name)
+        self.list().into_iter().find(|(_, place)| Path::new(place) == Path::new(mountpoint)).map(|(name, _)| name)
+    }
+
+    /// Takes a name's entry, or says why it is not to be had.
+    fn claim(&self, exec: &Exec, name: &str, past_bar: bool) -> Result<Claimed<'_>, Failure> {
+        let what = || format!("cannot mount '{name}'");
+        let until = exec.now_ns().saturating_add(LEAVE_NS);
+        loop {
+            let present = {
+                let mut state = self.state.lock();
+                if let Some((_, verb)) = state.barred.iter().find(|(barred, _)| barred.is_empty() || !past_bar && is_within(name, barred)) {
+                    return Err(because(ErrorKind::Busy, what(), "mountpoint or dataset is busy").advise(format!("it is being {verb}")));
+                }
+                match state.slots.get(name) {
+                    Some(Slot::There(mounted)) if !mounted.session.has_ended() => mounted.clone(),
+                    Some(Slot::Coming) => {
+                        let busy = because(ErrorKind::Busy, what(), "mountpoint or dataset is busy");
+                        return Err(busy.advise("another command is mounting it"));
+                    }
+                    _ => {
+                        state.slots.insert(name.to_string(), Slot::Coming);
+                        drop(state);
+                        return Ok(Claimed::Free(Claim { mounts: self, name: name.to_string(), is_filled: false }));
+                    }
+                }
+            };
+            match self.standing(&present) {
+                Standing::Mounted(_) => return Err(because(ErrorKind::Busy, what(), "filesystem already mounted")),
+                Standing::Detached => return Ok(Claimed::Again(present)),
+                Standing::Gone => {}
+                Standing::Leaving if exec.now_ns() >= until => {
+                    let busy = because(ErrorKind::Busy, what(), "mountpoint or dataset is busy");
+                    return Err(busy.advise("it is being unmounted: requests to it are not answered yet"));
+                }
+                Standing::Leaving => drop(present.session.wait_end(100_000_000)),
+            }
+        }
     }
 
     /// The threads that serve this pool's mounts.
@@ -143,73 +365,79 @@ impl Mounts {
     pub fn mount(&self, exec: &Exec, handle: DatasetHandle, txgs: Option<Arc<TxgManager>>, plan: MountPlan) -> Result<(), Failure> {
         let name = handle.name();
         let what = format!("cannot mount '{name}'");
-        if let Some(place) = self.mountpoint(&name) {
-            return Err(because(ErrorKind::Busy, what, format!("filesystem already mounted at {place}")));
-        }
-        prepare_directory(&plan, &what)?;
+        let place = plan.staged.clone().unwrap_or_else(|| PathBuf::from(&plan.mountpoint));
+        let refused = |error: fuse::MountError| match error {
+            fuse::MountError::Mount(fuse::Errno::EBUSY) => because(ErrorKind::Busy, &*what, "mountpoint or dataset is busy"),
+            error => because(ErrorKind::Permission, &*what, error).advise("is /dev/fuse there, and may this user mount on that directory?"),
+        };
+        let claim = match self.claim(exec, &name, plan.past_bar)? {
+            Claimed::Free(claim) => claim,
+            Claimed::Again(mounted) => {
+                prepare_directory(&place, plan.must_be_empty, &plan.mountpoint)?;
+                return mounted.session.mount_again(&place, &plan.options).map_err(refused);
+            }
+        };
+        let made = prepare_directory(&place, plan.must_be_empty, &plan.mountpoint)?;
         let objset = handle.objset().map_err(|error| failure::dataset("mount", &name, &error))?;
-        let zfs = Zfs::open(&objset, txgs.filter(|_| !plan.read_only), plan.settings)
+        let zfs = Zfs::open(&objset, txgs.filter(|_| !handle.is_snapshot()), plan.settings)
             .map_err(|error| because(ErrorKind::Damaged, &*what, error))?;
         let dataset = Arc::new(handle);
         zfs.set_space_source(dataset.clone());
         zfs.set_direct(Direct { tunables: plan.direct, stats: self.direct_of(&name) });
-        if !zfs.is_read_only() {
+        if !zfs.is_read_only() && !plan.settings.read_only {
             zfs.drain_unlinked().map_err(|error| because(ErrorKind::Io, &*what, error))?;
         }
-        let snapshots: Option<Arc<dyn SnapshotSource>> = Some(dataset);
+        let snapshots: Option<Arc<dyn SnapshotSource>> = if dataset.is_snapshot() { None } else { Some(dataset) };
         let handler = Arc::new(ZplFuse::new(zfs.clone(), snapshots).with_health(plan.is_suspended));
         let readers = self.readers(exec).map_err(|error| because(ErrorKind::Io, &*what, error))?;
-        let session = Session::mount_with(&readers, handler.clone(), Path::new(&plan.mountpoint), &plan.options).map_err(|error| {
-            because(ErrorKind::Permission, &*what, error).advise("is /dev/fuse there, and may this user mount on that directory?")
-        })?;
-        let made_for_it = plan.made_for_it;
-        self.by_name.lock().insert(name, Mounted { session, zfs, handler, mountpoint: plan.mountpoint, made_for_it });
+        let session = Session::mount_with(&readers, handler.clone(), &place, &plan.options).map_err(refused)?;
+        let (made_for_it, by_hand, options, leaving) = (plan.made_for_it, plan.by_hand, Mutex::new(plan.wishes), AtomicBool::new(false));
+        claim.fill(Mounted { name, session, zfs, handler, options, by_hand, made_for_it, made, leaving });
         Ok(())
     }
 
-    /// Unmounts; without `force` open files refuse it.
-    pub fn unmount(&self, name: &str, force: bool, directory: Directory) -> Result<(), Failure> {
-        let what = format!("cannot unmount '{name}'");
-        let Some(mounted) = self.by_name.lock().remove(name) else {
-            return Err(because(ErrorKind::Invalid, what, "not currently mounted"));
-        };
-        // What is mounted below would be lost from sight.
-        if let Err(errno) = mounted.session.unmount(force) {
-            let place = mounted.mountpoint.clone();
-            self.by_name.lock().insert(name.to_string(), mounted);
-            return Err(
-                because(ErrorKind::Busy, what, format!("{place}: {errno}")).advise("close the files that are open there, or use '-f'")
-            );
+    /// A mount that was put together elsewhere is in its place now.
+    pub(crate) fn moved(&self, name: &str, place: &Path) {
+        if let Some(mounted) = self.there(name) {
+            mounted.session.moved(place);
         }
-        mounted.session.join();
-        if directory == Directory::Remove && mounted.made_for_it {
-            // Fails when something is in it: then it is not ours alone.
-            let _ = std::fs::remove_dir(&mounted.mountpoint);
-        }
-        mounted.zfs.sync().map_err(|error| because(ErrorKind::Io, what, error))
     }
 
-    /// Unmounts everything at or below this dataset, deepest first, up to the first that refuses; names what was unmounted.
-    pub fn unmount_below(&self, name: &str, force: bool, directory: Directory) -> (Vec<String>, Result<(), Failure>) {
-        let mut mounted = self.list();
-        mounted.retain(|(other, _)| other == name || other.strip_prefix(name).is_some_and(|rest| rest.starts_with('/')));
-        mounted.sort_by_key(|(_, place)| std::cmp::Reverse(place.len()));
-        let mut done = Vec::new();
-        for (other, _) in mounted {
-            if let Err(failure) = self.unmount(&other, force, directory) {
-                return (done, Err(failure));
-            }
-            done.push(other);
+    /// Changes a mount in place; false when it is not mounted.
+    pub(crate) fn remount(&self, name: &str, plan: &MountPlan) -> Result<bool, Failure> {
+        let Some(mounted) = self.there(name).filter(|mounted| matches!(self.standing(mounted), Standing::Mounted(_))) else {
+            return Ok(false);
+        };
+        let what = format!("cannot mount '{name}'");
+        if mounted.zfs.settings().read_only && !plan.settings.read_only {
+            mounted.zfs.drain_unlinked().map_err(|error| because(ErrorKind::Io, &*what, error))?;
         }
-        (done, Ok(()))
+        // First what still works: a write must not be let through by the one and refused by the other.
+        if !plan.settings.read_only {
+            mounted.zfs.set_settings(plan.settings);
+        }
+        let changed = match mounted.session.remount(&plan.options) {
+            // Files are open for writing: the kernel lets their writes through, we don't.
+            Err(fuse::Errno::EBUSY) if plan.options.read_only => {
+                mounted.session.remount(&MountOptions { read_only: false, ..plan.options.clone() })
+            }
+            other => other,
+        };
+        mounted.zfs.set_settings(plan.settings);
+        *mounted.options.lock() = plan.wishes.iter().filter(|word| *word != "remount").cloned().collect();
+        changed.map(|()| true).map_err(|errno| because(ErrorKind::Permission, what, format!("{errno}")))
+    }
+
+    /// What a mount was asked for beyond its properties.
+    pub(crate) fn wishes(&self, name: &str) -> Vec<String> {
+        self.there(name).map(|mounted| mounted.wishes()).unwrap_or_default()
     }
 
     /// Closes snapshots that were browsed under `.zfs/snapshot` and are to be destroyed or renamed. Busy when a file of one is open.
     pub fn close_snapshots(&self, names: &[String], verb: &str) -> Result<(), Failure> {
-        let by_name = self.by_name.lock();
         for name in names {
             let Some((filesystem, snapshot)) = name.split_once('@') else { continue };
-            if by_name.get(filesystem).is_some_and(|mounted| !mounted.handler.close_snapshot(snapshot)) {
+            if self.there(filesystem).is_some_and(|mounted| !mounted.handler.close_snapshot(snapshot)) {
                 let failure = because(ErrorKind::Busy, format!("cannot {verb} snapshot {name}"), "dataset is busy");
                 return Err(failure.advise("close the files that are open under .zfs/snapshot"));
             }
@@ -219,26 +447,72 @@ impl Mounts {
 
     /// Applies changed properties to a mounted file system.
     pub fn apply(&self, name: &str, settings: Settings) {
-        if let Some(mounted) = self.by_name.lock().get(name) {
+        if let Some(mounted) = self.there(name) {
             mounted.zfs.set_settings(settings);
         }
     }
 }
 
-fn prepare_directory(plan: &MountPlan, what: &str) -> Result<(), Failure> {
-    let path = Path::new(&plan.mountpoint);
-    // What a killed daemon left behind.
-    fuse::clear_dead_mount(path);
-    std::fs::create_dir_all(path).map_err(|error| {
-        because(ErrorKind::Permission, what, format!("{}: {error}", plan.mountpoint))
-            .advise("choose a place that you may write: zfs set mountpoint=/path …, or import with -R")
-    })?;
-    if plan.must_be_empty && std::fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some()) {
-        return Err(
-            because(ErrorKind::Busy, what, format!("directory '{}' is not empty", plan.mountpoint)).advise("use '-O' to mount over it")
-        );
+/// Sorts mounts so that what lies in another comes before it: by the parts of their places, backwards.
+fn deepest_first(list: &mut [Arc<Mounted>]) {
+    list.sort_by_cached_key(|mounted| std::cmp::Reverse(mounted.session.mountpoint()));
+}
+
+impl Mounted {
+    /// What its mount was asked for beyond the properties.
+    pub(crate) fn wishes(&self) -> Vec<String> {
+        self.options.lock().clone()
     }
-    Ok(())
+
+    /// Removes the directory that it was mounted on, if it is one to remove.
+    pub(crate) fn remove_directory(&self, directory: Directory) {
+        let place = self.session.mountpoint();
+        let goes = match directory {
+            Directory::Keep => false,
+            Directory::Remove => self.made_for_it,
+            Directory::RemoveMade => self.made_for_it && self.made && !is_inside_of_a_pool(&place),
+        };
+        if goes {
+            // Fails when something is in it: then it is not ours alone.
+            let _ = std::fs::remove_dir(place);
+        }
+    }
+}
+
+/// True for a directory inside of a file system that a FUSE server (we) serves.
+fn is_inside_of_a_pool(place: &Path) -> bool {
+    const FUSE_SUPER_MAGIC: u64 = 0x6573_5546;
+    let above = place.parent().unwrap_or(place);
+    rustix::fs::statfs(above).is_ok_and(|stat| stat.f_type as u64 == FUSE_SUPER_MAGIC)
+}
+
+/// Makes the directory for a mount; true when it was not there.
+fn prepare_directory(path: &Path, must_be_empty: bool, mountpoint: &str) -> Result<bool, Failure> {
+    let what = || format!("cannot mount '{mountpoint}'");
+    if !rustix::process::geteuid().is_root() {
+        // What a killed daemon left behind; root's mounts slide beneath it.
+        fuse::clear_dead_mount(path);
+    }
+    if fuse::is_dead(path) {
+        return Ok(false);
+    }
+    let made = std::fs::symlink_metadata(path).is_err();
+    if made {
+        std::fs::create_dir_all(path).map_err(|error| {
+            because(ErrorKind::Permission, what(), format!("failed to create mountpoint: {}", os_text(&error)))
+                .advise("choose a place that you may write: zfs set mountpoint=/path …, or import with -R")
+        })?;
+    }
+    if must_be_empty && std::fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some()) {
+        return Err(because(ErrorKind::Busy, what(), "directory is not empty"));
+    }
+    Ok(made)
+}
+
+/// The words of the system's error, without its number.
+fn os_text(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_string()
 }
 
 /// The source of a property as the API words it.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 /// See the file's header.
 pub struct OpenPool {
-    pub(crate) mounts: Mounts,
+    pub(crate) mounts: Arc<Mounts>,
     pool: Pool,
     altroot: Option<String>,
     opened_ns: u64,
@@ -18,11 +18,16 @@ impl OpenPool {
     /// Takes over a pool that was just made or imported.
     pub fn new(pool: Pool, altroot: Option<String>) -> OpenPool {
         let opened_ns = pool.exec().now_ns();
-        OpenPool { mounts: Mounts::default(), pool, altroot, opened_ns }
+        OpenPool { mounts: Arc::default(), pool, altroot, opened_ns }
     }
     /// The engine's pool, when this was the last holder.
     pub fn into_pool(self) -> Pool {
-        self.pool
+        let OpenPool { mounts, pool, .. } = self;
+        if !mounts.all().is_empty() {
+            // Mounts that were forced to leave and whose requests do not end: they wait for a device, not we for them.
+            drop(pool.exec().spawn_operation("z-unmount", Box::new(move || drop(mounts))));
+        }
+        pool
     }
     pub fn pool(&self) -> &Pool {
         &self.pool

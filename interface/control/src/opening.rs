@@ -111,16 +111,17 @@ impl Control {
 
     fn open_all(self: &Arc<Self>, names: &[String]) {
         for name in names.iter().take_while(|_| !self.is_stopping()) {
-            match self.try_absent(name) {
+            match self.open_absent(name) {
                 Ok(Response::Done { remarks }) => remarks.iter().for_each(|remark| eprintln!("{name}: {remark}")),
                 Ok(_) => {}
                 // Somebody imported it or let it go meanwhile.
                 Err(_) if !self.is_absent(name) => {}
                 Err(failure) => eprintln!("{failure}"),
             }
-            self.opening.state.lock().left.remove(name);
-            self.opening.changed.notify_all();
         }
+        // What is mounted in a file system of another pool comes after that one.
+        let pools: Vec<_> = self.pools.read().values().filter(|pool| names.contains(&pool.name())).cloned().collect();
+        self.mount_after_start(&pools);
         self.accelerators.set_opening(false);
         *self.opening.state.lock() = State::default();
         self.opening.changed.notify_all();

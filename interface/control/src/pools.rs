@@ -1,6 +1,6 @@
 //! `zpool …`: making, finding, importing and closing pools, and reporting on them.
 
-use crate::failure::because;
+use crate::failure::{self, because};
 use crate::{Control, OpenPool, datasets, devices, report, status};
 use control_api::{
     ErrorKind, Failure, ImportCandidate, IostatReport, LabelClear, PoolCreate, PoolHistory, PoolHistoryReport, PoolImport, PoolNames,
@@ -143,6 +143,21 @@ fn create_properties(request: &PoolCreate, what: &str) -> Result<CreatePropertie
     Ok(wanted)
 }
 
+/// The pool's file system is not mounted over what is in a directory already.
+fn check_mountpoint(request: &PoolCreate, fs_properties: &BTreeMap<String, String>, what: &str) -> Result<(), Failure> {
+    let place = fs_properties.get("mountpoint").cloned().unwrap_or_else(|| format!("/{}", request.pool));
+    if !place.starts_with('/') || fs_properties.get("canmount").is_some_and(|value| value == "off") {
+        return Ok(());
+    }
+    let root = request.altroot.as_deref().unwrap_or_default().trim_end_matches('/');
+    let place = format!("{root}{place}");
+    if std::fs::read_dir(&place).is_ok_and(|mut entries| entries.next().is_some()) {
+        let failure = because(ErrorKind::Exists, what, format!("mountpoint '{place}' exists and is not empty"));
+        return Err(failure.advise("use '-m' option to provide a different default"));
+    }
+    Ok(())
+}
+
 fn default_features() -> Vec<String> {
     pool::FEATURES.iter().filter(|feature| feature.on_new_pools).map(|feature| feature.name.to_string()).collect()
 }
@@ -176,6 +191,7 @@ impl Control {
             AddSpec { logs: self.new_tops(&request.logs, &what)?, force: request.force, ..self.spare_specs(&request.spares, &what)? };
         let new: Vec<LeafSpec> = tops.iter().chain(&beside.logs).flat_map(|top| &top.leaves).chain(&beside.spares).cloned().collect();
         self.check_contents(&new, None, request.force)?;
+        check_mountpoint(request, &fs_properties, &what)?;
         if request.dry_run {
             return Ok(done());
         }
@@ -204,19 +220,21 @@ impl Control {
         }
         tables.iter().for_each(|path| device::forget_partitions(path));
         self.tell("sysevent.fs.zfs.pool_create", &pool.name(), pool.guid());
-        self.adopt(pool, request.altroot.clone(), true)
+        // The pool is there; that its file system could not be mounted fails the command all the same, as in OpenZFS.
+        failure::joined(self.adopt(pool, request.altroot.clone(), true))
+            .map_err(|failure| Failure { kind: ErrorKind::NotMounted, ..failure })?;
+        Ok(done())
     }
 
     /// Takes a pool into the daemon's care: registers, remembers, mounts.
-    fn adopt(self: &Arc<Self>, pool: Pool, altroot: Option<String>, mount: bool) -> Result<Response, Failure> {
+    fn adopt(self: &Arc<Self>, pool: Pool, altroot: Option<String>, mount: bool) -> Vec<Failure> {
         self.tune(&pool);
         let open = Arc::new(OpenPool::new(pool, altroot));
         self.pools.write().insert(open.name(), open.clone());
         self.forget_absent(|entry| entry.guid == open.pool().guid().0);
         self.remember();
         self.keep(&open);
-        let remarks = if mount { self.mount_all(&open) } else { Vec::new() };
-        Ok(Response::Done { remarks })
+        if mount { self.mount_all(&[open]) } else { Vec::new() }
     }
 
     /// True for a device without anything that a pool put there.
@@ -359,15 +377,16 @@ impl Control {
         self.tell("sysevent.fs.zfs.pool_import", &pool.name(), pool.guid());
         let status = pool.status();
         let damaged = status.damaged_labels + status.damaged_uberblocks;
-        let mut response = self.adopt(pool, wish.request.altroot.clone(), !wish.request.no_mount)?;
-        if let Response::Done { remarks } = &mut response {
-            remarks.extend(failed.iter().map(|failure| format!("warning: the pool is opened without a device: {}", failure.why)));
-            if damaged > 0 {
-                remarks
-                    .push(format!("{damaged} damaged labels or uberblocks were passed over; 'zpool scrub' and 'zpool status' tell more"));
-            }
+        let failures = self.adopt(pool, wish.request.altroot.clone(), !wish.request.no_mount);
+        let mut remarks: Vec<String> = failures.iter().map(Failure::to_string).collect();
+        if !remarks.is_empty() {
+            remarks.push("Import was successful, but unable to mount some datasets".to_string());
         }
-        Ok(response)
+        remarks.extend(failed.iter().map(|failure| format!("warning: the pool is opened without a device: {}", failure.why)));
+        if damaged > 0 {
+            remarks.push(format!("{damaged} damaged labels or uberblocks were passed over; 'zpool scrub' and 'zpool status' tell more"));
+        }
+        Ok(Response::Done { remarks })
     }
 
     /// Closes a pool and opens it again (OpenZFS: `spa_reset`).

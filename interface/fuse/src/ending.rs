@@ -1,8 +1,13 @@
-//! The end of a session: who waits for it.
+//! The end of a session: who waits for it, and how a connection is cut off whatever has files open.
 
+use crate::{Errno, Reply};
 use exec::{Condvar, Exec, Mutex};
+use rustix::fs::{Mode, OFlags};
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
 use std::time::Duration;
 
+/// Where systems mount the file system that aborts connections.
+const CONTROL: &str = "/sys/fs/fuse/connections";
 /// Between looks at the clock of somebody who waits.
 const STEP: Duration = Duration::from_millis(50);
 
@@ -32,4 +37,22 @@ impl Ended {
         }
         *is_over
     }
+}
+
+/// Aborts the connection with this number (the minor of its mount's device): what waits for an answer, and everything later, gets
+/// an error. It must still exist: numbers are used again.
+///
+/// # Errors
+/// There is no way: the control file system is not mounted, and this process may not do that itself.
+pub(crate) fn abort(number: u32) -> Reply<()> {
+    let file = format!("{number}/abort");
+    if std::fs::write(format!("{CONTROL}/{file}"), "1").is_ok() {
+        return Ok(());
+    }
+    // A mount of it that is on no path.
+    let context = rustix::mount::fsopen("fusectl", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    rustix::mount::fsconfig_create(&context)?;
+    let mount = rustix::mount::fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?;
+    let file = rustix::fs::openat(&mount, file.as_str(), OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+    rustix::io::write(&file, b"1").map(drop).map_err(Errno::from)
 }

@@ -18,16 +18,20 @@ mod notify;
 mod readers;
 mod serve;
 mod session;
+mod slide;
+mod table;
 #[cfg(feature = "testing")]
 pub mod testing;
 
 pub use answer::Answer;
 pub use errno::Errno;
 pub use handler::*;
-pub use mount::{MountError, MountOptions, clear_dead_mount};
+pub use mount::{MountError, MountOptions, clear_dead_mount, is_dead};
 pub use notify::{Kernel, Notifier};
 pub use readers::Readers;
 pub use session::{Negotiated, Session};
+pub use slide::Stage;
+pub use table::{MountRow, MountTable, topmost};
 
 /// open(2)'s O_DIRECT, in [`ReadRequest::open_flags`], [`WriteRequest::open_flags`] and the flags of open.
 pub const O_DIRECT: u32 = libc::O_DIRECT as u32;

@@ -5,10 +5,9 @@
 use crate::{Errno, Reply, blockmount};
 use exec::Exec;
 use rustix::fd::{AsRawFd, OwnedFd};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
 use rustix::mount::{MountFlags, UnmountFlags};
 use std::ffi::CString;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -45,7 +44,7 @@ impl Default for MountOptions {
     fn default() -> Self {
         MountOptions {
             source: "zirconia".into(),
-            subtype: "zirconia".into(),
+            subtype: "zfs".into(),
             read_only: false,
             allow_other: rustix::process::geteuid().is_root(),
             default_permissions: true,
@@ -127,11 +126,17 @@ pub(crate) fn open_device() -> Result<OwnedFd, MountError> {
 
 fn attach_as_root(mountpoint: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
     let device = open_device()?;
-    let data = CString::new(data_of(&device, mountpoint, options)?).map_err(|_| MountError::BadName)?;
+    attach_device(&device, mountpoint, options)?;
+    Ok(device)
+}
+
+/// Mounts a connection: a fresh one, or one that is in use already and gets one more mount of the same superblock (Linux 5.10).
+/// Needs root.
+pub(crate) fn attach_device(device: &OwnedFd, mountpoint: &Path, options: &MountOptions) -> Result<(), MountError> {
+    let data = CString::new(data_of(device, mountpoint, options)?).map_err(|_| MountError::BadName)?;
     let kind = format!("fuse.{}", options.subtype);
     rustix::mount::mount(options.source.as_str(), mountpoint, kind.as_str(), flags_of(options), data.as_c_str())
-        .map_err(|error| MountError::Mount(error.into()))?;
-    Ok(device)
+        .map_err(|error| MountError::Mount(error.into()))
 }
 
 /// The options of mount(2) that FUSE itself reads.
@@ -220,11 +225,27 @@ pub(crate) fn detach(mountpoint: &Path, through_helper: bool, lazy: bool) -> Rep
     }
 }
 
-/// Takes away a mount whose server died (every access says ENOTCONN), so that the directory can be used again; true when
-/// there was one. A mount that answers is left alone.
+/// True for a mount whose server died: every access says ENOTCONN.
+pub fn is_dead(mountpoint: &Path) -> bool {
+    std::fs::symlink_metadata(mountpoint).is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN))
+}
+
+/// Takes away a mount whose server died, so that the directory can be used again; true when there was one. A mount that answers is
+/// left alone. Programs that still use its paths write into the directory from now on: see [`crate::Stage`].
 pub fn clear_dead_mount(mountpoint: &Path) -> bool {
-    let is_dead = std::fs::symlink_metadata(mountpoint).is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN));
-    is_dead && (detach(mountpoint, false, true).is_ok() || detach(mountpoint, true, true).is_ok())
+    is_dead(mountpoint) && (detach(mountpoint, false, true).is_ok() || detach(mountpoint, true, true).is_ok())
+}
+
+/// Major and minor number of what is mounted there, without asking its server.
+pub(crate) fn device_number(mountpoint: &Path) -> Option<(u32, u32)> {
+    let flags = AtFlags::NO_AUTOMOUNT | AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_DONT_SYNC;
+    let stat = rustix::fs::statx(rustix::fs::CWD, mountpoint, flags, StatxFlags::TYPE).ok()?;
+    Some((stat.stx_dev_major, stat.stx_dev_minor))
+}
+
+/// Changes the flags of a mount in place. Needs root.
+pub(crate) fn remount(mountpoint: &Path, options: &MountOptions) -> Reply<()> {
+    rustix::mount::mount_remount(mountpoint, flags_of(options), c"").map_err(Errno::from)
 }
 
 /// Pages that one request may carry (`fs.fuse.max_pages_limit`; 256 before Linux 6.13 had it).
@@ -243,41 +264,11 @@ pub(crate) fn raise_pages_limit(bytes: u32) {
 
 /// Lets buffered reads use whole requests: the kernel's readahead window starts at 128 KiB whatever INIT says.
 /// Best effort; needs root.
-pub(crate) fn raise_readahead(mountpoint: &Path, max_write: u32) {
-    let Ok(table) = std::fs::read("/proc/self/mountinfo") else { return };
-    // Field 3 is major:minor, field 5 the mount point with octal escapes; the last match is the topmost mount.
-    let device = table.split(|&byte| byte == b'\n').rev().find_map(|line| {
-        let mut fields = line.split(|&byte| byte == b' ');
-        let device = fields.nth(2)?;
-        let place = unescape(fields.nth(1)?);
-        (place == mountpoint.as_os_str().as_bytes()).then(|| String::from_utf8_lossy(device).into_owned())
-    });
-    if let Some(device) = device {
-        // A mount on a block device: the number alone is the device's.
-        let names = [format!("{device}-fuseblk"), device];
-        let place = names.iter().map(|name| format!("/sys/class/bdi/{name}/read_ahead_kb")).find(|place| Path::new(place).exists());
-        if let Some(place) = place {
-            let _ = std::fs::write(place, (max_write / 1024).to_string());
-        }
+pub(crate) fn raise_readahead((major, minor): (u32, u32), max_write: u32) {
+    // A mount on a block device: the number alone is the device's.
+    let names = [format!("{major}:{minor}-fuseblk"), format!("{major}:{minor}")];
+    let place = names.iter().map(|name| format!("/sys/class/bdi/{name}/read_ahead_kb")).find(|place| Path::new(place).exists());
+    if let Some(place) = place {
+        let _ = std::fs::write(place, (max_write / 1024).to_string());
     }
-}
-
-/// Undoes the kernel's `\ooo` escapes.
-fn unescape(field: &[u8]) -> Vec<u8> {
-    let mut plain = Vec::with_capacity(field.len());
-    let mut rest = field;
-    while let Some((&byte, tail)) = rest.split_first() {
-        let octal = tail.get(..3).and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok());
-        match octal {
-            Some(code) if byte == b'\\' => {
-                plain.push(code);
-                rest = &tail[3..];
-            }
-            _ => {
-                plain.push(byte);
-                rest = tail;
-            }
-        }
-    }
-    plain
 }

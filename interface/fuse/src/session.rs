@@ -1,12 +1,13 @@
 //! A mounted file system: INIT, its place among the [`Readers`] that serve it, the end.
 
 use crate::abi::{self, cap, op};
+use crate::ending;
 use crate::handler::Handler;
 use crate::mount::{self, MountError, MountOptions};
 use crate::readers::{Mount, Readers};
 use crate::serve::HEAD;
 use crate::{Errno, Reply};
-use exec::Exec;
+use exec::{Exec, Mutex};
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
 use std::io::IoSlice;
@@ -30,18 +31,25 @@ pub struct Negotiated {
     pub max_write: u32,
 }
 
-/// A mount in use. Dropping it detaches the mount and waits for its end.
+/// How long dropping a session waits for requests that are being served.
+const DROP_NS: u64 = 5_000_000_000;
+
+/// A mount in use. Dropping it ends the mount, cutting off whoever has files open there.
 pub struct Session {
     mount: Arc<Mount>,
     exec: Exec,
-    mountpoint: PathBuf,
+    mountpoint: Mutex<PathBuf>,
+    number: (u32, u32),
     negotiated: Negotiated,
     through_helper: bool,
 }
 
 impl std::fmt::Debug for Session {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Session").field("mountpoint", &self.mountpoint).field("negotiated", &self.negotiated).finish_non_exhaustive()
+        f.debug_struct("Session")
+            .field("mountpoint", &*self.mountpoint.lock())
+            .field("negotiated", &self.negotiated)
+            .finish_non_exhaustive()
     }
 }
 
@@ -87,8 +95,10 @@ impl Session {
             let _ = mount::detach(mountpoint, through_helper, true);
             return Err(MountError::NotForwarded);
         }
-        mount::raise_readahead(mountpoint, negotiated.max_write);
-        Ok(Session { mount, exec: readers.exec().clone(), mountpoint: mountpoint.to_path_buf(), negotiated, through_helper })
+        let number = mount::device_number(mountpoint).unwrap_or_default();
+        mount::raise_readahead(number, negotiated.max_write);
+        let mountpoint = Mutex::new(mountpoint.to_path_buf());
+        Ok(Session { mount, exec: readers.exec().clone(), mountpoint, number, negotiated, through_helper })
     }
 
     /// What INIT settled.
@@ -96,9 +106,19 @@ impl Session {
         self.negotiated
     }
 
-    /// Where it is mounted.
-    pub fn mountpoint(&self) -> &Path {
-        &self.mountpoint
+    /// Where it was mounted, or was moved to.
+    pub fn mountpoint(&self) -> PathBuf {
+        self.mountpoint.lock().clone()
+    }
+
+    /// Says where the mount is now.
+    pub fn moved(&self, mountpoint: &Path) {
+        *self.mountpoint.lock() = mountpoint.to_path_buf();
+    }
+
+    /// Major and minor number of the device that the kernel made for it, the same for all its mounts.
+    pub fn number(&self) -> (u32, u32) {
+        self.number
     }
 
     /// True while the kernel sends requests: false from an unmount or an abort on, also by somebody else.
@@ -124,7 +144,46 @@ impl Session {
         if !self.is_alive() {
             return Ok(());
         }
-        mount::detach(&self.mountpoint, self.through_helper, lazy)
+        mount::detach(&self.mountpoint(), self.through_helper, lazy)
+    }
+
+    /// Ends the connection, whatever has files open there: they get errors from now on. The mount stays, dead, until it is
+    /// detached.
+    ///
+    /// # Errors
+    /// This system has no way for this user.
+    pub fn cut(&self) -> Reply<()> {
+        // Numbers are used again: that of one that is over may be somebody else's.
+        if self.is_alive() && self.number.1 != 0 { ending::abort(self.number.1) } else { Ok(()) }
+    }
+
+    /// Takes a mount away that was cut.
+    ///
+    /// # Errors
+    /// The errno of umount2(2), or EIO when the user helper failed.
+    pub fn detach(&self) -> Reply<()> {
+        mount::detach(&self.mountpoint(), self.through_helper, true)
+    }
+
+    /// Mounts the same file system once more: what was detached while files were open there comes back with its one state.
+    ///
+    /// # Errors
+    /// [`MountError`]; users' mounts can't be made again.
+    pub fn mount_again(&self, mountpoint: &Path, options: &MountOptions) -> Result<(), MountError> {
+        if self.through_helper {
+            return Err(MountError::Mount(Errno::EBUSY));
+        }
+        mount::attach_device(&self.mount.device, mountpoint, options)?;
+        self.moved(mountpoint);
+        Ok(())
+    }
+
+    /// Changes whether it is read-only, and what may be executed, in place.
+    ///
+    /// # Errors
+    /// The errno of mount(2); EPERM for users' mounts.
+    pub fn remount(&self, options: &MountOptions) -> Reply<()> {
+        if self.through_helper { Err(Errno(libc::EPERM)) } else { mount::remount(&self.mountpoint(), options) }
     }
 
     /// Waits until the file system is unmounted, every request answered, and the handler let go of.
@@ -135,10 +194,12 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        if self.is_alive() {
-            let _ = self.unmount(true);
+        if self.is_alive() && self.unmount(false).is_err() {
+            let _ = self.cut();
+            let _ = self.detach();
         }
-        self.join();
+        // Requests that a device keeps longer hold what they need.
+        self.wait_end(DROP_NS);
     }
 }
 

@@ -255,3 +255,77 @@ fn a_few_threads_serve_many_mounts_and_who_waits_holds_up_nobody() {
     let again = mount_on(&readers, Arc::new(fs::MemFs::new()), "again").expect("mounted");
     std::fs::write(again.at.join("file"), b"x").expect("written");
 }
+
+/// A forced unmount, an export, a stop would wait for as long as somebody has a file open.
+#[test]
+fn a_session_that_is_cut_ends_whatever_has_files_open() {
+    let Some(mounted) = mount("cut") else { return };
+    let mut file = File::create(mounted.at.join("open")).expect("create");
+    let session = mounted.session.as_ref().expect("mounted");
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: needs root");
+        return;
+    }
+    session.cut().expect("root can abort a connection");
+    assert!(session.wait_end(10_000_000_000), "it did not end");
+    assert_eq!(file.write(b"x").map_err(|error| error.raw_os_error()), Err(Some(libc::ENOTCONN)));
+    assert!(fuse::is_dead(&mounted.at));
+    session.detach().expect("detached");
+    assert!(!fuse::is_dead(&mounted.at));
+}
+
+/// A second session for what somebody detached lazily would be a second cache of the same file system.
+#[test]
+fn what_was_detached_is_mounted_again_with_its_one_state() {
+    let Some(mounted) = mount("again") else { return };
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: needs root");
+        return;
+    }
+    let mut file = File::create(mounted.at.join("open")).expect("create");
+    let session = mounted.session.as_ref().expect("mounted");
+    session.unmount(true).expect("a lazy unmount");
+    assert!(session.is_alive() && !mounted.at.join("open").exists());
+    session.mount_again(&mounted.at, &fuse::MountOptions::default()).expect("the same superblock again");
+    file.write_all(b"through the old descriptor").expect("written");
+    assert_eq!(std::fs::read(mounted.at.join("open")).expect("read"), b"through the old descriptor");
+    drop(file);
+    session.remount(&fuse::MountOptions { read_only: true, ..fuse::MountOptions::default() }).expect("remount");
+    assert_eq!(File::create(mounted.at.join("new")).map_err(|error| error.raw_os_error()).err(), Some(Some(libc::EROFS)));
+}
+
+/// Programs that outlive a server wrote into the directory beneath while its mount was replaced.
+#[test]
+fn a_new_mount_slides_beneath_a_dead_one() {
+    let Some(dead) = mount("dead") else { return };
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: needs root");
+        return;
+    }
+    let session = dead.session.as_ref().expect("mounted");
+    let folder = std::env::temp_dir().join(format!("zirconia-fuse-stage-{}", std::process::id()));
+    session.cut().expect("cut");
+    assert!(session.wait_end(10_000_000_000));
+    let place = dead.at.join("stray");
+    let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let (told, at) = (stop.clone(), place.clone());
+    let writer = std::thread::spawn(move || {
+        while !told.load(std::sync::atomic::Ordering::Relaxed) {
+            let _ = File::create(&at);
+        }
+    });
+    let stage = fuse::Stage::new(&folder).expect("a stage");
+    let exec: exec::Exec = Arc::new(exec::Pool::new(1));
+    let new = fuse::Session::mount(&exec, Arc::new(fs::MemFs::new()), &stage.tree(), &fuse::MountOptions::default()).expect("mounted");
+    stage.slide(&dead.at).expect("slid");
+    new.moved(&dead.at);
+    assert!(!fuse::is_dead(&dead.at) && !folder.exists());
+    while !place.exists() {
+        std::thread::yield_now();
+    }
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    writer.join().expect("the writer");
+    drop(new);
+    assert!(!fuse::is_dead(&dead.at), "the dead mount stayed beneath");
+    assert!(!place.exists(), "a file was written beneath the mounts");
+}

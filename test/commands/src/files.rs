@@ -70,13 +70,17 @@ pub fn ordinary_user(world: &World) -> Result<(), Failure> {
     }
     let run = |line: &str| world.ok(&format!("{user}{line}"));
     run(&format!("{} create -m {{mnt}}/tank tank {{vdevs}}/a", world.program("zpool")))?;
-    run(&format!("{} create tank/fs", world.program("zfs")))?;
-    run("cp /etc/passwd {mnt}/tank/fs/copy")?;
-    run("cmp /etc/passwd {mnt}/tank/fs/copy")?;
+    // The kernel lets users mount nothing inside of a mount of theirs: a child has a place of its own, or the command fails.
+    let inside = world.run(&format!("{user}{} create tank/inside", world.program("zfs")))?;
+    let mounted = run(&format!("{} list -H -o mounted tank/inside", world.program("zfs")))?;
+    same("a success is mounted", inside.code == 0, mounted.out.trim() == "yes")?;
+    run(&format!("{} create -o mountpoint={{mnt}}/fs tank/fs", world.program("zfs")))?;
+    run("cp /etc/passwd {mnt}/fs/copy")?;
+    run("cmp /etc/passwd {mnt}/fs/copy")?;
     run("mkdir {mnt}/tank/made")?;
     run(&format!("{} export tank", world.program("zpool")))?;
     run(&format!("{} import -d {{vdevs}} tank", world.program("zpool")))?;
-    run("cmp /etc/passwd {mnt}/tank/fs/copy")?;
+    run("cmp /etc/passwd {mnt}/fs/copy")?;
     run(&format!("{} destroy tank", world.program("zpool")))?;
     Ok(())
 }

@@ -16,6 +16,7 @@ mod files;
 mod lifecycle;
 mod mapped;
 mod memory;
+mod mounts;
 mod output;
 mod pools;
 mod providers;
@@ -48,6 +49,9 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "dataset: properties, inheritance, refusals", mounts: false, run: datasets::properties },
     Scenario { name: "dataset: snapshots", mounts: true, run: datasets::snapshots },
     Scenario { name: "dataset: mount directories follow", mounts: true, run: datasets::directories },
+    Scenario { name: "mounts: what is forced ends", mounts: true, run: mounts::forced_ends },
+    Scenario { name: "mounts: places, notices, options", mounts: true, run: mounts::places },
+    Scenario { name: "mounts: dead ones come back", mounts: true, run: mounts::revival },
     Scenario { name: "files: written, listed, read after import", mounts: true, run: files::round_trip },
     Scenario { name: "files: quota", mounts: true, run: files::quota },
     Scenario { name: "files: fsync survives kill -9 of the daemon", mounts: true, run: files::kill },

@@ -238,6 +238,10 @@ impl Drop for World {
         let daemon = self.daemon();
         let stopped = self.start("zirconia stop", STOP).and_then(Running::finish);
         if let (Err(_), Ok(daemon)) = (stopped, daemon) {
+            // First whoever would start it again.
+            if let Some(supervisor) = supervisor(&daemon) {
+                let _ = self.run(&format!("kill -9 {supervisor}"));
+            }
             let _ = self.run(&format!("kill -9 {daemon}"));
         }
         let _ = std::fs::remove_dir_all(&self.folder);
@@ -247,4 +251,12 @@ impl Drop for World {
 /// An error unless the two are equal.
 pub fn same<T: PartialEq + std::fmt::Debug>(what: &str, left: T, right: T) -> Result<(), Failure> {
     if left == right { Ok(()) } else { Err(format!("      {what}: {left:?} is not {right:?}").into()) }
+}
+
+/// The process that starts a daemon again when it dies.
+fn supervisor(daemon: &str) -> Option<String> {
+    let status = std::fs::read_to_string(format!("/proc/{daemon}/status")).ok()?;
+    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().to_string();
+    let name = std::fs::read_to_string(format!("/proc/{parent}/comm")).ok()?;
+    (name.trim() == "zirconiad").then_some(parent)
 }

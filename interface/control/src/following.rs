@@ -1,0 +1,89 @@
+//! Mounted file systems follow their properties: a new mountpoint moves them and what is in them, `canmount=off` unmounts them, flags
+//! change in place (OpenZFS: `changelist_gather`, `changelist_prefix`, `changelist_postfix`).
+
+use crate::failure;
+use crate::mounting::{Wish, text_of};
+use crate::mounts::Directory;
+use crate::{Control, OpenPool};
+use control_api::{ErrorKind, Failure, Response};
+use std::sync::Arc;
+
+/// Properties that are flags of the mount.
+const FLAGS: [&str; 6] = ["readonly", "exec", "setuid", "devices", "atime", "relatime"];
+
+/// Datasets whose properties change.
+pub(crate) struct Following<'a> {
+    /// The datasets; what is below them inherits.
+    pub names: &'a [String],
+    /// The properties.
+    pub changed: &'a [&'a str],
+    /// Mount, unmount and move nothing (`-u`).
+    pub no_mount: bool,
+}
+
+impl Control {
+    /// Changes properties and lets mounts follow. What has to move is unmounted first: in use, nothing changes.
+    pub(crate) fn follow(
+        self: &Arc<Self>,
+        pool: &Arc<OpenPool>,
+        following: &Following<'_>,
+        change: impl FnOnce() -> Result<(), Failure>,
+    ) -> Result<Response, Failure> {
+        let changes = |name: &str| following.changed.contains(&name);
+        let moves = !following.no_mount && changes("mountpoint");
+        let mut again = Vec::new();
+        if moves {
+            for name in following.names {
+                let was_nowhere = is_nowhere(pool, name);
+                again.extend(self.unmount_tree(pool, name, false, Directory::Remove)?);
+                // Setting a place is how what had none gets mounted, with all that inherits it.
+                if was_nowhere {
+                    let names = self.descendants(pool, name)?;
+                    again.extend(names.iter().map(|name| Wish::by_itself(pool, name)));
+                }
+            }
+        }
+        let changed = change();
+        let mut failures = if moves { self.mount_wishes(again) } else { Vec::new() };
+        let mut remarks = Vec::new();
+        changed?;
+        if !following.no_mount && changes("canmount") {
+            for name in following.names {
+                let is_off = pool.dsl().hold(name).is_ok_and(|handle| text_of(&handle, "canmount") == "off");
+                if is_off && let Some(mounted) = pool.mounts.below(name).iter().find(|mounted| mounted.name == *name) {
+                    failures.extend(pool.mounts.leave(mounted).err());
+                }
+            }
+        }
+        crate::datasets::apply_settings(pool);
+        let flags: Vec<&str> = following.changed.iter().copied().filter(|name| FLAGS.contains(name)).collect();
+        for name in following.names.iter().filter(|_| !flags.is_empty()) {
+            if rustix::process::geteuid().is_root() {
+                failures.extend(self.remount_below(pool, name, following.changed).err());
+            } else if !following.no_mount {
+                remarks.extend(self.mount_anew(pool, name, &flags)?);
+            }
+        }
+        failure::joined(failures)?;
+        Ok(Response::Done { remarks })
+    }
+
+    /// Users can't change mounts in place: what is not in use is mounted anew, for the rest the answer says what has to wait.
+    fn mount_anew(self: &Arc<Self>, pool: &Arc<OpenPool>, name: &str, flags: &[&str]) -> Result<Option<String>, Failure> {
+        match self.unmount_tree(pool, name, false, Directory::Keep) {
+            Ok(again) => failure::joined(self.mount_wishes(again)).map(|()| None),
+            Err(failure) if failure.kind == ErrorKind::Busy => {
+                // The server itself refuses writes and leaves times alone.
+                let later: Vec<&str> = flags.iter().copied().filter(|flag| !["readonly", "atime", "relatime"].contains(flag)).collect();
+                let remark = format!("{}: takes effect when the file systems that are in use are mounted again", later.join(", "));
+                Ok((!later.is_empty()).then_some(remark))
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+}
+
+/// True for a file system without a place of its own.
+fn is_nowhere(pool: &OpenPool, name: &str) -> bool {
+    pool.dsl().hold(name).is_ok_and(|handle| matches!(text_of(&handle, "mountpoint").as_str(), "none" | "legacy"))
+}

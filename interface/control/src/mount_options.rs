@@ -1,0 +1,158 @@
+//! What `zfs mount -o` and mount(8) may ask for (OpenZFS: `option_map`): a few options have an effect, the others that mount(8) knows are
+//! taken and do nothing, as there.
+
+use zpl::Settings;
+
+/// Options that are known and change nothing here.
+const WITHOUT_EFFECT: [&str; 35] = [
+    "noauto",
+    "defaults",
+    "dirsync",
+    "group",
+    "_netdev",
+    "nofail",
+    "owner",
+    "sync",
+    "user",
+    "users",
+    "acl",
+    "noacl",
+    "posixacl",
+    "casesensitive",
+    "caseinsensitive",
+    "casemixed",
+    "nodiratime",
+    "diratime",
+    "nostrictatime",
+    "lazytime",
+    "context",
+    "fscontext",
+    "defcontext",
+    "rootcontext",
+    "iversion",
+    "mand",
+    "nomand",
+    "bind",
+    "rbind",
+    "comment",
+    "nosub",
+    "quiet",
+    "xattr",
+    "noxattr",
+    "zfsutil",
+];
+
+/// Those that do something: what they mean is in [`Asked::take`].
+const WITH_EFFECT: [&str; 16] = [
+    "ro",
+    "rw",
+    "remount",
+    "atime",
+    "noatime",
+    "relatime",
+    "norelatime",
+    "strictatime",
+    "exec",
+    "noexec",
+    "suid",
+    "nosuid",
+    "dev",
+    "nodev",
+    "syncfs",
+    "nosyncfs",
+];
+
+/// What the options of a mount ask for; None leaves it to the property.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Asked {
+    pub read_only: Option<bool>,
+    pub atime: Option<bool>,
+    pub relatime: Option<bool>,
+    pub exec: Option<bool>,
+    pub suid: Option<bool>,
+    pub devices: Option<bool>,
+    /// Let the kernel forward syncfs(2) (docs/semantics.md); counts when the mount is made.
+    pub syncfs: Option<bool>,
+    /// Change what is mounted.
+    pub remount: bool,
+}
+
+impl Asked {
+    /// Reads options, the last one counts; Err names one that nobody knows.
+    pub fn read(options: &[String]) -> Result<Asked, String> {
+        let mut asked = Asked::default();
+        for word in options.iter().flat_map(|list| list.split(',')) {
+            let name = word.split('=').next().unwrap_or_default();
+            // As in OpenZFS, the beginning of an option's name will do.
+            let exact = WITH_EFFECT.iter().find(|known| **known == name);
+            match exact.or_else(|| WITH_EFFECT.iter().find(|known| known.starts_with(name))) {
+                Some(known) if !WITHOUT_EFFECT.contains(&name) => asked.take(known),
+                _ if WITHOUT_EFFECT.iter().any(|known| known.starts_with(name)) => {}
+                _ => return Err(word.to_string()),
+            }
+        }
+        Ok(asked)
+    }
+
+    fn take(&mut self, option: &str) {
+        match option {
+            "ro" => self.read_only = Some(true),
+            "rw" => self.read_only = Some(false),
+            "remount" => self.remount = true,
+            "atime" => self.atime = Some(true),
+            "noatime" => self.atime = Some(false),
+            "relatime" => self.relatime = Some(true),
+            "norelatime" | "strictatime" => self.relatime = Some(false),
+            "exec" => self.exec = Some(true),
+            "noexec" => self.exec = Some(false),
+            "suid" => self.suid = Some(true),
+            "nosuid" => self.suid = Some(false),
+            "dev" => self.devices = Some(true),
+            "nodev" => self.devices = Some(false),
+            "syncfs" => self.syncfs = Some(true),
+            "nosyncfs" => self.syncfs = Some(false),
+            _ => {}
+        }
+    }
+
+    /// What the file system itself has to do about it.
+    pub fn apply(&self, settings: &mut Settings) {
+        settings.read_only = self.read_only.unwrap_or(settings.read_only);
+        settings.atime = self.atime.unwrap_or(settings.atime);
+        settings.relatime = self.relatime.unwrap_or(settings.relatime);
+    }
+
+    /// What a property is while such a mount lasts, if it differs from what is stored.
+    pub fn temporary(&self, property: &str) -> Option<bool> {
+        match property {
+            "readonly" => self.read_only,
+            "atime" => self.atime,
+            "relatime" => self.relatime,
+            "exec" => self.exec,
+            "setuid" => self.suid,
+            "devices" => self.devices,
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An option that is taken and does nothing lets programs run, and users write, where somebody said no.
+    #[test]
+    fn options_mean_what_mount_means_by_them() {
+        let read = |words: &str| Asked::read(&[words.to_string()]);
+        assert_eq!(read("ro,noatime"), Ok(Asked { read_only: Some(true), atime: Some(false), ..Asked::default() }));
+        assert_eq!(read("ro,rw"), Ok(Asked { read_only: Some(false), ..Asked::default() }), "the last one counts");
+        assert_eq!(
+            read("noexec,nosuid,nodev").map(|asked| (asked.exec, asked.suid, asked.devices)),
+            Ok((Some(false), Some(false), Some(false)))
+        );
+        assert_eq!(read("remount,strictatime").map(|asked| (asked.remount, asked.relatime)), Ok((true, Some(false))));
+        assert_eq!(read("defaults,context=\"a\",user,noauto"), Ok(Asked::default()));
+        assert_eq!(read("nonsense"), Err("nonsense".to_string()));
+        assert_eq!(read("ro,zsh"), Err("zsh".to_string()));
+    }
+}

@@ -1,0 +1,363 @@
+//! `zfs mount`, and whatever else makes file systems appear: in the order of their places, each with the options that its properties and
+//! the request ask for.
+
+use crate::failure::{self, because};
+use crate::mount_options::Asked;
+use crate::mounts::{MountPlan, Mounted};
+use crate::{Control, OpenPool};
+use control_api::{ErrorKind, Failure, MountReport, MountRequest, Property, Response, Value};
+use dsl::{DatasetHandle, PropEntry, PropSource, PropValue};
+use fuse::{MountOptions, Stage};
+use ondisk::ObjsetType;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Type of our mounts in the system's table, and what it was before.
+const KINDS: [&str; 3] = ["fuse.zfs", "fuseblk.zfs", "fuse.zirconia"];
+
+/// A file system that is to be mounted.
+#[derive(Clone)]
+pub(crate) struct Wish {
+    pub pool: Arc<OpenPool>,
+    pub name: String,
+    /// Where, if not where its properties say (legacy mounts).
+    pub place: Option<PathBuf>,
+    /// Beyond its properties.
+    pub options: Vec<String>,
+    /// Leave it alone without a word when it is not meant to be mounted (canmount, none, legacy), or is already.
+    pub by_itself: bool,
+    /// It was mounted: `noauto` does not keep it from being mounted again.
+    pub again: bool,
+    /// Whoever works on the name and keeps others from mounting it puts it back.
+    pub past_bar: bool,
+}
+
+impl Wish {
+    /// A file system that should be mounted by itself.
+    pub fn by_itself(pool: &Arc<OpenPool>, name: &str) -> Wish {
+        Wish {
+            pool: pool.clone(),
+            name: name.to_string(),
+            place: None,
+            options: Vec::new(),
+            by_itself: true,
+            again: false,
+            past_bar: false,
+        }
+    }
+
+    /// What is mounted, once more.
+    pub fn again(pool: &Arc<OpenPool>, mounted: &Mounted) -> Wish {
+        let place = mounted.by_hand.then(|| mounted.session.mountpoint());
+        Wish { place, options: mounted.wishes(), again: true, ..Wish::by_itself(pool, &mounted.name) }
+    }
+}
+
+/// A wish with everything that it takes.
+struct Ready {
+    wish: Wish,
+    handle: DatasetHandle,
+    plan: MountPlan,
+}
+
+impl Control {
+    pub(crate) fn mount(self: &Arc<Self>, request: &MountRequest) -> Result<Response, Failure> {
+        let asked = Asked::read(&request.options);
+        let Some(name) = &request.name else {
+            let pools: Vec<Arc<OpenPool>> = self.pools.read().values().cloned().collect();
+            if !request.all {
+                let mut mounts: Vec<(String, String)> = pools.iter().flat_map(|pool| pool.mounts.list()).collect();
+                mounts.retain(|(name, _)| !name.contains('@'));
+                return Ok(Response::Mounts(mounts.into_iter().map(|(name, mountpoint)| MountReport { name, mountpoint }).collect()));
+            }
+            asked.map_err(|_| because(ErrorKind::Invalid, "cannot mount", "Invalid argument"))?;
+            let wishes = pools.iter().flat_map(|pool| self.automatic(pool)).map(|wish| Wish { options: request.options.clone(), ..wish });
+            failure::joined(self.mount_wishes(wishes.collect()))?;
+            return Ok(crate::pools::done());
+        };
+        let pool = self.pool_of(name, "open")?;
+        if name.contains('@') && request.place.is_none() {
+            let what = format!("cannot open '{name}'");
+            return Err(because(ErrorKind::Invalid, what, "operation not applicable to datasets of this type"));
+        }
+        let asked = asked.map_err(|_| because(ErrorKind::Invalid, format!("cannot mount '{name}'"), "Invalid argument"))?;
+        let place = request.place.as_ref().map(PathBuf::from);
+        let options = request.options.clone();
+        let wish = Wish { place, options, by_itself: false, ..Wish::by_itself(&pool, name) };
+        if asked.remount {
+            return self.remount(wish);
+        }
+        if let Some(ready) = self.ready(&wish, request.overlay)? {
+            failure::joined(self.mount_ready(vec![ready]))?;
+        }
+        Ok(crate::pools::done())
+    }
+
+    /// Changes what is mounted; options of its mount that are not named stay.
+    fn remount(&self, wish: Wish) -> Result<Response, Failure> {
+        let mut options = wish.pool.mounts.wishes(&wish.name);
+        options.extend(wish.options.iter().flat_map(|list| list.split(',')).map(String::from));
+        let wish = Wish { options, ..wish };
+        let is_done = match self.ready(&wish, true)? {
+            Some(ready) => wish.pool.mounts.remount(&wish.name, &ready.plan)?,
+            None => false,
+        };
+        if is_done {
+            return Ok(crate::pools::done());
+        }
+        Err(because(ErrorKind::Invalid, format!("cannot mount '{}'", wish.name), "Invalid argument").advise("it is not mounted"))
+    }
+
+    /// Mounts what should be mounted by itself in these pools; returns what went wrong.
+    pub(crate) fn mount_all(self: &Arc<Self>, pools: &[Arc<OpenPool>]) -> Vec<Failure> {
+        self.mount_wishes(pools.iter().flat_map(|pool| self.automatic(pool)).collect())
+    }
+
+    /// Everything of a pool that is not mounted.
+    fn automatic(&self, pool: &Arc<OpenPool>) -> Vec<Wish> {
+        let mounted: BTreeSet<String> = pool.mounts.list().into_iter().map(|(name, _)| name).collect();
+        let names = self.descendants(pool, &pool.name()).unwrap_or_else(|failure| {
+            eprintln!("{failure}");
+            Vec::new()
+        });
+        names.iter().filter(|name| !mounted.contains(*name)).map(|name| Wish::by_itself(pool, name)).collect()
+    }
+
+    /// Mounts, of pools that were open when the last daemon ended, what should be mounted by itself, and what died with it.
+    pub(crate) fn mount_after_start(self: &Arc<Self>, pools: &[Arc<OpenPool>]) {
+        let mut wishes: Vec<Wish> = pools.iter().flat_map(|pool| self.automatic(pool)).collect();
+        let rows = fuse::MountTable::default().rows().unwrap_or_default();
+        for row in rows.iter().filter(|row| KINDS.contains(&row.kind.as_str())) {
+            let pool = pools.iter().find(|pool| crate::mounts::is_within(&row.source, &pool.name()));
+            if let (Some(pool), true) = (pool, fuse::is_dead(&row.place)) {
+                wishes.retain(|wish| wish.name != row.source);
+                wishes.push(Wish { place: Some(row.place.clone()), again: true, ..Wish::by_itself(pool, &row.source) });
+            }
+        }
+        self.mount_wishes(wishes).iter().for_each(|failure| eprintln!("{failure}"));
+    }
+
+    /// Mounts in the order of places, what is in another after it; returns what went wrong.
+    pub(crate) fn mount_wishes(self: &Arc<Self>, wishes: Vec<Wish>) -> Vec<Failure> {
+        let (mut list, mut failures) = (Vec::new(), Vec::new());
+        for wish in wishes {
+            match self.ready(&wish, false) {
+                Ok(ready) => list.extend(ready),
+                Err(failure) => failures.push(failure),
+            }
+        }
+        failures.extend(self.mount_ready(list));
+        failures
+    }
+
+    fn mount_ready(self: &Arc<Self>, mut list: Vec<Ready>) -> Vec<Failure> {
+        list.sort_by(|a, b| Path::new(&a.plan.mountpoint).cmp(Path::new(&b.plan.mountpoint)));
+        let mut failures = Vec::new();
+        // A tree that is put together to take the place of a dead one.
+        let mut staged: Option<Staged> = None;
+        for mut ready in list {
+            let place = PathBuf::from(&ready.plan.mountpoint);
+            if let Some(tree) = staged.take_if(|tree| !place.starts_with(&tree.place)) {
+                failures.extend(tree.finish().err());
+            }
+            if staged.is_none() && rustix::process::geteuid().is_root() && fuse::is_dead(&place) {
+                staged = Staged::new(self.state.path(), &place);
+            }
+            ready.plan.staged = staged.as_ref().and_then(|tree| tree.path_of(&place));
+            let Ready { wish, handle, plan } = ready;
+            match wish.pool.mounts.mount(&self.exec, handle, wish.pool.txgs(), plan) {
+                Ok(()) => staged.iter_mut().for_each(|tree| tree.mounts.push((wish.pool.clone(), wish.name.clone(), place.clone()))),
+                Err(failure) => {
+                    failures.push(failure);
+                    // The dead mount stays rather than that anything is written beneath it.
+                    staged.take_if(|tree| tree.mounts.is_empty());
+                }
+            }
+        }
+        failures.extend(staged.and_then(|tree| tree.finish().err()));
+        failures
+    }
+
+    /// What it takes to mount a file system; None when it is to be left alone.
+    fn ready(&self, wish: &Wish, overlay: bool) -> Result<Option<Ready>, Failure> {
+        let (pool, name) = (&wish.pool, &wish.name);
+        let handle = pool.dsl().hold(name).map_err(|error| failure::dataset("open", name, &error))?;
+        let what = format!("cannot mount '{name}'");
+        if handle.objset().map_err(|error| failure::dataset("mount", name, &error))?.kind() != ObjsetType::ZFS {
+            let why = "operation not applicable to datasets of this type";
+            return if wish.by_itself { Ok(None) } else { Err(because(ErrorKind::Invalid, format!("cannot open '{name}'"), why)) };
+        }
+        let (mountpoint, made_for_it) = place_of(pool, &handle)?;
+        let asked = Asked::read(&wish.options).map_err(|_| because(ErrorKind::Invalid, &*what, "Invalid argument"))?;
+        if let Some(refusal) = refusal(wish, &handle, &mountpoint, &asked) {
+            return refusal.map_or(Ok(None), |(why, next)| {
+                let failure = because(ErrorKind::Invalid, what, why);
+                Err(next.map_or(failure.clone(), |next| failure.advise(next)))
+            });
+        }
+        let place = wish.place.as_ref().map_or(mountpoint, |place| place.to_string_lossy().into_owned());
+        let (settings, mut options) = how(pool, &handle, &asked);
+        options.forwards_sync = asked.syncfs.unwrap_or_else(|| self.parameters.get("zirconia_mount_syncfs") == Some(1));
+        let plan = MountPlan {
+            mountpoint: place,
+            staged: None,
+            must_be_empty: text_of(&handle, "overlay") == "off" && !overlay && !asked.remount,
+            made_for_it: made_for_it && wish.place.is_none(),
+            settings,
+            direct: self.direct.clone(),
+            options,
+            wishes: wish.options.clone(),
+            by_hand: wish.place.is_some(),
+            past_bar: wish.past_bar,
+            is_suspended: is_suspended(pool),
+        };
+        Ok(Some(Ready { wish: wish.clone(), handle, plan }))
+    }
+
+    /// Mounted file systems at and below a name get the flags that their properties ask for now; what their mounts were asked for
+    /// beyond them stays, but for the properties that changed.
+    pub(crate) fn remount_below(&self, pool: &Arc<OpenPool>, name: &str, changed: &[&str]) -> Result<(), Failure> {
+        let stays = |word: &String| {
+            let asked = Asked::read(std::slice::from_ref(word)).unwrap_or_default();
+            !changed.iter().any(|property| asked.temporary(property).is_some())
+        };
+        let mut failures = Vec::new();
+        for mounted in pool.mounts.below(name) {
+            let options: Vec<String> = mounted.wishes().iter().flat_map(|list| list.split(',')).map(String::from).filter(stays).collect();
+            let place = Some(mounted.session.mountpoint());
+            if let Ok(Some(ready)) = self.ready(&Wish { place, options, ..Wish::again(pool, &mounted) }, true) {
+                failures.extend(pool.mounts.remount(&mounted.name, &ready.plan).err());
+            }
+        }
+        failure::joined(failures)
+    }
+}
+
+/// Why a file system is not mounted; the inner None says nothing about it.
+#[allow(clippy::type_complexity)]
+fn refusal(wish: &Wish, handle: &DatasetHandle, mountpoint: &str, asked: &Asked) -> Option<Option<(&'static str, Option<&'static str>)>> {
+    let quiet = |why, next| Some(if wish.by_itself { None } else { Some((why, next)) });
+    if handle.is_snapshot() {
+        return if wish.place.is_none() { quiet("snapshots are mounted by mount(8)", None) } else { None };
+    }
+    if wish.place.is_some() || asked.remount {
+        return None;
+    }
+    match (text_of(handle, "canmount").as_str(), mountpoint) {
+        (_, "legacy") => quiet("legacy mountpoint", Some("use mount(8) to mount this filesystem")),
+        (_, "none") => quiet("no mountpoint set", None),
+        ("off", _) => quiet("'canmount' property is set to 'off'", None),
+        ("noauto", _) if wish.by_itself && !wish.again => Some(None),
+        _ if wish.by_itself && wish.pool.mounts.mountpoint(&wish.name).is_some() => Some(None),
+        _ => None,
+    }
+}
+
+/// A tree of mounts that takes the place of a dead one.
+struct Staged {
+    stage: Stage,
+    place: PathBuf,
+    mounts: Vec<(Arc<OpenPool>, String, PathBuf)>,
+}
+
+impl Staged {
+    /// None where that can't be: the dead mount stays.
+    fn new(state: &Path, place: &Path) -> Option<Staged> {
+        match Stage::new(&state.join("stage")) {
+            Ok(stage) => Some(Staged { stage, place: place.to_path_buf(), mounts: Vec::new() }),
+            Err(errno) => {
+                eprintln!("the dead mount at {} can't be replaced: {errno}", place.display());
+                None
+            }
+        }
+    }
+
+    /// Where a place is while the tree is put together.
+    fn path_of(&self, place: &Path) -> Option<PathBuf> {
+        let below = place.strip_prefix(&self.place).ok()?;
+        let tree = self.stage.tree();
+        Some(if below.as_os_str().is_empty() { tree } else { tree.join(below) })
+    }
+
+    fn finish(self) -> Result<(), Failure> {
+        self.stage.slide(&self.place).map_err(|errno| {
+            because(ErrorKind::Io, format!("cannot mount '{}'", self.place.display()), format!("the dead mount can't be replaced: {errno}"))
+        })?;
+        for (pool, name, place) in self.mounts {
+            pool.mounts.moved(&name, &place);
+        }
+        Ok(())
+    }
+}
+
+/// Asks whether the pool is suspended, for as long as it is open.
+fn is_suspended(pool: &Arc<OpenPool>) -> Box<dyn Fn() -> bool + Send + Sync> {
+    let pool = Arc::downgrade(pool);
+    Box::new(move || pool.upgrade().is_some_and(|pool| pool.pool().zio().is_suspended()))
+}
+
+/// Behaviour and flags of a mount, as properties and request ask for.
+fn how(pool: &OpenPool, handle: &DatasetHandle, asked: &Asked) -> (zpl::Settings, MountOptions) {
+    let mut settings = crate::datasets::settings(pool, handle);
+    asked.apply(&mut settings);
+    settings.read_only |= pool.is_read_only() || handle.is_snapshot();
+    settings.snapshot = handle.is_snapshot();
+    let on = |property: &str, option: Option<bool>| option.unwrap_or(text_of(handle, property) != "off");
+    let options = MountOptions {
+        source: handle.name(),
+        read_only: settings.read_only,
+        suid: on("setuid", asked.suid),
+        devices: on("devices", asked.devices),
+        exec: on("exec", asked.exec),
+        atime: settings.atime,
+        max_write: request_bytes_max(handle),
+        ..MountOptions::default()
+    };
+    settings.atime &= !settings.read_only;
+    (settings, options)
+}
+
+/// The behaviour of a mounted file system, with what its mount was asked for.
+pub(crate) fn settings_of(pool: &OpenPool, handle: &DatasetHandle, wishes: &[String]) -> zpl::Settings {
+    let asked = Asked::read(wishes).unwrap_or_default();
+    how(pool, handle, &asked).0
+}
+
+/// Where the properties of a file system place it, and whether that follows from its name.
+fn place_of(pool: &OpenPool, handle: &DatasetHandle) -> Result<(String, bool), Failure> {
+    if handle.is_snapshot() {
+        return Ok(("legacy".to_string(), false));
+    }
+    let entry = handle.prop("mountpoint").map_err(|error| failure::dataset("mount", &handle.name(), &error))?;
+    let follows = matches!(entry.source, PropSource::Default | PropSource::Inherited(_));
+    Ok((effective_mountpoint(pool, &crate::datasets::property(entry)), follows))
+}
+
+pub(crate) fn text_of(handle: &DatasetHandle, name: &str) -> String {
+    match handle.prop(name) {
+        Ok(PropEntry { value: PropValue::Text(text), .. }) => text,
+        _ => String::new(),
+    }
+}
+
+/// Where the file system goes, below the pool's altroot.
+pub(crate) fn effective_mountpoint(pool: &OpenPool, property: &Property) -> String {
+    let Value::Text(place) = &property.value else { return "none".to_string() };
+    match pool.altroot() {
+        Some(root) if place.starts_with('/') => {
+            let below = format!("{}{}", root.trim_end_matches('/'), place.trim_end_matches('/'));
+            if below.is_empty() { "/".to_string() } else { below }
+        }
+        _ => place.clone(),
+    }
+}
+
+/// Requests of the mount must hold a whole record, or direct writes of such records could never be direct.
+fn request_bytes_max(handle: &DatasetHandle) -> u32 {
+    let record = match handle.prop("recordsize") {
+        Ok(PropEntry { value: PropValue::Bytes(bytes), .. }) => bytes,
+        _ => 0,
+    };
+    (record.min(16 << 20) as u32).max(MountOptions::default().max_write)
+}

@@ -1,0 +1,86 @@
+//! The end of the daemon: everything is unmounted, synced and let go of, whatever has files open and whatever devices do.
+
+use crate::{Control, OpenPool};
+use exec::{Condvar, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// A pool whose devices do not answer for so long is left as after a crash.
+const PATIENCE_NS: u64 = 15_000_000_000;
+const STEP: Duration = Duration::from_millis(20);
+
+/// Pools that are not closed yet.
+#[derive(Default)]
+struct Open {
+    count: Mutex<usize>,
+    changed: Condvar,
+}
+
+impl Control {
+    /// Unmounts, syncs and lets go of everything; the pools open again with the next daemon. It ends, whatever has files open: what a
+    /// suspended pool, or one whose devices do not answer, has not written is left as after a crash.
+    pub fn shutdown(self: &Arc<Self>) {
+        self.watcher.stop();
+        self.stopping.store(true, Ordering::Release);
+        self.opening.wait_for_end(&self.exec);
+        self.mounted_tree.end();
+        let pools: Vec<Arc<OpenPool>> = std::mem::take(&mut *self.pools.write()).into_values().collect();
+        self.unmount_for_good(&pools);
+        let open = Arc::new(Open { count: Mutex::new(pools.len()), ..Open::default() });
+        for pool in pools.clone() {
+            let open = open.clone();
+            let work = move || {
+                if let Err(error) = pool.pool().sync() {
+                    eprintln!("cannot sync '{}': {error}", pool.name());
+                }
+                drop(pool);
+                *open.count.lock() -= 1;
+                open.changed.notify_all();
+            };
+            drop(self.exec.spawn_operation("z-close", Box::new(work)));
+        }
+        self.wait_for_pools(&pools, &open);
+        // Closing the last of them waits for its devices, too.
+        let left = Arc::new(Open { count: Mutex::new(1), ..Open::default() });
+        let told = left.clone();
+        let work = move || {
+            drop(pools);
+            *told.count.lock() = 0;
+            told.changed.notify_all();
+        };
+        drop(self.exec.spawn_operation("z-close", Box::new(work)));
+        self.wait_for_pools(&[], &left);
+    }
+
+    fn wait_for_pools(&self, pools: &[Arc<OpenPool>], open: &Open) {
+        let (mut since, mut seen, mut is_given_up) = (self.exec.now_ns(), 0, false);
+        let mut count = open.count.lock();
+        while *count > 0 {
+            let operations = |pool: &Arc<OpenPool>| {
+                let counters = crate::iostat::iostat(pool);
+                counters.read_operations + counters.write_operations
+            };
+            let done: u64 = pools.iter().map(operations).sum();
+            if done != seen {
+                (since, seen) = (self.exec.now_ns(), done);
+            }
+            let waited = self.exec.now_ns() - since;
+            for pool in pools {
+                if pool.pool().zio().is_suspended() {
+                    pool.pool().zio().abandon();
+                }
+                if waited > PATIENCE_NS && !is_given_up {
+                    eprintln!("'{}' is given up: its devices do not answer", pool.name());
+                    pool.pool().zio().abandon();
+                    pool.pool().txgs().give_up();
+                }
+            }
+            is_given_up |= waited > PATIENCE_NS;
+            if waited > PATIENCE_NS + PATIENCE_NS / 6 {
+                return;
+            }
+            open.changed.wait_for(&mut count, STEP);
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! Mounts that are in use, dead, nested or not wanted: what users lose when one of them is handled wrongly.
+
+use crate::world::{Failure, World, same};
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::Path;
+use std::time::Duration;
+
+/// A command that is forced answers within this time, whatever has files open.
+const FORCED: Duration = Duration::from_secs(30);
+
+fn bytes_of(world: &World, name: &str) -> Result<String, Failure> {
+    Ok(String::from_utf8_lossy(&std::fs::read(world.path(name))?).into_owned())
+}
+
+/// Runs a command that must succeed in time.
+fn forced(world: &World, line: &str) -> Result<(), Failure> {
+    let (ran, _) = world.start(line, FORCED)?.finish()?;
+    if ran.code == 0 { Ok(()) } else { Err(ran.fault("it should succeed")) }
+}
+
+fn open(world: &World, name: &str) -> Result<File, Failure> {
+    Ok(OpenOptions::new().create(true).append(true).open(world.path(name))?)
+}
+
+/// Everything forced ends while files are open, and there are never two caches of one file system.
+pub fn forced_ends(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a"])?;
+    world.ok("zpool create -m {mnt}/tank tank {vdevs}/a")?;
+    world.ok("zfs create tank/a")?;
+    world.ok("zfs create tank/a/b")?;
+    let mut file = open(world, "mnt/tank/a/b/file")?;
+    file.write_all(b"kept ")?;
+    file.sync_all()?;
+    world.refused("zfs unmount tank/a", 1, "mnt/tank/a/b': pool or dataset is busy")?;
+    world.refused("zpool export tank", 1, "pool or dataset is busy")?;
+    forced(world, "zfs unmount -f tank/a")?;
+    same("a write through what was cut off", file.write_all(b"lost").map_err(|error| error.raw_os_error()), Err(Some(107)))?;
+    world.ok("zfs mount tank/a")?;
+    world.ok("zfs mount tank/a/b")?;
+    same("what fsync acknowledged", bytes_of(world, "mnt/tank/a/b/file")?, "kept ".to_string())?;
+    // Somebody else detaches it while a file is open: one cache, also when it is mounted again.
+    let mut file = open(world, "mnt/tank/a/b/file")?;
+    if is_root() {
+        world.ok("umount -l {mnt}/tank/a/b")?;
+        world.ok("zfs list -H -o mounted tank/a/b")?.prints("no")?;
+        world.refused("zfs rename tank/a/b tank/x", 1, "busy")?;
+        world.ok("zfs mount tank/a/b")?;
+        file.write_all(b"one ")?;
+        open(world, "mnt/tank/a/b/file")?.write_all(b"two")?;
+        same("appends of both", bytes_of(world, "mnt/tank/a/b/file")?, "kept one two".to_string())?;
+    }
+    forced(world, "zfs rename -f tank/a tank/c")?;
+    let held = open(world, "mnt/tank/c/b/file")?;
+    forced(world, "zfs destroy -rf tank/c")?;
+    drop(held);
+    let held = open(world, "mnt/tank/file")?;
+    forced(world, "zpool export -f tank")?;
+    world.ok("zpool import -d {vdevs} tank")?;
+    drop(held);
+    let held = open(world, "mnt/tank/file")?;
+    forced(world, "zirconia stop")?;
+    drop(held);
+    world.ok("zpool list -H -o name")?.prints("tank")?;
+    Ok(())
+}
+
+fn is_root() -> bool {
+    std::fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0)
+}
+
+/// Places and not names decide the order; directories inside file systems are their users'; nobody hears of mounts that nobody wanted.
+pub fn places(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a"])?;
+    world.ok("zpool create -m none tank {vdevs}/a")?;
+    world.ok("zfs create -o mountpoint={mnt}/m tank/y")?;
+    world.ok("zfs create -o mountpoint={mnt}/m/0/1 tank/x")?;
+    std::fs::write(world.path("mnt/m/0/1/file"), b"x")?;
+    world.ok("zpool export tank")?;
+    world.ok("zpool import -d {vdevs} tank")?;
+    same("the file of what lies deeper", bytes_of(world, "mnt/m/0/1/file")?, "x".to_string())?;
+    world.ok("zfs unmount -a")?;
+    world.ok("zfs mount -a")?;
+    same("after mount -a", bytes_of(world, "mnt/m/0/1/file")?, "x".to_string())?;
+    world.ok("zfs create tank/y/child")?;
+    world.ok("zpool export tank")?;
+    // The directories of children stay in their parents, or a read-only import could not mount them.
+    world.ok("zpool import -d {vdevs} -o readonly=on tank")?;
+    world.ok("zfs list -H -o mounted tank/y/child")?.prints("yes")?;
+    world.ok("zpool export tank")?;
+    world.ok("zpool import -d {vdevs} tank")?;
+    world.refused("zfs set mountpoint=none tank/y", 1, "pool or dataset is busy")?;
+    world.ok("zfs get -H -o value mountpoint tank/y")?.shows("mnt/m")?;
+    world.ok("zfs unmount tank/x")?;
+    world.ok("zfs set mountpoint=none tank/y")?;
+    world.ok("zfs list -H -o mounted tank/y/child")?.prints("no")?;
+    world.ok("zfs set mountpoint={mnt}/n tank/y")?;
+    world.ok("zfs list -H -o mounted tank/y/child")?.prints("yes")?;
+    for options in ["canmount=off", "canmount=noauto", "mountpoint=none", "mountpoint=legacy"] {
+        let ran = world.ok(&format!("zfs create -o {options} tank/quiet"))?;
+        same("what is said of a mount that nobody wanted", (ran.out.as_str(), ran.err.as_str()), ("", ""))?;
+        world.ok("zfs destroy tank/quiet")?;
+    }
+    std::fs::create_dir_all(world.path("mnt/full/x"))?;
+    let ran = world.refused("zfs create -o overlay=off -o mountpoint={mnt}/full tank/full", 1, "directory is not empty")?;
+    ran.says("filesystem successfully created, but not mounted")?;
+    world.vdevs(&["b"])?;
+    world.refused("zpool create -m {mnt}/full other {vdevs}/b", 1, "exists and is not empty")?;
+    options(world)
+}
+
+/// What `-o` asks for has an effect, at once and with `remount`.
+fn options(world: &World) -> Result<(), Failure> {
+    world.ok("zfs create -o mountpoint={mnt}/o tank/o")?;
+    world.ok("zfs unmount tank/o")?;
+    world.refused("zfs mount -o nonsense tank/o", 1, "cannot mount 'tank/o'")?;
+    world.ok("zfs mount -o ro,noatime tank/o")?;
+    let refused = |world: &World| std::fs::write(world.path("mnt/o/file"), b"x").map_err(|error| error.raw_os_error());
+    same("a write with -o ro", refused(world), Err(Some(30)))?;
+    world.ok("zfs get -H -o value,source atime tank/o")?.prints("off\ttemporary")?;
+    world.refused("zfs mount tank/o", 1, "filesystem already mounted")?;
+    world.refused("zfs mount tank@x", 1, "cannot open 'tank@x'")?;
+    if !is_root() {
+        return Ok(());
+    }
+    world.ok("zfs mount -o remount,rw tank/o")?;
+    same("a write after remount,rw", refused(world), Ok(()))?;
+    world.ok("zfs set readonly=on tank/o")?;
+    same("a write after readonly=on", refused(world), Err(Some(30)))?;
+    world.ok("zfs snapshot tank/o@s")?;
+    world.ok("zfs set mountpoint=legacy tank/o")?;
+    let (helper, place) = (world.path("mount.zfs"), world.path("mnt/legacy"));
+    std::fs::create_dir_all(&place)?;
+    std::os::unix::fs::symlink(Path::new(&world.program("zfs")), &helper)?;
+    world.ok("{dir}/mount.zfs tank/o {mnt}/legacy -o rw")?;
+    same("through mount.zfs", bytes_of(world, "mnt/legacy/file")?, "x".to_string())?;
+    world.refused("zfs unmount tank/o", 1, "use umount(8)")?;
+    world.ok("umount {mnt}/legacy")?;
+    world.ok("{dir}/mount.zfs tank/o@s {mnt}/legacy")?;
+    same("a snapshot", bytes_of(world, "mnt/legacy/file")?, "x".to_string())?;
+    world.ok("umount {mnt}/legacy")?;
+    Ok(())
+}
+
+/// The daemon dies; nothing is written beneath its mounts, and they come back by themselves.
+pub fn revival(world: &World) -> Result<(), Failure> {
+    if !is_root() {
+        println!("      not run: needs root");
+        return Ok(());
+    }
+    world.vdevs(&["a"])?;
+    world.ok("zpool create -m {mnt}/tank tank {vdevs}/a")?;
+    world.ok("zfs create tank/a")?;
+    world.ok("zfs create -o canmount=noauto tank/n")?;
+    world.ok("zfs mount tank/n")?;
+    let places = ["mnt/tank", "mnt/tank/a", "mnt/tank/n"].map(|place| world.path(place));
+    world.ok(&format!("kill -9 {}", world.daemon()?))?;
+    let begun = std::time::Instant::now();
+    // Programs that live on: they get errors until the file systems are there again, and no command is typed.
+    for (index, place) in places.iter().enumerate() {
+        let file = place.join(format!("stray{index}"));
+        while std::fs::write(&file, b"x").is_err() {
+            if begun.elapsed() > FORCED {
+                return Err(format!("      {} did not come back", place.display()).into());
+            }
+        }
+    }
+    world.ok("zfs list -H -o name,mounted")?.prints("tank\tyes\ntank/a\tyes\ntank/n\tyes")?;
+    world.ok("zpool export tank")?;
+    let beneath: Vec<_> = std::fs::read_dir(world.path("mnt/tank")).map(|entries| entries.flatten().collect()).unwrap_or_default();
+    same("files beneath the mounts", beneath.len(), 0)?;
+    world.ok("zpool import -d {vdevs} tank")?;
+    world.ok("zfs mount tank/n")?;
+    for (index, place) in places.iter().enumerate() {
+        same("what was written while it came back", place.join(format!("stray{index}")).exists(), true)?;
+    }
+    Ok(())
+}
