@@ -16,7 +16,7 @@ use exec::{Exec, Mutex, RwLock};
 use ondisk::{ObjectId, ObjectType, Txg, objset_flags};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry::Vacant;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use zap::{NormFlags, Zap};
 
@@ -30,6 +30,8 @@ const VERSION_DIRENT_TYPE: u64 = 2;
 pub(crate) const TX_NAMES: u64 = 64 << 10;
 /// A file is freed in pieces of this size when it goes.
 const FREE_CHUNK: u64 = 1 << 30;
+/// How many txgs a transaction that finds no room waits for the deletion of files without names: somebody may keep them open for long.
+const DELETION_WAITS_MAX: u32 = 3;
 const SHARDS: usize = 16;
 
 /// The `casesensitivity` property.
@@ -217,6 +219,8 @@ pub struct Zfs {
     pub(crate) again: Mutex<Vec<Again>>,
     pub(crate) rename_lock: Mutex<()>,
     pub(crate) counts: DatasetCounts,
+    /// Files without names that were deleted.
+    deletions: AtomicU64,
 }
 
 impl std::fmt::Debug for Zfs {
@@ -309,6 +313,7 @@ impl Zfs {
             left: exec::WaitQueue::new(),
             rename_lock: Mutex::new(()),
             counts: DatasetCounts::default(),
+            deletions: AtomicU64::new(0),
         })
     }
 
@@ -382,10 +387,25 @@ impl Zfs {
     fn assign_for(&self, bytes: u64, kind: TxKind) -> Result<Tx, ZplError> {
         let txgs = self.txgs.as_ref().ok_or(ZplError::ReadOnly)?;
         let source = self.space.read().clone();
-        match source {
-            Some(source) => source.assign(txgs, bytes, kind),
-            None => Ok(txgs.assign(bytes)?),
+        let Some(source) = source else { return Ok(txgs.assign(bytes)?) };
+        let mut waits = 0;
+        loop {
+            let deletions = self.deletions.load(Ordering::Acquire);
+            let result = source.assign(txgs, bytes, kind);
+            let is_full = matches!(result, Err(ZplError::NoSpace | ZplError::OverQuota)) && kind == TxKind::Writes;
+            // A file that was removed keeps its space until the last who knows it lets go, which the kernel says a little later.
+            let hopes = || self.has_unlinked() || self.deletions.load(Ordering::Acquire) != deletions;
+            if !is_full || waits == DELETION_WAITS_MAX || !hopes() {
+                return result;
+            }
+            waits += 1;
+            txgs.wait_synced(txgs.open_txg())?;
         }
+    }
+
+    /// True when files without names wait to be deleted.
+    fn has_unlinked(&self) -> bool {
+        self.unlinked.as_ref().is_some_and(|set| set.count() > 0)
     }
 
     pub(crate) fn check_writable(&self) -> Result<(), ZplError> {
@@ -569,6 +589,7 @@ impl Zfs {
         });
         drop(tx);
         freed?;
+        self.deletions.fetch_add(1, Ordering::Release);
         self.counts.drained();
         Ok(())
     }

@@ -16,6 +16,8 @@ use ondisk::Txg;
 pub const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 /// With `relatime` an access time older than this is renewed, in seconds.
 const RELATIME_SECONDS: i64 = 24 * 60 * 60;
+/// What fallocate(2) promises must fit with so much more for what comes with it (OpenZFS: `zfs_fallocate_reserve_percent`).
+const PROMISE_PERCENT: u128 = 110;
 /// More zeros than this are not written but freed.
 const SECTOR: u64 = 512;
 
@@ -171,6 +173,9 @@ impl Zfs {
         if length == 0 {
             return Err(ZplError::Invalid);
         }
+        if matches!(how, Allocate::Extend | Allocate::KeepSize) {
+            self.check_promise(length)?;
+        }
         if how == Allocate::KeepSize {
             return Ok(());
         }
@@ -200,6 +205,14 @@ impl Zfs {
             let frees = how != Allocate::Extend && offset < old;
             if frees { Ok(node.dnode.free_range(offset, end.min(old) - offset, &tx)?) } else { Ok(()) }
         })
+    }
+
+    /// Space is not reserved, but what there is no room for at all is not promised.
+    fn check_promise(&self, length: u64) -> Result<(), ZplError> {
+        let source = self.space.read().clone();
+        let Some(source) = source else { return Ok(()) };
+        let promised = u128::from(length) * PROMISE_PERCENT;
+        if promised > u128::from(source.space().available) * 100 { Err(ZplError::NoSpace) } else { Ok(()) }
     }
 
     /// The next byte of data at or after `offset` (OpenZFS: `zfs_holey`).

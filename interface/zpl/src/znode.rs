@@ -93,6 +93,9 @@ pub(crate) struct State {
     pub(crate) xattrs: Option<Arc<NvList>>,
 }
 
+/// Requests of fewer bytes than this come in one piece (Linux: 256 pages, unless `max_pages_limit` allows more).
+const LONG_BYTES: u64 = 1 << 20;
+
 /// A node; use it through [`Node`].
 pub struct Znode {
     pub(crate) object: ObjectId,
@@ -104,6 +107,8 @@ pub struct Znode {
     pub(crate) ranges: Arc<RangeLock>,
     /// Counts of direct I/O, from the first request that asked for it.
     direct: OnceLock<Arc<DirectStats>>,
+    /// Where the last long direct read and write ended that may be a part of one request (see [`Znode::goes_on`]).
+    long_ends: [AtomicU64; 2],
     last_txg: AtomicU64,
     /// What a mount knows of the kernel's pages.
     pub(crate) kernel: Arc<KernelView>,
@@ -245,6 +250,7 @@ impl Znode {
             names: RwLock::new(()),
             ranges: Arc::default(),
             direct: OnceLock::new(),
+            long_ends: [const { AtomicU64::new(u64::MAX) }; 2],
             last_txg: AtomicU64::new(0),
             kernel: Arc::default(),
         }
@@ -263,6 +269,14 @@ impl Znode {
     /// Where its direct I/O is counted.
     pub(crate) fn direct_stats(&self, zfs: &Zfs) -> &DirectStats {
         self.direct.get_or_init(|| DirectStats::of_file(zfs.direct().stats.clone()))
+    }
+
+    /// Notes a direct transfer of these bytes; true when it may be the end of a request that began with the one before: the kernel
+    /// hands over long requests in parts, and says of none that it is one.
+    pub(crate) fn goes_on(&self, range: &Range<u64>, is_write: bool) -> bool {
+        let is_long = range.end - range.start >= LONG_BYTES;
+        let end = if is_long { range.end } else { u64::MAX };
+        self.long_ends[usize::from(is_write)].swap(end, Ordering::Relaxed) == range.start
     }
 
     /// Its counts of direct I/O, when there are any.

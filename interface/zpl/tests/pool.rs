@@ -11,7 +11,9 @@ use pool::{ImportOptions, LeafSpec, Pool, PoolSpec, Runtime, TopSpec};
 use std::process::Command;
 use std::sync::Arc;
 use vdev::{LeafKind, TopKind};
-use zpl::{CreateOptions, NewNode, Node, SetMode, Settings, Snapdir, WriteData, Zfs, ZplError, ZplFuse};
+use zpl::{
+    Allocate, CreateOptions, NewNode, Node, SetMode, Settings, Snapdir, Space, SpaceSource, TxKind, WriteData, Zfs, ZplError, ZplFuse,
+};
 
 const DEVICE_BYTES: usize = 96 << 20;
 
@@ -169,6 +171,88 @@ fn a_full_file_system_says_so_and_can_be_emptied() {
         write(&zfs, &node, 0, &bytes).expect("written");
     }
     pool.export().expect("exported");
+}
+
+/// If this fails, a full pool stays full for seconds after something was deleted, and fallocate promises what there is not.
+#[test]
+fn what_was_deleted_from_a_full_pool_can_be_used_at_once() {
+    let pool = make_pool(&[Arc::new(MemDevice::new("d0", DEVICE_BYTES))], TopKind::Leaf);
+    pool.dsl().create_dataset("zpltest/fs", file_system()).expect("a file system");
+    {
+        let zfs = open_fs(&pool, "zpltest/fs");
+        let root = zfs.node(zfs.root()).expect("root");
+        let node = zfs.create_node(&root, b"full", &file()).expect("create");
+        let bytes = pattern(1 << 20, 5);
+        let mut offset = 0;
+        while write(&zfs, &node, offset, &bytes).is_ok() {
+            offset += 1 << 20;
+        }
+        assert!(offset > 30 << 20, "full after {offset} bytes");
+        for how in [Allocate::Extend, Allocate::KeepSize] {
+            assert_eq!(zfs.allocate(&node, offset, 200 << 20, how), Err(ZplError::NoSpace), "{how:?}");
+            assert_eq!(node.fields().size, offset);
+        }
+        // As the kernel does it: the name goes, and the last reference a little later.
+        Zfs::keep(&node);
+        let object = node.object();
+        drop(node);
+        zfs.unlink(&root, b"full").expect("deleting works on a full pool");
+        zfs.release(object, 1);
+        let node = zfs.create_node(&root, b"again", &file()).expect("there is space again");
+        for part in 0..offset >> 21 {
+            write(&zfs, &node, part << 20, &bytes).expect("and enough of it");
+        }
+        assert_eq!(zfs.allocate(&node, 0, 10 << 20, Allocate::Extend), Ok(()));
+    }
+    pool.export().expect("exported");
+}
+
+/// A source of space that has none until somebody lets go of a file.
+struct Full {
+    zfs: std::sync::Weak<Zfs>,
+    held: ondisk::ObjectId,
+    refusals: std::sync::atomic::AtomicU64,
+}
+
+impl SpaceSource for Full {
+    fn space(&self) -> Space {
+        Space::default()
+    }
+    fn assign(&self, txgs: &Arc<dmu::TxgManager>, bytes: u64, kind: TxKind) -> Result<dmu::Tx, ZplError> {
+        if kind == TxKind::Frees {
+            return Ok(txgs.assign(bytes)?);
+        }
+        let zfs = self.zfs.upgrade().ok_or(ZplError::Stopped)?;
+        match self.refusals.fetch_add(1, std::sync::atomic::Ordering::Relaxed) {
+            0 => Err(ZplError::OverQuota),
+            1 => {
+                zfs.release(self.held, 1);
+                Err(ZplError::OverQuota)
+            }
+            2 => Ok(txgs.assign(bytes)?),
+            _ => Err(ZplError::NoSpace),
+        }
+    }
+}
+
+/// If this fails, `rm old; cp new .` is told that the quota is exceeded, because the kernel lets go of a file a moment after `rm` ended.
+#[test]
+fn the_deletion_of_removed_files_is_waited_for() {
+    let pool =
+        dmu::testing::TestPool::create(dmu::testing::MemBlockIo::inline(2), ObjsetType::ZFS, dmu::ObjsetProps::default()).expect("create");
+    Zfs::create(&pool.objset, &CreateOptions::default(), &pool.txgs.assign(0).expect("a transaction")).expect("a file system");
+    let zfs = Zfs::open(&pool.objset, Some(pool.txgs.clone()), Settings::default()).expect("opens");
+    let root = zfs.node(zfs.root()).expect("root");
+    let node = zfs.create_node(&root, b"old", &file()).expect("create");
+    Zfs::keep(&node);
+    let held = node.object();
+    drop(node);
+    zfs.unlink(&root, b"old").expect("unlinked");
+    let full = Arc::new(Full { zfs: Arc::downgrade(&zfs), held, refusals: Default::default() });
+    zfs.set_space_source(full.clone());
+    zfs.create_node(&root, b"new", &file()).expect("the third time there is room");
+    assert_eq!(zfs.create_node(&root, b"more", &file()).err(), Some(ZplError::NoSpace));
+    assert_eq!(full.refusals.load(std::sync::atomic::Ordering::Relaxed), 4, "with nothing left to wait for the answer comes at once");
 }
 
 /// Takes a few names at a time, as the kernel does.

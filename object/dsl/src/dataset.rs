@@ -248,7 +248,7 @@ impl Dataset {
 }
 
 /// Makes an object of the DSL carry a ZAP (OpenZFS: `dmu_object_zapify`).
-fn zapify(meta: &Meta, dnode: &Arc<Dnode>, tx: &Tx) -> Result<(), DslError> {
+pub(crate) fn zapify(meta: &Meta, dnode: &Arc<Dnode>, tx: &Tx) -> Result<(), DslError> {
     if dnode.info()?.kind == ObjectType::OTN_ZAP_METADATA {
         return Ok(());
     }

@@ -23,6 +23,8 @@ pub(crate) struct Dir {
     phys: Mutex<DslDirPhys>,
     /// Bytes that transactions of each txg may still write.
     inflight: [AtomicI64; TXG_SLOTS],
+    /// Transactions of each txg that free something.
+    frees: [AtomicU64; TXG_SLOTS],
     /// Copies for the check of quotas, read without the lock.
     used: AtomicU64,
     quota: AtomicU64,
@@ -75,6 +77,7 @@ impl Dir {
             parent: RwLock::new(parent),
             name: RwLock::new(name),
             inflight: Default::default(),
+            frees: Default::default(),
             used: AtomicU64::new(0),
             quota: AtomicU64::new(0),
             reserved: AtomicU64::new(0),
@@ -239,6 +242,15 @@ impl Dir {
     }
     pub(crate) fn clear_inflight(&self, slot: usize) {
         self.inflight[slot].store(0, Ordering::Relaxed);
+        self.frees[slot].store(0, Ordering::Relaxed);
+    }
+    /// A transaction of this txg frees something here or below.
+    pub(crate) fn add_free(&self, slot: usize) {
+        self.frees[slot].fetch_add(1, Ordering::Relaxed);
+    }
+    /// True when a txg that is not synced may change how much is used: after it one should look again.
+    pub(crate) fn is_unsettled(&self) -> bool {
+        self.inflight() > 0 || self.frees.iter().any(|slot| slot.load(Ordering::Relaxed) > 0)
     }
 
     /// What `delta` bytes more here mean to the parent, given how much is used.

@@ -298,7 +298,10 @@ impl DatasetHandle {
             "clones" => text(&self.pool.clone_names(&self.dataset)?.join(",")),
             "mounted" => text("no"),
             "keystatus" | "encryptionroot" | "receive_resume_token" | "redact_snaps" | "snapshots_changed" => PropValue::None,
-            "filesystem_count" | "snapshot_count" => text("none"),
+            "filesystem_count" | "snapshot_count" => match self.pool.counts_of(&self.dataset.dir)? {
+                Some((filesystems, snapshots)) => PropValue::Count(if desc.name == "filesystem_count" { filesystems } else { snapshots }),
+                None => text("none"),
+            },
             _ => return Ok(None),
         }))
     }

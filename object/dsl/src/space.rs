@@ -11,6 +11,13 @@ use dmu::Tx;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+/// How many txgs a transaction waits for before it is refused. With every one of them what was announced becomes what was written, and
+/// what was freed comes nearer to use, so that few are enough unless others are as busy.
+const WAITS_MAX: u32 = 32;
+
+/// What making a dataset or snapshot may take (OpenZFS: five blocks of 16 KiB, three copies each).
+const TASK_BYTES: u64 = 3 * 5 * (16 << 10);
+
 /// What a look at the limits says.
 enum Verdict {
     Fits,
@@ -26,6 +33,13 @@ impl DslPool {
         let space = self.meta().services.space();
         let slop = if reserve { space.slop_bytes / 2 } else { space.slop_bytes };
         space.usable_bytes.saturating_sub(slop)
+    }
+
+    /// Something new needs room, which a full pool keeps for what gives some back (OpenZFS: `dsl_sync_task` with
+    /// `ZFS_SPACE_CHECK_NORMAL`).
+    pub(crate) fn check_room(&self) -> Result<(), DslError> {
+        let offered = self.pool_bytes(false).saturating_sub(self.meta().services.space().deferred_bytes);
+        if self.used_bytes().saturating_add(TASK_BYTES) > offered { Err(DslError::NoSpace) } else { Ok(()) }
     }
 
     /// A transaction for `dataset`. May wait.
@@ -51,7 +65,7 @@ impl DslPool {
         loop {
             match self.look(dataset, taken, frees) {
                 Verdict::Fits => break,
-                Verdict::Wait(_) if waits < 3 => {
+                Verdict::Wait(_) if waits < WAITS_MAX => {
                     waits += 1;
                     self.txgs().wait_synced(self.txgs().open_txg())?;
                 }
@@ -59,13 +73,15 @@ impl DslPool {
             }
         }
         let tx = self.txgs().assign(bytes)?;
-        if bytes > 0 {
-            let slot = tx.txg().0 as usize % crate::dir::TXG_SLOTS;
-            let mut walk = Some(dataset.dir.clone());
-            while let Some(dir) = walk {
+        let slot = tx.txg().0 as usize % crate::dir::TXG_SLOTS;
+        let mut walk = Some(dataset.dir.clone());
+        while let Some(dir) = walk {
+            if frees {
+                dir.add_free(slot);
+            } else {
                 dir.add_inflight(slot, taken as i64);
-                walk = dir.parent();
             }
+            walk = dir.parent();
         }
         Ok(tx)
     }
@@ -82,7 +98,9 @@ impl DslPool {
         let mut inflight = dataset.dir.inflight();
         let refquota = dataset.refquota.load(Ordering::Relaxed);
         if !frees && refquota != 0 && dataset.referenced() + inflight >= refquota {
-            return if inflight > 0 { Verdict::Wait(DslError::Quota) } else { Verdict::Refused(DslError::Quota) };
+            // What is on disk may still be below: others announced more than they will write.
+            let may_change = dataset.dir.is_unsettled() || dataset.referenced() < refquota;
+            return if may_change { Verdict::Wait(DslError::Quota) } else { Verdict::Refused(DslError::Quota) };
         }
         // Space that the refreservation paid for already.
         let prepaid = dataset.reserved().saturating_sub(dataset.unique());
@@ -105,7 +123,7 @@ impl DslPool {
                 }
             }
             if used >= limit {
-                return if inflight > 0 { Verdict::Wait(refusal) } else { Verdict::Refused(refusal) };
+                return if dir.is_unsettled() { Verdict::Wait(refusal) } else { Verdict::Refused(refusal) };
             }
             // Of the pool's reserve the sync needs a part itself.
             let over = if matches!(refusal, DslError::NoSpace) {

@@ -9,7 +9,7 @@
 //! its direct part starts, so that the end of a write never reads. Sizes and times change only after success.
 
 use super::again::Again;
-use super::{Access, Facts, How, Operation, Plan, Property, decide};
+use super::{Access, Facts, How, Operation, Plan, Property, Reason, decide};
 use crate::fs::TX_NAMES;
 use crate::io::{FILE_BYTES_MAX, WriteData, clear_suid};
 use crate::range_lock::RangeGuard;
@@ -144,7 +144,11 @@ impl Zfs {
     pub(super) fn plan_read(&self, node: &Node, range: Range<u64>, access: Access) -> Result<Reading, ZplError> {
         crate::io::check_regular(node)?;
         let guard = node.lock_range(&self.exec, range.clone(), false);
-        let plan = decide(&self.facts(node, Operation::Read, access, &range)?, self.direct().params());
+        let mut plan = decide(&self.facts(node, Operation::Read, access, &range)?, self.direct().params());
+        // The end of a request whose beginning was served: a part of it is worse than all of it through the cache.
+        if node.goes_on(&range, false) && plan.rejected == Some(Reason::MisalignedLength) {
+            plan = Plan::buffered(range.start..range.end.min(node.fields().size).max(range.start), Reason::MisalignedLength);
+        }
         node.direct_stats(self).count(&plan, range.end - range.start, false);
         if plan.rejected.is_some() {
             return Err(ZplError::Invalid);
@@ -328,7 +332,8 @@ impl Zfs {
     /// EINVAL before any lock, with the place that the caller saw.
     fn refuse_misaligned(&self, node: &Node, access: Access, range: &Range<u64>) -> Result<(), ZplError> {
         let plan = decide(&self.facts(node, Operation::Write, access, range)?, self.direct().params());
-        if plan.rejected.is_none() {
+        let is_end = node.goes_on(range, true) && plan.rejected == Some(Reason::MisalignedLength);
+        if plan.rejected.is_none() || is_end {
             return Ok(());
         }
         node.direct_stats(self).count(&plan, range.end - range.start, true);

@@ -380,3 +380,22 @@ fn alignment_as_statx_tells_it() {
     set(&bed, Property::Disabled);
     assert_eq!(told(&node), None);
 }
+
+/// The kernel hands over a long request in parts of 1 MiB. If this fails, a program that writes 1 MiB and some bytes with O_DIRECT gets
+/// neither all of it nor EINVAL, but a short count.
+#[test]
+fn the_end_of_a_long_request_shares_the_fate_of_its_beginning() {
+    let bed = Bed::with("off", BLOCK);
+    let node = bed.file(b"f");
+    assert_eq!(write(&bed, &node, 0, 700, Access::DIRECT), Err(ZplError::Invalid), "short and misaligned");
+    for start in [0, 5 * M] {
+        assert_eq!(write(&bed, &node, start, M, Access::DIRECT), Ok(M));
+        assert_eq!(write(&bed, &node, start + M, M, Access::DIRECT), Ok(M));
+        assert_eq!(write(&bed, &node, start + 2 * M, 700, Access::DIRECT), Ok(700), "the end");
+        assert_eq!(write(&bed, &node, start + 2 * M + 700, 700, Access::DIRECT), Err(ZplError::Invalid), "another request");
+    }
+    check(&bed, &node, 2 * M, 700, PLAIN);
+    let read = |offset, length| bed.zfs.read_with(&node, offset, length, Access::DIRECT).map(|data| data.len());
+    assert_eq!(read(3 * M, 700), Err(ZplError::Invalid));
+    assert_eq!((read(2 * M, M), read(3 * M, 700), read(3 * M + 700, 700)), (Ok(M as usize), Ok(700), Err(ZplError::Invalid)));
+}

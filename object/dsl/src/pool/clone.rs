@@ -19,6 +19,7 @@ impl DslPool {
             names::check_depth(name)?;
             let (parent, last) = names::split_parent(name)?;
             let parent = pool.check_new(parent, last)?;
+            pool.check_room()?;
             let origin = pool.find(&origin)?;
             if !origin.is_snapshot { Err(DslError::NotSnapshot) } else { Ok((parent, last.to_string(), origin, checked)) }
         };

@@ -52,6 +52,7 @@ impl DslPool {
             let checked = pool.check_props(&properties, kind, true)?;
             let (parent, last) = names::split_parent(&name)?;
             let parent = pool.check_new(parent, last)?;
+            pool.check_room()?;
             Ok((parent, last.to_string(), checked))
         };
         self.sync_task(check, move |pool, (parent, last, checked), tx| {
@@ -88,6 +89,9 @@ impl DslPool {
         let dir = self.dir_known(dir, parent.clone(), last.to_string())?;
         if last != ORIGIN_DIR {
             self.count_filesystems(parent, 1, tx)?;
+            if self.meta.services.feature_refs(features::FS_SS_LIMIT) != 0 {
+                self.begin_counts(&dir, (0, 0), tx)?;
+            }
         }
         self.create_head(&dir, origin, flags, tx)
     }
@@ -201,26 +205,6 @@ impl DslPool {
     pub(super) fn log(&self, name: &'static str, object: u64, text: String, tx: &Tx) -> Result<(), DslError> {
         let dataset = self.full_name(&*self.dataset(object)?)?;
         self.meta.services.history(HistoryEvent { name, dataset, dataset_object: object, text }, tx);
-        Ok(())
-    }
-
-    /// Keeps the counts of file systems that a limit above asked for (OpenZFS: `dsl_fs_ss_count_adjust`).
-    pub(super) fn count_filesystems(&self, dir: &Arc<Dir>, delta: i64, tx: &Tx) -> Result<(), DslError> {
-        self.adjust_count(dir, "com.joyent:filesystem_count", delta, tx)
-    }
-
-    /// Keeps a count in the directories' ZAPs from `dir` up, as far as they have it.
-    pub(super) fn adjust_count(&self, dir: &Arc<Dir>, field: &str, delta: i64, tx: &Tx) -> Result<(), DslError> {
-        let mut walk = Some(dir.clone());
-        while let Some(dir) = walk {
-            if self.meta.hold(dir.object)?.info()?.kind != ObjectType::OTN_ZAP_METADATA {
-                return Ok(());
-            }
-            let zap = self.meta.zap(dir.object)?;
-            let Some(count) = zap.try_lookup_u64(field)? else { return Ok(()) };
-            zap.update_u64(field, count.saturating_add_signed(delta), tx)?;
-            walk = dir.parent();
-        }
         Ok(())
     }
 }

@@ -8,6 +8,7 @@ mod clone;
 mod create;
 mod destroy;
 mod facts;
+mod limits;
 mod logs;
 mod rename;
 mod settings;

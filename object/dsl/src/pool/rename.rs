@@ -126,7 +126,6 @@ impl DslPool {
         to.charge(dd_used::CHILD, own, tx)?;
         from.charge(dd_used::CHILD_RSRV, -kept, tx)?;
         to.charge(dd_used::CHILD_RSRV, kept, tx)?;
-        self.count_filesystems(from, -1, tx)?;
-        self.count_filesystems(to, 1, tx)
+        self.move_counts(dir, from, to, tx)
     }
 }

@@ -172,6 +172,7 @@ impl DslPool {
             ("compression", number) if number & 0x7F == 16 => crate::features::ZSTD_COMPRESS,
             ("recordsize", 131_073..) => crate::features::LARGE_BLOCKS,
             ("dnodesize", 1..) => crate::features::LARGE_DNODE,
+            ("filesystem_limit" | "snapshot_limit", number) if number != u64::MAX => crate::features::FS_SS_LIMIT,
             _ => return Ok(()),
         };
         if self.meta.services.feature_enabled(feature) { Ok(()) } else { Err(DslError::Unsupported) }
@@ -224,6 +225,7 @@ impl DslPool {
                 Ok(())
             }
             "refreservation" => self.set_refreservation(dataset, number, tx),
+            "filesystem_limit" | "snapshot_limit" if number != u64::MAX => self.count_from(&dataset.dir, tx),
             _ => Ok(()),
         }
     }

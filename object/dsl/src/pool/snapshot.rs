@@ -38,6 +38,7 @@ impl DslPool {
     fn try_snapshot(self: &Arc<Self>, names: Vec<String>, properties: Vec<(String, String)>) -> Result<(), DslError> {
         let check = move |pool: &Arc<DslPool>, tx: &Tx| {
             let checked = pool.check_snapshot_props(&properties)?;
+            pool.check_room()?;
             let mut seen = BTreeSet::new();
             let mut heads = Vec::new();
             for name in &names {
@@ -83,7 +84,7 @@ impl DslPool {
     pub(super) fn take_snapshot(&self, head: &Arc<Dataset>, name: &str, tx: &Tx) -> Result<Arc<Dataset>, DslError> {
         let old = head.phys();
         let creation_txg = if name == ORIGIN_DIR { 1 } else { tx.txg().0 };
-        self.adjust_count(&head.dir, "com.joyent:snapshot_count", 1, tx)?;
+        self.count_snapshots(&head.dir, 1, tx)?;
         let object = self.new_dataset_object(tx)?;
         let mut phys = self.new_record(&head.dir, tx);
         phys.ds_prev_snap_obj = old.ds_prev_snap_obj;

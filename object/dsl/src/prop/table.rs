@@ -170,12 +170,18 @@ impl PropDesc {
             Kind::Text(_) => return self.parse_text(text),
             Kind::Index(words) => words.iter().find(|(word, _)| *word == text).map(|(_, number)| *number),
             Kind::BytesOrNone | Kind::Bytes if text == "none" => Some(0),
+            Kind::BytesOrNone if self.is_quota() => parse_bytes(text).filter(|bytes| *bytes != 0),
             Kind::BytesOrNone | Kind::Bytes => parse_bytes(text),
             Kind::CountOrNone if text == "none" => Some(u64::MAX),
             Kind::CountOrNone | Kind::Number | Kind::Ratio | Kind::Time => text.parse().ok(),
         };
         let number = number.ok_or(DslError::BadValue)?;
         if self.is_possible(number) { Ok(Parsed::Number(number)) } else { Err(DslError::BadValue) }
+    }
+
+    /// Quotas are removed by `none`: a 0 is a mistake (OpenZFS: `zprop_parse_value`).
+    fn is_quota(&self) -> bool {
+        matches!(self.name, "quota" | "refquota")
     }
 
     fn parse_text(&self, text: &str) -> Result<Parsed, DslError> {
@@ -203,6 +209,7 @@ impl PropDesc {
             }
             Kind::Bytes if matches!(name, "recordsize" | "volblocksize") => format!("'{name}' must be power of 2 from 512B to 16M"),
             Kind::Text(_) => format!("'{text}' is no value for '{name}'"),
+            _ if self.is_quota() && parse_bytes(text) == Some(0) => "use 'none' to disable quota/refquota".to_string(),
             _ => format!("bad numeric value '{text}' for '{name}'"),
         })
     }
@@ -347,6 +354,8 @@ mod tests {
         assert_eq!(prop("recordsize").parse("1M"), Ok(Parsed::Number(1 << 20)));
         assert_eq!(prop("recordsize").parse("3K"), Err(DslError::BadValue));
         assert_eq!(prop("quota").parse("none"), Ok(Parsed::Number(0)));
+        assert_eq!((prop("quota").parse("0"), prop("reservation").parse("0")), (Err(DslError::BadValue), Ok(Parsed::Number(0))));
+        assert_eq!(objection("refquota", "0", false).as_deref(), Some("use 'none' to disable quota/refquota"));
         assert_eq!(prop("mountpoint").parse("relative"), Err(DslError::BadValue));
         assert_eq!(find("com.example:backup"), Ok(Prop::User("com.example:backup".to_string())));
         assert_eq!(find("nonsense"), Err(DslError::BadProperty));

@@ -127,3 +127,68 @@ fn large_dnodes_are_told_by_the_feature() {
     assert_eq!(refs(), 1);
     pool.check_features();
 }
+
+/// If this fails, whoever deletes a file because the quota or the pool is full is told so again for the next seconds.
+#[test]
+fn what_is_being_freed_is_waited_for() {
+    for limit in ["quota", "refquota", "pool"] {
+        let pool = TestPool::create(7);
+        pool.dsl.create_dataset("tank/a", filesystem()).expect("creates");
+        pool.drain();
+        match limit {
+            "pool" => pool.services.space.lock().usable_bytes = (1 << 30) + pool.dsl.used_bytes() + 2_000_000,
+            _ => set(&pool, "tank/a", limit, "2M").expect("sets"),
+        }
+        let mut objects = Vec::new();
+        let refused = loop {
+            match write(&pool, "tank/a", 0, 0, &[3; 200_000]) {
+                Ok(object) => objects.push(object),
+                Err(error) => break error,
+            }
+            assert!(objects.len() < 100, "{limit} holds nobody back");
+        };
+        assert_eq!(refused, if limit == "pool" { DslError::NoSpace } else { DslError::Quota });
+        if limit == "pool" {
+            assert_eq!(pool.dsl.create_dataset("tank/b", filesystem()), Err(DslError::NoSpace));
+            assert_eq!(pool.dsl.snapshot(&["tank/a@s".to_string()], Vec::new()), Err(DslError::NoSpace));
+            set(&pool, "tank/a", "com.x:y", "z").expect("what helps to tidy up works");
+        }
+        let handle = pool.dsl.hold("tank/a").expect("holds");
+        let tx = handle.assign(crate::TxSpace::Frees).expect("freeing works when nothing else does");
+        for object in objects.drain(..) {
+            handle.objset().and_then(|objset| Ok(objset.free_object(ondisk::ObjectId(object), &tx)?)).expect("frees");
+        }
+        drop(tx);
+        write(&pool, "tank/a", 0, 0, &[4; 200_000]).unwrap_or_else(|error| panic!("{limit}: {error} right after everything was freed"));
+    }
+}
+
+/// Counts that `zfs get` shows, and by which OpenZFS holds users to their limits.
+#[test]
+fn file_systems_and_snapshots_are_counted_where_a_limit_was_set() {
+    let pool = TestPool::create(9);
+    for name in ["tank/a", "tank/a/b", "tank/a/b/c", "tank/z"] {
+        pool.dsl.create_dataset(name, filesystem()).expect("creates");
+    }
+    let snapshot = |name: &str| pool.dsl.snapshot(&[name.to_string()], Vec::new()).expect("snapshots");
+    snapshot("tank/a/b@1");
+    let counts = |name: &str| ["filesystem_count", "snapshot_count"].map(|property| get(&pool, name, property).0);
+    let count = |filesystems, snapshots| [PropValue::Count(filesystems), PropValue::Count(snapshots)];
+    assert_eq!(counts("tank/a"), [text("none"), text("none")], "nobody asked for it");
+    set(&pool, "tank/a", "snapshot_limit", "100").expect("sets");
+    assert_eq!((counts("tank/a"), counts("tank/a/b"), counts("tank")), (count(2, 1), count(1, 1), [text("none"), text("none")]));
+    pool.dsl.create_dataset("tank/a/b/d", filesystem()).expect("creates");
+    snapshot("tank/a/b/d@1");
+    snapshot("tank/a@1");
+    assert_eq!((counts("tank/a"), counts("tank/a/b"), counts("tank/a/b/d")), (count(3, 3), count(2, 2), count(0, 1)));
+    set(&pool, "tank/z", "filesystem_limit", "0").expect("sets");
+    pool.dsl.rename("tank/a/b", "tank/z/b").expect("renames");
+    assert_eq!((counts("tank/a"), counts("tank/z"), counts("tank/z/b")), (count(0, 1), count(3, 2), count(2, 2)));
+    pool.dsl.destroy_snapshots(&["tank/z/b/d@1".to_string()], false).expect("destroys");
+    pool.dsl.destroy_dataset("tank/z/b/d").expect("destroys");
+    assert_eq!(counts("tank/z"), count(2, 1));
+    let pool = pool.reopen();
+    assert_eq!(get(&pool, "tank/z", "filesystem_count").0, PropValue::Count(2));
+    pool.drain();
+    pool.check();
+}
