@@ -19,8 +19,8 @@ pub mod table;
 pub mod time;
 
 pub use client::{Client, Remark};
-pub use program::{Stop, run, usage};
-pub use request::{absolute, assignments, done, invalid};
+pub use program::{Lacking, Stop, run, run_with, usage};
+pub use request::{absolute, assignments, done, invalid, place_of_path, properties};
 
 pub use control_api::os_error;
 
@@ -45,6 +45,10 @@ pub fn show(value: &Value, parsable: bool) -> String {
         Value::Text(text) => text.clone(),
         Value::Bytes(bytes) | Value::Count(bytes) if parsable => bytes.to_string(),
         Value::Bytes(bytes) => number::nice_bytes(*bytes),
+        Value::Limit(0) | Value::LimitCount(0) => if parsable { "0" } else { "none" }.to_string(),
+        Value::Limit(number) | Value::LimitCount(number) if parsable => number.to_string(),
+        Value::Limit(bytes) => number::nice_bytes(*bytes),
+        Value::LimitCount(count) => number::nice_count(*count),
         Value::Count(count) => number::nice_count(*count),
         Value::Number(number) => number.to_string(),
         Value::Ratio(hundredths) if parsable => format!("{}.{:02}", hundredths / 100, hundredths % 100),
@@ -77,7 +81,13 @@ pub fn find<'a>(properties: &'a [Property], name: &str) -> Option<&'a Property> 
 /// A number by which values of one property sort; text sorts by itself.
 pub fn sort_key(value: &Value) -> (u8, i128, String) {
     match value {
-        Value::Bytes(n) | Value::Count(n) | Value::Number(n) | Value::Ratio(n) | Value::Percent(n) => (1, i128::from(*n), String::new()),
+        Value::Bytes(n)
+        | Value::Limit(n)
+        | Value::Count(n)
+        | Value::LimitCount(n)
+        | Value::Number(n)
+        | Value::Ratio(n)
+        | Value::Percent(n) => (1, i128::from(*n), String::new()),
         Value::Time(seconds) => (1, i128::from(*seconds), String::new()),
         Value::Text(text) => (0, 0, text.clone()),
         Value::None => (2, 0, String::new()),

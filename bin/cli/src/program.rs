@@ -33,9 +33,33 @@ impl Stop {
     }
 }
 
+/// What OpenZFS's program has and ours has not: said by name, not as a slip of the user's.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Lacking {
+    /// Verbs.
+    pub verbs: &'static [&'static str],
+    /// Verbs, and letters or long names (with a dash) of their options.
+    pub options: &'static [(&'static str, &'static [&'static str])],
+}
+
+impl Lacking {
+    /// The message about an option of a verb, as clap names it.
+    fn option(&self, program: &str, verb: Option<&Command>, argument: &str) -> Option<String> {
+        let verb = verb?.get_name();
+        let (_, options) = self.options.iter().find(|(known, _)| *known == verb)?;
+        let given = argument.strip_prefix('-')?.split('=').next()?;
+        options.contains(&given).then(|| format!("cannot {verb}: option '-{given}' of '{program} {verb}' is not available in this version"))
+    }
+}
+
 /// Runs a program: `run` gets the words read; the result is the exit code.
 pub fn run<A: Parser>(run: impl FnOnce(A) -> Result<u8, Stop>) -> ExitCode {
-    let code = run_words(run);
+    run_with(&Lacking::default(), run)
+}
+
+/// [`run`] for a program that lacks something of its model.
+pub fn run_with<A: Parser>(lacking: &Lacking, run: impl FnOnce(A) -> Result<u8, Stop>) -> ExitCode {
+    let code = run_words(lacking, run);
     print::flush();
     // OpenZFS's commands do so for whoever looks for leaks in them.
     if std::env::var_os("ZFS_ABORT").is_some() {
@@ -46,13 +70,22 @@ pub fn run<A: Parser>(run: impl FnOnce(A) -> Result<u8, Stop>) -> ExitCode {
     code
 }
 
-fn run_words<A: Parser>(run: impl FnOnce(A) -> Result<u8, Stop>) -> ExitCode {
+/// What is not there yet is a failure, and no wrong use.
+fn not_there(why: &str) -> ExitCode {
+    crate::errln!("{why}");
+    ExitCode::from(EXIT_FAILURE)
+}
+
+fn run_words<A: Parser>(lacking: &Lacking, run: impl FnOnce(A) -> Result<u8, Stop>) -> ExitCode {
     let words: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
     let command = A::command();
     match words.get(1).map(String::as_str) {
         None => return wrong(&command, None, "missing command"),
         Some("-?" | "--help" | "-h") => return help(&command, None),
         Some("help") => return help(&command, words.get(2).map(String::as_str)),
+        Some(verb) if lacking.verbs.contains(&verb) && find(&command, verb).is_none() => {
+            return not_there(&format!("cannot {verb}: '{} {verb}' is not available in this version", command.get_name()));
+        }
         Some(verb) if !verb.starts_with('-') && find(&command, verb).is_none() => {
             return wrong(&command, None, &format!("unrecognized command '{verb}'"));
         }
@@ -65,7 +98,16 @@ fn run_words<A: Parser>(run: impl FnOnce(A) -> Result<u8, Stop>) -> ExitCode {
             let _ = error.print();
             return ExitCode::SUCCESS;
         }
-        Err(error) => return wrong(&command, verb, &explain(&error, verb)),
+        Err(error) => {
+            let argument = match error.get(ContextKind::InvalidArg) {
+                Some(ContextValue::String(text)) if error.kind() == ErrorKind::UnknownArgument => text.clone(),
+                _ => String::new(),
+            };
+            return match lacking.option(command.get_name(), verb, &argument) {
+                Some(why) => not_there(&why),
+                None => wrong(&command, verb, &explain(&error, verb)),
+            };
+        }
     };
     match run(arguments) {
         Ok(code) => ExitCode::from(code),
@@ -197,5 +239,21 @@ fn spoken(verb: Option<&Command>, name: &str) -> String {
     match arg.and_then(Arg::get_long_help) {
         Some(words) => words.to_string(),
         None => format!("{} argument", name.replace('_', " ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Users who type what OpenZFS has would look for their slip.
+    #[test]
+    fn what_is_lacking_is_named() {
+        let lacking = Lacking { verbs: &["split"], options: &[("import", &["t", "-rewind-to-checkpoint"])] };
+        let import = Command::new("import");
+        let why = |argument: &str| lacking.option("zpool", Some(&import), argument);
+        assert_eq!(why("-t").as_deref(), Some("cannot import: option '-t' of 'zpool import' is not available in this version"));
+        assert!(why("--rewind-to-checkpoint").is_some());
+        assert_eq!((why("-q"), why("name")), (None, None));
     }
 }

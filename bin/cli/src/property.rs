@@ -253,9 +253,31 @@ pub fn described(table: &'static [Described], word: &str) -> Option<&'static Des
 pub fn canonical(table: &'static [Described], word: &str) -> Result<String, Stop> {
     match described(table, word) {
         Some(property) => Ok(property.name.to_string()),
-        None if word.contains([':', '@']) => Ok(word.to_string()),
+        None if word.contains(':') || is_asked(word) || word.starts_with("feature@") || word.starts_with("unsupported@") => {
+            Ok(word.to_string())
+        }
         None => Err(Stop::usage(format!("bad property list: invalid property '{word}'"))),
     }
+}
+
+/// True for a property of datasets that is worked out only when it is named: `written@SNAPSHOT`, `userused@USER` and their kind.
+pub fn is_asked(word: &str) -> bool {
+    let Some((kind, whose)) = word.split_once('@') else { return false };
+    let owner = ["user", "group", "project"].into_iter().find_map(|who| kind.strip_prefix(who));
+    !whose.is_empty() && (kind == "written" || owner.is_some_and(|what| matches!(what, "used" | "quota" | "objused" | "objquota")))
+}
+
+/// The same with the number of the user or group, which the daemon knows; words that it does not know stay.
+pub fn with_number(word: &str) -> String {
+    let Some((kind, whose)) = word.split_once('@').filter(|(kind, _)| *kind != "written") else { return word.to_string() };
+    if whose.bytes().all(|byte| byte.is_ascii_digit()) || kind.starts_with("project") {
+        return word.to_string();
+    }
+    let table = if kind.starts_with("user") { "passwd" } else { "group" };
+    // Names may come from elsewhere than /etc.
+    let found = std::process::Command::new("getent").args([table, whose]).output();
+    let line = found.map(|ran| String::from_utf8_lossy(&ran.stdout).into_owned()).unwrap_or_default();
+    line.split(':').nth(2).map_or_else(|| word.to_string(), |number| format!("{kind}@{number}"))
 }
 
 /// The column that shows a property.
@@ -282,6 +304,9 @@ mod tests {
         assert_eq!(canonical(DATASET, "compress").expect("heading"), "compression");
         assert_eq!(canonical(POOL, "frag").expect("heading"), "fragmentation");
         assert_eq!(canonical(DATASET, "com.example:x").expect("user property"), "com.example:x");
+        assert_eq!(canonical(DATASET, "written@a").expect("asked"), "written@a");
+        assert!(canonical(DATASET, "used@a").is_err() && canonical(DATASET, "userused@").is_err());
+        assert_eq!(with_number("userobjused@root"), "userobjused@0");
         assert!(matches!(canonical(DATASET, "nosuch"), Err(Stop::Usage(why)) if why == "bad property list: invalid property 'nosuch'"));
     }
 

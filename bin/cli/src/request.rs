@@ -1,8 +1,10 @@
 //! Requests that need no output of their own, and the words that become them.
 
+use crate::property::{Described, described};
 use crate::{Client, Stop};
 use control_api::{ErrorKind, Failure, Request};
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
 
 /// Performs a request and prints its remarks.
 pub fn done(client: &Client, request: &Request) -> Result<u8, Failure> {
@@ -19,14 +21,42 @@ pub fn invalid(what: &str, why: &str) -> Failure {
 
 /// `a=b` words as a map; a property given twice is an error.
 pub fn assignments(words: &[String]) -> Result<BTreeMap<String, String>, Stop> {
+    properties(&[], words)
+}
+
+/// `a=b` words as a map, by the properties' own names (`compress` is `compression`); one that is given twice is an error.
+pub fn properties(table: &'static [Described], words: &[String]) -> Result<BTreeMap<String, String>, Stop> {
+    let wrong = |why: String| Stop::Failed(Failure::new(ErrorKind::Invalid, why, ""));
     let mut map = BTreeMap::new();
     for word in words {
-        let (name, value) = word.split_once('=').ok_or_else(|| Stop::usage(format!("missing '=' for property=value argument '{word}'")))?;
+        let (name, value) = word.split_once('=').ok_or_else(|| wrong(format!("missing '=' for property=value argument '{word}'")))?;
+        let name = described(table, name).map_or(name, |known| known.name);
         if map.insert(name.to_string(), value.to_string()).is_some() {
-            return Err(Stop::usage(format!("property '{name}' specified multiple times")));
+            return Err(wrong(format!("property '{name}' specified multiple times")));
         }
     }
     Ok(map)
+}
+
+/// Where the file system is mounted that a file or directory is in: what `zfs list FILE` means (OpenZFS: `zfs_path_to_zhandle`).
+pub fn place_of_path(path: &str) -> Result<String, Failure> {
+    let cannot = |error: std::io::Error| Failure::new(ErrorKind::NotFound, format!("cannot open '{path}'"), crate::os_error(&error));
+    let number = std::fs::metadata(path).map_err(cannot)?.dev();
+    let device = format!("{}:{}", rustix::fs::major(number), rustix::fs::minor(number));
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").map_err(cannot)?;
+    // Number, parent, device, root, place, options …, a dash, type, source (proc(5)).
+    let place = mounts.lines().rev().find_map(|line| {
+        let (head, tail) = line.split_once(" - ")?;
+        let fields: Vec<&str> = head.split(' ').collect();
+        let is_it = fields.get(2) == Some(&device.as_str());
+        fields.get(4).filter(|_| is_it && (tail.starts_with("fuse") || tail.starts_with("zfs "))).map(|place| unescape(place))
+    });
+    place.ok_or_else(|| Failure::new(ErrorKind::Invalid, format!("'{path}' is not on a mounted ZFS filesystem"), ""))
+}
+
+/// Blanks in mount tables are octal.
+fn unescape(text: &str) -> String {
+    text.replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\")
 }
 
 /// A path made absolute: the daemon has another working directory.
@@ -42,7 +72,18 @@ mod tests {
     fn a_property_is_given_once_and_with_a_value() {
         let words = |list: &[&str]| list.iter().map(|word| (*word).to_string()).collect::<Vec<_>>();
         assert_eq!(assignments(&words(&["a=1", "b=x=y"])).expect("two").get("b").map(String::as_str), Some("x=y"));
-        assert!(matches!(assignments(&words(&["a=1", "a=2"])), Err(Stop::Usage(why)) if why == "property 'a' specified multiple times"));
-        assert!(matches!(assignments(&words(&["a"])), Err(Stop::Usage(why)) if why == "missing '=' for property=value argument 'a'"));
+        let why = |list: &[&str]| match properties(crate::property::DATASET, &words(list)) {
+            Err(Stop::Failed(failure)) => failure.to_string(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(why(&["a=1", "a=2"]), "property 'a' specified multiple times");
+        assert_eq!(why(&["compress=on", "compression=lz4"]), "property 'compression' specified multiple times");
+        assert_eq!(why(&["a"]), "missing '=' for property=value argument 'a'");
+        let aliases = properties(crate::property::DATASET, &words(&["recsize=8K", "rdonly=on"])).expect("two");
+        assert_eq!(aliases.keys().collect::<Vec<_>>(), ["readonly", "recordsize"]);
+        assert_eq!(
+            place_of_path("/proc").err().map(|failure| failure.to_string()).as_deref(),
+            Some("'/proc' is not on a mounted ZFS filesystem")
+        );
     }
 }

@@ -68,7 +68,8 @@ pub fn query(name: Option<&str>, select: &Select, default: Default) -> Result<Da
     if select.types.is_empty() && name.is_some_and(|name| name.contains('@')) {
         types.push("snapshot");
     }
-    Ok(DatasetQuery { names: name.map(String::from).into_iter().collect(), depth, types: types.into_iter().map(String::from).collect() })
+    let names = name.map(String::from).into_iter().collect();
+    Ok(DatasetQuery { names, depth, types: types.into_iter().map(String::from).collect(), asked: Vec::new() })
 }
 
 #[cfg(test)]

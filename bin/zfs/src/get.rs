@@ -21,7 +21,8 @@ pub fn run(client: &Client, arguments: &args::Get) -> Result<u8, Stop> {
         "all" => None,
         list => Some(list.split(',').map(|name| property::canonical(DATASET, name)).collect::<Result<Vec<_>, _>>()?),
     };
-    let (reports, code) = list::reports(client, &arguments.names, &arguments.select, columns::Default::All)?;
+    let (reports, code) =
+        list::reports(client, &arguments.names, &arguments.select, columns::Default::All, wanted.as_deref().unwrap_or_default())?;
     let mut table = Table::new(fields.iter().map(|field| Column::new(field.to_uppercase(), Align::Left)));
     let mut datasets = Map::new();
     for report in &reports {

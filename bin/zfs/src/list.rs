@@ -18,14 +18,33 @@ pub fn reports(
     names: &[String],
     select: &args::Select,
     default: columns::Default,
+    wanted: &[String],
 ) -> Result<(Vec<DatasetReport>, u8), Stop> {
     select.output.json.check()?;
     let mut code = 0;
     let mut all = Vec::new();
     let asked: Vec<Option<&str>> = if names.is_empty() { vec![None] } else { names.iter().map(|name| Some(name.as_str())).collect() };
+    let words: Vec<&String> = wanted.iter().filter(|name| property::is_asked(name)).collect();
+    let numbered: Vec<String> = words.iter().map(|word| property::with_number(word)).collect();
     for name in asked {
-        match client.call(&Request::DatasetQuery(columns::query(name, select, default)?)) {
-            Ok(Response::Datasets(reports)) => all.extend(reports),
+        let place = name.filter(|name| name.starts_with(['/', '.'])).map(cli::place_of_path).transpose();
+        let answer = match place {
+            Ok(place) => {
+                let query = columns::query(place.as_deref().or(name), select, default)?;
+                client.call(&Request::DatasetQuery(control_api::DatasetQuery { asked: numbered.clone(), ..query }))
+            }
+            Err(failure) => Err(failure),
+        };
+        match answer {
+            Ok(Response::Datasets(mut reports)) => {
+                // Users are shown as they were named.
+                for property in reports.iter_mut().flat_map(|report| &mut report.properties) {
+                    if let Some(index) = numbered.iter().position(|name| *name == property.name) {
+                        property.name = words[index].clone();
+                    }
+                }
+                all.extend(reports);
+            }
             Ok(other) => return Err(cli::unexpected("cannot list datasets", other).into()),
             Err(failure) => {
                 cli::errln!("{failure}");
@@ -61,7 +80,7 @@ pub fn run(client: &Client, arguments: &args::List) -> Result<u8, Stop> {
             Err(_) => Err(Stop::usage(format!("invalid property '{name}'"))),
         })
         .collect::<Result<Vec<_>, _>>()?;
-    let (mut reports, code) = reports(client, &arguments.names, &arguments.select, columns::Default::Data)?;
+    let (mut reports, code) = reports(client, &arguments.names, &arguments.select, columns::Default::Data, &wanted)?;
     sort(&mut reports, &keys);
     let output = &arguments.select.output;
     if output.json.json {

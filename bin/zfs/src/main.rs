@@ -13,7 +13,7 @@ mod mount_zfs;
 use args::{Arguments, Verb};
 use cli::number::nice_bytes;
 use cli::property::{self, DATASET};
-use cli::{Client, Stop, assignments, done};
+use cli::{Client, Lacking, Stop, done, properties};
 use control_api::{
     DatasetCreate, DatasetDestroy, DatasetInherit, DatasetRename, DatasetSet, ErrorKind, Failure, MountRequest, Request, Response,
     SnapshotCreate, UnmountRequest,
@@ -25,8 +25,43 @@ fn main() -> ExitCode {
     if mount_zfs::is_called() {
         return mount_zfs::main();
     }
-    cli::run::<Arguments>(|arguments| run(arguments.verb))
+    cli::run_with::<Arguments>(&LACKING, |arguments| run(arguments.verb))
 }
+
+/// What `zfs` of OpenZFS 2.3 has besides.
+const LACKING: Lacking = Lacking {
+    verbs: &[
+        "clone",
+        "promote",
+        "rollback",
+        "send",
+        "receive",
+        "recv",
+        "hold",
+        "holds",
+        "release",
+        "diff",
+        "bookmark",
+        "program",
+        "load-key",
+        "unload-key",
+        "change-key",
+        "userspace",
+        "groupspace",
+        "projectspace",
+        "project",
+        "allow",
+        "unallow",
+        "upgrade",
+        "share",
+        "unshare",
+        "redact",
+        "wait",
+        "zone",
+        "unzone",
+    ],
+    options: &[("create", &["s", "b"]), ("mount", &["f", "l"]), ("unmount", &["u"])],
+};
 
 fn run(verb: Verb) -> Result<u8, Stop> {
     let client = Client::from_environment()?;
@@ -71,22 +106,42 @@ fn create(client: &Client, arguments: args::Create) -> Result<u8, Stop> {
         return Err(Failure::new(ErrorKind::Unsupported, what, "volumes are not available in this version").into());
     }
     let request = DatasetCreate {
-        properties: assignments(&arguments.properties)?,
+        properties: properties(DATASET, &arguments.properties)?,
         parents: arguments.parents,
         no_mount: arguments.no_mount,
         dry_run: arguments.dry_run,
         name: arguments.name,
     };
-    let (name, properties) = (request.name.clone(), request.properties.clone());
+    let (name, dry_run, parents) = (request.name.clone(), request.dry_run, request.parents);
+    let properties = request.properties.clone();
+    // What is there already, or cannot be, is told before anything is described.
+    let is_there = || client.call(&Request::DatasetQuery(one(&name)));
+    let existed = parents && (arguments.verbose || arguments.parsable) && is_there().is_ok();
     let code = done(client, &Request::DatasetCreate(request))?;
+    if existed || !(arguments.verbose || arguments.parsable) {
+        return Ok(code);
+    }
+    let would = if dry_run { "would create" } else { "create" };
     if arguments.parsable {
+        if parents {
+            cli::outln!("create_ancestors\t{name}");
+        }
         cli::outln!("create\t{name}");
         properties.iter().for_each(|(property, value)| cli::outln!("property\t{property}\t{value}"));
-    } else if arguments.dry_run || arguments.verbose {
-        cli::outln!("{} {name}", if arguments.dry_run { "would create" } else { "create" });
+    } else {
+        if parents {
+            cli::outln!("{would} ancestors of {name}");
+        }
+        cli::outln!("{would} {name}");
         properties.iter().for_each(|(property, value)| cli::outln!("\t{property}={value}"));
     }
     Ok(code)
+}
+
+/// A question about one file system.
+fn one(name: &str) -> control_api::DatasetQuery {
+    let types = vec!["filesystem".to_string()];
+    control_api::DatasetQuery { names: vec![name.to_string()], depth: Some(0), types, asked: Vec::new() }
 }
 
 fn destroy(client: &Client, arguments: &args::Destroy) -> Result<u8, Failure> {
@@ -129,11 +184,7 @@ fn set(client: &Client, words: &[String], no_mount: bool) -> Result<u8, Stop> {
     if names.iter().any(|word| word.contains('=')) {
         return Err(Stop::usage("invalid argument order"));
     }
-    let mut properties = std::collections::BTreeMap::new();
-    for (name, value) in assignments(pairs)? {
-        let name = property::described(DATASET, &name).map_or(name, |known| known.name.to_string());
-        properties.insert(name, value);
-    }
+    let properties = properties(DATASET, pairs)?;
     each(names.to_vec(), |name| done(client, &Request::DatasetSet(DatasetSet { name, properties: properties.clone(), no_mount })))
 }
 
@@ -157,7 +208,7 @@ fn inherit(client: &Client, recursive: bool, property: &str, names: Vec<String>)
 }
 
 fn snapshot(client: &Client, recursive: bool, properties: &[String], names: Vec<String>) -> Result<u8, Stop> {
-    let properties = assignments(properties)?;
+    let properties = cli::properties(DATASET, properties)?;
     let is_several = recursive || names.len() > 1;
     match done(client, &Request::Snapshot(SnapshotCreate { names, recursive, properties })) {
         Err(failure) if is_several => {
@@ -207,7 +258,8 @@ fn mount(client: &Client, request: MountRequest, how: &Mount) -> Result<u8, Stop
 
 /// The file systems at and below a name that are not mounted and want to be.
 fn mountable(client: &Client, name: &str) -> Result<Vec<Option<String>>, Stop> {
-    let query = control_api::DatasetQuery { names: vec![name.to_string()], depth: None, types: vec!["filesystem".to_string()] };
+    let query =
+        control_api::DatasetQuery { names: vec![name.to_string()], depth: None, types: vec!["filesystem".to_string()], asked: Vec::new() };
     let reports = match client.call(&Request::DatasetQuery(query))? {
         Response::Datasets(reports) => reports,
         other => return Err(cli::unexpected("cannot mount", other).into()),

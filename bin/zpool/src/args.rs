@@ -106,6 +106,9 @@ pub enum Verb {
     },
     /// Wait until everything written so far is on stable storage.
     Sync {
+        /// Also when nothing was written: it makes no difference here.
+        #[arg(short)]
+        force: bool,
         /// Pools; none means all.
         #[arg(value_name = "pool")]
         pools: Vec<String>,
@@ -368,6 +371,9 @@ pub struct Import {
     /// Search this directory or device.
     #[arg(short = 'd', value_name = "dir|device")]
     pub search: Vec<String>,
+    /// Look at the devices themselves: it is always done here.
+    #[arg(short)]
+    pub scan: bool,
     /// Destroyed pools.
     #[arg(short = 'D')]
     pub destroyed: bool,

@@ -1,7 +1,8 @@
 //! `zpool create`: checks on replication, and the dry run.
 
 use crate::{args, spec};
-use cli::{Client, Stop, assignments, done};
+use cli::property::{DATASET, POOL};
+use cli::{Client, Stop, done};
 use control_api::{PoolCreate, Request};
 
 /// Runs the verb.
@@ -28,8 +29,8 @@ pub fn run(client: &Client, arguments: args::Create) -> Result<u8, Stop> {
         vdevs: wanted.vdevs.clone(),
         logs: wanted.logs.clone(),
         spares: wanted.spares.clone(),
-        properties: assignments(&arguments.properties)?,
-        fs_properties: assignments(&arguments.fs_properties)?,
+        properties: cli::properties(POOL, &arguments.properties)?,
+        fs_properties: cli::properties(DATASET, &arguments.fs_properties)?,
         mountpoint: arguments.mountpoint,
         altroot: arguments.altroot,
         force: arguments.force,

@@ -131,6 +131,10 @@ fn select(report: &PoolReport, wanted: Option<&[String]>) -> Vec<Property> {
         .filter_map(|name| match find(&report.properties, name) {
             Some(property) => Some(property.clone()),
             None if name == "name" => Some(name_of_pool()),
+            // A property that nobody made up stands there as what it would be.
+            None if name.contains(':') && report.properties_unavailable.is_none() && name.len() < 256 => {
+                Some(Property { source: control_api::Source::Default, ..Property::fact(name, control_api::Value::None) })
+            }
             // What cannot be read was complained of; it is not absent.
             None if name.contains([':', '@']) || report.properties_unavailable.is_some() => None,
             None => Some(Property::fact(name, control_api::Value::None)),

@@ -1,7 +1,7 @@
 //! `zpool import`: the listing, and the import itself.
 
 use crate::{args, status};
-use cli::{Client, Stop, absolute, assignments};
+use cli::{Client, Stop, absolute};
 use control_api::{Failure, ImportCandidate, ImportSearch, PoolImport, Request, Response};
 
 /// Runs the verb.
@@ -29,7 +29,7 @@ pub fn run(client: &Client, arguments: args::Import) -> Result<u8, Stop> {
         no_mount: arguments.no_mount,
         force: arguments.force,
         altroot: arguments.altroot,
-        properties: assignments(&arguments.properties)?,
+        properties: cli::properties(cli::property::POOL, &arguments.properties)?,
         rewind: arguments.rewind,
         dry_run: arguments.dry_run,
     };

@@ -23,13 +23,26 @@ mod vdevs;
 mod wait;
 
 use args::{Arguments, Verb};
-use cli::{Client, Stop, done};
+use cli::{Client, Lacking, Stop, done};
 use control_api::{LabelClear, PoolClear, PoolNames, PoolScrub, PoolSet, PoolTarget, Request, ScrubAction};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    cli::run::<Arguments>(|arguments| run(arguments.verb))
+    cli::run_with::<Arguments>(&LACKING, |arguments| run(arguments.verb))
 }
+
+/// What `zpool` of OpenZFS 2.3 has besides.
+const LACKING: Lacking = Lacking {
+    verbs: &["checkpoint", "prefetch", "split", "upgrade", "reguid", "ddtprune", "freeze"],
+    options: &[
+        ("create", &["t"]),
+        ("import", &["c", "E", "l", "m", "t", "T", "V", "X", "-rewind-to-checkpoint"]),
+        ("clear", &["n", "F", "-power"]),
+        ("online", &["-power"]),
+        ("offline", &["-power"]),
+        ("status", &["D", "-power"]),
+    ],
+};
 
 fn run(verb: Verb) -> Result<u8, Stop> {
     let client = Client::from_environment()?;
@@ -57,7 +70,7 @@ fn run(verb: Verb) -> Result<u8, Stop> {
         Verb::Reopen { keep_resilver, pools } => vdevs::reopen(&client, keep_resilver, pools),
         Verb::Detach { pool, device } => vdevs::detach(&client, pool, device),
         Verb::Clear { pool, device } => Ok(done(&client, &Request::PoolClear(PoolClear { pool, device }))?),
-        Verb::Sync { pools } => Ok(done(&client, &Request::PoolSync(PoolNames { pools }))?),
+        Verb::Sync { pools, .. } => Ok(done(&client, &Request::PoolSync(PoolNames { pools }))?),
         Verb::History(arguments) => Ok(history::run(&client, &arguments)?),
         Verb::Events(arguments) => events::run(&client, &arguments),
         Verb::Iostat(arguments) => iostat::run(&client, &arguments),
@@ -93,6 +106,7 @@ fn each(pools: Vec<String>, mut work: impl FnMut(String) -> Result<u8, control_a
 
 fn set(client: &Client, assignment: &str, pool: String) -> Result<u8, Stop> {
     let (property, value) = assignment.split_once('=').ok_or_else(|| Stop::usage("missing value in property=value argument"))?;
+    let property = cli::property::described(cli::property::POOL, property).map_or(property, |known| known.name);
     Ok(done(client, &Request::PoolSet(PoolSet { pool, property: property.to_string(), value: value.to_string() }))?)
 }
 

@@ -44,6 +44,9 @@ pub struct DatasetQuery {
     pub depth: Option<u32>,
     /// `filesystem`, `snapshot`, `volume`, `bookmark`.
     pub types: Vec<String>,
+    /// Properties that are only worked out when they are named: `written@SNAPSHOT`, `userused@UID` and their kind.
+    #[serde(default)]
+    pub asked: Vec<String>,
 }
 
 /// One dataset.

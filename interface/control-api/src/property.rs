@@ -11,8 +11,12 @@ pub enum Value {
     Text(String),
     /// A size in bytes.
     Bytes(u64),
+    /// A size in bytes that is not to be exceeded; 0 is no limit.
+    Limit(u64),
     /// A count.
     Count(u64),
+    /// A count that is not to be exceeded; 0 is no limit.
+    LimitCount(u64),
     /// A number that is never abbreviated (guid, txg).
     Number(u64),
     /// Hundredths: 123 is `1.23x`.

@@ -46,11 +46,13 @@ impl Control {
                 self.dataset_create(&DatasetCreate { name: parent.to_string(), properties: BTreeMap::new(), ..request.clone() })?;
             }
         }
-        if request.dry_run {
-            return self.dry_create(&pool, &request.name, parent);
-        }
         if let Some(why) = objection(&request.properties, true) {
-            return Err(because(ErrorKind::Invalid, format!("cannot create '{}'", request.name), why));
+            let verb = if request.dry_run { "verify" } else { "create" };
+            return Err(because(ErrorKind::Invalid, format!("cannot {verb} '{}'", request.name), why));
+        }
+        if request.dry_run {
+            let above = if request.parents { pool.name() } else { parent.to_string() };
+            return self.dry_create(&pool, &request.name, &above).map(|()| done());
         }
         let options = new_filesystem(&request.properties)
             .map_err(|why| because(ErrorKind::Invalid, format!("cannot create '{}'", request.name), why))?;
@@ -70,12 +72,11 @@ impl Control {
         Ok(done())
     }
 
-    fn dry_create(&self, pool: &OpenPool, name: &str, parent: &str) -> Result<Response, Failure> {
+    fn dry_create(&self, pool: &OpenPool, name: &str, parent: &str) -> Result<(), Failure> {
         if pool.dsl().hold(name).is_ok() {
             return Err(failure::dataset("create", name, &DslError::Exists));
         }
-        pool.dsl().hold(parent).map_err(|error| failure::dataset("create", name, &error))?;
-        Ok(done())
+        pool.dsl().hold(parent).map(drop).map_err(|error| failure::dataset("create", name, &error))
     }
 
     pub(crate) fn dataset_query(&self, query: &DatasetQuery) -> Result<Response, Failure> {
@@ -88,6 +89,7 @@ impl Control {
             let named_directly = !query.names.is_empty();
             self.collect(&pool, &name, query, 0, named_directly, &mut reports)?;
         }
+        self.add_asked(&query.asked, &mut reports);
         Ok(Response::Datasets(reports))
     }
 
@@ -239,12 +241,12 @@ impl Control {
             return self.destroy_snapshots(&pool, request);
         }
         let failed = |error: DslError| failure::dataset("destroy", &request.name, &error);
-        if !request.name.contains('/') {
+        // The pool's own file system stays: everything in it goes.
+        let is_pool = !request.name.contains('/');
+        if is_pool && !request.recursive {
+            let next = "use 'zfs destroy -r {}' to destroy all datasets in the pool\nuse 'zpool destroy {}' to destroy the pool itself";
             return Err(because(ErrorKind::Invalid, format!("cannot destroy '{}'", request.name), "operation does not apply to pools")
-                .advise(format!(
-                    "use 'zfs destroy -r {0}' for its file systems one by one, or 'zpool destroy {0}' for the pool",
-                    request.name
-                )));
+                .advise(next.replace("{}", &request.name)));
         }
         let handle = pool.dsl().hold(&request.name).map_err(failed)?;
         let reclaim_bytes = handle.space().used;
@@ -254,7 +256,7 @@ impl Control {
         for dataset in datasets.iter().rev() {
             let snapshots = pool.dsl().snapshots(dataset).map_err(failed)?;
             names.extend(snapshots.into_iter().map(|snapshot| format!("{dataset}@{}", snapshot.name)));
-            names.push(dataset.clone());
+            names.extend(Some(dataset.clone()).filter(|dataset| !is_pool || *dataset != request.name));
         }
         if !request.recursive && names.len() > 1 {
             // The dataset itself comes last.
@@ -263,7 +265,9 @@ impl Control {
         }
         if !request.dry_run {
             let _bar = pool.mounts.bar(&request.name, "destroyed")?;
-            self.unmount_tree(&pool, &request.name, request.force, Directory::Remove)?;
+            for tree in datasets.iter().filter(|name| if is_pool { name.matches('/').count() == 1 } else { **name == request.name }) {
+                self.unmount_tree(&pool, tree, request.force, Directory::Remove)?;
+            }
             for name in &names {
                 let gone = if name.contains('@') {
                     pool.dsl().destroy_snapshots(std::slice::from_ref(name), false)
@@ -363,6 +367,7 @@ pub(crate) fn property(entry: PropEntry) -> Property {
     let value = match entry.value {
         PropValue::Text(text) => Value::Text(text),
         PropValue::Bytes(bytes) => Value::Bytes(bytes),
+        PropValue::Limit(bytes) => Value::Limit(bytes),
         PropValue::Count(count) => Value::Count(count),
         PropValue::Number(number) => Value::Number(number),
         PropValue::Ratio(hundredths) => Value::Ratio(hundredths),
@@ -417,7 +422,10 @@ fn property_failure(name: &str, properties: &BTreeMap<String, String>, error: &D
 
 /// What is wrong with the first property that cannot be set so, with what to do.
 fn objection(properties: &BTreeMap<String, String>, creating: bool) -> Option<String> {
-    properties.iter().find_map(|(name, value)| dsl::prop::table::objection(name, value, creating))
+    let first = properties.iter().find_map(|(name, value)| dsl::prop::table::objection(name, value, creating));
+    let of_keys = ["keyformat", "keylocation", "pbkdf2iters"].iter().any(|name| properties.contains_key(*name));
+    let alone = creating && of_keys && properties.get("encryption").is_none_or(|value| value == "off");
+    first.or_else(|| alone.then(|| "Encryption must be turned on to set encryption properties.".to_string()))
 }
 
 /// The snapshots that `a`, `a%b`, `%b`, `a%` or `%` means, among those that exist (oldest first).

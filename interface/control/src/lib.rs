@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod absent;
+mod asked;
 mod beneath;
 mod cache_file;
 mod closing;

@@ -12,13 +12,14 @@ pub struct OpenPool {
     pool: Pool,
     altroot: Option<String>,
     opened_ns: u64,
+    load_guid: u64,
 }
 
 impl OpenPool {
     /// Takes over a pool that was just made or imported.
     pub fn new(pool: Pool, altroot: Option<String>) -> OpenPool {
-        let opened_ns = pool.exec().now_ns();
-        OpenPool { mounts: Arc::default(), pool, altroot, opened_ns }
+        let (opened_ns, load_guid) = (pool.exec().now_ns(), pool.exec().random_u64());
+        OpenPool { mounts: Arc::default(), pool, altroot, opened_ns, load_guid }
     }
     /// The engine's pool, when this was the last holder.
     pub fn into_pool(self) -> Pool {
@@ -31,6 +32,10 @@ impl OpenPool {
     }
     pub fn pool(&self) -> &Pool {
         &self.pool
+    }
+    /// Another number for each time that the pool is opened.
+    pub fn load_guid(&self) -> u64 {
+        self.load_guid
     }
     /// Nanoseconds since it was opened.
     pub fn age_ns(&self) -> u64 {

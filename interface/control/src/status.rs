@@ -70,6 +70,8 @@ pub(crate) fn pool_report(open: &OpenPool, errors: bool, user: &dyn Fn(Guid) -> 
 /// Every property, and why those that are stored are missing.
 fn properties(open: &OpenPool, status: &pool::PoolStatus, state: &str, features: &[Feature]) -> (Vec<Property>, Option<String>) {
     let mut properties = report::properties(status, state, open.altroot(), features);
+    let after_guid = properties.iter().position(|property| property.name == "guid").map_or(0, |index| index + 1);
+    properties.insert(after_guid, Property::fact("load_guid", Value::Number(open.load_guid())));
     let bytes = [("freeing", Ok(open.dsl().freeing_bytes())), ("leaked", open.dsl().leaked_bytes())];
     for (name, bytes) in bytes {
         if let Some(property) = properties.iter_mut().find(|property| property.name == name) {

@@ -28,6 +28,7 @@ mod rename;
 mod sa;
 mod setattr;
 mod undo;
+pub mod userspace;
 mod xattr;
 mod znode;
 

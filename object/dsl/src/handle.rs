@@ -170,6 +170,16 @@ impl DatasetHandle {
         self.pool.written_since(&self.dataset, prev).unwrap_or(0)
     }
 
+    /// Bytes written since a snapshot of the same file system, by the part behind `@` or its full name (OpenZFS: `written@SNAPSHOT`).
+    pub fn written_since(&self, snapshot: &str) -> Result<u64, DslError> {
+        let _config = self.pool.config();
+        let own = self.pool.full_name(&self.dataset)?;
+        let filesystem = own.split_once('@').map_or(own.as_str(), |(filesystem, _)| filesystem);
+        let name = if snapshot.contains('@') { snapshot.to_string() } else { format!("{filesystem}@{snapshot}") };
+        let old = self.pool.find(&name)?;
+        self.pool.written_since_snapshot(&self.dataset, &old)
+    }
+
     /// What can be written here (OpenZFS: `dsl_dataset_space`).
     fn available(&self) -> u64 {
         let dataset = &self.dataset;
@@ -254,9 +264,9 @@ impl DatasetHandle {
         let (number, source) = self.prop_u64(desc.name)?;
         let value = match desc.kind {
             Kind::Index(_) => PropValue::Text(desc.word(number).map_or_else(|| number.to_string(), str::to_string)),
-            Kind::BytesOrNone if number == 0 => PropValue::Text("none".to_string()),
             Kind::CountOrNone if number == u64::MAX => PropValue::Text("none".to_string()),
-            Kind::Bytes | Kind::BytesOrNone => PropValue::Bytes(number),
+            Kind::BytesOrNone => PropValue::Limit(number),
+            Kind::Bytes => PropValue::Bytes(number),
             Kind::CountOrNone => PropValue::Count(number),
             Kind::Ratio => PropValue::Ratio(number),
             Kind::Time => PropValue::Time(number),

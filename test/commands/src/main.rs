@@ -25,6 +25,7 @@ mod sparse;
 mod sweeps;
 mod users;
 mod vendors;
+mod words;
 mod world;
 
 use std::process::ExitCode;
@@ -93,6 +94,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "output: JSON", mounts: false, run: output::json },
     Scenario { name: "output: scripted, columns, usage", mounts: false, run: output::scripted },
     Scenario { name: "output: history, wait, iostat, version", mounts: false, run: output::others },
+    Scenario { name: "words: properties, paths, what is lacking", mounts: true, run: words::properties },
     Scenario { name: "users: readers that go away, zones", mounts: false, run: users::output },
     Scenario { name: "users: strangers look and change nothing", mounts: true, run: users::strangers },
 ];

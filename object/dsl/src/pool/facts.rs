@@ -49,6 +49,28 @@ impl DslPool {
         Ok(phys.ds_referenced_bytes.saturating_add(dead.used as u64).saturating_sub(before))
     }
 
+    /// Bytes that `dataset` has and the snapshot `old`, one of those before it, had not (OpenZFS: `dsl_dataset_space_written`).
+    pub(crate) fn written_since_snapshot(&self, dataset: &Dataset, old: &Dataset) -> Result<u64, DslError> {
+        let (own, from) = (dataset.phys(), old.phys());
+        let mut written = i128::from(own.ds_referenced_bytes) - i128::from(from.ds_referenced_bytes);
+        let (mut object, mut at) = (dataset.object, own);
+        while object != old.object {
+            // What died since and was born before counts as there then; a list that begins at the snapshot has nothing else.
+            let died = if at.ds_prev_snap_txg == from.ds_creation_txg {
+                Deadlist::usage_of(&self.meta, at.ds_deadlist_obj)?
+            } else {
+                Deadlist::open(&self.meta, at.ds_deadlist_obj)?.usage_between(0, from.ds_creation_txg)?
+            };
+            written += i128::from(died.used);
+            object = at.ds_prev_snap_obj;
+            if object == 0 {
+                return Err(DslError::NotFound);
+            }
+            at = self.dataset(object)?.phys();
+        }
+        Ok(u64::try_from(written).unwrap_or(0))
+    }
+
     /// Names of user properties set on the dataset or above.
     pub(crate) fn user_prop_names(&self, dataset: &Dataset) -> Result<BTreeSet<String>, DslError> {
         let mut names = BTreeSet::new();

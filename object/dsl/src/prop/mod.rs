@@ -25,6 +25,8 @@ pub enum PropValue {
     Text(String),
     /// Bytes.
     Bytes(u64),
+    /// Bytes that are not to be exceeded, or are kept back; 0 is none.
+    Limit(u64),
     /// A count.
     Count(u64),
     /// A number that is never abbreviated.

@@ -176,6 +176,10 @@ impl PropDesc {
             Kind::CountOrNone | Kind::Number | Kind::Ratio | Kind::Time => text.parse().ok(),
         };
         let number = number.ok_or(DslError::BadValue)?;
+        // Who means none says so: 0 would be the smallest limit.
+        if number == 0 && text != "none" && matches!(self.name, "quota" | "refquota") {
+            return Err(DslError::BadValue);
+        }
         if self.is_possible(number) { Ok(Parsed::Number(number)) } else { Err(DslError::BadValue) }
     }
 
