@@ -146,7 +146,8 @@ fn dataset_of(word: &str) -> String {
 
 fn mountpoint_of(client: &Client, dataset: &str) -> Result<String, (u8, String)> {
     let unknown = || (USAGE, format!("filesystem '{dataset}' cannot be mounted, unable to open the dataset"));
-    let query = DatasetQuery { names: vec![dataset.to_string()], depth: Some(0), types: vec!["filesystem".to_string()] };
+    let query =
+        DatasetQuery { names: vec![dataset.to_string()], depth: Some(0), types: vec!["filesystem".to_string()], ..DatasetQuery::default() };
     match client.call(&Request::DatasetQuery(query)) {
         Ok(Response::Datasets(reports)) => {
             let report = reports.first().ok_or_else(unknown)?;

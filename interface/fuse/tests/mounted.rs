@@ -309,13 +309,14 @@ fn a_new_mount_slides_beneath_a_dead_one() {
     let place = dead.at.join("stray");
     let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
     let (told, at) = (stop.clone(), place.clone());
-    let writer = std::thread::spawn(move || {
+    let exec: exec::Exec = Arc::new(exec::Pool::new(1));
+    let write = move || {
         while !told.load(std::sync::atomic::Ordering::Relaxed) {
             let _ = File::create(&at);
         }
-    });
+    };
+    let writer = exec.spawn_operation("writer", Box::new(write));
     let stage = fuse::Stage::new(&folder).expect("a stage");
-    let exec: exec::Exec = Arc::new(exec::Pool::new(1));
     let new = fuse::Session::mount(&exec, Arc::new(fs::MemFs::new()), &stage.tree(), &fuse::MountOptions::default()).expect("mounted");
     stage.slide(&dead.at).expect("slid");
     new.moved(&dead.at);
@@ -324,7 +325,7 @@ fn a_new_mount_slides_beneath_a_dead_one() {
         std::thread::yield_now();
     }
     stop.store(true, std::sync::atomic::Ordering::Relaxed);
-    writer.join().expect("the writer");
+    writer.join();
     drop(new);
     assert!(!fuse::is_dead(&dead.at), "the dead mount stayed beneath");
     assert!(!place.exists(), "a file was written beneath the mounts");

@@ -25,7 +25,7 @@ pub fn value(objset: &Arc<Objset>, kind: &str, id: u64) -> Result<u64, ZapError>
             (Some(object), if what == "used" { format!("{id:x}") } else { format!("obj-{id:x}") })
         }
         "quota" | "objquota" => {
-            let table = Zap::hold(objset, MASTER_NODE)?.try_lookup_u64(&format!("{kind}@"))?;
+            let table = Zap::hold(objset, MASTER_NODE)?.try_lookup_u64(format!("{kind}@"))?;
             (table.map(ObjectId), format!("{id:x}"))
         }
         _ => return Err(ZapError::NotFound),
