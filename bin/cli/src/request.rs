@@ -9,7 +9,11 @@ use std::os::unix::fs::MetadataExt;
 /// Performs a request and prints its remarks.
 pub fn done(client: &Client, request: &Request) -> Result<u8, Failure> {
     for remark in client.perform(request)? {
-        crate::outln!("{remark}");
+        if remark.starts_with(control_api::WITHOUT_EFFECT) {
+            crate::errln!("{remark}");
+        } else {
+            crate::outln!("{remark}");
+        }
     }
     Ok(0)
 }

@@ -141,7 +141,8 @@ pub enum Verb {
 /// `zpool create`.
 #[derive(Debug, Args)]
 pub struct Create {
-    /// Use devices even if they seem in use or replication differs.
+    /// Use devices even if they seem in use or replication differs: those of other pools that are not open here, and those that hold
+    /// file systems, swap, labels of volume managers or partitions, which are lost then.
     #[arg(short)]
     pub force: bool,
     /// Only show the layout.
@@ -371,8 +372,11 @@ pub struct Import {
     /// Search this directory or device.
     #[arg(short = 'd', value_name = "dir|device")]
     pub search: Vec<String>,
-    /// Look at the devices themselves: it is always done here.
-    #[arg(short)]
+    /// Only the pools that this cache file names, where it says that their devices are.
+    #[arg(short = 'c', value_name = "cachefile")]
+    pub cache_file: Option<String>,
+    /// Look at the devices themselves, as is always done here.
+    #[arg(short = 's')]
     pub scan: bool,
     /// Destroyed pools.
     #[arg(short = 'D')]

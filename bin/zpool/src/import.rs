@@ -17,7 +17,11 @@ pub fn run(client: &Client, arguments: args::Import) -> Result<u8, Stop> {
     if arguments.all && arguments.pool.is_some() {
         return Err(Stop::usage("too many arguments"));
     }
-    let search = ImportSearch { paths, destroyed: arguments.destroyed };
+    if arguments.cache_file.is_some() && (!arguments.search.is_empty() || arguments.scan) {
+        return Err(Stop::usage("-c is incompatible with -d and -s"));
+    }
+    let cache_file = arguments.cache_file.as_deref().map(absolute);
+    let search = ImportSearch { paths, destroyed: arguments.destroyed, cache_file };
     if arguments.pool.is_none() && !arguments.all {
         return Ok(show(client, search)?);
     }

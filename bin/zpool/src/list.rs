@@ -133,6 +133,7 @@ fn vdev_value(vdev: &VdevReport, name: &str, exact: bool) -> String {
         "size" if is_top => size(vdev.size_bytes),
         "allocated" if is_top => size(vdev.allocated_bytes),
         "free" if is_top => size(vdev.size_bytes.saturating_sub(vdev.allocated_bytes)),
+        "expandsize" if is_top && vdev.expand_bytes > 0 => size(vdev.expand_bytes),
         "fragmentation" if is_top => vdev.fragmentation_percent.map_or("-".into(), |percent| show(&Value::Percent(percent), exact)),
         "capacity" if is_top => {
             let hundredths = u128::from(vdev.allocated_bytes) * 10000 / u128::from(vdev.size_bytes);

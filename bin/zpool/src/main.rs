@@ -76,10 +76,15 @@ fn run(verb: Verb) -> Result<u8, Stop> {
         Verb::Iostat(arguments) => iostat::run(&client, &arguments),
         Verb::Wait(arguments) => wait::run(&client, &arguments),
         Verb::Labelclear { force, device } => {
-            Ok(done(&client, &Request::LabelClear(LabelClear { device: cli::absolute(&device), force }))?)
+            Ok(done(&client, &Request::LabelClear(LabelClear { device: labelled_path(&device), force }))?)
         }
         Verb::Version { json } => Ok(version(json)),
     }
+}
+
+/// The device that `labelclear` means: a file, or a device by its short name (OpenZFS: `zpool_do_labelclear`).
+fn labelled_path(word: &str) -> String {
+    if word.contains('/') || std::path::Path::new(word).exists() { cli::absolute(word) } else { spec::device_path(word) }
 }
 
 fn export(client: &Client, all: bool, force: bool, pools: Vec<String>) -> Result<u8, Stop> {

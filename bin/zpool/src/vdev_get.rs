@@ -121,7 +121,7 @@ fn facts(place: &Place<'_>, exact: bool) -> Vec<Property> {
         Property::fact("free", Value::Count(free)),
         Property::fact("allocated", Value::Count(vdev.allocated_bytes)),
         by_default("comment", Value::None),
-        Property::fact("expandsize", Value::None),
+        Property::fact("expandsize", if vdev.expand_bytes > 0 { Value::Count(vdev.expand_bytes) } else { Value::None }),
         Property::fact("fragmentation", Value::Percent(vdev.fragmentation_percent.unwrap_or(0))),
         by_default("bootsize", Value::Count(0)),
         Property::fact("parity", Value::Number(vdev.parity)),

@@ -49,6 +49,9 @@ pub struct Failure {
     pub next: Option<String>,
 }
 
+/// What a remark begins with that says that something was accepted and does nothing: for standard error.
+pub const WITHOUT_EFFECT: &str = "warning: without effect: ";
+
 impl Failure {
     /// A failure without advice.
     pub fn new(kind: ErrorKind, what: impl Into<String>, why: impl Into<String>) -> Failure {

@@ -21,7 +21,7 @@ mod vdev;
 
 pub use dataset::*;
 pub use direct::*;
-pub use error::{ErrorKind, Failure, os_error};
+pub use error::{ErrorKind, Failure, WITHOUT_EFFECT, os_error};
 pub use events::*;
 pub use inject::*;
 pub use pool::*;

@@ -95,6 +95,9 @@ pub struct ImportSearch {
     pub paths: Vec<String>,
     /// `-D`: destroyed pools instead.
     pub destroyed: bool,
+    /// `-c`: only the pools that this cache file names, where it says that their devices are.
+    #[serde(default)]
+    pub cache_file: Option<String>,
 }
 
 /// `zpool import POOL`.
@@ -306,6 +309,9 @@ pub struct VdevReport {
     /// Allocatable bytes, labels left out; of RAID-Z with parity.
     #[serde(default)]
     pub asize_bytes: u64,
+    /// Bytes that its devices have gained and it does not use yet.
+    #[serde(default)]
+    pub expand_bytes: u64,
     /// Bytes of the device (leaves).
     #[serde(default)]
     pub psize_bytes: u64,

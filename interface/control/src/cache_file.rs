@@ -1,9 +1,16 @@
 //! What the daemon remembers across restarts: the pools that are to be open, in `pools.json` of the state directory.
 
 use crate::Control;
+use crate::failure::because;
+use control_api::{ErrorKind, Failure};
+use nvlist::{Encoding, NvList, Value};
+use ondisk::Guid;
 use serde::{Deserialize, Serialize};
 use service::trust;
-use vdev::{Leaf, LeafKind};
+use std::collections::BTreeMap;
+use std::io::ErrorKind::NotFound;
+use std::path::Path;
+use vdev::{Leaf, LeafKind, VdevTree};
 
 /// One pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -13,6 +20,39 @@ pub(crate) struct Remembered {
     pub altroot: Option<String>,
     pub read_only: bool,
     pub paths: Vec<String>,
+    /// The property `cachefile`, when it was set.
+    #[serde(default)]
+    pub cachefile: Option<String>,
+}
+
+/// What a cache file of OpenZFS tells.
+pub(crate) struct Cached {
+    pub guids: Vec<Guid>,
+    paths: Vec<String>,
+}
+
+impl Cached {
+    /// Where devices are that the file names.
+    pub fn existing_paths(&self) -> Vec<String> {
+        // None at all would mean to look everywhere.
+        let nowhere = std::iter::once("/dev/null".to_string());
+        self.paths.iter().filter(|path| Path::new(path).exists()).cloned().chain(nowhere).collect()
+    }
+}
+
+/// Reads a cache file (OpenZFS: `zpool_find_import_cached`).
+pub(crate) fn read_cache(path: &str) -> Result<Cached, Failure> {
+    let failed = |why: String| because(ErrorKind::Invalid, "cannot import", why);
+    let bytes = std::fs::read(path).map_err(|error| failed(format!("failed to open cache file '{path}': {error}")))?;
+    let list = NvList::decode(&bytes).map_err(|_| failed(format!("invalid or corrupt cache file contents: '{path}'")))?;
+    let mut cached = Cached { guids: Vec::new(), paths: Vec::new() };
+    for (_, value) in list.iter() {
+        let Value::NvList(config) = value else { continue };
+        cached.guids.extend(config.get_u64("pool_guid").map(Guid));
+        let tree = config.get_nvlist("vdev_tree").and_then(|root| VdevTree::from_config(root).ok());
+        cached.paths.extend(tree.iter().flat_map(|tree| &tree.leaves).map(|leaf| leaf.path.clone()));
+    }
+    Ok(cached)
 }
 
 impl Control {
@@ -31,9 +71,34 @@ impl Control {
             return;
         }
         let path = self.state.cache_file();
+        self.write_caches(written.as_deref().unwrap_or_default());
         match trust::replace(&path, &serde_json::to_vec_pretty(&pools).unwrap_or_default()) {
             Ok(()) => *written = Some(pools),
             Err(error) => eprintln!("cannot write {}: {error}", path.display()),
+        }
+    }
+
+    /// Writes the cache files that properties of open pools name, as OpenZFS has them, and removes those that no pool is in any more
+    /// (OpenZFS: `spa_write_cachefile`).
+    fn write_caches(&self, before: &[Remembered]) {
+        let is_file = |path: &String| path != "none";
+        let mut files: BTreeMap<String, NvList> = BTreeMap::new();
+        for path in before.iter().filter_map(|pool| pool.cachefile.clone()).filter(is_file) {
+            files.insert(path, NvList::new());
+        }
+        for open in self.pools.read().values() {
+            let Some(path) = open.cachefile().filter(is_file) else { continue };
+            files.entry(path).or_default().add(open.name().as_str(), open.pool().cache_config());
+        }
+        for (path, list) in &files {
+            let path = Path::new(path);
+            let done = match list.iter().next() {
+                Some(_) => trust::replace(path, &list.encode(Encoding::NativeLittle)),
+                None => std::fs::remove_file(path),
+            };
+            if let Err(error) = done.or_else(|error| if error.kind() == NotFound { Ok(()) } else { Err(error) }) {
+                eprintln!("cannot write {}: {error}", path.display());
+            }
         }
     }
 
@@ -72,5 +137,6 @@ fn remembered(open: &crate::OpenPool) -> Remembered {
         altroot: open.altroot().map(String::from),
         read_only: open.is_read_only(),
         paths,
+        cachefile: open.cachefile(),
     }
 }

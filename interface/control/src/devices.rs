@@ -4,7 +4,7 @@ use crate::Control;
 use crate::failure::because;
 use control_api::{ErrorKind, Failure, ImportSearch};
 use device::{BlockDevice, DeviceError, OpenOptions};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -37,6 +37,18 @@ impl Control {
                 .advise("is it there, of at least 64 MiB, writable, and free of other users?"),
         }
     }
+}
+
+/// How large what a path leads to is now.
+pub(crate) fn bytes_now(path: &str) -> Option<u64> {
+    let metadata = std::fs::metadata(path).ok()?;
+    if metadata.is_file() {
+        return Some(metadata.len());
+    }
+    let number = metadata.rdev();
+    let node = format!("/sys/dev/block/{}:{}/size", rustix::fs::major(number), rustix::fs::minor(number));
+    let sectors: u64 = std::fs::read_to_string(node).ok()?.trim().parse().ok()?;
+    sectors.checked_mul(512)
 }
 
 fn is_block_device(path: &str) -> bool {

@@ -24,7 +24,7 @@ pub(crate) fn forceable(lines: &[String]) -> Failure {
 }
 
 /// The failure of devices that nothing takes.
-fn unforceable(line: String, force: bool) -> Failure {
+pub(crate) fn unforceable(line: String, force: bool) -> Failure {
     if force {
         let what = "invalid vdev specification\nthe following errors must be manually repaired";
         return Failure::new(ErrorKind::Busy, what, format!("\n{line}"));
@@ -50,18 +50,20 @@ impl Control {
         if lines.is_empty() || force { Ok(()) } else { Err(forceable(&lines)) }
     }
 
-    /// Empties what would make others take the devices for theirs and that no label is written over. Only once nothing else can
-    /// keep the devices from being used. Gives the paths of those with partitions, which the kernel is to forget.
-    pub(crate) fn wipe_contents(&self, new: &[LeafSpec]) -> Vec<PathBuf> {
-        let mut tables = Vec::new();
+    /// The paths of new disks that have partitions, which the kernel is to forget.
+    pub(crate) fn partitioned(&self, new: &[LeafSpec]) -> Vec<PathBuf> {
+        let has_table = |leaf: &&LeafSpec| signatures(&self.exec, &leaf.device).iter().any(|one| one.is_table);
+        new.iter().filter(|leaf| leaf.kind == LeafKind::Disk).filter(has_table).map(|leaf| PathBuf::from(&leaf.path)).collect()
+    }
+
+    /// Empties what would make others take devices for theirs that have joined a pool, where no label was written over it: between the
+    /// labels and the first block. And has the kernel forget the partitions of some.
+    pub(crate) fn wipe_contents(&self, new: &[LeafSpec], partitioned: &[PathBuf]) {
         for leaf in new {
             let found = signatures(&self.exec, &leaf.device);
-            if leaf.kind == LeafKind::Disk && found.iter().any(|one| one.is_table) {
-                tables.push(PathBuf::from(&leaf.path));
-            }
-            for one in found.iter().filter(|one| one.offset >= FRONT_LABELS_BYTES) {
+            for one in found.iter().filter(|one| (FRONT_LABELS_BYTES..vdev::LABEL_START_BYTES).contains(&one.offset)) {
                 let start = one.offset / PIECE_BYTES * PIECE_BYTES;
-                // What can't be written shows when the labels are.
+                // Who can't do that finds out soon enough.
                 let Ok(piece) = leaf.device.read_at(&self.exec, start, PIECE_BYTES as usize) else { continue };
                 let mut piece = piece.to_contiguous();
                 let from = (one.offset - start) as usize;
@@ -71,7 +73,7 @@ impl Control {
                 }
             }
         }
-        tables
+        partitioned.iter().for_each(|path| device::forget_partitions(path));
     }
 
     /// The device of a new leaf, opened.

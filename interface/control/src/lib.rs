@@ -9,10 +9,12 @@ mod asked;
 mod beneath;
 mod cache_file;
 mod closing;
+mod compatibility;
 mod datasets;
 mod devices;
 mod diagnosis;
 mod direct;
+mod effects;
 mod events;
 mod failure;
 mod following;
@@ -221,17 +223,26 @@ impl Control {
         match request {
             Request::Info => Ok(Response::Info(self.info())),
             Request::Stop => Ok(Response::Done { remarks: Vec::new() }),
-            Request::PoolCreate(request) => self.pool_create(request),
+            Request::PoolCreate(request) => {
+                let what = || format!("cannot create '{}'", request.pool);
+                effects::around(what, effects::of_creation(request), || self.pool_create(request))
+            }
             Request::PoolDestroy(target) => self.pool_destroy(target),
             Request::PoolExport(target) => self.pool_export(target),
             Request::PoolImportScan(search) => self.pool_import_scan(search),
             Request::PoolImport(request) => self.pool_import(request),
             Request::PoolQuery(query) => self.pool_query(query),
-            Request::PoolSet(request) => self.pool_set(request),
+            Request::PoolSet(request) => {
+                let what = || format!("cannot set property for '{}'", request.pool);
+                effects::around(what, effects::of_pool([(&request.property, &request.value)]), || self.pool_set(request))
+            }
             Request::PoolScrub(request) => self.pool_scrub(request),
             Request::PoolSweep(request) => self.pool_sweep(request),
             Request::VdevChange(request) => self.vdev_change(request),
-            Request::PoolAdd(request) => self.pool_add(request),
+            Request::PoolAdd(request) => {
+                let warnings = (!request.logs.is_empty()).then(effects::of_logs).into_iter().collect();
+                effects::around(String::new, Ok(warnings), || self.pool_add(request))
+            }
             Request::VdevRemove(request) => self.vdev_remove(request),
             Request::VdevRemoveStop(request) => self.vdev_remove_stop(request),
             Request::PoolReopen(request) => self.pool_reopen(request),
@@ -245,10 +256,16 @@ impl Control {
             Request::InjectAdd(request) => self.inject(request),
             Request::InjectClear { id } => self.inject_clear(*id),
             Request::LabelClear(request) => self.label_clear(request),
-            Request::DatasetCreate(request) => self.dataset_create(request),
+            Request::DatasetCreate(request) => {
+                let what = || format!("cannot create '{}'", request.name);
+                effects::around(what, effects::of_dataset(&request.properties), || self.dataset_create(request))
+            }
             Request::DatasetDestroy(request) => self.dataset_destroy(request),
             Request::DatasetQuery(query) => self.dataset_query(query),
-            Request::DatasetSet(request) => self.dataset_set(request),
+            Request::DatasetSet(request) => {
+                let what = || format!("cannot set property for '{}'", request.name);
+                effects::around(what, effects::of_dataset(&request.properties), || self.dataset_set(request))
+            }
             Request::DatasetInherit(request) => self.dataset_inherit(request),
             Request::Snapshot(request) => self.snapshot(request),
             Request::DatasetRename(request) => self.dataset_rename(request),

@@ -19,9 +19,9 @@ impl Control {
         let new: Vec<LeafSpec> = spec.tops.iter().chain(&spec.logs).flat_map(|top| &top.leaves).chain(&spec.spares).cloned().collect();
         self.check_contents(&new, None, request.allow_in_use)?;
         if !request.dry_run {
-            let tables = self.wipe_contents(&new);
+            let tables = self.partitioned(&new);
             open.pool().add(spec).map_err(|error| pool_failure(what, &error))?;
-            tables.iter().for_each(|path| device::forget_partitions(path));
+            self.wipe_contents(&new, &tables);
             self.remember();
         }
         Ok(done())
@@ -33,7 +33,7 @@ impl Control {
         Ok(AddSpec {
             tops: self.new_tops(&request.vdevs, what)?,
             logs: self.new_tops(&request.logs, what)?,
-            ashift: request.ashift,
+            ashift: request.ashift.or(self.open_pool(&request.pool)?.pool().ashift_prop().unwrap_or(None)),
             force: request.allow_in_use,
             allow_ashift_mismatch: request.allow_ashift_mismatch,
             ..self.spare_specs(&request.spares, what)?

@@ -3,6 +3,7 @@
 use crate::mounts::Mounts;
 use dmu::TxgManager;
 use dsl::DslPool;
+use exec::Mutex;
 use pool::Pool;
 use std::sync::Arc;
 
@@ -11,6 +12,8 @@ pub struct OpenPool {
     pub(crate) mounts: Arc<Mounts>,
     pool: Pool,
     altroot: Option<String>,
+    /// As `cachefile=` has it: a path, `none`, or what is the default.
+    cachefile: Mutex<Option<String>>,
     opened_ns: u64,
     load_guid: u64,
 }
@@ -19,7 +22,7 @@ impl OpenPool {
     /// Takes over a pool that was just made or imported.
     pub fn new(pool: Pool, altroot: Option<String>) -> OpenPool {
         let (opened_ns, load_guid) = (pool.exec().now_ns(), pool.exec().random_u64());
-        OpenPool { mounts: Arc::default(), pool, altroot, opened_ns, load_guid }
+        OpenPool { mounts: Arc::default(), pool, altroot, cachefile: Mutex::default(), opened_ns, load_guid }
     }
     /// The engine's pool, when this was the last holder.
     pub fn into_pool(self) -> Pool {
@@ -52,6 +55,13 @@ impl OpenPool {
     }
     pub fn altroot(&self) -> Option<&str> {
         self.altroot.as_deref()
+    }
+    /// The property `cachefile`, when it was set.
+    pub fn cachefile(&self) -> Option<String> {
+        self.cachefile.lock().clone()
+    }
+    pub(crate) fn set_cachefile(&self, value: Option<String>) {
+        *self.cachefile.lock() = value;
     }
     pub fn dsl(&self) -> &Arc<DslPool> {
         self.pool.dsl()

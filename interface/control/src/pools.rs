@@ -3,8 +3,8 @@
 use crate::failure::{self, because};
 use crate::{Control, OpenPool, datasets, devices, report, status};
 use control_api::{
-    ErrorKind, Failure, ImportCandidate, IostatReport, LabelClear, PoolCreate, PoolHistory, PoolHistoryReport, PoolImport, PoolNames,
-    PoolQuery, PoolSet, PoolTarget, PoolWait, Response, VdevSpec,
+    ErrorKind, Failure, ImportCandidate, ImportSearch, IostatReport, LabelClear, PoolCreate, PoolHistory, PoolHistoryReport, PoolImport,
+    PoolNames, PoolQuery, PoolSet, PoolTarget, PoolWait, Response, VdevSpec, WITHOUT_EFFECT,
 };
 use device::BlockDevice;
 use ondisk::Guid;
@@ -12,8 +12,8 @@ use pool::{AddSpec, FoundPool, Host, ImportOptions, LeafSpec, Pool, PoolError, P
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Names that no pool may have (OpenZFS: `pool_namecheck`, `zpool_name_valid`).
-const RESERVED: [&str; 7] = ["mirror", "raidz", "draid", "spare", "log", "cache", "special"];
+/// What no pool's name may begin with (OpenZFS: `zpool_name_valid`).
+const RESERVED: [&str; 4] = ["mirror", "raidz", "draid", "spare"];
 
 pub(crate) fn done() -> Response {
     Response::Done { remarks: Vec::new() }
@@ -70,10 +70,47 @@ fn check_name(name: &str) -> Result<(), &'static str> {
     if name.len() >= 256 {
         return Err("name is too long");
     }
-    let is_reserved = RESERVED
-        .iter()
-        .any(|word| name == *word || name.strip_prefix(word).is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit())));
+    let is_reserved = name == "log" || RESERVED.iter().any(|word| name.starts_with(word));
     if is_reserved { Err("name is reserved") } else { Ok(()) }
+}
+
+fn check_altroot(altroot: Option<&str>, what: &str) -> Result<(), Failure> {
+    match altroot.filter(|root| !root.starts_with('/')) {
+        Some(root) => Err(because(ErrorKind::Invalid, what, format!("bad alternate root '{root}'"))),
+        None => Ok(()),
+    }
+}
+
+/// Refuses to make a pool whose root would hide what is in a directory (OpenZFS: `zpool_do_create`).
+fn check_mountpoint(request: &PoolCreate, what: &str) -> Result<(), Failure> {
+    let wanted = request.mountpoint.as_ref().or_else(|| request.fs_properties.get("mountpoint")).map(String::as_str);
+    let place = match wanted {
+        Some("none" | "legacy") => return Ok(()),
+        Some(place) if !place.starts_with('/') => {
+            let why = format!("invalid mountpoint '{place}': must be an absolute path, 'legacy', or 'none'");
+            return Err(because(ErrorKind::Invalid, what, why));
+        }
+        Some(place) => place.to_string(),
+        None => format!("/{}", request.pool),
+    };
+    let place = format!("{}{place}", request.altroot.as_deref().unwrap_or_default());
+    if std::fs::read_dir(&place).is_ok_and(|mut entries| entries.next().is_some()) {
+        return Err(because(ErrorKind::Busy, what, format!("mountpoint '{place}' exists and is not empty"))
+            .advise("use '-m' option to provide a different default"));
+    }
+    Ok(())
+}
+
+/// What `cachefile=` asks for: a file for OpenZFS's configuration cache, or none (OpenZFS: `zpool_valid_proplist`).
+fn cachefile_of(value: &str, what: &str) -> Result<Option<String>, Failure> {
+    let invalid = |why: String| Err(because(ErrorKind::Invalid, what, why));
+    match value {
+        "" | "-" => Ok(None),
+        "none" => Ok(Some(value.to_string())),
+        path if !path.starts_with('/') => invalid(format!("property 'cachefile' must be empty, an absolute path, or 'none', not '{path}'")),
+        path if matches!(path.rsplit('/').next(), None | Some("" | "." | "..")) => invalid(format!("'{path}' is not a valid file")),
+        path => Ok(Some(path.to_string())),
+    }
 }
 
 pub(crate) fn distinct_paths(vdevs: &[VdevSpec], what: &str) -> Result<(), Failure> {
@@ -100,6 +137,7 @@ struct CreateProperties {
     features: Option<Vec<String>>,
     /// Set once the pool is there.
     stored: Vec<(String, String)>,
+    cachefile: Option<String>,
 }
 
 fn create_properties(request: &PoolCreate, what: &str) -> Result<CreateProperties, Failure> {
@@ -113,6 +151,7 @@ fn create_properties(request: &PoolCreate, what: &str) -> Result<CreatePropertie
                     invalid(format!("property 'ashift' number {value} is invalid: only values between 9 and 16 are allowed"))
                 })?;
                 wanted.ashift = (ashift != 0).then_some(ashift);
+                wanted.stored.push((name.clone(), value.to_string()));
             }
             ("comment", value) => wanted.comment = Some(value.to_string()),
             (feature, "enabled") if feature.starts_with("feature@") => {
@@ -130,9 +169,17 @@ fn create_properties(request: &PoolCreate, what: &str) -> Result<CreatePropertie
                 let short = feature.trim_start_matches("feature@").to_string();
                 wanted.features.get_or_insert_with(default_features).retain(|other| *other != short);
             }
-            // What is the default anyway, or concerns only the kernel's cache file.
-            ("multihost", "off") | ("cachefile", _) => {}
-            ("failmode", "wait" | "continue" | "panic") | ("autotrim" | "autoexpand" | "autoreplace" | "listsnapshots", "on" | "off") => {
+            // What is the default anyway.
+            ("multihost", "off") => {}
+            ("compatibility", value) => {
+                if let Some(allowed) = crate::compatibility::allowed(value).map_err(invalid)? {
+                    wanted.features.get_or_insert_with(default_features).retain(|feature| allowed.contains(feature));
+                    wanted.stored.push((name.clone(), value.to_string()));
+                }
+            }
+            ("cachefile", value) => wanted.cachefile = cachefile_of(value, what)?,
+            ("failmode", "wait" | "continue" | "panic")
+            | ("autotrim" | "autoexpand" | "autoreplace" | "listsnapshots" | "delegation", "on" | "off") => {
                 wanted.stored.push((name.clone(), value.clone()));
             }
             (name, value) => {
@@ -174,6 +221,7 @@ impl Control {
     pub(crate) fn pool_create(self: &Arc<Self>, request: &PoolCreate) -> Result<Response, Failure> {
         let what = format!("cannot create '{}'", request.pool);
         check_name(&request.pool).map_err(|why| because(ErrorKind::Invalid, &*what, why))?;
+        check_altroot(request.altroot.as_deref(), &what)?;
         let all: Vec<VdevSpec> = request.vdevs.iter().chain(&request.logs).cloned().collect();
         distinct_paths(&all, &what)?;
         let Some(_claim) = self.claim(&request.pool, None) else {
@@ -181,6 +229,11 @@ impl Control {
         };
         self.check_unreserved(&request.vdevs, &request.logs, request.force)?;
         let wanted = create_properties(request, &what)?;
+        let objection = request.fs_properties.iter().find_map(|(name, value)| dsl::prop::table::objection(name, value, true));
+        if let Some(why) = objection {
+            return Err(because(ErrorKind::Invalid, what, why));
+        }
+        check_mountpoint(request, &what)?;
         let mut fs_properties = request.fs_properties.clone();
         if let Some(mountpoint) = &request.mountpoint {
             fs_properties.insert("mountpoint".to_string(), mountpoint.clone());
@@ -205,7 +258,7 @@ impl Control {
             force: request.force,
             root,
         };
-        let tables = self.wipe_contents(&new);
+        let tables = self.partitioned(&new);
         let failed = |error: &PoolError| pool_failure(what.clone(), error);
         let pool = Pool::create(&self.exec, spec, &self.runtime()).map_err(|error| failed(&error))?;
         if !beside.logs.is_empty() || !request.spares.is_empty() {
@@ -218,18 +271,19 @@ impl Control {
         for (name, value) in &wanted.stored {
             pool.set_prop(name, value).map_err(|error| failed(&error))?;
         }
-        tables.iter().for_each(|path| device::forget_partitions(path));
+        self.wipe_contents(&new, &tables);
         self.tell("sysevent.fs.zfs.pool_create", &pool.name(), pool.guid());
         // The pool is there; that its file system could not be mounted fails the command all the same, as in OpenZFS.
-        failure::joined(self.adopt(pool, request.altroot.clone(), true))
+        failure::joined(self.adopt(pool, (request.altroot.clone(), wanted.cachefile), true))
             .map_err(|failure| Failure { kind: ErrorKind::NotMounted, ..failure })?;
         Ok(done())
     }
 
     /// Takes a pool into the daemon's care: registers, remembers, mounts.
-    fn adopt(self: &Arc<Self>, pool: Pool, altroot: Option<String>, mount: bool) -> Vec<Failure> {
+    fn adopt(self: &Arc<Self>, pool: Pool, (altroot, cachefile): (Option<String>, Option<String>), mount: bool) -> Vec<Failure> {
         self.tune(&pool);
         let open = Arc::new(OpenPool::new(pool, altroot));
+        open.set_cachefile(cachefile);
         self.pools.write().insert(open.name(), open.clone());
         self.forget_absent(|entry| entry.guid == open.pool().guid().0);
         self.remember();
@@ -258,19 +312,24 @@ impl Control {
         names.iter().map(|name| self.open_pool(name)).collect()
     }
 
-    fn found(&self, search: &control_api::ImportSearch) -> Result<Vec<FoundPool>, Failure> {
+    fn found(&self, search: &ImportSearch) -> Result<Vec<FoundPool>, Failure> {
         let open: Vec<Guid> = self.pools.read().values().map(|pool| pool.pool().guid()).collect();
         for path in &search.paths {
             self.check_beneath(path, "cannot search for pools")?;
         }
-        let mut devices = devices::candidates(search)?;
+        let cached = search.cache_file.as_deref().map(crate::cache_file::read_cache).transpose()?;
+        let mut devices = match &cached {
+            None => devices::candidates(search)?,
+            Some(cached) => devices::candidates(&ImportSearch { paths: cached.existing_paths(), ..search.clone() })?,
+        };
         devices.retain(|device| self.check_beneath(&device.path().to_string_lossy(), "").is_ok());
         let mut found = pool::find_pools(&self.exec, devices);
+        found.retain(|pool| cached.as_ref().is_none_or(|cached| cached.guids.contains(&pool.guid())));
         found.retain(|pool| !open.contains(&pool.guid()) && (pool.state() == PoolState::Destroyed) == search.destroyed);
         Ok(found)
     }
 
-    pub(crate) fn pool_import_scan(&self, search: &control_api::ImportSearch) -> Result<Response, Failure> {
+    pub(crate) fn pool_import_scan(&self, search: &ImportSearch) -> Result<Response, Failure> {
         Ok(Response::Importable(self.found(search)?.iter().map(candidate).collect()))
     }
 
@@ -279,7 +338,8 @@ impl Control {
         for (name, value) in &request.properties {
             match (name.as_str(), value.as_str()) {
                 ("readonly", "on") => read_only = true,
-                ("readonly", "off") | ("cachefile", _) => {}
+                ("readonly", "off") => {}
+                ("cachefile", value) => drop(cachefile_of(value, "cannot import")?),
                 (name, _) => {
                     return Err(because(
                         ErrorKind::Unsupported,
@@ -329,7 +389,10 @@ impl Control {
     fn import_one(self: &Arc<Self>, found: &FoundPool, request: &PoolImport, read_only: bool) -> Result<Response, Failure> {
         let name = request.new_name.clone().unwrap_or_else(|| found.name().to_string());
         let what = format!("cannot import '{}'", found.name());
-        check_name(&name).map_err(|why| because(ErrorKind::Invalid, &*what, why))?;
+        if request.new_name.is_some() {
+            check_name(&name).map_err(|why| because(ErrorKind::Invalid, &*what, why))?;
+        }
+        check_altroot(request.altroot.as_deref(), &what)?;
         let Some(_claim) = self.claim(&name, Some(found.guid())) else {
             return Err(because(ErrorKind::Exists, what, format!("a pool named '{name}' is already imported"))
                 .advise("give it another name: zpool import POOL NEWNAME"));
@@ -377,10 +440,15 @@ impl Control {
         self.tell("sysevent.fs.zfs.pool_import", &pool.name(), pool.guid());
         let status = pool.status();
         let damaged = status.damaged_labels + status.damaged_uberblocks;
-        let failures = self.adopt(pool, wish.request.altroot.clone(), !wish.request.no_mount);
+        let cachefile = wish.request.properties.get("cachefile").map(|value| cachefile_of(value, &wish.what)).transpose()?.flatten();
+        let is_protected = pool.has_switch("multihost").unwrap_or(false);
+        let failures = self.adopt(pool, (wish.request.altroot.clone(), cachefile), !wish.request.no_mount);
         let mut remarks: Vec<String> = failures.iter().map(Failure::to_string).collect();
         if !remarks.is_empty() {
             remarks.push("Import was successful, but unable to mount some datasets".to_string());
+        }
+        if is_protected {
+            remarks.push(format!("{WITHOUT_EFFECT}the pool's multihost=on: make sure that no other host imports it meanwhile"));
         }
         remarks.extend(failed.iter().map(|failure| format!("warning: the pool is opened without a device: {}", failure.why)));
         if damaged > 0 {
@@ -426,6 +494,11 @@ impl Control {
         if request.property == "zia_provider" && !self.accelerators.await_tests(&request.value) {
             let why = format!("provider '{}' is still being tested", request.value);
             return Err(because(ErrorKind::Busy, what, why).advise("'zirconia provider info' shows it; try again"));
+        }
+        if request.property == "cachefile" {
+            open.set_cachefile(cachefile_of(&request.value, &what)?);
+            self.remember();
+            return Ok(done());
         }
         match (request.property.strip_prefix("feature@"), request.value.as_str()) {
             (Some(feature), "enabled") => {
@@ -498,19 +571,15 @@ impl Control {
                 .advise("export or destroy the pool first"));
         }
         let device = self.open_device(&request.device, false, &what)?;
-        let labelled = pool::inspect_labels(&self.exec, &device).pool;
-        if labelled.is_none() && !request.force {
-            return Err(because(ErrorKind::NotFound, what, "it has no label that can be read")
-                .advise("use '-f' to overwrite the places of labels all the same"));
-        }
-        if let (Some((pool, state)), false) = (labelled, request.force)
-            && state != PoolState::Destroyed
-        {
-            let member = if state == PoolState::Exported { "exported" } else { "potentially active" };
-            return Err(because(ErrorKind::Busy, what, format!("{} is a member of {member} pool '{pool}'", request.device))
+        if let (Some(member), false) = (pool::membership(&self.exec, &device), request.force) {
+            let state = if member.state == PoolState::Exported { "exported" } else { "potentially active" };
+            return Err(because(ErrorKind::Busy, what, format!("{} is a member of {state} pool '{}'", request.device, member.pool))
                 .advise("use '-f' to override"));
         }
-        pool::clear_labels(&self.exec, &device).map_err(|error| pool_failure(what, &error))?;
+        let cleared = pool::clear_labels(&self.exec, &device).map_err(|error| pool_failure(what.clone(), &error))?;
+        if cleared == 0 {
+            return Err(because(ErrorKind::NotFound, what, "it has no valid label"));
+        }
         Ok(done())
     }
 }
@@ -566,10 +635,10 @@ mod tests {
 
     #[test]
     fn names_that_the_grammar_would_misread_are_refused() {
-        for name in ["mirror", "raidz2", "log", "spare1", "1tank", "ta/nk", "", "ta@nk"] {
+        for name in ["mirror", "raidz2", "log", "spare1", "raidzone", "1tank", "ta/nk", "", "ta@nk"] {
             assert!(check_name(name).is_err(), "{name:?} must not name a pool");
         }
-        for name in ["tank", "demo", "logs", "a-b_c.d:e", "raidzone"] {
+        for name in ["tank", "demo", "logs", "a-b_c.d:e", "cache"] {
             assert!(check_name(name).is_ok(), "{name:?} is a fine name");
         }
     }

@@ -130,6 +130,17 @@ pub(crate) fn overlay_devices(vdev: &mut VdevReport, size_of: &dyn Fn(u64) -> Op
     }
 }
 
+/// Says by how much top-level vdevs could grow: `grown` is the tree as it would be then (OpenZFS: `vs_esize`).
+pub(crate) fn overlay_growth(root: &mut VdevReport, tree: &VdevTree, grown: &VdevTree) {
+    for (top, larger) in tree.tops.iter().zip(&grown.tops) {
+        let room = larger.asize.saturating_sub(top.asize) >> top.ms_shift << top.ms_shift;
+        if let Some(report) = root.children.iter_mut().find(|report| report.guid == top.guid.0) {
+            report.expand_bytes = room;
+        }
+        root.expand_bytes += room;
+    }
+}
+
 fn top_report(tree: &VdevTree, leaves: Option<&[LeafStatus]>, top: &TopVdev) -> VdevReport {
     match (&top.node, top.kind) {
         (Some(node), _) => node_report(tree, leaves, node),

@@ -1,8 +1,8 @@
 //! What `zpool status` says of a pool: its picture, the diagnosis, and what cannot be known.
 
 use crate::diagnosis::{Facts, diagnose};
-use crate::{OpenPool, report, sweeps};
-use control_api::{PoolReport, Property, RebuildReport, Throttled, Value};
+use crate::{OpenPool, devices, report, sweeps};
+use control_api::{PoolReport, Property, RebuildReport, Source, Throttled, Value};
 use ondisk::Guid;
 
 /// A pool as `zpool status`, `list` and `get` show it. What cannot be read is said to be unavailable, never taken for healthy.
@@ -10,16 +10,20 @@ use ondisk::Guid;
 pub(crate) fn pool_report(open: &OpenPool, errors: bool, user: &dyn Fn(Guid) -> Option<String>) -> PoolReport {
     let status = open.pool().status();
     let mut vdevs = report::tree(&status.name, &status.tree, Some(&status));
-    let devices = open.pool().devices();
+    let opened = open.pool().devices();
     let can_trim = |guid: u64| {
         let id = status.tree.leaf_by_guid(ondisk::Guid(guid));
-        id.and_then(|id| devices.get(id.0 as usize)?.as_ref()).is_some_and(|device| device.facts().can_trim)
+        id.and_then(|id| opened.get(id.0 as usize)?.as_ref()).is_some_and(|device| device.facts().can_trim)
     };
     sweeps::overlay(&mut vdevs, &open.pool().sweep_status(), &can_trim);
     report::overlay_devices(&mut vdevs, &|guid| {
         let id = status.tree.leaf_by_guid(Guid(guid))?;
-        devices.get(id.0 as usize)?.as_ref().map(|device| device.size_bytes())
+        opened.get(id.0 as usize)?.as_ref().map(|device| device.size_bytes())
     });
+    let gained = |id: vdev::LeafId| devices::bytes_now(&status.tree.leaf(id).path).and_then(vdev::leaf_asize);
+    if let Some(grown) = status.tree.expanded(None, &gained) {
+        report::overlay_growth(&mut vdevs, &status.tree, &grown);
+    }
     let mut state = vdevs.state.clone();
     if status.suspended {
         state = "SUSPENDED".to_string();
@@ -41,7 +45,9 @@ pub(crate) fn pool_report(open: &OpenPool, errors: bool, user: &dyn Fn(Guid) -> 
         version: status.version,
         lacks_features: lacks_features(&features),
     });
-    let (properties, properties_unavailable) = properties(open, &status, &state, &features);
+    let (mut properties, properties_unavailable) = properties(open, &status, &state, &features);
+    let room = properties.iter_mut().find(|property| property.name == "expandsize" && vdevs.expand_bytes > 0);
+    room.into_iter().for_each(|property| property.value = Value::Count(vdevs.expand_bytes));
     PoolReport {
         name: status.name.clone(),
         guid: status.guid.0,
@@ -72,6 +78,9 @@ fn properties(open: &OpenPool, status: &pool::PoolStatus, state: &str, features:
     let mut properties = report::properties(status, state, open.altroot(), features);
     let after_guid = properties.iter().position(|property| property.name == "guid").map_or(0, |index| index + 1);
     properties.insert(after_guid, Property::fact("load_guid", Value::Number(open.load_guid())));
+    if let (Some(path), Some(property)) = (open.cachefile(), properties.iter_mut().find(|property| property.name == "cachefile")) {
+        (property.value, property.source) = (Value::Text(path), Source::Local);
+    }
     let bytes = [("freeing", Ok(open.dsl().freeing_bytes())), ("leaked", open.dsl().leaked_bytes())];
     for (name, bytes) in bytes {
         if let Some(property) = properties.iter_mut().find(|property| property.name == name) {

@@ -97,6 +97,38 @@ impl Control {
         if let Some(spare) = open.pool().spares().into_iter().find(|spare| spare.is_distributed() && spare.path == name) {
             return Ok(open.pool().spare_in(leaf.guid, spare.guid, None, new_device.sequential));
         }
+        let was_in_use = pairing == Pairing::Replacing && leaf.state.is_usable() && same_file(&leaf.path, &path);
+        if was_in_use {
+            self.make_way(open, leaf, &path, (new_device.force, what))?;
+        }
+        let attached = self.attach_new(open, leaf, path, (new_device, pairing, what));
+        if was_in_use && !matches!(attached, Ok(Ok(()))) {
+            // As it was.
+            let device = self.reopen_leaf(&leaf.path);
+            let _ = open.pool().online(leaf.guid, device);
+        }
+        attached
+    }
+
+    /// Takes a device out of use that is to be replaced by what is at its own place now: a disk that was erased, or that another one
+    /// was put in for. As long as its labels say that it is what it was, it is in use.
+    fn make_way(&self, open: &OpenPool, leaf: &Leaf, path: &str, (force, what): (bool, &str)) -> Result<(), Failure> {
+        let tree = open.pool().tree();
+        let device = tree.leaf_by_guid(leaf.guid).and_then(|id| open.pool().devices().get(id.0 as usize).cloned().flatten());
+        let member = device.and_then(|device| pool::membership(&self.exec, &device));
+        if member.is_some_and(|member| member.guid == open.pool().guid()) {
+            return Err(crate::inuse::unforceable(format!("{path} is part of active pool '{}'", open.name()), force));
+        }
+        open.pool().offline(leaf.guid, true).map_err(|error| pool_failure(what.to_string(), &error))
+    }
+
+    fn attach_new(
+        &self,
+        open: &OpenPool,
+        leaf: &Leaf,
+        path: String,
+        (new_device, pairing, what): (&NewDevice, Pairing, &str),
+    ) -> Result<Result<(), PoolError>, Failure> {
         self.check_free(open, &path, what)?;
         // Another pool may have let go of it just now, and its last I/O be under way.
         let device = self.reopen_leaf(&path).map_or_else(|| self.open_device(&path, false, what), Ok)?;
@@ -104,13 +136,15 @@ impl Control {
         let spec = LeafSpec { path, kind, device };
         let new = std::slice::from_ref(&spec);
         self.check_contents(new, Some(leaf.guid).filter(|_| pairing == Pairing::Replacing), new_device.force)?;
-        let tables = self.wipe_contents(new);
+        let tables = self.partitioned(new);
         // What is at the old place is taken whatever it was before, unless it is of another pool.
         let attached = match new_device.sequential {
             true => open.pool().attach_sequential(leaf.guid, &spec, pairing, new_device.force),
             false => open.pool().attach(leaf.guid, &spec, pairing, new_device.force),
         };
-        tables.iter().for_each(|path| device::forget_partitions(path));
+        if attached.is_ok() {
+            self.wipe_contents(new, &tables);
+        }
         Ok(attached)
     }
 

@@ -2,12 +2,12 @@
 
 use crate::PoolError;
 use crate::config::{PoolFacts, PoolState};
-use crate::labels::{Device, KnownRings, LabelWrite, flush_all, read_labels, tail_write, write_all};
+use crate::labels::{Device, DeviceLabels, KnownRings, LabelWrite, flush_all, read_configs_into, read_labels, write_all};
 use abd::Abd;
 use exec::Exec;
 use nvlist::NvList;
 use ondisk::Uberblock;
-use ondisk::label::{LABEL_BYTES, LABELS, label_offset};
+use ondisk::label::LABEL_BYTES;
 
 /// What the labels of a device say.
 #[derive(Clone, Debug, Default)]
@@ -29,14 +29,13 @@ pub fn inspect_labels(exec: &Exec, device: &Device) -> LabelReport {
     LabelReport { configs: labels.configs, uberblocks: labels.uberblocks, damaged: labels.damaged, pool }
 }
 
-/// Erases all labels of `device`; the caller made sure that nobody needs them.
-pub fn clear_labels(exec: &Exec, device: &Device) -> Result<(), PoolError> {
-    if device.size_bytes() < (LABELS * LABEL_BYTES) as u64 {
-        return Err(PoolError::NotFound);
-    }
+/// Erases the labels of `device` that are valid, and says how many; the caller made sure that nobody needs them. What lies where others
+/// were is somebody else's (OpenZFS: `zpool_clear_label`).
+pub fn clear_labels(exec: &Exec, device: &Device) -> Result<usize, PoolError> {
+    let valid = read_configs_into(exec, device, (0, LABEL_BYTES), &mut DeviceLabels::default());
     let blank = Abd::zeroed(LABEL_BYTES);
-    let erase = |index| LabelWrite { device: device.clone(), offset: label_offset(device.size_bytes(), index), data: blank.clone() };
-    write_all(exec, (0..LABELS).map(erase).chain(tail_write(device)).collect()).into_iter().collect::<Result<(), _>>()?;
+    let erase = |(offset, _): &(u64, Abd)| LabelWrite { device: device.clone(), offset: *offset, data: blank.clone() };
+    write_all(exec, valid.iter().map(erase).collect()).into_iter().collect::<Result<(), _>>()?;
     flush_all(exec, std::slice::from_ref(device)).into_iter().collect::<Result<(), _>>()?;
-    Ok(())
+    Ok(valid.len())
 }

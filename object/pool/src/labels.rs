@@ -111,7 +111,12 @@ pub(crate) fn read_configs(exec: &Exec, device: &Device) -> Vec<NvList> {
 }
 
 /// Reads `length` bytes from `from` of each label, with the configuration in them; gives those of valid labels, with their places.
-fn read_configs_into(exec: &Exec, device: &Device, (from, length): (usize, usize), labels: &mut DeviceLabels) -> Vec<(u64, Abd)> {
+pub(crate) fn read_configs_into(
+    exec: &Exec,
+    device: &Device,
+    (from, length): (usize, usize),
+    labels: &mut DeviceLabels,
+) -> Vec<(u64, Abd)> {
     let (size, mut known, mut found) = (device.size_bytes(), None, Vec::new());
     if size < (LABELS * LABEL_BYTES) as u64 {
         return found;

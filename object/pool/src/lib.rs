@@ -54,7 +54,7 @@ pub use find::{FoundPool, find_pools};
 pub use labelclear::{LabelReport, clear_labels, inspect_labels};
 pub use open::{ImportOptions, Runtime};
 pub use pool::{LeafStatus, Pool, PoolStatus};
-pub use props::{PoolProp, is_stored_prop, is_user_prop};
+pub use props::{PoolProp, is_stored_prop, is_user_prop, settable_props};
 pub use rebuild::{RebuildParameters, RebuildState, RebuildStatus};
 pub use scan::{Damaged, ErrorScrubStatus, ScanError, ScanFunction, ScanState, ScanStatus, ScanTunables};
 pub use spares::{Spare, label_guid};

@@ -180,6 +180,12 @@ impl Pool {
         self.syncer.config.lock().devices.clone()
     }
 
+    /// The configuration as cache files have it.
+    pub fn cache_config(&self) -> NvList {
+        let config = self.syncer.config.lock();
+        config.facts.mos_config(&config.tree, config.uberblock.txg())
+    }
+
     /// Waits until everything done so far is on disk.
     pub fn sync(&self) -> Result<(), PoolError> {
         if !self.is_writeable() {

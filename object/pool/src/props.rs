@@ -34,6 +34,9 @@ const NUMERIC: &[Numeric] = &[
     Numeric { name: "autotrim", values: SWITCH, default: 0 },
 ];
 
+/// log2 of the sectors of vdevs that are added; a number in the pool's properties.
+const ASHIFT: &str = "ashift";
+
 /// A property of our own: stored as one that users make up, with this before its name.
 const OWN_PREFIX: &str = "zirconia:";
 const LATENCY_TARGET: &str = "background_latency_target";
@@ -90,6 +93,12 @@ pub struct PoolProp {
 /// True for a property that [`Pool::props`] reads from the pool's property object.
 pub fn is_stored_prop(name: &str) -> bool {
     OWN.iter().any(|own| own.name == name) || NUMERIC.iter().any(|numeric| numeric.name == name)
+}
+
+/// The properties that [`Pool::set_prop`] sets, those that users make up apart.
+pub fn settable_props() -> impl Iterator<Item = &'static str> {
+    let texts = ["comment", "compatibility", ASHIFT];
+    NUMERIC.iter().map(|numeric| numeric.name).chain(OWN.iter().map(|own| own.name)).chain(texts)
 }
 
 /// True for the name of a property that users make up: with a colon, of small letters, digits and `:-._` (OpenZFS: `zfs_prop_user`).
@@ -172,6 +181,9 @@ impl Pool {
             let value = numeric.values.get(stored.unwrap_or(numeric.default) as usize).copied().unwrap_or("-");
             props.push(PoolProp { name: numeric.name.to_string(), value: value.to_string(), is_local: stored.is_some() });
         }
+        if let Some(ashift) = self.ashift_prop()? {
+            props.push(PoolProp { name: ASHIFT.to_string(), value: ashift.to_string(), is_local: true });
+        }
         let facts = self.syncer.config.lock().facts.clone();
         for (name, text) in [("comment", facts.comment), ("compatibility", facts.compatibility)] {
             let is_local = text.is_some();
@@ -200,6 +212,15 @@ impl Pool {
         Ok(props)
     }
 
+    /// log2 of the sectors that vdevs get which are added without a wish; None when nobody chose one.
+    pub fn ashift_prop(&self) -> Result<Option<u32>, PoolError> {
+        let stored = match props_zap(self.mos())? {
+            Some(zap) => zap.try_lookup_u64(ASHIFT)?,
+            None => None,
+        };
+        Ok(stored.and_then(|ashift| u32::try_from(ashift).ok()).filter(|ashift| *ashift != 0))
+    }
+
     /// True when a stored property that can be on or off is on.
     pub fn has_switch(&self, name: &'static str) -> Result<bool, PoolError> {
         let stored = match props_zap(self.mos())? {
@@ -221,6 +242,11 @@ impl Pool {
         }
         if let Some(own) = own(name) {
             return self.set_own_prop(own, value);
+        }
+        if name == ASHIFT {
+            let is_valid = |ashift: &u64| *ashift == 0 || (u64::from(vdev::ASHIFT_MIN)..=u64::from(vdev::ASHIFT_MAX)).contains(ashift);
+            let ashift = value.parse().ok().filter(is_valid).ok_or(PoolError::BadValue)?;
+            return self.store_logged(ASHIFT, zap::Value::U64(vec![ashift]), format!("{ASHIFT}={ashift}"));
         }
         if is_user_prop(name) {
             let is_too_long = name.len() > USER_NAME_BYTES_MAX || value.len() > USER_VALUE_BYTES_MAX;

@@ -22,6 +22,7 @@ fn get(world: &World, vdev: &str, offset: u64, length: usize) -> Result<Vec<u8>,
 pub fn foreign(world: &World) -> Result<(), Failure> {
     const LVM: &[u8] = b"LABELONE\x01\0\0\0\0\0\0\0\0\0\0\0\x20\0\0\0LVM2 001";
     world.vdevs(&["a", "b", "xfs", "lvm", "mbr", "gone"])?;
+    put(world, "lvm", 1 << 20, &[0x0d, 0xd0, 0x01, 0xc0])?;
     put(world, "xfs", 0, b"XFSB")?;
     put(world, "lvm", 512, LVM)?;
     let mut entry = vec![0; 66];
@@ -49,6 +50,7 @@ pub fn foreign(world: &World) -> Result<(), Failure> {
     world.ok("zpool add -f tank {vdevs}/xfs {vdevs}/lvm {vdevs}/mbr")?.prints("")?;
     world.ok("zpool sync tank")?;
     same("what was there", [get(world, "xfs", 0, 4)?, get(world, "lvm", 512, 4)?, get(world, "mbr", 508, 4)?], [0; 3].map(|_| vec![0; 4]))?;
+    same("what no label is written over", get(world, "lvm", 1 << 20, 4)?, vec![0; 4])?;
     world.refused("zpool create -f two {vdevs}/xfs", 1, "the following errors must be manually repaired:")?;
     world.ok("zpool export tank")?;
     let exported = world.refused("zpool create two {vdevs}/xfs", 1, "use '-f' to override the following errors:")?;
@@ -128,5 +130,86 @@ pub fn on_itself(world: &World) -> Result<(), Failure> {
     }
     world.refused("zpool import -d {mnt}/tank", 1, why)?;
     world.ok("zpool add tank {vdevs}/b")?;
+    Ok(())
+}
+
+/// What properties and devices do not do here is said each time; what looks like protection and is none is refused.
+pub fn without_effect(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a", "b", "log"])?;
+    let why = "multihost protection is not available in this version";
+    world.refused("zpool create -o multihost=on tank {vdevs}/a", 1, why)?;
+    world.ok("zpool create -O sharenfs=on -O canmount=off tank {vdevs}/a")?.says("warning: without effect: property 'sharenfs'")?;
+    world.refused("zpool set multihost=on tank", 1, why)?;
+    world.ok("zpool set multihost=off tank")?.prints("")?;
+    world.ok("zpool set delegation=off tank")?.says("nothing is delegated")?;
+    world.ok("zpool add tank log {vdevs}/log")?.says("nothing is written to them")?;
+    world.ok("zfs set zoned=on tank")?.says("containers")?;
+    world.ok("zfs set zoned=off tank")?.prints("")?;
+    world.refused("zfs create -o keyformat=raw tank/secret", 1, "encryption is not available in this version")?;
+    world.refused("zfs create -o version=1 tank/old", 1, "only version 5")?;
+    world.ok("zfs create -o canmount=off -o logbias=throughput tank/fs")?.says("property 'logbias' is stored as 'throughput'")?;
+    world.ok("zfs get -H -o value logbias tank/fs")?.prints("throughput")?;
+    world.ok("zfs set sharesmb=on tank/fs")?.says("nothing is shared")?;
+    world.ok("zfs set sharesmb=off tank/fs")?.prints("")?;
+    Ok(())
+}
+
+/// A device is replaced by what is at its own place; labels of others stay; cache files, sizes, names as OpenZFS has them.
+pub fn verbs(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a", "b", "c", "d", "e"])?;
+    let cache = world.at("cache");
+    world.refused("zpool create -o cachefile=relative tank {vdevs}/a", 1, "must be empty, an absolute path, or 'none'")?;
+    world.refused("zpool create -R relative tank {vdevs}/a", 1, "bad alternate root 'relative'")?;
+    world.refused("zpool create sparepool {vdevs}/a", 1, "name is reserved")?;
+    world.refused("zpool create -m {vdevs} tank {vdevs}/a", 1, "exists and is not empty")?;
+    world.refused("zpool create -n -O doesnotexist=on tank {vdevs}/a", 1, "invalid property 'doesnotexist'")?;
+    world.refused("zpool create -o compatibility=nothing tank {vdevs}/a", 1, "error reading compatibility file 'nothing'")?;
+    world.ok("zpool create -O canmount=off -o compatibility=legacy tank {vdevs}/a")?.prints("")?;
+    world.ok("zpool get -H -o value compatibility,feature@lz4_compress tank")?.prints("legacy\ndisabled")?;
+    world.ok("zpool destroy tank")?;
+    world.ok(&format!("zpool create -O canmount=off -o cachefile={cache} tank raidz {{vdevs}}/a {{vdevs}}/b {{vdevs}}/c"))?;
+    world.ok("zpool get -H -o value cachefile tank")?.prints(&cache)?;
+    world.refused("zpool trim -d tank {vdevs}/a", 255, "trim operations are not supported by this device")?;
+    // In place: not while it is what it was; then what was put there.
+    world.refused("zpool replace -f tank {vdevs}/a {vdevs}/a", 1, "/vdevs/a is part of active pool 'tank'")?;
+    let file = std::fs::OpenOptions::new().write(true).open(world.path("vdevs/a"))?;
+    let size = file.metadata()?.len();
+    file.set_len(0)?;
+    file.set_len(size)?;
+    world.ok("zpool replace -w tank {vdevs}/a {vdevs}/a")?.prints("")?;
+    world.ok("zpool scrub -w tank")?;
+    let status = world.ok("zpool status tank")?;
+    status.shows("state: ONLINE")?.shows("repaired 0B")?.hides("/old")?;
+    // Room that nobody uses yet.
+    world.ok("zpool list -H -o expandsize tank")?.prints("-")?;
+    for name in ["a", "b", "c"] {
+        std::fs::OpenOptions::new().write(true).open(world.path(&format!("vdevs/{name}")))?.set_len(2 * size)?;
+    }
+    let room: u64 = world.ok("zpool list -Hp -o expandsize tank")?.out.trim().parse()?;
+    same("room to grow", room > size, true)?;
+    world.ok("zpool online -e tank a b c")?;
+    world.ok("zpool list -H -o expandsize tank")?.prints("-")?;
+    // The sectors of what is added.
+    world.ok("zpool set ashift=12 tank")?;
+    world.refused("zpool set ashift=8 tank", 1, "ashift")?;
+    world.refused("zpool add -f --allow-in-use tank {vdevs}/d", 2, "not allowed")?;
+    world.ok("zpool add -f tank {vdevs}/d")?;
+    world.ok("zpool get -H -o value ashift tank {vdevs}/d")?.prints("12")?;
+    // A pool is where its cache file says.
+    std::fs::copy(&cache, world.path("kept"))?;
+    world.ok("zpool export tank")?;
+    same("nobody is in it", world.path("cache").exists(), false)?;
+    world.refused("zpool import -c {dir}/nowhere tank", 1, "failed to open cache file")?;
+    world.refused("zpool import -c {dir}/kept -d {vdevs} tank", 2, "-c is incompatible")?;
+    world.ok("zpool import -c {dir}/kept")?.shows("pool: tank")?;
+    world.ok("zpool import -c {dir}/kept -N tank")?;
+    world.ok("zpool destroy tank")?;
+    // Labels go that are valid; what was written over others stays.
+    world.ok("zpool create -O canmount=off two {vdevs}/e")?;
+    world.ok("zpool export two")?;
+    put(world, "e", 0, &[0xA5; 1 << 20])?;
+    world.ok("zpool labelclear -f {vdevs}/e")?;
+    same("what lies over the first labels", get(world, "e", 0, 1 << 20)?, vec![0xA5; 1 << 20])?;
+    world.refused("zpool labelclear -f {vdevs}/e", 1, "no valid label")?;
     Ok(())
 }

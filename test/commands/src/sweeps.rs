@@ -36,6 +36,7 @@ pub fn rebuild(world: &World) -> Result<(), Failure> {
     // A raidz knows where its blocks are only by their pointers.
     world.ok("zpool create -f z raidz {vdevs}/f {vdevs}/g {vdevs}/h")?;
     let why = "only mirror and dRAID vdevs support sequential reconstruction";
+    // The device still has the label of a pool that it failed in.
     world.refused("zpool replace -f -s z {vdevs}/f {vdevs}/a", 1, why)?;
     world.ok("zpool destroy z")?;
     world.ok("zpool create -f -o feature@device_rebuild=disabled m {vdevs}/f")?;

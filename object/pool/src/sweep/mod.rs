@@ -206,7 +206,8 @@ impl Sweeps {
         if let (SweepKind::Trim, SweepAction::Start { secure, .. }) = (kind, action) {
             // Holes in files read as zeros; of a disk nobody knows.
             let facts = device.facts();
-            if !facts.can_trim || (secure && facts.whole_disk) {
+            // No device is known to erase what is trimmed; a hole in a file leaves its bytes to the file system below.
+            if !facts.can_trim || secure {
                 return Err(PoolError::TrimUnsupported);
             }
         }

@@ -1,0 +1,214 @@
+//! What properties do here. What is set and does nothing would be believed: it is refused where something relies on it, and else
+//! stored for other systems with a warning each time. The tables have every property; a test walks them.
+
+use crate::failure::because;
+use control_api::{ErrorKind, Failure, Response, WITHOUT_EFFECT};
+use std::collections::BTreeMap;
+
+/// What a property does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Effect {
+    /// What OpenZFS's manual page says; or the engine refuses what it can't do.
+    Works,
+    /// Of these values something works, or nothing is asked for; the others are stored and nothing more, for this reason.
+    Stored(&'static [&'static str], &'static str),
+    /// Only these values are taken; the others are refused, for this reason.
+    Refused(&'static [&'static str], &'static str),
+}
+
+use Effect::{Refused, Stored, Works};
+
+const OFF: &[&str] = &["off"];
+const NONE: &[&str] = &["none"];
+const ENCRYPTED: &str = "encryption is not available in this version";
+const LABELS: &str = "mounts have no SELinux contexts in this version";
+const LIMITS: &str = "limits are not enforced in this version";
+const SHARES: &str = "nothing is shared by this version";
+const VOLUMES: &str = "there are no volumes in this version";
+
+/// Properties of datasets that can be set.
+const OF_DATASETS: &[(&str, Effect)] = &[
+    ("quota", Works),
+    ("reservation", Works),
+    ("volsize", Works),
+    ("volblocksize", Works),
+    ("recordsize", Works),
+    ("mountpoint", Works),
+    ("sharenfs", Stored(OFF, SHARES)),
+    ("checksum", Works),
+    ("compression", Works),
+    ("atime", Works),
+    ("devices", Works),
+    ("exec", Works),
+    ("setuid", Works),
+    ("readonly", Works),
+    ("zoned", Stored(OFF, "file systems can't be given to containers in this version")),
+    ("snapdir", Works),
+    ("aclmode", Stored(&["discard"], "ACLs are not evaluated in this version")),
+    ("aclinherit", Stored(&["restricted", "secure"], "ACLs are not inherited in this version")),
+    ("canmount", Works),
+    ("xattr", Stored(&["on", "sa", "dir"], "extended attributes can't be switched off in this version")),
+    ("copies", Works),
+    ("version", Refused(&["5", "current"], "only version 5 of file systems is written by this version")),
+    ("utf8only", Works),
+    ("normalization", Works),
+    ("casesensitivity", Works),
+    ("vscan", Stored(OFF, "files are not scanned for viruses")),
+    ("nbmand", Stored(OFF, "there are no mandatory locks on this platform")),
+    ("sharesmb", Stored(OFF, SHARES)),
+    ("refquota", Works),
+    ("refreservation", Works),
+    ("primarycache", Works),
+    ("secondarycache", Stored(&["all"], "there are no cache devices in this version")),
+    ("logbias", Stored(&["latency"], "there are no log devices in use in this version")),
+    ("dedup", Works),
+    ("mlslabel", Stored(NONE, "labels of security are not looked at")),
+    ("sync", Works),
+    ("dnodesize", Works),
+    ("volmode", Stored(&["default"], VOLUMES)),
+    ("filesystem_limit", Stored(NONE, LIMITS)),
+    ("snapshot_limit", Stored(NONE, LIMITS)),
+    ("snapdev", Stored(&["hidden"], VOLUMES)),
+    ("acltype", Stored(&["off", "disabled", "noacl"], "ACLs are kept and shown, but not evaluated or inherited in this version")),
+    ("context", Stored(NONE, LABELS)),
+    ("fscontext", Stored(NONE, LABELS)),
+    ("defcontext", Stored(NONE, LABELS)),
+    ("rootcontext", Stored(NONE, LABELS)),
+    ("relatime", Works),
+    ("redundant_metadata", Works),
+    ("overlay", Works),
+    ("encryption", Works),
+    ("keylocation", Refused(NONE, ENCRYPTED)),
+    ("keyformat", Refused(NONE, ENCRYPTED)),
+    ("pbkdf2iters", Refused(&["0"], ENCRYPTED)),
+    ("special_small_blocks", Stored(&["0"], "there are no special vdevs in this version")),
+    ("prefetch", Stored(&["all"], "reading ahead can't be limited in this version")),
+    ("volthreading", Works),
+    ("direct", Works),
+    ("longname", Works),
+];
+
+/// Properties of pools that can be set, at creation or later; features and the users' own apart.
+const OF_POOLS: &[(&str, Effect)] = &[
+    ("ashift", Works),
+    ("autoexpand", Works),
+    ("autoreplace", Works),
+    ("autotrim", Works),
+    ("background_latency_target", Works),
+    ("cachefile", Works),
+    ("comment", Works),
+    ("compatibility", Stored(OFF, "features are not limited by it in this version")),
+    ("delegation", Stored(&["on"], "nothing is delegated to users by this version")),
+    ("failmode", Works),
+    ("listsnapshots", Stored(OFF, "'zfs list -t all' lists snapshots")),
+    ("listsnaps", Stored(OFF, "'zfs list -t all' lists snapshots")),
+    ("multihost", Refused(OFF, "multihost protection is not available in this version")),
+];
+
+/// What is to be said of a value that is going to be stored; the error says why it must not be.
+fn judge(table: &[(&'static str, Effect)], name: &str, value: &str) -> Result<Option<String>, String> {
+    let effect = table.iter().find(|(known, _)| *known == name).map_or(Works, |(_, effect)| *effect);
+    match effect {
+        Stored(works, why) if !works.contains(&value) => {
+            Ok(Some(format!("{WITHOUT_EFFECT}property '{name}' is stored as '{value}', but {why}")))
+        }
+        Refused(works, why) if !works.contains(&value) => Err(format!("property '{name}' can't be '{value}': {why}")),
+        _ => Ok(None),
+    }
+}
+
+/// Does what a request wants unless a property of it is refused, and adds the warnings of the others to its answer.
+pub(crate) fn around(
+    what: impl FnOnce() -> String,
+    said: Result<Vec<String>, String>,
+    work: impl FnOnce() -> Result<Response, Failure>,
+) -> Result<Response, Failure> {
+    let warnings = said.map_err(|why| because(ErrorKind::Unsupported, what(), why))?;
+    let mut response = work()?;
+    if let Response::Done { remarks } = &mut response {
+        remarks.extend(warnings);
+    }
+    Ok(response)
+}
+
+/// The warnings of a pool that is made.
+pub(crate) fn of_creation(request: &control_api::PoolCreate) -> Result<Vec<String>, String> {
+    // At creation it says which features there are.
+    let mut warnings = of_pool(request.properties.iter().filter(|(name, _)| *name != "compatibility"))?;
+    warnings.extend(of_dataset(&request.fs_properties)?);
+    warnings.extend((!request.logs.is_empty()).then(of_logs));
+    Ok(warnings)
+}
+
+/// The warnings of some properties of a dataset, or why one of them is refused.
+pub(crate) fn of_dataset(properties: &BTreeMap<String, String>) -> Result<Vec<String>, String> {
+    properties.iter().filter_map(|(name, value)| judge(OF_DATASETS, name, value).transpose()).collect()
+}
+
+/// The same of properties of a pool.
+pub(crate) fn of_pool<'a>(properties: impl IntoIterator<Item = (&'a String, &'a String)>) -> Result<Vec<String>, String> {
+    properties.into_iter().filter_map(|(name, value)| judge(OF_POOLS, name, value).transpose()).collect()
+}
+
+/// The remark of log devices that join a pool.
+pub(crate) fn of_logs() -> String {
+    format!("{WITHOUT_EFFECT}log devices are kept, but nothing is written to them by this version")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dsl::prop::table::{Attr, TABLE};
+
+    /// If this fails, somebody relies on a property that does nothing.
+    #[test]
+    fn every_property_works_or_says_that_it_does_not() {
+        let settable = || TABLE.iter().filter(|desc| desc.attr != Attr::ReadOnly).map(|desc| desc.name);
+        for name in settable() {
+            assert!(OF_DATASETS.iter().any(|(known, _)| *known == name), "'{name}': what does it do?");
+        }
+        for (name, _) in OF_DATASETS {
+            assert!(settable().any(|known| known == *name), "'{name}' can't be set");
+        }
+        for (table, wrong) in [(OF_DATASETS, "something else"), (OF_POOLS, "something else")] {
+            for (name, effect) in table {
+                let said = judge(table, name, wrong);
+                match effect {
+                    Works => assert_eq!(said, Ok(None)),
+                    Stored(works, why) => {
+                        assert!(said.is_ok_and(|said| said.is_some_and(|said| said.contains(why))), "{name}");
+                        works.iter().for_each(|value| assert_eq!(judge(table, name, value), Ok(None), "{name}={value}"));
+                    }
+                    Refused(works, why) => {
+                        assert!(said.is_err_and(|said| said.contains(why)), "{name}");
+                        works.iter().for_each(|value| assert_eq!(judge(table, name, value), Ok(None), "{name}={value}"));
+                    }
+                }
+            }
+        }
+    }
+
+    /// What is a default must not warn when it is set.
+    #[test]
+    fn defaults_are_no_reason_for_warnings() {
+        for desc in TABLE.iter().filter(|desc| desc.attr != Attr::ReadOnly) {
+            let text = match desc.kind {
+                dsl::prop::table::Kind::Text(default) => default.to_string(),
+                dsl::prop::table::Kind::Index(_) if desc.name == "version" => continue,
+                dsl::prop::table::Kind::Index(_) => desc.word(desc.default).unwrap_or_default().to_string(),
+                dsl::prop::table::Kind::CountOrNone => "none".to_string(),
+                _ => desc.default.to_string(),
+            };
+            assert_eq!(judge(OF_DATASETS, desc.name, &text), Ok(None), "{}={text}", desc.name);
+        }
+    }
+
+    /// If this fails, two hosts write one pool that was said to be protected from that.
+    #[test]
+    fn every_property_of_pools_is_known() {
+        assert!(of_pool([(&"multihost".to_string(), &"on".to_string())]).is_err());
+        for name in pool::settable_props().filter(|name| !name.starts_with("zia_")) {
+            assert!(OF_POOLS.iter().any(|(known, _)| *known == name), "'{name}': what does it do?");
+        }
+    }
+}
