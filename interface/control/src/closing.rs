@@ -160,7 +160,8 @@ impl Control {
         let began_ns = self.exec.now_ns();
         let open = self.open_pool(&target.pool)?;
         let mounts = open.mounts.clone();
-        let bar = mounts.bar(&open.name(), if *verb == "destroy" { "destroyed" } else { "exported" })?;
+        // Who gives a pool up does not wait for whoever waits for its devices.
+        let bar = mounts.bar(&open.name(), if *verb == "destroy" { "destroyed" } else { "exported" }, target.force)?;
         let unmounted = self.unmount_tree(&open, &open.name(), target.force, Directory::RemoveMade).map(drop);
         if !target.force {
             unmounted?;

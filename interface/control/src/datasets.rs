@@ -264,7 +264,7 @@ impl Control {
             return Err(failed(DslError::HasChildren).advise(format!("use '-r' to destroy the following datasets:\n{others}")));
         }
         if !request.dry_run {
-            let _bar = pool.mounts.bar(&request.name, "destroyed")?;
+            let _bar = pool.mounts.bar(&request.name, "destroyed", false)?;
             for tree in datasets.iter().filter(|name| if is_pool { name.matches('/').count() == 1 } else { **name == request.name }) {
                 self.unmount_tree(&pool, tree, request.force, Directory::Remove)?;
             }
@@ -324,7 +324,7 @@ impl Control {
         if let (true, Some((parent, _))) = (request.parents, request.to.rsplit_once('/')) {
             self.dataset_create(&DatasetCreate { name: parent.to_string(), parents: true, ..DatasetCreate::default() })?;
         }
-        let bars = (pool.mounts.bar(&request.from, "renamed")?, pool.mounts.bar(&request.to, "renamed")?);
+        let bars = (pool.mounts.bar(&request.from, "renamed", false)?, pool.mounts.bar(&request.to, "renamed", false)?);
         let moved = self.unmount_tree(&pool, &request.from, request.force, Directory::Remove)?;
         let renamed = pool.dsl().rename(&request.from, &request.to);
         drop(bars);

@@ -173,7 +173,7 @@ enum Claimed<'a> {
 
 impl Mounts {
     /// Keeps a name from being mounted; busy when somebody else works on it, or mounts there just now.
-    pub(crate) fn bar(&self, name: &str, verb: &'static str) -> Result<Bar<'_>, Failure> {
+    pub(crate) fn bar(&self, name: &str, verb: &'static str, force: bool) -> Result<Bar<'_>, Failure> {
         let mut state = self.state.lock();
         let crosses = |(other, _): &&(String, &str)| is_within(other, name) || is_within(name, other);
         let coming = |(other, slot): &(&String, &Slot)| matches!(slot, Slot::Coming) && is_within(other, name);
@@ -182,7 +182,7 @@ impl Mounts {
             (None, Some((other, _))) => Some(format!("'{other}' is being mounted")),
             (None, None) => None,
         };
-        if let Some(why) = busy {
+        if let Some(why) = busy.filter(|_| !force) {
             return Err(because(ErrorKind::Busy, format!("cannot change '{name}'"), "dataset is busy").advise(why));
         }
         state.barred.push((name.to_string(), verb));

@@ -190,21 +190,6 @@ fn create_properties(request: &PoolCreate, what: &str) -> Result<CreatePropertie
     Ok(wanted)
 }
 
-/// The pool's file system is not mounted over what is in a directory already.
-fn check_mountpoint(request: &PoolCreate, fs_properties: &BTreeMap<String, String>, what: &str) -> Result<(), Failure> {
-    let place = fs_properties.get("mountpoint").cloned().unwrap_or_else(|| format!("/{}", request.pool));
-    if !place.starts_with('/') || fs_properties.get("canmount").is_some_and(|value| value == "off") {
-        return Ok(());
-    }
-    let root = request.altroot.as_deref().unwrap_or_default().trim_end_matches('/');
-    let place = format!("{root}{place}");
-    if std::fs::read_dir(&place).is_ok_and(|mut entries| entries.next().is_some()) {
-        let failure = because(ErrorKind::Exists, what, format!("mountpoint '{place}' exists and is not empty"));
-        return Err(failure.advise("use '-m' option to provide a different default"));
-    }
-    Ok(())
-}
-
 fn default_features() -> Vec<String> {
     pool::FEATURES.iter().filter(|feature| feature.on_new_pools).map(|feature| feature.name.to_string()).collect()
 }
@@ -244,7 +229,6 @@ impl Control {
             AddSpec { logs: self.new_tops(&request.logs, &what)?, force: request.force, ..self.spare_specs(&request.spares, &what)? };
         let new: Vec<LeafSpec> = tops.iter().chain(&beside.logs).flat_map(|top| &top.leaves).chain(&beside.spares).cloned().collect();
         self.check_contents(&new, None, request.force)?;
-        check_mountpoint(request, &fs_properties, &what)?;
         if request.dry_run {
             return Ok(done());
         }
