@@ -22,7 +22,7 @@ fn get(world: &World, vdev: &str, offset: u64, length: usize) -> Result<Vec<u8>,
 pub fn foreign(world: &World) -> Result<(), Failure> {
     const LVM: &[u8] = b"LABELONE\x01\0\0\0\0\0\0\0\0\0\0\0\x20\0\0\0LVM2 001";
     world.vdevs(&["a", "b", "xfs", "lvm", "mbr", "gone"])?;
-    put(world, "lvm", 1 << 20, &[0x0d, 0xd0, 0x01, 0xc0])?;
+    put(world, "xfs", 1 << 20, &[0x0d, 0xd0, 0x01, 0xc0])?;
     put(world, "xfs", 0, b"XFSB")?;
     put(world, "lvm", 512, LVM)?;
     let mut entry = vec![0; 66];
@@ -50,7 +50,7 @@ pub fn foreign(world: &World) -> Result<(), Failure> {
     world.ok("zpool add -f tank {vdevs}/xfs {vdevs}/lvm {vdevs}/mbr")?.prints("")?;
     world.ok("zpool sync tank")?;
     same("what was there", [get(world, "xfs", 0, 4)?, get(world, "lvm", 512, 4)?, get(world, "mbr", 508, 4)?], [0; 3].map(|_| vec![0; 4]))?;
-    same("what no label is written over", get(world, "lvm", 1 << 20, 4)?, vec![0; 4])?;
+    same("what no label is written over", get(world, "xfs", 1 << 20, 4)?, vec![0; 4])?;
     world.refused("zpool create -f two {vdevs}/xfs", 1, "the following errors must be manually repaired:")?;
     world.ok("zpool export tank")?;
     let exported = world.refused("zpool create two {vdevs}/xfs", 1, "use '-f' to override the following errors:")?;
