@@ -422,10 +422,7 @@ fn property_failure(name: &str, properties: &BTreeMap<String, String>, error: &D
 
 /// What is wrong with the first property that cannot be set so, with what to do.
 fn objection(properties: &BTreeMap<String, String>, creating: bool) -> Option<String> {
-    let first = properties.iter().find_map(|(name, value)| dsl::prop::table::objection(name, value, creating));
-    let of_keys = ["keyformat", "keylocation", "pbkdf2iters"].iter().any(|name| properties.contains_key(*name));
-    let alone = creating && of_keys && properties.get("encryption").is_none_or(|value| value == "off");
-    first.or_else(|| alone.then(|| "Encryption must be turned on to set encryption properties.".to_string()))
+    properties.iter().find_map(|(name, value)| dsl::prop::table::objection(name, value, creating))
 }
 
 /// The snapshots that `a`, `a%b`, `%b`, `a%` or `%` means, among those that exist (oldest first).

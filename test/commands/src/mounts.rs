@@ -1,5 +1,6 @@
 //! Mounts that are in use, dead, nested or not wanted: what users lose when one of them is handled wrongly.
 
+use crate::campaign::deadlines::CUT;
 use crate::world::{Failure, World, same};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -7,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// A command that is forced answers within this time, whatever has files open.
-const FORCED: Duration = Duration::from_secs(30);
+const FORCED: Duration = Duration::from_secs(CUT.seconds / 2);
 
 fn bytes_of(world: &World, name: &str) -> Result<String, Failure> {
     Ok(String::from_utf8_lossy(&std::fs::read(world.path(name))?).into_owned())

@@ -43,6 +43,12 @@ pub const CHANGE: Deadline = Deadline {
 /// What gives a pool up.
 pub const FORCE: Deadline =
     Deadline { commands: "`zpool export -f`", state: "always, also while devices hang or the pool is suspended", seconds: 60 };
+/// What cuts programs off that have files open.
+pub const CUT: Deadline = Deadline {
+    commands: "`zfs unmount -f`, `rename -f`, `destroy -rf`, `zpool destroy -f`, `zirconia stop`, SIGTERM",
+    state: "always, whatever has files open; on a suspended pool the answer may be that requests do not end",
+    seconds: 60,
+};
 /// What opens pools.
 pub const OPEN: Deadline = Deadline {
     commands: "`zpool import`, and the first command after the daemon ended",
@@ -52,7 +58,7 @@ pub const OPEN: Deadline = Deadline {
 
 /// Every row.
 #[cfg(test)]
-const TABLE: [Deadline; 5] = [LOOK, READ, CHANGE, FORCE, OPEN];
+const TABLE: [Deadline; 6] = [LOOK, READ, CHANGE, FORCE, CUT, OPEN];
 
 #[cfg(test)]
 mod tests {

@@ -6,7 +6,7 @@
 //! OpenZFS's own `zdb` finds no leak (in one case of three).
 
 mod case;
-mod deadlines;
+pub mod deadlines;
 mod operations;
 mod pulled;
 mod writer;
