@@ -225,9 +225,13 @@ pub(crate) fn detach(mountpoint: &Path, through_helper: bool, lazy: bool) -> Rep
     }
 }
 
-/// True for a mount whose server died: every access says ENOTCONN.
+/// True for a mount whose server died: every request to it says ENOTCONN. It is asked, whatever attributes the kernel has cached of it: those are
+/// valid for a while after the death too. What waits for a server that lives and does not answer waits here as well.
 pub fn is_dead(mountpoint: &Path) -> bool {
-    std::fs::symlink_metadata(mountpoint).is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN))
+    let flags = AtFlags::NO_AUTOMOUNT | AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_FORCE_SYNC;
+    // CONNABORTED: the connection was cut off while the question was under way.
+    let asked = rustix::fs::statx(rustix::fs::CWD, mountpoint, flags, StatxFlags::BASIC_STATS);
+    matches!(asked, Err(rustix::io::Errno::NOTCONN | rustix::io::Errno::CONNABORTED))
 }
 
 /// Takes away a mount whose server died, so that the directory can be used again; true when there was one. A mount that answers is

@@ -274,6 +274,48 @@ fn a_session_that_is_cut_ends_whatever_has_files_open() {
     assert!(!fuse::is_dead(&mounted.at));
 }
 
+/// A directory whose attributes the kernel may keep for an hour.
+struct Kept;
+
+impl Handler for Kept {
+    fn lookup(&self, _: &Caller, _: NodeId, _: &[u8]) -> Reply<Entry> {
+        Err(Errno::ENOENT)
+    }
+    fn getattr(&self, _: &Caller, _: NodeId, _: Option<FileHandle>) -> Reply<(FileAttr, Duration)> {
+        Ok((directory(), Duration::from_secs(3600)))
+    }
+    fn open(&self, _: &Caller, _: NodeId, _: u32) -> Reply<Opened> {
+        Err(Errno::EIO)
+    }
+    fn read(&self, _: &Caller, _: &ReadRequest) -> Reply<abd::Abd> {
+        Err(Errno::EIO)
+    }
+    fn readdir(&self, _: &Caller, _: NodeId, _: FileHandle, _: u64, _: &mut dyn DirSink) -> Reply<()> {
+        Ok(())
+    }
+}
+
+/// A dead mount that is taken for one that lives is not replaced in one go: what programs write while mounts come one by one on top of it
+/// lands in their parents, and is hidden by the next of them.
+#[test]
+fn a_dead_mount_is_known_while_its_attributes_are_cached() {
+    let readers = Readers::new(&(Arc::new(exec::Pool::new(1)) as exec::Exec)).expect("a set of readers");
+    let Some(mounted) = mount_on(&readers, Arc::new(Kept), "kept") else { return };
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: needs root");
+        return;
+    }
+    std::fs::symlink_metadata(&mounted.at).expect("its attributes, which the kernel keeps");
+    assert!(!fuse::is_dead(&mounted.at));
+    let session = mounted.session.as_ref().expect("mounted");
+    session.cut().expect("root can abort a connection");
+    assert!(session.wait_end(10_000_000_000), "it did not end");
+    std::fs::symlink_metadata(&mounted.at).expect("the kernel still answers: this test is about that");
+    assert!(fuse::is_dead(&mounted.at), "a dead mount was believed to live");
+    session.detach().expect("detached");
+    assert!(!fuse::is_dead(&mounted.at));
+}
+
 /// A second session for what somebody detached lazily would be a second cache of the same file system.
 #[test]
 fn what_was_detached_is_mounted_again_with_its_one_state() {
