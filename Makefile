@@ -34,6 +34,7 @@ bench: ## speed against the peer, in one run (slow; installs fio)
 torture: build ## power cuts, faults, direct I/O and lives of devices against models; kills and dead devices under the commands (slow)
 	$(CARGO) xtask torture
 	$(CARGO) xtask campaign
+	$(CARGO) xtask kills
 	$(CARGO) xtask torture direct
 	$(CARGO) xtask torture lives
 	$(CARGO) xtask torture zia

@@ -1,4 +1,4 @@
-//! The project's chores: `cargo xtask ci | layers | tidy | commands | interop | torture | campaign | fuzz`. One command (`ci`) is the whole gate.
+//! The project's chores: `cargo xtask ci | layers | tidy | commands | interop | torture | campaign | kills | fuzz`. One command (`ci`) is the whole gate.
 #![forbid(unsafe_code)]
 
 mod layers;
@@ -23,9 +23,10 @@ fn main() -> ExitCode {
         // Not a release program: overflows are to be seen.
         ["fuzz", rest @ ..] => run(&root, "cargo", &[&["run", "--locked", "--quiet", "-p", "zirconia-fuzz", "--"], rest].concat()),
         ["campaign", rest @ ..] => commands(&root, &[&["campaign"], rest].concat()),
+        ["kills", rest @ ..] => commands(&root, &[&["kills"], rest].concat()),
         _ => {
             Err("usage: cargo xtask ci | layers | tidy [--bless] | commands [NAME] | interop write|read [--all] | torture [direct | hostile | lives | life | zia | liars] [SEED] | \
-                 campaign [--list] [--case NAME] [--seed N] | fuzz [TARGET|all [EXECUTIONS [SEED]] | TARGET FILE…]"
+                 campaign [--list] [--case NAME] [--seed N] | kills [N] [--seed N] | fuzz [TARGET|all [EXECUTIONS [SEED]] | TARGET FILE…]"
                 .to_string())
         }
     };

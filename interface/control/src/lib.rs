@@ -34,6 +34,7 @@ mod policy;
 mod pools;
 mod providers;
 mod report;
+mod returning;
 mod scrub;
 mod statistics;
 mod status;
@@ -68,6 +69,7 @@ pub struct Control {
     pools: RwLock<BTreeMap<String, Arc<OpenPool>>>,
     absent: absent::Absents,
     opening: opening::Opening,
+    returning: returning::Returning,
     /// What `pools.json` has.
     written: exec::Mutex<Option<Vec<cache_file::Remembered>>>,
     direct: Arc<zpl::direct::Tunables>,
@@ -127,6 +129,7 @@ impl Control {
             pools,
             absent: absent::Absents::default(),
             opening: opening::Opening::default(),
+            returning: returning::Returning::default(),
             written: exec::Mutex::default(),
             parameters,
             events,
@@ -156,7 +159,11 @@ impl Control {
         if before {
             self.log(pool, caller);
         }
-        match self.refuse_suspended(request).and_then(|()| self.perform(request)) {
+        let performed = self.refuse_suspended(request).and_then(|()| self.perform(request));
+        if request.changes() {
+            self.note_mounts();
+        }
+        match performed {
             Ok(response) => {
                 if !before {
                     self.log(pool, caller);

@@ -13,9 +13,6 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Type of our mounts in the system's table, and what it was before.
-const KINDS: [&str; 3] = ["fuse.zfs", "fuseblk.zfs", "fuse.zirconia"];
-
 /// A file system that is to be mounted.
 #[derive(Clone)]
 pub(crate) struct Wish {
@@ -115,27 +112,13 @@ impl Control {
     }
 
     /// Everything of a pool that is not mounted.
-    fn automatic(&self, pool: &Arc<OpenPool>) -> Vec<Wish> {
+    pub(crate) fn automatic(&self, pool: &Arc<OpenPool>) -> Vec<Wish> {
         let mounted: BTreeSet<String> = pool.mounts.list().into_iter().map(|(name, _)| name).collect();
         let names = self.descendants(pool, &pool.name()).unwrap_or_else(|failure| {
             eprintln!("{failure}");
             Vec::new()
         });
         names.iter().filter(|name| !mounted.contains(*name)).map(|name| Wish::by_itself(pool, name)).collect()
-    }
-
-    /// Mounts, of pools that were open when the last daemon ended, what should be mounted by itself, and what died with it.
-    pub(crate) fn mount_after_start(self: &Arc<Self>, pools: &[Arc<OpenPool>]) {
-        let mut wishes: Vec<Wish> = pools.iter().flat_map(|pool| self.automatic(pool)).collect();
-        let rows = fuse::MountTable::default().rows().unwrap_or_default();
-        for row in rows.iter().filter(|row| KINDS.contains(&row.kind.as_str())) {
-            let pool = pools.iter().find(|pool| crate::mounts::is_within(&row.source, &pool.name()));
-            if let (Some(pool), true) = (pool, fuse::is_dead(&row.place)) {
-                wishes.retain(|wish| wish.name != row.source);
-                wishes.push(Wish { place: Some(row.place.clone()), again: true, ..Wish::by_itself(pool, &row.source) });
-            }
-        }
-        self.mount_wishes(wishes).iter().for_each(|failure| eprintln!("{failure}"));
     }
 
     /// Mounts in the order of places, what is in another after it; returns what went wrong.
@@ -153,16 +136,33 @@ impl Control {
 
     fn mount_ready(self: &Arc<Self>, mut list: Vec<Ready>) -> Vec<Failure> {
         list.sort_by(|a, b| Path::new(&a.plan.mountpoint).cmp(Path::new(&b.plan.mountpoint)));
+        let is_dead = |place: &Path| rustix::process::geteuid().is_root() && fuse::is_dead(place);
+        let turn = list.iter().any(|ready| is_dead(Path::new(&ready.plan.mountpoint))).then(|| self.returning.staging.lock());
         let mut failures = Vec::new();
         // A tree that is put together to take the place of a dead one.
         let mut staged: Option<Staged> = None;
+        // A dead mount that stays: what is mounted over it one by one would be written beneath the next.
+        let mut kept: Option<PathBuf> = None;
         for mut ready in list {
+            // Whoever had the turn before may have mounted it.
+            if turn.is_some() && ready.wish.by_itself && ready.wish.pool.mounts.mountpoint(&ready.wish.name).is_some() {
+                continue;
+            }
             let place = PathBuf::from(&ready.plan.mountpoint);
             if let Some(tree) = staged.take_if(|tree| !place.starts_with(&tree.place)) {
                 failures.extend(tree.finish().err());
             }
-            if staged.is_none() && rustix::process::geteuid().is_root() && fuse::is_dead(&place) {
-                staged = Staged::new(self.state.path(), &place);
+            if staged.is_none() && kept.as_ref().is_none_or(|kept| !place.starts_with(kept)) && is_dead(&place) {
+                match Staged::new(&self.stage(), &place) {
+                    Ok(tree) => staged = Some(tree),
+                    Err(failure) => {
+                        failures.push(failure);
+                        kept = Some(place.clone());
+                    }
+                }
+            }
+            if kept.as_ref().is_some_and(|kept| place.starts_with(kept)) {
+                continue;
             }
             ready.plan.staged = staged.as_ref().and_then(|tree| tree.path_of(&place));
             let Ready { wish, handle, plan } = ready;
@@ -171,7 +171,9 @@ impl Control {
                 Err(failure) => {
                     failures.push(failure);
                     // The dead mount stays rather than that anything is written beneath it.
-                    staged.take_if(|tree| tree.mounts.is_empty());
+                    if staged.take_if(|tree| tree.mounts.is_empty()).is_some() {
+                        kept = Some(place);
+                    }
                 }
             }
         }
@@ -262,15 +264,10 @@ struct Staged {
 }
 
 impl Staged {
-    /// None where that can't be: the dead mount stays.
-    fn new(state: &Path, place: &Path) -> Option<Staged> {
-        match Stage::new(&state.join("stage")) {
-            Ok(stage) => Some(Staged { stage, place: place.to_path_buf(), mounts: Vec::new() }),
-            Err(errno) => {
-                eprintln!("the dead mount at {} can't be replaced: {errno}", place.display());
-                None
-            }
-        }
+    /// Fails where that can't be: the dead mount stays.
+    fn new(folder: &Path, place: &Path) -> Result<Staged, Failure> {
+        let stage = Stage::new(folder).map_err(|errno| not_replaced(place, errno))?;
+        Ok(Staged { stage, place: place.to_path_buf(), mounts: Vec::new() })
     }
 
     /// Where a place is while the tree is put together.
@@ -281,14 +278,17 @@ impl Staged {
     }
 
     fn finish(self) -> Result<(), Failure> {
-        self.stage.slide(&self.place).map_err(|errno| {
-            because(ErrorKind::Io, format!("cannot mount '{}'", self.place.display()), format!("the dead mount can't be replaced: {errno}"))
-        })?;
+        self.stage.slide(&self.place).map_err(|errno| not_replaced(&self.place, errno))?;
         for (pool, name, place) in self.mounts {
             pool.mounts.moved(&name, &place);
         }
         Ok(())
     }
+}
+
+fn not_replaced(place: &Path, errno: fuse::Errno) -> Failure {
+    because(ErrorKind::Io, format!("cannot mount '{}'", place.display()), format!("the dead mount can't be replaced: {errno}"))
+        .advise(format!("umount -R -l {}, then zfs mount -a", place.display()))
 }
 
 /// Asks whether the pool is suspended, for as long as it is open.

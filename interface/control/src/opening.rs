@@ -93,6 +93,11 @@ impl Opening {
         self.state.lock().left.contains(name)
     }
 
+    /// True while pools of the last time are being opened and mounted.
+    pub(crate) fn is_running(&self) -> bool {
+        self.state.lock().is_running
+    }
+
     /// Waits for the end, up to a while.
     pub(crate) fn wait_for_end(&self, exec: &exec::Exec) {
         self.wait(exec, END_NS, |state| !state.is_running);
@@ -110,6 +115,7 @@ impl Control {
     }
 
     fn open_all(self: &Arc<Self>, names: &[String]) {
+        self.clear_stage();
         for name in names.iter().take_while(|_| !self.is_stopping()) {
             match self.open_absent(name) {
                 Ok(Response::Done { remarks }) => remarks.iter().for_each(|remark| eprintln!("{name}: {remark}")),
@@ -125,6 +131,7 @@ impl Control {
         self.accelerators.set_opening(false);
         *self.opening.state.lock() = State::default();
         self.opening.changed.notify_all();
+        self.note_mounts();
     }
 
     /// Waits for the pools that a request is about and that are being opened.

@@ -27,6 +27,7 @@ impl Control {
         self.mounted_tree.end();
         let pools: Vec<Arc<OpenPool>> = std::mem::take(&mut *self.pools.write()).into_values().collect();
         self.unmount_for_good(&pools);
+        self.forget_mounts();
         let open = Arc::new(Open { count: Mutex::new(pools.len()), ..Open::default() });
         for pool in pools.clone() {
             let open = open.clone();

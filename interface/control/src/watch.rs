@@ -122,6 +122,8 @@ fn run(control: &Weak<Control>, watcher: &Watcher, exec: &exec::Exec) {
             looked_ns = exec.now_ns();
             control.look_for_absent();
             control.remember();
+            // Somebody may have unmounted what we mounted.
+            control.note_mounts();
         }
         drop(control.handlers());
     }

@@ -22,9 +22,9 @@ impl Stage {
     /// # Errors
     /// The errno of what failed.
     pub fn new(folder: &Path) -> Reply<Stage> {
-        let stage = Stage { folder: folder.to_path_buf() };
         // What one that was killed left.
-        stage.clear();
+        Stage::clear_left(folder);
+        let stage = Stage { folder: folder.to_path_buf() };
         std::fs::create_dir_all(stage.tree()).map_err(|error| Errno(error.raw_os_error().unwrap_or(libc::EIO)))?;
         rustix::mount::mount_bind(folder, folder)?;
         // A mount whose parent is shared cannot be moved.
@@ -55,8 +55,15 @@ impl Stage {
         }
     }
 
+    /// Takes away what a process that was killed had put together there, and the folder.
+    pub fn clear_left(folder: &Path) {
+        drop(Stage { folder: folder.to_path_buf() });
+    }
+
     fn clear(&self) {
-        while detach(&self.folder, false, true).is_ok() {}
+        for place in [self.tree(), self.folder.clone()] {
+            while detach(&place, false, true).is_ok() {}
+        }
         let _ = std::fs::remove_dir(self.tree());
         let _ = std::fs::remove_dir(&self.folder);
     }

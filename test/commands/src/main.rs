@@ -1,4 +1,5 @@
-//! `zirconia-commands [--seed N] [--steps N] [NAME…]`: the programs as users run them; `zirconia-commands campaign`: the same, disturbed.
+//! `zirconia-commands [--seed N] [--steps N] [NAME…]`: the programs as users run them; `zirconia-commands campaign`: the same, disturbed;
+//! `zirconia-commands kills`: the daemon killed under programs that write.
 //!
 //! Every scenario gets a daemon, a state directory and file vdevs of its own, runs the built commands and looks at what users
 //! see: exit codes, messages, tables, JSON, files through the mount, and what is left after a kill. No engine code is linked.
@@ -13,6 +14,7 @@ mod devices;
 mod durable;
 mod faults;
 mod files;
+mod kills;
 mod lifecycle;
 mod mapped;
 mod memory;
@@ -53,6 +55,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "mounts: what is forced ends", mounts: true, run: mounts::forced_ends },
     Scenario { name: "mounts: places, notices, options", mounts: true, run: mounts::places },
     Scenario { name: "mounts: dead ones come back", mounts: true, run: mounts::revival },
+    Scenario { name: "mounts: after a kill as they were", mounts: true, run: mounts::as_it_was },
     Scenario { name: "files: written, listed, read after import", mounts: true, run: files::round_trip },
     Scenario { name: "files: quota", mounts: true, run: files::quota },
     Scenario { name: "files: fsync survives kill -9 of the daemon", mounts: true, run: files::kill },
@@ -84,6 +87,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "faults: scheduler and its parameters", mounts: true, run: faults::scheduler },
     Scenario { name: "faults: programs run on events", mounts: false, run: faults::hooks },
     Scenario { name: "campaign: a sample", mounts: true, run: campaign::sample },
+    Scenario { name: "kills: a sample", mounts: true, run: kills::sample },
     Scenario { name: "providers: listed, chosen, used, let go", mounts: true, run: providers::life },
     Scenario { name: "providers: one in C, built, tried, broken", mounts: false, run: providers::in_c },
     Scenario { name: "providers: a liar in C", mounts: true, run: providers::liar },
@@ -117,8 +121,13 @@ fn arguments() -> Option<(Vec<String>, Options)> {
 
 fn main() -> ExitCode {
     let mut words = std::env::args().skip(1);
-    if words.next().as_deref() == Some("campaign") {
-        return if campaign::main(words) { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    let long: Option<fn(_) -> bool> = match words.next().as_deref() {
+        Some("campaign") => Some(campaign::main),
+        Some("kills") => Some(kills::main),
+        _ => None,
+    };
+    if let Some(long) = long {
+        return if long(words) { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     }
     let Some((wanted, options)) = arguments() else {
         eprintln!("usage: zirconia-commands [--seed N] [--steps N] [NAME…]");

@@ -1,7 +1,7 @@
 //! Mounts that are in use, dead, nested or not wanted: what users lose when one of them is handled wrongly.
 
 use crate::campaign::deadlines::CUT;
-use crate::world::{Failure, World, same};
+use crate::world::{Failure, World, same, supervisor};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
@@ -175,5 +175,72 @@ pub fn revival(world: &World) -> Result<(), Failure> {
     for (index, place) in places.iter().enumerate() {
         same("what was written while it came back", place.join(format!("stray{index}")).exists(), true)?;
     }
+    Ok(())
+}
+
+/// Kills the daemon and whoever would start it again, so that the next command does.
+fn kill_both(world: &World) -> Result<(), Failure> {
+    let daemon = world.daemon()?;
+    if let Some(supervisor) = supervisor(&daemon) {
+        world.ok(&format!("kill -9 {supervisor}"))?;
+    }
+    world.ok(&format!("kill -9 {daemon}"))?;
+    Ok(())
+}
+
+/// What was mounted comes back where it was and with its options, whatever became of its dead mount, and whoever else shows it.
+pub fn as_it_was(world: &World) -> Result<(), Failure> {
+    if !is_root() {
+        println!("      not run: needs root");
+        return Ok(());
+    }
+    world.vdevs(&["a"])?;
+    world.ok("zpool create -m {mnt}/tank tank {vdevs}/a")?;
+    world.ok("zfs create -o canmount=noauto tank/n")?;
+    world.ok("zfs mount -o noatime tank/n")?;
+    world.ok("zfs create -o canmount=noauto tank/not")?;
+    // A second place of a mount, and one that a daemon which was killed had not put in its place yet.
+    for place in ["mnt/bound", "state/stage/tree"] {
+        std::fs::create_dir_all(world.path(place))?;
+        world.ok(&format!("mount --bind {{mnt}}/tank {}", world.at(place)))?;
+    }
+    kill_both(world)?;
+    // The kernel does the same when it finds a name on the way to a dead mount invalid.
+    world.ok("umount -l {mnt}/tank/n")?;
+    let come = "tank\tyes\t{mnt}/tank\ntank/n\tyes\t{mnt}/tank/n\ntank/not\tno\t{mnt}/tank/not".replace("{mnt}", &world.at("mnt"));
+    let again = |world: &World| -> Result<(), Failure> {
+        world.ok("zpool list -H -o name")?;
+        let begun = std::time::Instant::now();
+        while world.ok("zfs list -H -o name,mounted,mountpoint")?.out.trim() != come {
+            if begun.elapsed() > FORCED {
+                world.ok("zfs list -H -o name,mounted,mountpoint")?.prints(&come)?;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        std::fs::write(world.path("mnt/tank/n/file"), b"x")?;
+        Ok(())
+    };
+    again(world)?;
+    world.ok("zfs get -H -o value,source atime tank/n")?.prints("off\ttemporary")?;
+    let table = std::fs::read_to_string("/proc/self/mounts")?;
+    same("mounts in the state directory", table.lines().filter(|line| line.contains(&world.at("state/stage"))).count(), 0)?;
+    world.ok("umount -l {mnt}/bound")?;
+    // A daemon that ends in order is asked for nothing that is not mounted by itself.
+    world.ok("zirconia stop")?;
+    world.ok("zpool list -H -o name")?;
+    world.ok("zfs mount -a")?;
+    world.ok("zfs list -H -o mounted tank/n")?.prints("no")?;
+    world.ok("zfs mount tank/n")?;
+    // One that was unmounted by umount(8) stays so.
+    world.ok("umount {mnt}/tank/n")?;
+    let noted = || std::fs::read_to_string(world.path("state/mounts.json")).is_ok_and(|text| text.contains("tank/n"));
+    let begun = std::time::Instant::now();
+    while noted() && begun.elapsed() < FORCED {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    kill_both(world)?;
+    world.ok("zpool list -H -o name")?;
+    world.ok("zfs mount -a")?;
+    world.ok("zfs list -H -o name,mounted")?.prints("tank\tyes\ntank/n\tno\ntank/not\tno")?;
     Ok(())
 }

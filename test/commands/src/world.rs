@@ -254,7 +254,7 @@ pub fn same<T: PartialEq + std::fmt::Debug>(what: &str, left: T, right: T) -> Re
 }
 
 /// The process that starts a daemon again when it dies.
-fn supervisor(daemon: &str) -> Option<String> {
+pub fn supervisor(daemon: &str) -> Option<String> {
     let status = std::fs::read_to_string(format!("/proc/{daemon}/status")).ok()?;
     let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().to_string();
     let name = std::fs::read_to_string(format!("/proc/{parent}/comm")).ok()?;

@@ -9,7 +9,7 @@ mod case;
 pub mod deadlines;
 mod operations;
 mod pulled;
-mod writer;
+pub mod writer;
 
 use crate::world::{Failure, Options, World};
 use operations::{OPERATIONS, Operation};

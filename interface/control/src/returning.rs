@@ -1,0 +1,138 @@
+//! What comes back after a daemon died: the file systems that were mounted, with their options, also those that nothing mounts by itself.
+//!
+//! The table of mounts does not tell all of it: the kernel detaches a dead mount with whatever name it finds invalid on the way to it, and
+//! shows no options. So what is mounted is written down (`mounts.json` of the state directory), for this boot of the system.
+
+use crate::mounting::Wish;
+use crate::mounts::{Standing, is_within};
+use crate::{Control, OpenPool};
+use exec::Mutex;
+use serde::{Deserialize, Serialize};
+use service::trust;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Type of our mounts in the system's table, and what it was before.
+const KINDS: [&str; 3] = ["fuse.zfs", "fuseblk.zfs", "fuse.zirconia"];
+/// What the system has of its own for each time it runs.
+const BOOT: &str = "/proc/sys/kernel/random/boot_id";
+const FILE: &str = "mounts.json";
+/// Where, in the state directory, a tree of mounts is put together.
+const STAGE: &str = "stage";
+
+/// One mount.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Note {
+    name: String,
+    place: PathBuf,
+    /// The place was said by hand.
+    by_hand: bool,
+    /// What was asked for beyond the properties.
+    options: Vec<String>,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Notes {
+    boot: String,
+    mounts: Vec<Note>,
+}
+
+/// See the file's header.
+#[derive(Debug, Default)]
+pub(crate) struct Returning {
+    /// What the file has.
+    written: Mutex<Option<Vec<Note>>>,
+    /// One tree of mounts takes the place of a dead one at a time: two that take turns would detach each other's.
+    pub staging: Mutex<()>,
+}
+
+fn boot() -> String {
+    std::fs::read_to_string(BOOT).unwrap_or_default().trim().to_string()
+}
+
+impl Control {
+    /// Where the next tree of mounts is put together.
+    pub(crate) fn stage(&self) -> PathBuf {
+        self.state.path().join(STAGE)
+    }
+
+    /// Takes away what a daemon that was killed had put together and not put in its place.
+    pub(crate) fn clear_stage(&self) {
+        let rows = fuse::MountTable::default().rows().unwrap_or_default();
+        if self.stage().exists() || rows.iter().any(|row| row.place.starts_with(self.stage())) {
+            fuse::Stage::clear_left(&self.stage());
+        }
+    }
+
+    /// Writes down what is mounted; what was noted of pools that are not open stays. Not before everything of the last time is mounted again.
+    pub(crate) fn note_mounts(&self) {
+        let mut written = self.returning.written.lock();
+        if self.opening.is_running() || self.is_stopping() {
+            return;
+        }
+        let pools: Vec<Arc<OpenPool>> = self.pools.read().values().cloned().collect();
+        let mut notes: Vec<Note> = pools.iter().flat_map(|pool| notes_of(pool)).collect();
+        let before = written.clone().unwrap_or_else(|| self.noted());
+        notes.extend(before.into_iter().filter(|note| self.is_absent(pool_of(&note.name))));
+        if written.as_ref() != Some(&notes) && self.write_notes(notes.clone()) {
+            *written = Some(notes);
+        }
+    }
+
+    fn write_notes(&self, mounts: Vec<Note>) -> bool {
+        let path = self.state.path().join(FILE);
+        let done = trust::replace(&path, &serde_json::to_vec_pretty(&Notes { boot: boot(), mounts }).unwrap_or_default());
+        done.inspect_err(|error| eprintln!("cannot write {}: {error}", path.display())).is_ok()
+    }
+
+    /// A daemon that ends in order leaves no mounts: nothing is to come back.
+    pub(crate) fn forget_mounts(&self) {
+        let mut written = self.returning.written.lock();
+        if self.write_notes(Vec::new()) {
+            *written = Some(Vec::new());
+        }
+    }
+
+    fn noted(&self) -> Vec<Note> {
+        let path = self.state.path().join(FILE);
+        let text = trust::read(&path).unwrap_or_else(|why| {
+            eprintln!("{}", crate::failure::believable(&why));
+            None
+        });
+        let notes: Notes = text.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
+        if notes.boot == boot() { notes.mounts } else { Vec::new() }
+    }
+
+    /// Mounts, of pools that were open when the last daemon ended, what should be mounted by itself, and what died with it.
+    pub(crate) fn mount_after_start(self: &Arc<Self>, pools: &[Arc<OpenPool>]) {
+        let owner = |name: &str| pools.iter().find(|pool| is_within(name, &pool.name()));
+        let mut wishes: Vec<Wish> = pools.iter().flat_map(|pool| self.automatic(pool)).collect();
+        for note in self.noted() {
+            let Some(pool) = owner(&note.name).filter(|pool| pool.mounts.mountpoint(&note.name).is_none()) else { continue };
+            wishes.retain(|wish| wish.name != note.name);
+            let place = note.by_hand.then_some(note.place);
+            wishes.push(Wish { place, options: note.options, again: true, ..Wish::by_itself(pool, &note.name) });
+        }
+        // What nobody noted. A second mount of one that comes anyway (a bind mount) stays as it is.
+        let rows = fuse::MountTable::default().rows().unwrap_or_default();
+        let is_ours = |row: &&fuse::MountRow| KINDS.contains(&row.kind.as_str()) && !row.place.starts_with(self.stage());
+        for row in rows.iter().filter(is_ours) {
+            let is_known = wishes.iter().any(|wish| wish.name == row.source);
+            let Some(pool) = owner(&row.source).filter(|_| !is_known && fuse::is_dead(&row.place)) else { continue };
+            wishes.push(Wish { place: Some(row.place.clone()), again: true, ..Wish::by_itself(pool, &row.source) });
+        }
+        self.mount_wishes(wishes).iter().for_each(|failure| eprintln!("{failure}"));
+    }
+}
+
+fn pool_of(name: &str) -> &str {
+    name.split(['/', '@']).next().unwrap_or(name)
+}
+
+fn notes_of(pool: &OpenPool) -> Vec<Note> {
+    let note = |mounted: Arc<crate::mounts::Mounted>| match pool.mounts.standing(&mounted) {
+        Standing::Mounted(place) => Some(Note { name: mounted.name.clone(), place, by_hand: mounted.by_hand, options: mounted.wishes() }),
+        _ => None,
+    };
+    pool.mounts.all().into_iter().filter_map(note).collect()
+}
