@@ -56,6 +56,9 @@ impl Control {
         }
         let options = new_filesystem(&request.properties)
             .map_err(|why| because(ErrorKind::Invalid, format!("cannot create '{}'", request.name), why))?;
+        if pool.dsl().hold(&request.name).is_err() {
+            self.check_new_place(&pool, request)?;
+        }
         pool.dsl().create_dataset(&request.name, options).map_err(|error| match error {
             DslError::NotFound => because(ErrorKind::NotFound, format!("cannot create '{}'", request.name), "parent does not exist")
                 .advise("use '-p' to create missing parents"),

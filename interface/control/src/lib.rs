@@ -15,6 +15,7 @@ mod devices;
 mod diagnosis;
 mod direct;
 mod effects;
+mod enclosed;
 mod events;
 mod failure;
 mod following;

@@ -166,7 +166,8 @@ impl Control {
             }
             ready.plan.staged = staged.as_ref().and_then(|tree| tree.path_of(&place));
             let Ready { wish, handle, plan } = ready;
-            match wish.pool.mounts.mount(&self.exec, handle, wish.pool.txgs(), plan) {
+            let allowed = self.check_enclosed(&format!("cannot mount '{}'", wish.name), &wish.name, &place);
+            match allowed.and_then(|()| wish.pool.mounts.mount(&self.exec, handle, wish.pool.txgs(), plan)) {
                 Ok(()) => staged.iter_mut().for_each(|tree| tree.mounts.push((wish.pool.clone(), wish.name.clone(), place.clone()))),
                 Err(failure) => {
                     failures.push(failure);
@@ -325,7 +326,7 @@ pub(crate) fn settings_of(pool: &OpenPool, handle: &DatasetHandle, wishes: &[Str
 }
 
 /// Where the properties of a file system place it, and whether that follows from its name.
-fn place_of(pool: &OpenPool, handle: &DatasetHandle) -> Result<(String, bool), Failure> {
+pub(crate) fn place_of(pool: &OpenPool, handle: &DatasetHandle) -> Result<(String, bool), Failure> {
     if handle.is_snapshot() {
         return Ok(("legacy".to_string(), false));
     }
@@ -344,12 +345,17 @@ pub(crate) fn text_of(handle: &DatasetHandle, name: &str) -> String {
 /// Where the file system goes, below the pool's altroot.
 pub(crate) fn effective_mountpoint(pool: &OpenPool, property: &Property) -> String {
     let Value::Text(place) = &property.value else { return "none".to_string() };
+    below_altroot(pool, place)
+}
+
+/// A mountpoint below the pool's altroot; words that are no path stay.
+pub(crate) fn below_altroot(pool: &OpenPool, place: &str) -> String {
     match pool.altroot() {
         Some(root) if place.starts_with('/') => {
             let below = format!("{}{}", root.trim_end_matches('/'), place.trim_end_matches('/'));
             if below.is_empty() { "/".to_string() } else { below }
         }
-        _ => place.clone(),
+        _ => place.to_string(),
     }
 }
 

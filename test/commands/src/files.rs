@@ -70,10 +70,28 @@ pub fn ordinary_user(world: &World) -> Result<(), Failure> {
     }
     let run = |line: &str| world.ok(&format!("{user}{line}"));
     run(&format!("{} create -m {{mnt}}/tank tank {{vdevs}}/a", world.program("zpool")))?;
-    // The kernel lets users mount nothing inside of a mount of theirs: a child has a place of its own, or the command fails.
-    let inside = world.run(&format!("{user}{} create tank/inside", world.program("zfs")))?;
-    let mounted = run(&format!("{} list -H -o mounted tank/inside", world.program("zfs")))?;
-    same("a success is mounted", inside.code == 0, mounted.out.trim() == "yes")?;
+    // The kernel lets users mount nothing inside of a mount of theirs: what would be a mere directory of the pool's is not made, or not mounted.
+    let zfs = world.program("zfs");
+    let refused = |line: &str, what: &str| -> Result<(), Failure> {
+        let ran = world.refused(&format!("{user}{zfs} {line}"), 1, what)?;
+        ran.says("lies in the mount of 'tank', where an ordinary user can mount nothing")?.says("mountpoint=/PATH tank/")?;
+        Ok(())
+    };
+    refused("create tank/inside", "cannot create 'tank/inside': mountpoint '")?;
+    refused("create -o mountpoint={mnt}/tank/x/y tank/inside", "cannot create 'tank/inside': mountpoint '")?;
+    refused("create -p tank/inside/deeper", "cannot create 'tank/inside': mountpoint '")?;
+    run(&format!("{zfs} list -H -o name"))?.prints("tank")?;
+    run(&format!("{zfs} create -u tank/inside"))?;
+    refused("mount tank/inside", "cannot mount 'tank/inside': mountpoint '")?;
+    refused("mount -a", "cannot mount 'tank/inside': mountpoint '")?;
+    run(&format!("{} export tank", world.program("zpool")))?;
+    let import = run(&format!("{} import -d {{vdevs}} tank", world.program("zpool")))?;
+    import.shows("cannot mount 'tank/inside': mountpoint '")?.shows("unable to mount some datasets")?;
+    // Nor is a directory made for it, into which files would go.
+    run("ls {mnt}/tank")?.prints("")?;
+    run(&format!("{zfs} set mountpoint={{mnt}}/inside tank/inside"))?;
+    run(&format!("{zfs} mount tank/inside"))?;
+    run(&format!("{zfs} list -H -o mounted tank/inside"))?.prints("yes")?;
     run(&format!("{} create -o mountpoint={{mnt}}/fs tank/fs", world.program("zfs")))?;
     run("cp /etc/passwd {mnt}/fs/copy")?;
     run("cmp /etc/passwd {mnt}/fs/copy")?;
