@@ -88,13 +88,24 @@ fn labelled_path(word: &str) -> String {
 }
 
 fn export(client: &Client, all: bool, force: bool, pools: Vec<String>) -> Result<u8, Stop> {
-    let pools = match (all, pools.is_empty()) {
-        (true, true) => list::reports(client, Vec::new(), false)?.into_iter().map(|pool| pool.name).collect(),
-        (false, false) => pools,
+    let work = |pool: String| done(client, &Request::PoolExport(PoolTarget { pool, force }));
+    match (all, pools.is_empty()) {
+        (true, true) => {}
+        (false, false) => return each(pools, work),
         (true, false) => return Err(Stop::usage("too many arguments")),
         (false, true) => return Err(Stop::usage("missing pool argument")),
-    };
-    each(pools, |pool| done(client, &Request::PoolExport(PoolTarget { pool, force })))
+    }
+    // Pools that others rest on come after those.
+    let mut left: Vec<String> = list::reports(client, Vec::new(), false)?.into_iter().map(|pool| pool.name).collect();
+    loop {
+        let before = left.len();
+        let mut failures = Vec::new();
+        left.retain(|pool| work(pool.clone()).map_err(|failure| failures.push(failure)).is_err());
+        if left.is_empty() || left.len() == before {
+            failures.iter().for_each(|failure| cli::errln!("{failure}"));
+            return Ok(if left.is_empty() { 0 } else { cli::EXIT_FAILURE });
+        }
+    }
 }
 
 /// Goes on with the next pool when one fails; the exit code says that one did.

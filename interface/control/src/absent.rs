@@ -3,7 +3,7 @@
 
 use crate::cache_file::Remembered;
 use crate::failure::because;
-use crate::{Control, devices, report};
+use crate::{Control, report};
 use control_api::{ErrorKind, Failure, ImportSearch, PoolImport, PoolReport, Property, Response, Value, VdevReport};
 use device::BlockDevice;
 use exec::Mutex;
@@ -115,6 +115,12 @@ impl Control {
         entries.into_iter().map(|entry| entry.name).collect()
     }
 
+    /// True for a pool that is not open and of which a device is a file in a file system of this daemon.
+    pub(crate) fn lies_in_a_mount(&self, name: &str) -> bool {
+        let entry = self.absent.pools.lock().get(name).map(|absent| absent.entry.clone());
+        entry.is_some_and(|entry| entry.paths.iter().any(|path| self.own_dataset_under(path).is_some()))
+    }
+
     /// Tries once more to open a pool that is not open.
     pub(crate) fn try_absent(self: &Arc<Self>, name: &str) -> Result<Response, Failure> {
         let opened = self.open_absent(name)?;
@@ -162,7 +168,7 @@ impl Control {
             rest.extend(leaves.map(|leaf| leaf.path.clone()).filter(|path| Path::new(path).exists()));
         }
         if !found.as_ref().and_then(|found| found.tree().ok()).is_some_and(|tree| tree.is_readable()) {
-            let anywhere = devices::candidates(&ImportSearch::default()).unwrap_or_default();
+            let anywhere = self.candidates(&ImportSearch::default()).unwrap_or_default();
             let searched = pool::find_pools(&self.exec, anywhere).into_iter().find(|found| found.guid().0 == entry.guid);
             let more: Vec<String> = searched.iter().flat_map(FoundPool::devices).map(path_of).collect();
             // One device by two paths is one device.
@@ -177,7 +183,7 @@ impl Control {
     fn find_remembered(&self, entry: &Remembered, paths: &[String]) -> Option<FoundPool> {
         let search = |path: &String| {
             let search = ImportSearch { paths: vec![path.clone()], ..ImportSearch::default() };
-            devices::candidates(&search).unwrap_or_default()
+            self.candidates(&search).unwrap_or_default()
         };
         let devices: Vec<Arc<dyn BlockDevice>> = paths.iter().filter(|path| Path::new(path).is_absolute()).flat_map(search).collect();
         pool::find_pools(&self.exec, devices).into_iter().find(|found| found.guid().0 == entry.guid)

@@ -1,13 +1,16 @@
 //! What a file or device rests on: a pool whose devices lie in a file system of this same daemon would wait for itself, where not
-//! even SIGKILL reaches. Such devices are refused, also behind bind mounts, loop devices, mapped devices and overlays.
+//! even SIGKILL reaches. A file in one is used without the kernel, also behind bind mounts; loop devices, mapped devices and overlays
+//! over one are refused.
 
 use crate::Control;
 use crate::failure::because;
 use control_api::{ErrorKind, Failure};
+use device::{BlockDevice, DeviceError, OpenOptions};
 use rustix::fs::{major, makedev, minor};
 use std::collections::BTreeMap;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Nothing rests on more devices than this, one below the other.
 const DEPTH_MAX: u32 = 16;
@@ -121,21 +124,34 @@ impl Mounts {
 }
 
 impl Control {
-    /// Refuses a path that rests on a file system of this daemon.
-    pub(crate) fn check_beneath(&self, path: &str, what: &str) -> Result<(), Failure> {
+    /// The dataset of this daemon that a path rests on.
+    pub(crate) fn own_dataset_under(&self, path: &str) -> Option<String> {
         let own: Vec<(String, String)> = self.pools.read().values().flat_map(|open| open.mounts.list()).collect();
         if own.is_empty() {
-            return Ok(());
+            return None;
         }
-        match Mounts::read(&own).under_path(Path::new(path), DEPTH_MAX) {
-            None => Ok(()),
-            Some(dataset) => Err(because(
-                ErrorKind::Invalid,
-                what,
-                format!("{path} lies in the file system '{dataset}', which this daemon serves: the pool would wait for itself"),
-            )
-            .advise("use a file or device outside of the daemon's own file systems")),
+        Mounts::read(&own).under_path(Path::new(path), DEPTH_MAX)
+    }
+
+    /// Opens what is at a path; a file of the daemon's own file systems without the kernel ([`crate::served`]). What rests on one of them in
+    /// another way is refused.
+    pub(crate) fn open_at(
+        &self,
+        path: &str,
+        options: &OpenOptions,
+        what: &str,
+    ) -> Result<Result<Arc<dyn BlockDevice>, DeviceError>, Failure> {
+        let Some(dataset) = self.own_dataset_under(path) else { return Ok(device::open(Path::new(path), options)) };
+        if std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file()) {
+            match self.open_served(path, &dataset, options) {
+                Err(DeviceError::NotADevice | DeviceError::Gone) => {}
+                other => return Ok(other),
+            }
         }
+        let why = format!("{path} rests on the file system '{dataset}', which this daemon serves: the pool would wait for itself");
+        Err(because(ErrorKind::Invalid, what, why).advise(
+            "use a regular file in it, without a loop device or overlay between, or something outside of the daemon's own file systems",
+        ))
     }
 }
 

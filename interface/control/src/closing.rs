@@ -76,6 +76,7 @@ impl Control {
     pub(crate) fn close(self: &Arc<Self>, target: &PoolTarget, verb: &'static str, end: End) -> Result<Response, Failure> {
         let order = Order { target: target.clone(), verb, end };
         let open = self.open_pool(&target.pool)?;
+        self.check_nothing_rests_on(&target.pool, &order.what())?;
         if target.force {
             self.remove_handlers(|report| report.pool == target.pool && report.pool_delay.is_none());
         } else if self.is_injected(&target.pool) {

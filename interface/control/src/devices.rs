@@ -14,9 +14,15 @@ const DEFAULT_DIRECTORIES: [&str; 3] = ["/dev/disk/by-vdev", "/dev/disk/by-id", 
 impl Control {
     /// Opens a device for a pool: exclusively, for writing unless `read_only`.
     pub(crate) fn open_device(&self, path: &str, read_only: bool, what: &str) -> Result<Arc<dyn BlockDevice>, Failure> {
-        self.check_beneath(path, what)?;
         let options = OpenOptions { read_only, exclusive: true, ..OpenOptions::default() };
-        device::open(Path::new(path), &options).map_err(|error| self.not_opened(path, error, what))
+        self.open_at(path, &options, what)?.map_err(|error| self.not_opened(path, error, what))
+    }
+
+    /// Opens everything that a search names and that can be read; devices that cannot are passed over.
+    pub(crate) fn candidates(&self, search: &ImportSearch) -> Result<Vec<Arc<dyn BlockDevice>>, Failure> {
+        let options = OpenOptions { read_only: true, exclusive: false, ..OpenOptions::default() };
+        let open = |path: &PathBuf| self.open_at(&path.to_string_lossy(), &options, "").ok()?.ok();
+        Ok(paths(search)?.iter().filter_map(open).collect())
     }
 
     /// Why a device can't be opened, in OpenZFS's words where it has some.
@@ -53,12 +59,6 @@ pub(crate) fn bytes_now(path: &str) -> Option<u64> {
 
 fn is_block_device(path: &str) -> bool {
     std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device())
-}
-
-/// Opens everything that a search names and that can be read; devices that cannot are passed over.
-pub fn candidates(search: &ImportSearch) -> Result<Vec<Arc<dyn BlockDevice>>, Failure> {
-    let options = OpenOptions { read_only: true, exclusive: false, ..OpenOptions::default() };
-    Ok(paths(search)?.iter().filter_map(|path| device::open(path, &options).ok()).collect())
 }
 
 fn paths(search: &ImportSearch) -> Result<Vec<PathBuf>, Failure> {

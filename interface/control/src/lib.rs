@@ -37,6 +37,7 @@ mod providers;
 mod report;
 mod returning;
 mod scrub;
+mod served;
 mod statistics;
 mod status;
 mod stopping;
@@ -69,6 +70,7 @@ pub struct Control {
     started_ns: u64,
     pools: RwLock<BTreeMap<String, Arc<OpenPool>>>,
     absent: absent::Absents,
+    served: served::Served,
     opening: opening::Opening,
     returning: returning::Returning,
     /// What `pools.json` has.
@@ -129,6 +131,7 @@ impl Control {
             started_ns,
             pools,
             absent: absent::Absents::default(),
+            served: served::Served::default(),
             opening: opening::Opening::default(),
             returning: returning::Returning::default(),
             written: exec::Mutex::default(),

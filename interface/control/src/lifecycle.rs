@@ -17,6 +17,7 @@ impl Control {
         self.check_unreserved(&request.vdevs, &request.logs, request.allow_in_use)?;
         let spec = self.add_spec(request, &what)?;
         let new: Vec<LeafSpec> = spec.tops.iter().chain(&spec.logs).flat_map(|top| &top.leaves).chain(&spec.spares).cloned().collect();
+        new.iter().map(|leaf| &leaf.path).chain(&request.spares).try_for_each(|path| self.check_circle(&open, path, &what))?;
         self.check_contents(&new, None, request.allow_in_use)?;
         if !request.dry_run {
             let tables = self.partitioned(&new);

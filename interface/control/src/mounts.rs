@@ -215,6 +215,11 @@ impl Mounts {
         list
     }
 
+    /// The mount of a dataset.
+    pub(crate) fn mounted(&self, name: &str) -> Option<Arc<Mounted>> {
+        self.there(name)
+    }
+
     fn there(&self, name: &str) -> Option<Arc<Mounted>> {
         let mut state = self.state.lock();
         match state.slots.get(name)? {
@@ -458,7 +463,18 @@ fn deepest_first(list: &mut [Arc<Mounted>]) {
     list.sort_by_cached_key(|mounted| std::cmp::Reverse(mounted.session.mountpoint()));
 }
 
+impl std::fmt::Debug for Mounted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Mounted({})", self.name)
+    }
+}
+
 impl Mounted {
+    /// Its file system.
+    pub(crate) fn zfs(&self) -> &Arc<Zfs> {
+        &self.zfs
+    }
+
     /// What its mount was asked for beyond the properties.
     pub(crate) fn wishes(&self) -> Vec<String> {
         self.options.lock().clone()

@@ -1,11 +1,12 @@
 //! A pool in the daemon's care: the engine's pool, its mounts, its scan.
 
 use crate::mounts::Mounts;
+use crate::served::Workers;
 use dmu::TxgManager;
 use dsl::DslPool;
 use exec::Mutex;
 use pool::Pool;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// See the file's header.
 pub struct OpenPool {
@@ -16,13 +17,15 @@ pub struct OpenPool {
     cachefile: Mutex<Option<String>>,
     opened_ns: u64,
     load_guid: u64,
+    /// Who works on files of it that are devices of other pools.
+    workers: Mutex<Weak<Workers>>,
 }
 
 impl OpenPool {
     /// Takes over a pool that was just made or imported.
     pub fn new(pool: Pool, altroot: Option<String>) -> OpenPool {
         let (opened_ns, load_guid) = (pool.exec().now_ns(), pool.exec().random_u64());
-        OpenPool { mounts: Arc::default(), pool, altroot, cachefile: Mutex::default(), opened_ns, load_guid }
+        OpenPool { mounts: Arc::default(), pool, altroot, cachefile: Mutex::default(), opened_ns, load_guid, workers: Mutex::default() }
     }
     /// The engine's pool, when this was the last holder.
     pub fn into_pool(self) -> Pool {
@@ -59,6 +62,15 @@ impl OpenPool {
     /// The property `cachefile`, when it was set.
     pub fn cachefile(&self) -> Option<String> {
         self.cachefile.lock().clone()
+    }
+    /// Who works on files of this pool that are devices of other pools.
+    pub(crate) fn workers(&self, start: impl FnOnce() -> Arc<Workers>) -> Arc<Workers> {
+        let mut workers = self.workers.lock();
+        workers.upgrade().unwrap_or_else(|| {
+            let started = start();
+            *workers = Arc::downgrade(&started);
+            started
+        })
     }
     pub(crate) fn set_cachefile(&self, value: Option<String>) {
         *self.cachefile.lock() = value;

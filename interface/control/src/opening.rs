@@ -116,22 +116,41 @@ impl Control {
 
     fn open_all(self: &Arc<Self>, names: &[String]) {
         self.clear_stage();
+        let mut left = names.to_vec();
+        // Devices of some may be files in others: each round finds more, or is the last.
+        while !left.is_empty() && !self.is_stopping() {
+            let opened = self.open_round(&left);
+            // What is mounted in a file system of another pool comes after that one.
+            let pools: Vec<_> = self.pools.read().values().filter(|pool| opened.contains(&pool.name())).cloned().collect();
+            self.mount_after_start(&pools);
+            left.retain(|name| !opened.contains(name));
+            if opened.is_empty() || !left.iter().any(|name| self.lies_in_a_mount(name)) {
+                break;
+            }
+        }
+        self.accelerators.set_opening(false);
+        *self.opening.state.lock() = State::default();
+        self.opening.changed.notify_all();
+        self.note_mounts();
+    }
+
+    /// Opens what can be opened; returns what could.
+    fn open_round(self: &Arc<Self>, names: &[String]) -> Vec<String> {
+        let mut opened = Vec::new();
         for name in names.iter().take_while(|_| !self.is_stopping()) {
             match self.open_absent(name) {
-                Ok(Response::Done { remarks }) => remarks.iter().for_each(|remark| eprintln!("{name}: {remark}")),
-                Ok(_) => {}
+                Ok(response) => {
+                    if let Response::Done { remarks } = response {
+                        remarks.iter().for_each(|remark| eprintln!("{name}: {remark}"));
+                    }
+                    opened.push(name.clone());
+                }
                 // Somebody imported it or let it go meanwhile.
                 Err(_) if !self.is_absent(name) => {}
                 Err(failure) => eprintln!("{failure}"),
             }
         }
-        // What is mounted in a file system of another pool comes after that one.
-        let pools: Vec<_> = self.pools.read().values().filter(|pool| names.contains(&pool.name())).cloned().collect();
-        self.mount_after_start(&pools);
-        self.accelerators.set_opening(false);
-        *self.opening.state.lock() = State::default();
-        self.opening.changed.notify_all();
-        self.note_mounts();
+        opened
     }
 
     /// Waits for the pools that a request is about and that are being opened.

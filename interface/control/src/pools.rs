@@ -1,7 +1,7 @@
 //! `zpool …`: making, finding, importing and closing pools, and reporting on them.
 
 use crate::failure::{self, because};
-use crate::{Control, OpenPool, datasets, devices, report, status};
+use crate::{Control, OpenPool, datasets, report, status};
 use control_api::{
     ErrorKind, Failure, ImportCandidate, ImportSearch, IostatReport, LabelClear, PoolCreate, PoolHistory, PoolHistoryReport, PoolImport,
     PoolNames, PoolQuery, PoolSet, PoolTarget, PoolWait, Response, VdevSpec, WITHOUT_EFFECT,
@@ -298,15 +298,11 @@ impl Control {
 
     fn found(&self, search: &ImportSearch) -> Result<Vec<FoundPool>, Failure> {
         let open: Vec<Guid> = self.pools.read().values().map(|pool| pool.pool().guid()).collect();
-        for path in &search.paths {
-            self.check_beneath(path, "cannot search for pools")?;
-        }
         let cached = search.cache_file.as_deref().map(crate::cache_file::read_cache).transpose()?;
-        let mut devices = match &cached {
-            None => devices::candidates(search)?,
-            Some(cached) => devices::candidates(&ImportSearch { paths: cached.existing_paths(), ..search.clone() })?,
+        let devices = match &cached {
+            None => self.candidates(search)?,
+            Some(cached) => self.candidates(&ImportSearch { paths: cached.existing_paths(), ..search.clone() })?,
         };
-        devices.retain(|device| self.check_beneath(&device.path().to_string_lossy(), "").is_ok());
         let mut found = pool::find_pools(&self.exec, devices);
         found.retain(|pool| cached.as_ref().is_none_or(|cached| cached.guids.contains(&pool.guid())));
         found.retain(|pool| !open.contains(&pool.guid()) && (pool.state() == PoolState::Destroyed) == search.destroyed);

@@ -25,7 +25,17 @@ impl Control {
         self.stopping.store(true, Ordering::Release);
         self.opening.wait_for_end(&self.exec);
         self.mounted_tree.end();
-        let pools: Vec<Arc<OpenPool>> = std::mem::take(&mut *self.pools.write()).into_values().collect();
+        let pools: Vec<Arc<OpenPool>> = self.pools.read().values().cloned().collect();
+        // Files in one are the devices of another.
+        for layer in self.in_layers(pools) {
+            let names: Vec<String> = layer.iter().map(|open| open.name()).collect();
+            self.pools.write().retain(|name, _| !names.contains(name));
+            self.let_go(layer);
+        }
+    }
+
+    /// Closes pools that are on no list any more.
+    fn let_go(&self, pools: Vec<Arc<OpenPool>>) {
         self.unmount_for_good(&pools);
         self.forget_mounts();
         let open = Arc::new(Open { count: Mutex::new(pools.len()), ..Open::default() });

@@ -137,6 +137,7 @@ impl Control {
         let list = pool.mounts.below(name);
         let wishes: Vec<Wish> = list.iter().map(|mounted| Wish::again(pool, mounted)).collect();
         if force {
+            self.check_unserved(&list)?;
             self.unmount_by_force(pool, list.clone())?;
         } else {
             for (index, mounted) in list.iter().enumerate() {

@@ -130,6 +130,7 @@ impl Control {
         (new_device, pairing, what): (&NewDevice, Pairing, &str),
     ) -> Result<Result<(), PoolError>, Failure> {
         self.check_free(open, &path, what)?;
+        self.check_circle(open, &path, what)?;
         // Another pool may have let go of it just now, and its last I/O be under way.
         let device = self.reopen_leaf(&path).map_or_else(|| self.open_device(&path, false, what), Ok)?;
         let kind = if device.facts().whole_disk { LeafKind::Disk } else { LeafKind::File };

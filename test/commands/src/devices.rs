@@ -117,18 +117,61 @@ pub fn absent(world: &World) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A pool on files in a file system that the same daemon serves would wait for itself: no verb takes them, by whatever way.
+/// A pool on files in a file system of the same daemon, and one on files in that: through the kernel they would wait for themselves, beyond
+/// SIGKILL. They work, come back after a kill, end in their order, and circles are refused.
 pub fn on_itself(world: &World) -> Result<(), Failure> {
     world.vdevs(&["a", "b"])?;
     world.ok("zpool create -m {mnt}/tank tank {vdevs}/a")?;
-    std::fs::File::create(world.path("mnt/tank/file"))?.set_len(128 << 20)?;
-    std::os::unix::fs::symlink(world.path("mnt/tank/file"), world.path("vdevs/link"))?;
-    let why = "lies in the file system 'tank', which this daemon serves";
-    for verb in ["create two", "add tank", "add tank spare", "attach tank {vdevs}/a", "replace tank {vdevs}/a"] {
-        world.refused(&format!("zpool {verb} {{mnt}}/tank/file"), 1, why)?;
-        world.refused(&format!("zpool {verb} {{vdevs}}/link"), 1, why)?;
+    for name in ["x", "y", "z", "more"] {
+        std::fs::File::create(world.path(&format!("mnt/tank/{name}")))?.set_len(80 << 20)?;
     }
-    world.refused("zpool import -d {mnt}/tank", 1, why)?;
+    std::os::unix::fs::symlink(world.path("mnt/tank/z"), world.path("vdevs/link"))?;
+    world.ok("zpool create -m {mnt}/inner inner raidz {mnt}/tank/x {mnt}/tank/y {vdevs}/link")?;
+    std::fs::File::create(world.path("mnt/inner/file"))?.set_len(64 << 20)?;
+    world.ok("zpool create -m {mnt}/third third {mnt}/inner/file")?;
+    for verb in ["add tank", "add tank spare", "attach tank {vdevs}/a", "replace tank {vdevs}/a"] {
+        for file in ["inner/file", "third/file", "tank/more"] {
+            std::fs::File::options().create(true).truncate(false).write(true).open(world.path("mnt/third/file"))?.set_len(64 << 20)?;
+            let ran = world.run(&format!("zpool {verb} {{mnt}}/{file}"))?;
+            same(ran.line(), ran.code, 1)?;
+        }
+        world.refused(&format!("zpool {verb} {{mnt}}/tank/more"), 1, "which rests on 'tank': the pool would wait for itself")?;
+    }
+    world.refused("zpool create two {mnt}/tank/x", 1, "is part of active pool 'inner'")?;
+    let data: Vec<u8> = (0..20 << 20).map(|at: u32| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    for name in ["inner", "third"] {
+        std::fs::write(world.path(&format!("mnt/{name}/data")), &data)?;
+        world.ok(&format!("zpool sync {name}"))?;
+    }
+    let is_there = |name: &str| std::fs::read(world.path(&format!("mnt/{name}/data"))).is_ok_and(|read| read == data);
+    for command in ["zpool export tank", "zpool export -f tank", "zpool destroy -f tank", "zfs unmount -f tank"] {
+        world.refused(command, 1, "busy")?.says("'inner'")?;
+    }
+    // Damage through the mount is damage to the device.
+    let device = std::fs::File::options().write(true).open(world.path("mnt/tank/x"))?;
+    std::os::unix::fs::FileExt::write_all_at(&device, &vec![7; 20 << 20], 8 << 20)?;
+    drop(device);
+    world.ok("zpool scrub -w inner")?;
+    world.ok("zpool status inner")?.shows("with 0 errors")?.hides("repaired 0B")?;
+    world.ok("zpool clear inner")?;
+    // A restart without a goodbye, and one with it.
+    for end in [format!("kill -9 {}", world.daemon()?), "zirconia stop".to_string()] {
+        world.ok(&end)?;
+        world.run("zpool list")?;
+        let start = Instant::now();
+        while !(is_there("inner") && is_there("third")) {
+            if start.elapsed() > PATIENCE {
+                return Err(world.ok("zpool status")?.fault("pools in pools did not come back with their data"));
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        world.ok("zpool list -H -o name,health")?.prints("inner\tONLINE\ntank\tONLINE\nthird\tONLINE")?;
+    }
+    world.ok("zpool export -a")?;
+    world.ok("zpool import -d {vdevs} tank")?;
+    world.ok("zpool import -d {mnt}/tank inner")?;
+    world.ok("zpool import -d {mnt}/inner third")?;
+    same("what is in the third", is_there("third"), true)?;
     world.ok("zpool add tank {vdevs}/b")?;
     Ok(())
 }
