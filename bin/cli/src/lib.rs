@@ -20,7 +20,7 @@ pub mod time;
 
 pub use client::{Client, Remark};
 pub use program::{Lacking, Stop, run, run_with, usage};
-pub use request::{absolute, assignments, done, invalid, place_of_path, properties};
+pub use request::{absolute, assignments, done, invalid, place_of_path, properties, say};
 
 pub use control_api::os_error;
 

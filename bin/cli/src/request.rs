@@ -8,14 +8,17 @@ use std::os::unix::fs::MetadataExt;
 
 /// Performs a request and prints its remarks.
 pub fn done(client: &Client, request: &Request) -> Result<u8, Failure> {
-    for remark in client.perform(request)? {
-        if remark.starts_with(control_api::WITHOUT_EFFECT) {
-            crate::errln!("{remark}");
-        } else {
-            crate::outln!("{remark}");
-        }
-    }
+    client.perform(request)?.iter().for_each(|remark| say(remark));
     Ok(0)
+}
+
+/// Prints a remark: warnings where errors go.
+pub fn say(remark: &str) {
+    if remark.starts_with("warning: ") || remark.starts_with("Warning: ") {
+        crate::errln!("{remark}");
+    } else {
+        crate::outln!("{remark}");
+    }
 }
 
 /// A failure about what the user asked for, found before the daemon was asked.

@@ -156,9 +156,15 @@ pub struct Create {
     /// property=value.
     #[arg(short = 'o', value_name = "property=value")]
     pub properties: Vec<String>,
-    /// Size of a volume.
+    /// Make a volume of this size.
     #[arg(short = 'V', value_name = "size")]
     pub volume_size: Option<String>,
+    /// Keep no space for the volume.
+    #[arg(short = 's')]
+    pub sparse: bool,
+    /// Block size of the volume.
+    #[arg(short = 'b', value_name = "blocksize")]
+    pub block_size: Option<String>,
     /// Say in a form for scripts what is done.
     #[arg(short = 'P')]
     pub parsable: bool,

@@ -15,8 +15,8 @@ use cli::number::nice_bytes;
 use cli::property::{self, DATASET};
 use cli::{Client, Lacking, Stop, done, properties};
 use control_api::{
-    DatasetCreate, DatasetDestroy, DatasetInherit, DatasetRename, DatasetSet, ErrorKind, Failure, MountRequest, Request, Response,
-    SnapshotCreate, UnmountRequest,
+    DatasetCreate, DatasetDestroy, DatasetInherit, DatasetRename, DatasetSet, Failure, MountRequest, Request, Response, SnapshotCreate,
+    UnmountRequest,
 };
 use serde_json::{Map, json};
 use std::process::ExitCode;
@@ -60,7 +60,7 @@ const LACKING: Lacking = Lacking {
         "zone",
         "unzone",
     ],
-    options: &[("create", &["s", "b"]), ("mount", &["f", "l"]), ("unmount", &["u"])],
+    options: &[("mount", &["f", "l"]), ("unmount", &["u"])],
 };
 
 fn run(verb: Verb) -> Result<u8, Stop> {
@@ -101,26 +101,31 @@ fn absolute(target: String) -> String {
 }
 
 fn create(client: &Client, arguments: args::Create) -> Result<u8, Stop> {
-    let what = format!("cannot create '{}'", arguments.name);
-    if arguments.volume_size.is_some() {
-        return Err(Failure::new(ErrorKind::Unsupported, what, "volumes are not available in this version").into());
+    let volume = arguments.volume_size.is_some();
+    if !volume && (arguments.sparse || arguments.block_size.is_some()) {
+        return Err(Stop::usage("'-s' and '-b' can only be used when creating a volume"));
     }
+    if volume && arguments.no_mount {
+        return Err(Stop::usage("'-u' can only be used when creating a filesystem"));
+    }
+    let word = |name: &str, value: &Option<String>| value.iter().map(|value| format!("{name}={value}")).collect::<Vec<_>>();
+    let words = [word("volsize", &arguments.volume_size), word("volblocksize", &arguments.block_size), arguments.properties].concat();
     let request = DatasetCreate {
-        properties: properties(DATASET, &arguments.properties)?,
+        properties: properties(DATASET, &words)?,
+        volume,
+        sparse: arguments.sparse,
         parents: arguments.parents,
         no_mount: arguments.no_mount,
         dry_run: arguments.dry_run,
         name: arguments.name,
     };
     let (name, dry_run, parents) = (request.name.clone(), request.dry_run, request.parents);
-    let properties = request.properties.clone();
-    // What is there already, or cannot be, is told before anything is described.
-    let is_there = || client.call(&Request::DatasetQuery(one(&name)));
-    let existed = parents && (arguments.verbose || arguments.parsable) && is_there().is_ok();
-    let code = done(client, &Request::DatasetCreate(request))?;
-    if existed || !(arguments.verbose || arguments.parsable) {
-        return Ok(code);
-    }
+    let (properties, remarks) = match client.call(&Request::DatasetCreate(request))? {
+        Response::Created { properties, remarks } => (properties, remarks),
+        // `-p` finds that it is there.
+        Response::Done { .. } => return Ok(0),
+        other => return Err(cli::unexpected(&format!("cannot create '{name}'"), other).into()),
+    };
     let would = if dry_run { "would create" } else { "create" };
     if arguments.parsable {
         if parents {
@@ -128,20 +133,15 @@ fn create(client: &Client, arguments: args::Create) -> Result<u8, Stop> {
         }
         cli::outln!("create\t{name}");
         properties.iter().for_each(|(property, value)| cli::outln!("property\t{property}\t{value}"));
-    } else {
+    } else if arguments.verbose {
         if parents {
             cli::outln!("{would} ancestors of {name}");
         }
         cli::outln!("{would} {name}");
         properties.iter().for_each(|(property, value)| cli::outln!("\t{property}={value}"));
     }
-    Ok(code)
-}
-
-/// A question about one file system.
-fn one(name: &str) -> control_api::DatasetQuery {
-    let types = vec!["filesystem".to_string()];
-    control_api::DatasetQuery { names: vec![name.to_string()], depth: Some(0), types, asked: Vec::new() }
+    remarks.iter().for_each(|remark| cli::say(remark));
+    Ok(0)
 }
 
 fn destroy(client: &Client, arguments: &args::Destroy) -> Result<u8, Failure> {

@@ -159,7 +159,7 @@ pub fn values(data: &[u8]) {
     let text = String::from_utf8_lossy(data).into_owned();
     let _ = (table::parse_bytes(&text), table::find(&text), table::native(&text));
     for name in ["quota", "recordsize", "compression", "mountpoint", "copies", "refreservation", "atime", "version", "snapdir", &text] {
-        let _ = (table::objection(name, &text, true), table::objection(name, &text, false));
+        let _ = (table::objection(name, &text, table::FILESYSTEM, true), table::objection(name, &text, table::VOLUME, false));
     }
     let _ = (names::check_component(&text), names::split(&text).is_ok(), names::split_parent(&text).is_ok());
     let _ = (pool::feature_by_name(&text).is_some(), pool::feature_by_guid(&text).is_some(), zap::parse_int_name(data));

@@ -10,8 +10,14 @@ use std::collections::BTreeMap;
 pub struct DatasetCreate {
     /// Full name.
     pub name: String,
-    /// `-o`.
+    /// `-o`; of a volume `volsize` too (`-V`).
     pub properties: BTreeMap<String, String>,
+    /// `-V`: a volume, whose size is the property `volsize`; else a file system.
+    #[serde(default)]
+    pub volume: bool,
+    /// `-s`: keep no space for the volume.
+    #[serde(default)]
+    pub sparse: bool,
     /// `-p`: create missing parents, and do not mind if it exists.
     pub parents: bool,
     /// `-u`: do not mount.

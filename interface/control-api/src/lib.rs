@@ -32,6 +32,7 @@ pub use sweep::*;
 pub use vdev::*;
 
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// Method and path of everything that the daemon serves.
 pub const ROUTES: [(&str, &str); 3] = [("POST", "/v1/request"), ("GET", "/v1/openapi.json"), ("GET", "/metrics")];
@@ -96,7 +97,7 @@ pub enum Request {
     PoolWait(PoolWait),
     /// `zpool labelclear`.
     LabelClear(LabelClear),
-    /// `zfs create`.
+    /// `zfs create`; answers [`Response::Created`] (also for a dry run), or [`Response::Done`] when `-p` finds that it is there.
     DatasetCreate(DatasetCreate),
     /// `zfs destroy`; answers [`Response::Destroyed`] (also for a dry run).
     DatasetDestroy(DatasetDestroy),
@@ -184,6 +185,13 @@ pub enum Response {
     Busy(Vec<String>),
     /// Datasets.
     Datasets(Vec<DatasetReport>),
+    /// What was (or would be) created.
+    Created {
+        /// Properties that are set on it: those that were asked for and those that follow from them.
+        properties: BTreeMap<String, String>,
+        /// Remarks, as of [`Response::Done`].
+        remarks: Vec<String>,
+    },
     /// What was (or would be) destroyed, and the bytes that frees.
     Destroyed {
         /// Full names.

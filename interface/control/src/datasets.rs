@@ -5,11 +5,13 @@ use crate::following::Following;
 use crate::mount_options::Asked;
 use crate::mounting::{Wish, effective_mountpoint, settings_of, text_of};
 use crate::mounts::{Directory, source};
+use crate::volumes::{self, NewVolume, Refusal};
 use crate::{Control, OpenPool};
 use control_api::{
     DatasetCreate, DatasetDestroy, DatasetInherit, DatasetQuery, DatasetRename, DatasetReport, DatasetSet, ErrorKind, Failure, Property,
     Response, SnapshotCreate, Source, Value,
 };
+use dsl::prop::table;
 use dsl::{CreateDataset, DatasetHandle, DslError, PropEntry, PropValue};
 use ondisk::ObjsetType;
 use std::collections::BTreeMap;
@@ -38,25 +40,27 @@ impl Control {
     pub(crate) fn dataset_create(self: &Arc<Self>, request: &DatasetCreate) -> Result<Response, Failure> {
         let pool = self.pool_of(&request.name, "create")?;
         let parent = request.name.rsplit_once('/').map_or("", |(parent, _)| parent);
-        if request.parents {
-            if pool.dsl().hold(&request.name).is_ok() {
-                return Ok(done());
-            }
-            if !parent.is_empty() && pool.dsl().hold(parent).is_err() {
-                self.dataset_create(&DatasetCreate { name: parent.to_string(), properties: BTreeMap::new(), ..request.clone() })?;
-            }
+        if request.parents && pool.dsl().hold(&request.name).is_ok_and(|handle| kind_of(&handle) == kind(request.volume)) {
+            return Ok(done());
         }
-        if let Some(why) = objection(&request.properties, true) {
+        // Of a volume its sizes are looked at first.
+        let volume = if request.volume { Some(plan(&pool, request)?) } else { None };
+        if let Some(why) = objection(&request.properties, kind(request.volume), true) {
             let verb = if request.dry_run { "verify" } else { "create" };
             return Err(because(ErrorKind::Invalid, format!("cannot {verb} '{}'", request.name), why));
         }
+        let Planned { options, properties, remarks } = volume.map_or_else(|| plan(&pool, request), Ok)?;
+        let notice = (request.volume && !request.dry_run).then(|| volumes::notice(&request.name));
+        let created = Response::Created { properties, remarks: remarks.into_iter().chain(notice).collect() };
         if request.dry_run {
             let above = if request.parents { pool.name() } else { parent.to_string() };
-            return self.dry_create(&pool, &request.name, &above).map(|()| done());
+            return self.dry_create(&pool, &request.name, &above).map(|()| created);
         }
-        let options = new_filesystem(&request.properties)
-            .map_err(|why| because(ErrorKind::Invalid, format!("cannot create '{}'", request.name), why))?;
-        if pool.dsl().hold(&request.name).is_err() {
+        if request.parents && !parent.is_empty() && pool.dsl().hold(parent).is_err() {
+            let properties = BTreeMap::new();
+            self.dataset_create(&DatasetCreate { name: parent.to_string(), properties, volume: false, sparse: false, ..request.clone() })?;
+        }
+        if !request.volume && pool.dsl().hold(&request.name).is_err() {
             self.check_new_place(&pool, request)?;
         }
         pool.dsl().create_dataset(&request.name, options).map_err(|error| match error {
@@ -64,22 +68,23 @@ impl Control {
                 .advise("use '-p' to create missing parents"),
             other => failure::dataset("create", &request.name, &other),
         })?;
-        if request.no_mount {
-            return Ok(done());
+        if request.no_mount || request.volume {
+            return Ok(created);
         }
         failure::joined(self.mount_wishes(vec![Wish::by_itself(&pool, &request.name)])).map_err(|failure| {
             let next = failure.next.map(|next| format!("\n{next}")).unwrap_or_default();
             let why = format!("{}{next}\nfilesystem successfully created, but not mounted", failure.why);
             because(ErrorKind::NotMounted, failure.what, why)
         })?;
-        Ok(done())
+        Ok(created)
     }
 
     fn dry_create(&self, pool: &OpenPool, name: &str, parent: &str) -> Result<(), Failure> {
         if pool.dsl().hold(name).is_ok() {
             return Err(failure::dataset("create", name, &DslError::Exists));
         }
-        pool.dsl().hold(parent).map(drop).map_err(|error| failure::dataset("create", name, &error))
+        let handle = pool.dsl().hold(parent).map_err(|error| failure::dataset("create", name, &error))?;
+        if kind_of(&handle) == table::FILESYSTEM { Ok(()) } else { Err(failure::dataset("create", name, &DslError::ParentNotFilesystem)) }
     }
 
     pub(crate) fn dataset_query(&self, query: &DatasetQuery) -> Result<Response, Failure> {
@@ -176,15 +181,25 @@ impl Control {
     pub(crate) fn dataset_set(self: &Arc<Self>, request: &DatasetSet) -> Result<Response, Failure> {
         let pool = self.pool_of(&request.name, "set property for")?;
         let handle = pool.dsl().hold(&request.name).map_err(|error| failure::dataset("set property for", &request.name, &error))?;
-        let pairs: Vec<(String, String)> = request.properties.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
-        if let Some(why) = objection(&request.properties, false) {
-            let what = format!("cannot set property for '{}'", request.name);
-            return Err(because(ErrorKind::Invalid, what, why));
+        let kind = kind_of(&handle);
+        let refused = |why| because(ErrorKind::Invalid, format!("cannot set property for '{}'", request.name), why);
+        if let Some(why) = objection(&request.properties, kind, false) {
+            return Err(refused(why));
         }
+        let change = match kind {
+            table::VOLUME => volumes::change(&handle, &pool.pool().tree(), &request.properties).map_err(|refusal| match refusal {
+                Refusal::Words(why) => refused(why),
+                Refusal::Engine(error) => property_failure(&request.name, &request.properties, kind, &error),
+            })?,
+            _ => volumes::Change { size: None, properties: request.properties.clone() },
+        };
+        let pairs: Vec<(String, String)> = change.properties.clone().into_iter().collect();
         let changed: Vec<&str> = request.properties.keys().map(String::as_str).collect();
         let follows = Following { names: std::slice::from_ref(&request.name), changed: &changed, no_mount: request.no_mount };
         self.follow(&pool, &follows, || {
-            handle.set_props(&pairs).map_err(|error| property_failure(&request.name, &request.properties, &error))
+            let set = if pairs.is_empty() { Ok(()) } else { handle.set_props(&pairs) };
+            set.and_then(|()| change.size.map_or(Ok(()), |bytes| handle.resize_volume(bytes)))
+                .map_err(|error| property_failure(&request.name, &change.properties, kind, &error))
         })
     }
 
@@ -412,20 +427,62 @@ pub(crate) fn settings(pool: &OpenPool, handle: &DatasetHandle) -> Settings {
     }
 }
 
-fn property_failure(name: &str, properties: &BTreeMap<String, String>, error: &DslError) -> Failure {
+fn property_failure(name: &str, properties: &BTreeMap<String, String>, kind: u8, error: &DslError) -> Failure {
     let failure = failure::dataset("set property for", name, error);
+    let has = |property: &str| properties.contains_key(property);
+    let limit = |why: &str| because(ErrorKind::NoSpace, failure.what.clone(), why);
     match error {
-        DslError::BadProperty | DslError::BadValue | DslError::ReadOnlyProperty => match objection(properties, false) {
+        DslError::BadProperty | DslError::BadValue | DslError::ReadOnlyProperty => match objection(properties, kind, false) {
             Some(why) => because(ErrorKind::Invalid, failure.what, why),
             None => failure,
         },
+        // Limits take no space (OpenZFS: `zfs_setprop_error`).
+        DslError::NoSpace if has("quota") || has("refquota") => limit("size is less than current used or reserved space"),
+        DslError::NoSpace if has("reservation") || has("refreservation") => limit("size is greater than available space"),
         _ => failure,
     }
 }
 
-/// What is wrong with the first property that cannot be set so, with what to do.
-fn objection(properties: &BTreeMap<String, String>, creating: bool) -> Option<String> {
-    properties.iter().find_map(|(name, value)| dsl::prop::table::objection(name, value, creating))
+/// What is wrong with the first property that cannot be set so for a dataset of this kind, with what to do.
+fn objection(properties: &BTreeMap<String, String>, kind: u8, creating: bool) -> Option<String> {
+    // A volume's space may be worked out.
+    let is_auto = |name: &str, value: &str| kind == table::VOLUME && name == "refreservation" && value == "auto";
+    properties.iter().filter(|(name, value)| !is_auto(name, value)).find_map(|(name, value)| table::objection(name, value, kind, creating))
+}
+
+/// The kind of a new dataset, as the table of properties has it.
+fn kind(is_volume: bool) -> u8 {
+    if is_volume { table::VOLUME } else { table::FILESYSTEM }
+}
+
+/// The kind of a dataset, as the table of properties has it.
+fn kind_of(handle: &DatasetHandle) -> u8 {
+    let is_volume = || handle.objset().is_ok_and(|objset| objset.kind() == ObjsetType::ZVOL);
+    if handle.is_snapshot() { table::SNAPSHOT } else { kind(is_volume()) }
+}
+
+/// A dataset that is to be made.
+struct Planned {
+    options: CreateDataset,
+    properties: BTreeMap<String, String>,
+    /// What is to be said of the properties.
+    remarks: Vec<String>,
+}
+
+fn plan(pool: &OpenPool, request: &DatasetCreate) -> Result<Planned, Failure> {
+    if !request.volume {
+        let options = new_filesystem(&request.properties)
+            .map_err(|why| because(ErrorKind::Invalid, format!("cannot create '{}'", request.name), why))?;
+        return Ok(Planned { options, properties: request.properties.clone(), remarks: Vec::new() });
+    }
+    let NewVolume { size, block_size, properties, remarks } =
+        NewVolume::plan(&request.name, &request.properties, request.sparse, &pool.pool().tree())?;
+    let options = CreateDataset {
+        kind: ObjsetType::ZVOL,
+        properties: properties.clone().into_iter().collect(),
+        init: Box::new(move |objset, tx| dsl::volume::create(objset, size, block_size, tx)),
+    };
+    Ok(Planned { options, properties, remarks })
 }
 
 /// The snapshots that `a`, `a%b`, `%b`, `a%` or `%` means, among those that exist (oldest first).

@@ -24,7 +24,7 @@ const ENCRYPTED: &str = "encryption is not available in this version";
 const LABELS: &str = "mounts have no SELinux contexts in this version";
 const LIMITS: &str = "limits are not enforced in this version";
 const SHARES: &str = "nothing is shared by this version";
-const VOLUMES: &str = "there are no volumes in this version";
+const VOLUMES: &str = "no block devices of volumes are served by this version";
 
 /// Properties of datasets that can be set.
 const OF_DATASETS: &[(&str, Effect)] = &[
@@ -125,7 +125,7 @@ pub(crate) fn around(
 ) -> Result<Response, Failure> {
     let warnings = said.map_err(|why| because(ErrorKind::Unsupported, what(), why))?;
     let mut response = work()?;
-    if let Response::Done { remarks } = &mut response {
+    if let Response::Done { remarks } | Response::Created { remarks, .. } = &mut response {
         remarks.extend(warnings);
     }
     Ok(response)

@@ -45,6 +45,7 @@ mod sweeps;
 mod targets;
 mod unmounting;
 mod vdevs;
+mod volumes;
 mod watch;
 
 pub(crate) use open_pool::OpenPool;

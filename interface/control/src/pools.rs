@@ -214,7 +214,10 @@ impl Control {
         };
         self.check_unreserved(&request.vdevs, &request.logs, request.force)?;
         let wanted = create_properties(request, &what)?;
-        let objection = request.fs_properties.iter().find_map(|(name, value)| dsl::prop::table::objection(name, value, true));
+        let objection = request
+            .fs_properties
+            .iter()
+            .find_map(|(name, value)| dsl::prop::table::objection(name, value, dsl::prop::table::FILESYSTEM, true));
         if let Some(why) = objection {
             return Err(because(ErrorKind::Invalid, what, why));
         }

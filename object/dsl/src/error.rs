@@ -18,6 +18,8 @@ pub enum DslError {
     NameTooLong,
     /// Somebody uses the dataset.
     Busy,
+    /// What would be the parent is not a file system.
+    ParentNotFilesystem,
     /// The dataset has children.
     HasChildren,
     /// The file system has snapshots.
@@ -71,6 +73,7 @@ impl fmt::Display for DslError {
             DslError::BadName => "invalid dataset name",
             DslError::NameTooLong => "dataset name is too long",
             DslError::Busy => "dataset is busy",
+            DslError::ParentNotFilesystem => "parent is not a filesystem",
             DslError::HasChildren => "filesystem has children",
             DslError::HasSnapshots => "filesystem has snapshots",
             DslError::HasClones => "snapshot has dependent clones or holds",

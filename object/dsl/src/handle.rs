@@ -1,9 +1,9 @@
 //! [`DatasetHandle`]: an owned hold on a dataset, as a mount or a command has it.
 
 use crate::dataset::Dataset;
-use crate::pool::{in_file_system, is_text};
+use crate::pool::{in_object_set, is_text};
 use crate::prop::table::{self, Kind, Prop, PropDesc};
-use crate::{DslError, DslPool, PropEntry, PropSource, PropValue, SnapshotEntry, features};
+use crate::{DslError, DslPool, PropEntry, PropSource, PropValue, SnapshotEntry, features, volume};
 use dmu::{BlockLedger, Objset, Tx};
 use ondisk::{ObjectId, ObjsetType, dd_used, ds_flags};
 use std::sync::Arc;
@@ -193,8 +193,8 @@ impl DatasetHandle {
 
     /// A property's number (index properties by value) and source.
     pub fn prop_u64(&self, name: &str) -> Result<(u64, PropSource), DslError> {
-        if in_file_system(name) {
-            return Ok((self.file_system_number(name)?, PropSource::None));
+        if in_object_set(name) {
+            return self.object_set_number(name);
         }
         self.pool.prop_number(&self.dataset, name)
     }
@@ -228,17 +228,22 @@ impl DatasetHandle {
         }
     }
 
-    /// A number from the file system's master node.
-    fn file_system_number(&self, name: &str) -> Result<u64, DslError> {
+    /// A number from the file system's master node, or the volume's objects, with the source that OpenZFS shows (`get_numeric_property`).
+    fn object_set_number(&self, name: &str) -> Result<(u64, PropSource), DslError> {
         let objset = self.objset()?;
-        let (object, entry) = match (objset.kind(), name) {
-            (ObjsetType::ZFS, "version") => (1, "VERSION"),
-            (ObjsetType::ZFS, name) => (1, name),
-            (_, "volsize") => (2, "size"),
-            _ => return Err(DslError::BadProperty),
-        };
-        let zap = Zap::hold(&objset, ObjectId(object))?;
-        Ok(zap.try_lookup_u64(entry)?.unwrap_or(0))
+        match (objset.kind(), name) {
+            (_, "volsize") => Ok((volume::size(&objset)?, PropSource::Local)),
+            (_, "volblocksize") => {
+                let bytes = volume::block_size(&objset)?;
+                let source = if bytes == volume::DEFAULT_BLOCK_BYTES { PropSource::Default } else { PropSource::None };
+                Ok((bytes, source))
+            }
+            (ObjsetType::ZFS, name) => {
+                let entry = if name == "version" { "VERSION" } else { name };
+                Ok((Zap::hold(&objset, ObjectId(1))?.try_lookup_u64(entry)?.unwrap_or(0), PropSource::None))
+            }
+            _ => Err(DslError::BadProperty),
+        }
     }
 
     /// One property as `zfs get` shows it.
@@ -319,15 +324,14 @@ impl DatasetHandle {
     /// All properties that apply to this kind of dataset, in `zfs get all` order, user properties last. Properties
     /// without a value are left out.
     pub fn props(&self) -> Result<Vec<PropEntry>, DslError> {
-        let kind = if self.dataset.is_snapshot {
-            table::SNAPSHOT
-        } else if self.objset()?.kind() == ObjsetType::ZVOL {
-            table::VOLUME
-        } else {
-            table::FILESYSTEM
+        let head = if self.objset()?.kind() == ObjsetType::ZVOL { table::VOLUME } else { table::FILESYSTEM };
+        // What applies to a snapshot must apply to what it is of too (OpenZFS: `zprop_valid_for_type` with `headcheck`).
+        let applies = |desc: &PropDesc| match self.dataset.is_snapshot {
+            true => desc.applies == table::SNAPSHOT || desc.applies & table::SNAPSHOT != 0 && desc.applies & head != 0,
+            false => desc.applies & head != 0,
         };
         let mut entries = Vec::new();
-        for desc in table::TABLE.iter().filter(|desc| desc.applies & kind != 0) {
+        for desc in table::TABLE.iter().filter(|desc| applies(desc)) {
             match self.native(desc) {
                 Ok(PropEntry { value: PropValue::None, .. }) | Err(DslError::BadProperty) => {}
                 Ok(entry) => entries.push(entry),

@@ -35,6 +35,7 @@ mod ports;
 pub mod prop;
 mod space;
 mod traverse;
+pub mod volume;
 
 #[cfg(test)]
 mod tests;

@@ -27,6 +27,7 @@ mod sparse;
 mod sweeps;
 mod users;
 mod vendors;
+mod volumes;
 mod words;
 mod world;
 
@@ -50,6 +51,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "pool: labels cleared", mounts: false, run: pools::labelclear },
     Scenario { name: "dataset: create, list, destroy", mounts: false, run: datasets::life },
     Scenario { name: "dataset: properties, inheritance, refusals", mounts: false, run: datasets::properties },
+    Scenario { name: "dataset: volumes", mounts: false, run: volumes::life },
     Scenario { name: "dataset: snapshots", mounts: true, run: datasets::snapshots },
     Scenario { name: "dataset: mount directories follow", mounts: true, run: datasets::directories },
     Scenario { name: "mounts: what is forced ends", mounts: true, run: mounts::forced_ends },

@@ -95,6 +95,16 @@ pub fn filesystem(properties: &[(&str, &str)]) -> CreateDataset {
     }
 }
 
+/// What fills a new volume; both sizes in bytes.
+pub fn volume(size: u64, block_size: u64) -> CreateDataset {
+    let properties = [("volsize", size), ("volblocksize", block_size)];
+    CreateDataset {
+        kind: ObjsetType::ZVOL,
+        properties: properties.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect(),
+        init: Box::new(move |objset, tx| dsl::volume::create(objset, size, block_size, tx)),
+    }
+}
+
 /// A new file that is to be a device.
 pub fn new_leaf(path: &Path, device_bytes: u64) -> Result<LeafSpec, Failure> {
     std::fs::File::create(path)?.set_len(device_bytes)?;

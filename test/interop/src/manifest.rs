@@ -18,7 +18,6 @@ const CHUNK: u64 = 1 << 20;
 const OTHER_BYTES_MAX: u64 = 16 << 20;
 const DEPTH_MAX: usize = 64;
 const VOLUME: ObjectId = ObjectId(1);
-const VOLUME_PROPERTIES: ObjectId = ObjectId(2);
 
 /// The lines of a manifest.
 pub type Lines = BTreeSet<String>;
@@ -114,7 +113,7 @@ fn file_system(objset: &Arc<Objset>, dataset: &str, lines: &mut Lines) -> Result
 }
 
 fn volume(objset: &Arc<Objset>, dataset: &str, lines: &mut Lines) -> Result<(), Failure> {
-    let size = Zap::hold(objset, VOLUME_PROPERTIES)?.lookup_u64("size")?;
+    let size = dsl::volume::size(objset)?;
     let sha = digest_object(&*objset.hold(VOLUME)?, size)?;
     lines.insert(format!("{dataset}\tzvol\tsize={size}\tsha256={sha}"));
     Ok(())

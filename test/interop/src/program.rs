@@ -5,7 +5,9 @@ use crate::churn::Churn;
 use crate::shadow::{Expected, Kind, Shadow, content};
 use crate::touch::{DIRECTORY, new_file, write};
 use crate::{Failure, driver, manifest};
+use dsl::TxSpace;
 use exec::SplitMix;
+use ondisk::ObjectId;
 use pool::Pool;
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
@@ -114,6 +116,7 @@ impl<'a> Program<'a> {
         }
         self.tree("copies", &[("copies", "2"), ("dnodesize", "2k"), ("xattr", "sa")], 128 << 10)?;
         self.large_directory()?;
+        self.volumes()?;
         if self.size.huge {
             self.huge()?;
         }
@@ -128,6 +131,7 @@ impl<'a> Program<'a> {
         }
         self.tree("copies", &[("copies", "3"), ("recordsize", "8K")], 8 << 10)?;
         self.large_directory()?;
+        self.volumes()?;
         self.datasets_that_go("gzip-1")
     }
 
@@ -171,6 +175,29 @@ impl<'a> Program<'a> {
         }
         for index in (0..self.size.entries).step_by(7) {
             zfs.unlink(&directory, format!("entry {index:08}").as_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// Volumes with blocks of several sizes: written, in part in a snapshot only, made smaller and larger again.
+    fn volumes(&mut self) -> Result<(), Failure> {
+        for block in [512, 16 << 10, 128 << 10] {
+            let name = self.name(&format!("vol-{block}"));
+            let size = 4 << 20;
+            self.pool.dsl().create_dataset(&name, driver::volume(size, block)).map_err(|error| format!("create {name}: {error}"))?;
+            let handle = self.pool.dsl().hold(&name)?;
+            let data = handle.objset()?.hold(ObjectId(1))?;
+            let put = |offset: u64, seed: u64| -> Result<(), Failure> {
+                let bytes = content(300_000, seed, Kind::Half);
+                Ok(data.write(offset, &bytes, &handle.assign(TxSpace::Writes(bytes.len() as u64))?)?)
+            };
+            put(0, block)?;
+            put(3 << 20, block + 1)?;
+            self.pool.dsl().snapshot(&[format!("{name}@s")], Vec::new())?;
+            put(100_000, block + 2)?;
+            handle.resize_volume(size / 2)?;
+            handle.resize_volume(size * 2)?;
+            put(7 << 20, block + 3)?;
         }
         Ok(())
     }

@@ -53,6 +53,7 @@ impl DslPool {
             let (parent, last) = names::split_parent(&name)?;
             let parent = pool.check_new(parent, last)?;
             pool.check_room()?;
+            pool.check_reserved(&parent, &checked)?;
             Ok((parent, last.to_string(), checked))
         };
         self.sync_task(check, move |pool, (parent, last, checked), tx| {
@@ -68,12 +69,16 @@ impl DslPool {
         if self.meta.zap(parent.phys().dd_child_dir_zapobj)?.contains(last)? {
             return Err(DslError::Exists);
         }
-        if let Some(objset) = self.head(&parent)?.open_objset()
-            && objset.kind() == ObjsetType::ZVOL
-        {
-            return Err(DslError::BadName);
+        let head = self.head(&parent)?;
+        if self.kind_of(&head)? == ObjsetType::ZVOL {
+            return Err(DslError::ParentNotFilesystem);
         }
         Ok(parent)
+    }
+
+    /// What a dataset is: file system or volume.
+    pub(crate) fn kind_of(&self, dataset: &Dataset) -> Result<ObjsetType, DslError> {
+        Ok(dataset.objset(&self.meta, || self.objset_props(dataset))?.kind())
     }
 
     /// Makes directory and dataset, without an object set; gives the dataset's object.

@@ -18,7 +18,7 @@ mod task;
 
 pub use create::{CreateDataset, DatasetInit};
 pub use logs::EmptyLogs;
-pub(crate) use settings::{in_file_system, is_text};
+pub(crate) use settings::{in_object_set, is_text};
 pub use snapshot::SnapshotEntry;
 
 use crate::bpobj::Bpobj;

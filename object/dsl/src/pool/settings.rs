@@ -17,7 +17,9 @@ use std::sync::atomic::Ordering;
 use zap::{Value, Zap};
 
 /// Properties that live in the file system's own tables.
-const IN_FILE_SYSTEM: &[&str] = &["normalization", "utf8only", "casesensitivity", "version", "volsize", "volblocksize"];
+const IN_FILE_SYSTEM: &[&str] = &["normalization", "utf8only", "casesensitivity", "version"];
+/// Properties that live in the volume.
+const IN_VOLUME: &[&str] = &["volsize", "volblocksize"];
 
 impl DslPool {
     // ---- reading ----
@@ -148,7 +150,7 @@ impl DslPool {
                 }
                 let parsed = desc.parse(value)?;
                 self.check_supported(desc.name, &parsed)?;
-                if IN_FILE_SYSTEM.contains(&desc.name) {
+                if in_object_set(desc.name) {
                     if !creating {
                         return Err(DslError::ReadOnlyProperty);
                     }
@@ -170,7 +172,7 @@ impl DslPool {
             ("checksum", 12..=14) | ("dedup", 0x100.. | 1 | 3..) => return Err(DslError::Unsupported),
             ("encryption", number) if number != 2 => return Err(DslError::Unsupported),
             ("compression", number) if number & 0x7F == 16 => crate::features::ZSTD_COMPRESS,
-            ("recordsize", 131_073..) => crate::features::LARGE_BLOCKS,
+            ("recordsize" | "volblocksize", 131_073..) => crate::features::LARGE_BLOCKS,
             ("dnodesize", 1..) => crate::features::LARGE_DNODE,
             ("filesystem_limit" | "snapshot_limit", number) if number != u64::MAX => crate::features::FS_SS_LIMIT,
             _ => return Ok(()),
@@ -267,6 +269,21 @@ impl DslPool {
         Ok(())
     }
 
+    /// What a new dataset wants kept for it must be there (OpenZFS: `dsl_dir_set_reservation_check`, `dsl_dataset_set_refreservation_check`).
+    pub(super) fn check_reserved(&self, parent: &Dir, checked: &[(Prop, String)]) -> Result<(), DslError> {
+        for (prop, text) in checked {
+            let Prop::Native(desc) = prop else { continue };
+            if !matches!(desc.name, "reservation" | "refreservation") {
+                continue;
+            }
+            match desc.parse(text)? {
+                Parsed::Number(bytes) if bytes > parent.available(self.pool_bytes(false), None) => return Err(DslError::NoSpace),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
     /// Sets properties of a dataset or snapshot, all or none.
     pub(crate) fn set_props_of(self: &Arc<Self>, object: u64, properties: Vec<(String, String)>) -> Result<(), DslError> {
         let check = move |pool: &Arc<DslPool>, _: &Tx| {
@@ -274,7 +291,7 @@ impl DslPool {
             let checked = if dataset.is_snapshot {
                 pool.check_snapshot_props(&properties)?
             } else {
-                let kind = dataset.open_objset().map_or(ObjsetType::ZFS, |objset| objset.kind());
+                let kind = pool.kind_of(&dataset)?;
                 let checked = pool.check_props(&properties, kind, false)?;
                 pool.check_limits(&dataset, &checked)?;
                 checked
@@ -379,7 +396,7 @@ fn store_local(zap: &Zap, prop: &Prop, value: &Value, tx: &Tx) -> Result<(), Dsl
 pub(crate) fn is_text(kind: Kind) -> bool {
     matches!(kind, Kind::Text(_))
 }
-/// True for properties that the file system's own tables keep.
-pub(crate) fn in_file_system(name: &str) -> bool {
-    IN_FILE_SYSTEM.contains(&name)
+/// True for properties that the file system's own tables, or the volume's, keep.
+pub(crate) fn in_object_set(name: &str) -> bool {
+    IN_FILE_SYSTEM.contains(&name) || IN_VOLUME.contains(&name)
 }

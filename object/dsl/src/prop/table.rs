@@ -105,12 +105,15 @@ pub fn find(name: &str) -> Result<Prop, DslError> {
     }
 }
 
-/// Why `name` cannot be set to `text` by a user, in the words of OpenZFS's commands; none when it is possible.
-pub fn objection(name: &str, text: &str, creating: bool) -> Option<String> {
+/// Why `name` of a dataset of this kind ([`FILESYSTEM`], [`VOLUME`] or [`SNAPSHOT`]) cannot be set to `text` by a user, in the words of
+/// OpenZFS's commands; none when it is possible.
+pub fn objection(name: &str, text: &str, kind: u8, creating: bool) -> Option<String> {
     match find(name) {
         Err(_) => {
             Some(format!("invalid property '{name}' ('zfs get all' lists the properties; the user's own have a colon in their names)"))
         }
+        Ok(Prop::Native(_)) if kind == SNAPSHOT => Some("this property can not be modified for snapshots".to_string()),
+        Ok(Prop::Native(desc)) if desc.applies & kind == 0 => Some(format!("'{name}' does not apply to datasets of this type")),
         Ok(Prop::Native(desc)) => desc.objection(text, creating),
         Ok(Prop::User(_)) => None,
     }
@@ -213,6 +216,8 @@ impl PropDesc {
             }
             Kind::Bytes if matches!(name, "recordsize" | "volblocksize") => format!("'{name}' must be power of 2 from 512B to 16M"),
             Kind::Text(_) => format!("'{text}' is no value for '{name}'"),
+            _ if text == "auto" && name == "refreservation" => "'refreservation=auto' only allowed on volumes".to_string(),
+            _ if text == "auto" => format!("'auto' is invalid value for '{name}'"),
             _ if self.is_quota() && parse_bytes(text) == Some(0) => "use 'none' to disable quota/refquota".to_string(),
             _ => format!("bad numeric value '{text}' for '{name}'"),
         })
@@ -359,7 +364,7 @@ mod tests {
         assert_eq!(prop("recordsize").parse("3K"), Err(DslError::BadValue));
         assert_eq!(prop("quota").parse("none"), Ok(Parsed::Number(0)));
         assert_eq!((prop("quota").parse("0"), prop("reservation").parse("0")), (Err(DslError::BadValue), Ok(Parsed::Number(0))));
-        assert_eq!(objection("refquota", "0", false).as_deref(), Some("use 'none' to disable quota/refquota"));
+        assert_eq!(objection("refquota", "0", FILESYSTEM, false).as_deref(), Some("use 'none' to disable quota/refquota"));
         assert_eq!(prop("mountpoint").parse("relative"), Err(DslError::BadValue));
         assert_eq!(find("com.example:backup"), Ok(Prop::User("com.example:backup".to_string())));
         assert_eq!(find("nonsense"), Err(DslError::BadProperty));

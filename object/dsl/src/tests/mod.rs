@@ -5,6 +5,7 @@ mod hostile;
 mod model;
 mod naming;
 mod properties;
+mod volumes;
 mod walks;
 
 use crate::pool::{CreateDataset, Mos};

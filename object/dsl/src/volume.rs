@@ -1,0 +1,83 @@
+//! Volumes: an object set with one object of data and one of properties (OpenZFS: `zvol.c`).
+//!
+//! Object 1 is the data, in blocks of `volblocksize`, which stands nowhere else; object 2 is a ZAP with the one entry `size`.
+
+use crate::{DatasetHandle, DslError, TxSpace};
+use dmu::{NewObject, Objset, Tx};
+use ondisk::{ObjectId, ObjectType, ObjsetType};
+use std::sync::Arc;
+use zap::{CreateOptions, Zap};
+
+/// The object with the data (OpenZFS: `ZVOL_OBJ`).
+const DATA: ObjectId = ObjectId(1);
+/// The object with the properties (OpenZFS: `ZVOL_ZAP_OBJ`).
+const PROPERTIES: ObjectId = ObjectId(2);
+const SIZE: &str = "size";
+/// Block size in bytes of a volume that is made without one, where the vdevs have no reason for a larger one (OpenZFS:
+/// `ZVOL_DEFAULT_BLOCKSIZE`).
+pub const DEFAULT_BLOCK_BYTES: u64 = 16 << 10;
+
+/// Fills the new object set of a volume (OpenZFS: `zvol_create_cb`); both sizes in bytes.
+///
+/// # Errors
+/// Those of the object layer; [`DslError::BadValue`] when the size is not a multiple of the block size, or nothing.
+pub fn create(objset: &Arc<Objset>, size: u64, block_size: u64, tx: &Tx) -> Result<(), DslError> {
+    check_size(size, block_size)?;
+    let block_size = usize::try_from(block_size).map_err(|_| DslError::BadValue)?;
+    objset.claim_object(DATA, NewObject { block_size, ..NewObject::new(ObjectType::ZVOL) }, tx)?;
+    zap::create_with(objset, CreateOptions { claim: Some(PROPERTIES), ..CreateOptions::new(ObjectType::ZVOL_PROP) }, tx)?;
+    Ok(Zap::hold(objset, PROPERTIES)?.update_u64(SIZE, size, tx)?)
+}
+
+/// Whole blocks, and at least one (OpenZFS: `zvol_check_volsize`).
+fn check_size(size: u64, block_size: u64) -> Result<(), DslError> {
+    if size == 0 || block_size == 0 || !size.is_multiple_of(block_size) { Err(DslError::BadValue) } else { Ok(()) }
+}
+
+/// Bytes of a volume.
+///
+/// # Errors
+/// Those of reading it; [`DslError::BadProperty`] for what is no volume.
+pub fn size(objset: &Arc<Objset>) -> Result<u64, DslError> {
+    if objset.kind() != ObjsetType::ZVOL {
+        return Err(DslError::BadProperty);
+    }
+    Ok(Zap::hold(objset, PROPERTIES)?.lookup_u64(SIZE)?)
+}
+
+/// Bytes of a volume's blocks.
+///
+/// # Errors
+/// As of [`size`].
+pub fn block_size(objset: &Arc<Objset>) -> Result<u64, DslError> {
+    if objset.kind() != ObjsetType::ZVOL {
+        return Err(DslError::BadProperty);
+    }
+    Ok(objset.hold(DATA)?.info()?.block_size as u64)
+}
+
+impl DatasetHandle {
+    /// Makes a volume larger or smaller, in bytes; what is beyond the new size is freed once the size is on disk, and what a crash left
+    /// beyond the old one too (OpenZFS: `zvol_set_volsize`).
+    ///
+    /// # Errors
+    /// [`DslError::ReadOnly`] with `readonly=on`, [`DslError::BadValue`] for a size that is no multiple of the block size, those of
+    /// the transaction.
+    pub fn resize_volume(&self, bytes: u64) -> Result<(), DslError> {
+        if self.prop_u64("readonly")?.0 != 0 {
+            return Err(DslError::ReadOnly);
+        }
+        let objset = self.objset()?;
+        check_size(bytes, block_size(&objset)?)?;
+        let (properties, data) = (Zap::hold(&objset, PROPERTIES)?, objset.hold(DATA)?);
+        let freed_from = bytes.min(size(&objset)?);
+        let tx = self.assign(TxSpace::Frees)?;
+        properties.update_u64(SIZE, bytes, &tx)?;
+        let txg = tx.txg();
+        drop(tx);
+        self.pool().txgs().wait_synced(txg)?;
+        data.prepare_free(freed_from, u64::MAX)?;
+        let tx = self.assign(TxSpace::Frees)?;
+        Ok(data.free_range(freed_from, u64::MAX, &tx)?)
+    }
+}
