@@ -100,9 +100,9 @@ pub enum Verb {
         /// Mount options.
         #[arg(short = 'o', value_delimiter = ',', value_name = "option")]
         options: Vec<String>,
-        /// File system.
+        /// File system; several with `-R`.
         #[arg(value_name = "filesystem")]
-        name: Option<String>,
+        names: Vec<String>,
     },
     /// Unmount file systems.
     #[command(visible_alias = "umount")]

@@ -80,9 +80,12 @@ fn run(verb: Verb) -> Result<u8, Stop> {
             }
             Ok(done(&client, &Request::DatasetRename(DatasetRename { from, to, parents, recursive, force }))?)
         }
-        Verb::Mount { all, overlay, options, name, recursive, json, verbose } => {
-            let request = MountRequest { name, all, options, overlay, place: None };
-            mount(&client, request, &Mount { recursive, json, verbose })
+        Verb::Mount { all, overlay, options, names, recursive, json, verbose } => {
+            if names.len() > 1 && !recursive {
+                return Err(Stop::usage("too many arguments"));
+            }
+            let request = MountRequest { name: names.first().cloned(), all, options, overlay, place: None };
+            mount(&client, request, &Mount { names, recursive, json, verbose })
         }
         Verb::Unmount { all, force, target } => {
             if all == target.is_some() {
@@ -221,6 +224,8 @@ fn snapshot(client: &Client, recursive: bool, properties: &[String], names: Vec<
 
 /// Options of `zfs mount` that are the command's own business.
 struct Mount {
+    /// Several with `-R` only.
+    names: Vec<String>,
     recursive: bool,
     json: bool,
     verbose: bool,
@@ -238,10 +243,14 @@ fn mount(client: &Client, request: MountRequest, how: &Mount) -> Result<u8, Stop
         (None, false, false) => return Ok(mounts(client, how.json)?),
         _ => {}
     }
-    let names = match (&request.name, how.recursive) {
-        (Some(name), true) => mountable(client, name)?,
-        (name, _) => vec![name.clone()],
-    };
+    let mut names = Vec::new();
+    for name in how.names.iter().filter(|_| how.recursive) {
+        let more = mountable(client, name)?;
+        names.extend(more.into_iter().filter(|name| !names.contains(name)).collect::<Vec<_>>());
+    }
+    if !how.recursive {
+        names.push(request.name.clone());
+    }
     let mut code = 0;
     for name in names {
         let request = MountRequest { name: name.clone(), ..request.clone() };

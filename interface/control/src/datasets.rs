@@ -370,6 +370,9 @@ pub(crate) fn new_filesystem(properties: &BTreeMap<String, String>) -> Result<Cr
         Some("formKD") => NormFlags::FORM_KD,
         Some(other) => return Err(format!("'normalization' must be one of 'none | formC | formD | formKC | formKD', not '{other}'")),
     };
+    if normalization != NormFlags::default() && properties.get("utf8only").is_some_and(|value| value == "off") {
+        return Err("'utf8only' must be 'on' where 'normalization' is not 'none'".to_string());
+    }
     let utf8_only = properties.get("utf8only").is_some_and(|value| value == "on") || normalization != NormFlags::default();
     // The root directory belongs to whoever makes the file system, as OpenZFS has it for delegated users.
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());

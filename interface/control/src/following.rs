@@ -6,6 +6,7 @@ use crate::mounting::{Wish, text_of};
 use crate::mounts::Directory;
 use crate::{Control, OpenPool};
 use control_api::{ErrorKind, Failure, Response};
+use dsl::PropSource;
 use std::sync::Arc;
 
 /// Properties that are flags of the mount.
@@ -34,13 +35,12 @@ impl Control {
         let mut again = Vec::new();
         if moves {
             for name in following.names {
-                let was_nowhere = is_nowhere(pool, name);
-                again.extend(self.unmount_tree(pool, name, false, Directory::Remove)?);
-                // Setting a place is how what had none gets mounted, with all that inherits it.
-                if was_nowhere {
-                    let names = self.descendants(pool, name)?;
-                    again.extend(names.iter().map(|name| Wish::by_itself(pool, name)));
-                }
+                let was_mounted = self.unmount_tree(pool, name, false, Directory::Remove)?;
+                // Setting a place mounts there, with all that inherits it.
+                let mut names = self.descendants(pool, name)?;
+                names.retain(|below| follows(pool, below, name) && !was_mounted.iter().any(|wish| wish.name == *below));
+                again.extend(was_mounted);
+                again.extend(names.iter().map(|name| Wish::by_itself(pool, name)));
             }
         }
         let changed = change();
@@ -83,7 +83,13 @@ impl Control {
     }
 }
 
-/// True for a file system without a place of its own.
-fn is_nowhere(pool: &OpenPool, name: &str) -> bool {
-    pool.dsl().hold(name).is_ok_and(|handle| matches!(text_of(&handle, "mountpoint").as_str(), "none" | "legacy"))
+/// True for what is at a dataset, or takes its place from there.
+fn follows(pool: &OpenPool, below: &str, name: &str) -> bool {
+    let source = pool.dsl().hold(below).and_then(|handle| handle.prop("mountpoint")).map(|entry| entry.source);
+    below == name
+        || match source {
+            Ok(PropSource::Default) => true,
+            Ok(PropSource::Inherited(from)) => crate::mounts::is_within(name, &from),
+            _ => false,
+        }
 }

@@ -97,6 +97,21 @@ pub fn places(world: &World) -> Result<(), Failure> {
     world.ok("zfs list -H -o mounted tank/y/child")?.prints("no")?;
     world.ok("zfs set mountpoint={mnt}/n tank/y")?;
     world.ok("zfs list -H -o mounted tank/y/child")?.prints("yes")?;
+    // Setting a place mounts there, and brings what inherits it along; with -u it does not.
+    world.ok("zfs unmount tank/y")?;
+    world.ok("zfs set -u mountpoint={mnt}/n2 tank/y")?;
+    world.ok("zfs list -H -o mounted tank/y tank/y/child")?.prints("no\nno")?;
+    world.ok("zfs set mountpoint={mnt}/n tank/y")?;
+    world.ok("zfs list -H -o mounted tank/y tank/y/child")?.prints("yes\nyes")?;
+    world.ok("zfs create -o mountpoint={mnt}/own tank/y/own")?;
+    world.ok("zfs unmount tank/y/own")?;
+    world.ok("zfs unmount tank/y")?;
+    world.ok("zfs set mountpoint={mnt}/n3 tank/y")?;
+    world.ok("zfs list -H -o mounted tank/y tank/y/child tank/y/own")?.prints("yes\nyes\nno")?;
+    world.ok("zfs unmount tank/y")?;
+    world.ok("zfs mount -R tank/y tank/y/own")?;
+    world.ok("zfs list -H -o mounted tank/y tank/y/child tank/y/own")?.prints("yes\nyes\nyes")?;
+    world.refused("zfs create -o utf8only=off -o normalization=formC tank/norm", 1, "'utf8only' must be 'on'")?;
     for options in ["canmount=off", "canmount=noauto", "mountpoint=none", "mountpoint=legacy"] {
         let ran = world.ok(&format!("zfs create -o {options} tank/quiet"))?;
         same("what is said of a mount that nobody wanted", (ran.out.as_str(), ran.err.as_str()), ("", ""))?;
