@@ -136,7 +136,10 @@ impl Control {
 
     fn mount_ready(self: &Arc<Self>, mut list: Vec<Ready>) -> Vec<Failure> {
         list.sort_by(|a, b| Path::new(&a.plan.mountpoint).cmp(Path::new(&b.plan.mountpoint)));
-        let is_dead = |place: &Path| rustix::process::geteuid().is_root() && fuse::is_dead(place);
+        let is_dead = |place: &Path| {
+            let at = place.to_path_buf();
+            rustix::process::geteuid().is_root() && fuse::apart(&self.exec, false, move || fuse::is_dead(&at))
+        };
         let turn = list.iter().any(|ready| is_dead(Path::new(&ready.plan.mountpoint))).then(|| self.returning.staging.lock());
         let mut failures = Vec::new();
         // A tree that is put together to take the place of a dead one.

@@ -378,11 +378,11 @@ impl Mounts {
         let claim = match self.claim(exec, &name, plan.past_bar)? {
             Claimed::Free(claim) => claim,
             Claimed::Again(mounted) => {
-                prepare_directory(&place, plan.must_be_empty, &plan.mountpoint)?;
+                prepare(exec, &place, &plan)?;
                 return mounted.session.mount_again(&place, &plan.options).map_err(refused);
             }
         };
-        let made = prepare_directory(&place, plan.must_be_empty, &plan.mountpoint)?;
+        let made = prepare(exec, &place, &plan)?;
         let objset = handle.objset().map_err(|error| failure::dataset("mount", &name, &error))?;
         let zfs = Zfs::open(&objset, txgs.filter(|_| !handle.is_snapshot()), plan.settings)
             .map_err(|error| because(ErrorKind::Damaged, &*what, error))?;
@@ -490,7 +490,7 @@ impl Mounted {
         };
         if goes {
             // Fails when something is in it: then it is not ours alone.
-            let _ = std::fs::remove_dir(place);
+            self.session.apart((), move || drop(std::fs::remove_dir(place)));
         }
     }
 }
@@ -500,6 +500,13 @@ fn is_inside_of_a_pool(place: &Path) -> bool {
     const FUSE_SUPER_MAGIC: u64 = 0x6573_5546;
     let above = place.parent().unwrap_or(place);
     rustix::fs::statfs(above).is_ok_and(|stat| stat.f_type as u64 == FUSE_SUPER_MAGIC)
+}
+
+/// See [`prepare_directory`]; the directory may be one of ours.
+fn prepare(exec: &Exec, place: &Path, plan: &MountPlan) -> Result<bool, Failure> {
+    let (place, must_be_empty, mountpoint) = (place.to_path_buf(), plan.must_be_empty, plan.mountpoint.clone());
+    let otherwise = because(ErrorKind::Io, format!("cannot mount '{mountpoint}'"), "its directory cannot be looked at");
+    fuse::apart(exec, Err(otherwise), move || prepare_directory(&place, must_be_empty, &mountpoint))
 }
 
 /// Makes the directory for a mount; true when it was not there.

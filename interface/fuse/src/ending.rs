@@ -8,6 +8,8 @@ use std::time::Duration;
 
 /// Where systems mount the file system that aborts connections.
 const CONTROL: &str = "/sys/fs/fuse/connections";
+/// The kernel's own numbers of devices: the minor number has the lower bits.
+const MINOR_BITS: u32 = 20;
 /// Between looks at the clock of somebody who waits.
 const STEP: Duration = Duration::from_millis(50);
 
@@ -39,13 +41,13 @@ impl Ended {
     }
 }
 
-/// Aborts the connection with this number (the minor of its mount's device): what waits for an answer, and everything later, gets
-/// an error. It must still exist: numbers are used again.
+/// Aborts the connection of the mount on this device (major and minor number; its name is the kernel's own number of it): what waits for an
+/// answer, and everything later, gets an error. It must still exist: numbers are used again.
 ///
 /// # Errors
 /// There is no way: the control file system is not mounted, and this process may not do that itself.
-pub(crate) fn abort(number: u32) -> Reply<()> {
-    let file = format!("{number}/abort");
+pub(crate) fn abort((major, minor): (u32, u32)) -> Reply<()> {
+    let file = format!("{}/abort", major << MINOR_BITS | minor);
     if std::fs::write(format!("{CONTROL}/{file}"), "1").is_ok() {
         return Ok(());
     }

@@ -6,6 +6,7 @@
 
 pub mod abi;
 mod answer;
+mod apart;
 mod blockmount;
 mod chores;
 mod dispatch;
@@ -24,6 +25,7 @@ mod table;
 pub mod testing;
 
 pub use answer::Answer;
+pub use apart::apart;
 pub use errno::Errno;
 pub use handler::*;
 pub use mount::{MountError, MountOptions, clear_dead_mount, is_dead};

@@ -1,6 +1,7 @@
 //! A mounted file system: INIT, its place among the [`Readers`] that serve it, the end.
 
 use crate::abi::{self, cap, op};
+use crate::apart::apart;
 use crate::ending;
 use crate::handler::Handler;
 use crate::mount::{self, MountError, MountOptions};
@@ -91,14 +92,19 @@ impl Session {
                 return Err(error);
             }
         };
-        if options.forwards_sync && !forwards_sync(mountpoint, &mount) {
-            let _ = mount::detach(mountpoint, through_helper, true);
+        if options.forwards_sync && !forwards_sync(readers.exec(), mountpoint, &mount) {
+            let _ = detach(readers.exec(), mountpoint, through_helper, true);
             return Err(MountError::NotForwarded);
         }
         let number = mount::device_number(mountpoint).unwrap_or_default();
         mount::raise_readahead(number, negotiated.max_write);
         let mountpoint = Mutex::new(mountpoint.to_path_buf());
         Ok(Session { mount, exec: readers.exec().clone(), mountpoint, number, negotiated, through_helper })
+    }
+
+    /// Runs work that uses mounts of this process, see [`crate::apart`].
+    pub fn apart<T: Send + 'static>(&self, otherwise: T, work: impl FnOnce() -> T + Send + 'static) -> T {
+        apart(&self.exec, otherwise, work)
     }
 
     /// What INIT settled.
@@ -144,7 +150,7 @@ impl Session {
         if !self.is_alive() {
             return Ok(());
         }
-        mount::detach(&self.mountpoint(), self.through_helper, lazy)
+        detach(&self.exec, &self.mountpoint(), self.through_helper, lazy)
     }
 
     /// Ends the connection, whatever has files open there: they get errors from now on. The mount stays, dead, until it is
@@ -154,7 +160,7 @@ impl Session {
     /// This system has no way for this user.
     pub fn cut(&self) -> Reply<()> {
         // Numbers are used again: that of one that is over may be somebody else's.
-        if self.is_alive() && self.number.1 != 0 { ending::abort(self.number.1) } else { Ok(()) }
+        if self.is_alive() && self.number.1 != 0 { ending::abort(self.number) } else { Ok(()) }
     }
 
     /// Takes a mount away that was cut.
@@ -162,7 +168,7 @@ impl Session {
     /// # Errors
     /// The errno of umount2(2), or EIO when the user helper failed.
     pub fn detach(&self) -> Reply<()> {
-        mount::detach(&self.mountpoint(), self.through_helper, true)
+        detach(&self.exec, &self.mountpoint(), self.through_helper, true)
     }
 
     /// Mounts the same file system once more: what was detached while files were open there comes back with its one state.
@@ -204,11 +210,18 @@ impl Drop for Session {
 }
 
 /// Tries whether a syncfs(2) comes through: kernels differ.
-fn forwards_sync(mountpoint: &Path, mount: &Mount) -> bool {
+fn forwards_sync(exec: &Exec, mountpoint: &Path, mount: &Mount) -> bool {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let place = mountpoint.to_path_buf();
     // Its outcome is the pool's; what counts is that it was asked for.
-    let _ = rustix::fs::open(mountpoint, flags, Mode::empty()).and_then(rustix::fs::syncfs);
+    let _ = apart(exec, Err(Errno::EIO), move || Ok(rustix::fs::open(&place, flags, Mode::empty()).and_then(rustix::fs::syncfs)?));
     mount.was_synced()
+}
+
+/// Unmounts; on a block device that waits for the last sync.
+fn detach(exec: &Exec, mountpoint: &Path, through_helper: bool, lazy: bool) -> Reply<()> {
+    let place = mountpoint.to_path_buf();
+    apart(exec, Err(Errno::EIO), move || mount::detach(&place, through_helper, lazy))
 }
 
 /// Reads INIT and answers it; on return the kernel may send requests.

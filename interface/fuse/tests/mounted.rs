@@ -274,6 +274,29 @@ fn a_session_that_is_cut_ends_whatever_has_files_open() {
     assert!(!fuse::is_dead(&mounted.at));
 }
 
+/// The connections of mounts on block devices have other names: one that is cut by a wrong one goes on, and somebody else's ends.
+#[test]
+fn a_mount_on_a_block_device_is_cut_by_its_own_number() {
+    let at = std::env::temp_dir().join(format!("zirconia-fuse-block-{}", std::process::id()));
+    std::fs::create_dir_all(&at).expect("the temporary folder is writable");
+    let exec: exec::Exec = Arc::new(exec::Pool::new(1));
+    let options = fuse::MountOptions { forwards_sync: true, ..fuse::MountOptions::default() };
+    let session = match Session::mount(&exec, Arc::new(fs::MemFs::new()), &at, &options) {
+        Ok(session) => session,
+        Err(error) => {
+            eprintln!("SKIPPED: no mounts on block devices here: {error}");
+            let _ = std::fs::remove_dir(&at);
+            return;
+        }
+    };
+    assert_ne!(session.number().0, 0, "a block device has a major number");
+    session.cut().expect("root can abort a connection");
+    assert!(session.wait_end(10_000_000_000), "it did not end");
+    assert!(fuse::is_dead(&at));
+    session.detach().expect("detached");
+    let _ = std::fs::remove_dir(&at);
+}
+
 /// A directory whose attributes the kernel may keep for an hour.
 struct Kept;
 

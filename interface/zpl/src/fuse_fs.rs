@@ -243,6 +243,7 @@ impl ZplFuse {
                 }
             }
         })?;
+        node.zfs.note_access(&node);
         failed.map_or(Ok(()), Err)
     }
 
@@ -402,7 +403,9 @@ impl Handler for ZplFuse {
 
     fn readlink(&self, _caller: &Caller, node: NodeId) -> Reply<Vec<u8>> {
         let node = self.any_node(node)?;
-        Ok(node.zfs.read_link(&node)?)
+        let target = node.zfs.read_link(&node)?;
+        node.zfs.note_access(&node);
+        Ok(target)
     }
 
     fn symlink(&self, caller: &Caller, parent: NodeId, name: &[u8], target: &[u8]) -> Reply<Entry> {

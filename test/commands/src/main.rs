@@ -21,6 +21,7 @@ mod memory;
 mod mounts;
 mod output;
 mod pools;
+mod posix;
 mod providers;
 mod recovery;
 mod sparse;
@@ -58,6 +59,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "mounts: places, notices, options", mounts: true, run: mounts::places },
     Scenario { name: "mounts: dead ones come back", mounts: true, run: mounts::revival },
     Scenario { name: "mounts: after a kill as they were", mounts: true, run: mounts::as_it_was },
+    Scenario { name: "mounts: killed while it waits for itself", mounts: true, run: mounts::waits_for_itself },
     Scenario { name: "files: written, listed, read after import", mounts: true, run: files::round_trip },
     Scenario { name: "files: quota", mounts: true, run: files::quota },
     Scenario { name: "files: fsync survives kill -9 of the daemon", mounts: true, run: files::kill },
@@ -65,6 +67,12 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "files: on disk after syncfs, umount", mounts: true, run: durable::forwarded },
     Scenario { name: "files: on disk by themselves", mounts: true, run: durable::by_itself },
     Scenario { name: "files: sparse copies of mapped files", mounts: true, run: sparse::copies },
+    Scenario { name: "posix: access times (generic/003)", mounts: true, run: posix::access_times },
+    Scenario { name: "posix: files without a name (generic/004)", mounts: true, run: posix::nameless },
+    Scenario { name: "posix: loops of links (generic/005)", mounts: true, run: posix::loops },
+    Scenario { name: "posix: synced directories after a crash (generic/034)", mounts: true, run: posix::synced_directories },
+    Scenario { name: "posix: room that is promised (generic/213)", mounts: true, run: posix::room },
+    Scenario { name: "posix: direct writes beside readers (generic/451)", mounts: true, run: posix::direct_beside_readers },
     Scenario { name: "files: an ordinary user's pool", mounts: true, run: files::ordinary_user },
     Scenario { name: "recovery: damaged device, scrub, clear", mounts: true, run: recovery::scrub },
     Scenario { name: "recovery: scans paused, stopped, of errors", mounts: true, run: recovery::scans },

@@ -259,3 +259,45 @@ pub fn as_it_was(world: &World) -> Result<(), Failure> {
     world.ok("zfs list -H -o name,mounted")?.prints("tank\tyes\ntank/n\tno\ntank/not\tno")?;
     Ok(())
 }
+
+/// True when a thread of the process waits for an answer to a request of a mount.
+fn waits_for_a_mount(process: &str) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    threads
+        .map(|thread| std::fs::read_to_string(thread.path().join("wchan")))
+        .any(|place| place.is_ok_and(|place| place.contains("request_wait")))
+}
+
+/// A daemon that is killed while it waits for a mount of its own is gone, and the next one takes its place.
+pub fn waits_for_itself(world: &World) -> Result<(), Failure> {
+    if !is_root() || world.run("losetup --find")?.code != 0 {
+        println!("      not run: no loop devices");
+        return Ok(());
+    }
+    world.vdevs(&["a"])?;
+    world.ok("zpool create -m {mnt}/tank tank {vdevs}/a")?;
+    world.ok("zfs create -o canmount=noauto tank/s")?;
+    let (daemon, begun) = (world.daemon()?, std::time::Instant::now());
+    world.ok("zinject -d {vdevs}/a -D 1000:1 -T write tank")?;
+    std::fs::write(world.path("mnt/tank/file"), vec![1; 4 << 20])?;
+    // It tries whether a sync is forwarded, which takes as long as a txg does.
+    let mounting = world.start("zfs mount -o syncfs tank/s", FORCED)?;
+    while !waits_for_a_mount(&daemon) {
+        if begun.elapsed() > FORCED {
+            return Err("      the daemon does not wait for its mount".into());
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    world.ok(&format!("kill -9 {daemon}"))?;
+    let process = format!("/proc/{daemon}");
+    while Path::new(&process).exists() {
+        if begun.elapsed() > 2 * FORCED {
+            return Err("      the killed daemon is still there: it waits for itself".into());
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    mounting.finish()?;
+    world.ok("zpool list -H -o name,health")?.prints("tank\tONLINE")?;
+    world.ok("zpool export tank")?;
+    Ok(())
+}
