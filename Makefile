@@ -3,7 +3,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: all build test demo deps interop torture bench clean help
+.PHONY: all build test demo deps interop torture suites bench clean help
 
 all: build
 
@@ -38,6 +38,9 @@ torture: build ## power cuts, faults, direct I/O and lives of devices against mo
 	$(CARGO) xtask torture direct
 	$(CARGO) xtask torture lives
 	$(CARGO) xtask torture zia
+
+suites: build ## test suites of others through a real mount: pjdfstest, fsx, go-zfs (slow; fetches them)
+	tools/suites.sh
 
 clean: ## remove build output
 	$(CARGO) clean

@@ -37,18 +37,20 @@ pool() { # a pool of its own, mounted at $dir/mnt
 pjdfstest() { # POSIX, by system call
     install pjdfstest 0.2.2 || { fail pjdfstest "it cannot be installed"; return; }
     pool pjd || { fail pjdfstest "no pool"; return; }
-    mkdir "$dir/mnt/work" && chmod 755 "$dir/mnt/work"
+    mkdir "$dir/mnt/work" "$dir/other" && chmod 755 "$dir/mnt/work" "$dir/other"
     cat >"$dir/pjdfstest.toml" <<'TOML'
 [features]
 posix_fallocate = {}
 utime_now = {}
 utimensat = {}
+rename_ctime = {}
 [settings]
 naptime = 0.02
+allow_remount = false
 [dummy_auth]
 entries = [["nobody", "nogroup"], ["daemon", "daemon"]]
 TOML
-    (cd "$dir/mnt/work" && "$tools/bin/pjdfstest" -c "$dir/pjdfstest.toml" -p "$dir/mnt/work") >"$tools/pjdfstest.txt" 2>&1
+    (cd "$dir/mnt/work" && "$tools/bin/pjdfstest" -c "$dir/pjdfstest.toml" -p "$dir/mnt/work" -s "$dir/other") >"$tools/pjdfstest.txt" 2>&1
     local code=$?
     grep -aE 'FAILED' "$tools/pjdfstest.txt"
     tail -1 "$tools/pjdfstest.txt"
@@ -91,25 +93,29 @@ TOML
     zpool destroy fsx
 }
 
-# What its tests need that is not there yet: a test of this list that passes is to be taken off it.
-go_zfs_lacks="TestVolumes TestClone TestSendSnapshot TestRollback TestDiff"
+# What its tests need that is not there yet (the first asks for the default of compression before OpenZFS 2.2): a test of this list that passes is to
+# be taken off it.
+go_zfs_lacks="TestDatasetGetProperty TestVolumes TestClone TestSendSnapshot TestRollback TestDiff"
 go_zfs() { # a client that reads what the commands print
     command -v go >/dev/null || { echo "skip  go-zfs (go is not installed)"; return; }
     local src="$tools/go-zfs" info
     info=$(cd "$tools" && go mod download -json github.com/mistifyio/go-zfs/v3@v3.0.1) || { fail go-zfs "it cannot be downloaded"; return; }
     rm -rf "$src" && cp -r "$(sed -n 's/.*"Dir": "\(.*\)".*/\1/p' <<<"$info")" "$src" && chmod -R u+w "$src"
     # Its pool is named test and lies in /test, its devices are files in /tmp.
+    [ ! -e /test ] || { fail go-zfs "/test is there already"; return; }
     (cd "$src" && go test -count=1 -v ./...) >"$tools/go-zfs.txt" 2>&1
     local passed=0 test verdict
     while read -r verdict test; do
-        case "$verdict $go_zfs_lacks " in
+        case "$verdict  $go_zfs_lacks " in
         "PASS: "*" $test "*) fail "go-zfs $test" "it passes: take it off the list" ;;
         "PASS: "*) passed=$((passed + 1)) ;;
         "FAIL: "*" $test "*) ;;
         *) fail "go-zfs $test" "see $tools/go-zfs.txt" ;;
         esac
     done < <(sed -nE 's/^--- (PASS:|FAIL:) ([A-Za-z]+) .*/\1 \2/p' "$tools/go-zfs.txt")
-    echo "go-zfs: $passed passed; not there yet: $go_zfs_lacks"
+    zpool destroy -f test 2>/dev/null
+    [ ! -d /test ] || rmdir /test
+    echo "go-zfs: $passed passed; expected to fail: $go_zfs_lacks"
     [ $passed -gt 0 ] || fail go-zfs "nothing passed, see $tools/go-zfs.txt"
 }
 
