@@ -1,9 +1,10 @@
-//! The project's chores: `cargo xtask ci | layers | tidy | commands | interop | torture | campaign | kills | fuzz`. One command (`ci`) is the whole gate.
+//! The project's chores: `cargo xtask ci | layers | tidy | commands | interop | torture | campaign | kills | fuzz | zts`. One command (`ci`) is the whole gate.
 #![forbid(unsafe_code)]
 
 mod layers;
 mod source;
 mod tidy;
+mod zts;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -24,9 +25,10 @@ fn main() -> ExitCode {
         ["fuzz", rest @ ..] => run(&root, "cargo", &[&["run", "--locked", "--quiet", "-p", "zirconia-fuzz", "--"], rest].concat()),
         ["campaign", rest @ ..] => commands(&root, &[&["campaign"], rest].concat()),
         ["kills", rest @ ..] => commands(&root, &[&["kills"], rest].concat()),
+        ["zts", rest @ ..] => suite(&root, rest),
         _ => {
             Err("usage: cargo xtask ci | layers | tidy [--bless] | commands [NAME] | interop write|read [--all] | torture [direct | hostile | lives | life | zia | liars] [SEED] | \
-                 campaign [--list] [--case NAME] [--seed N] | kills [N] [--seed N] | fuzz [TARGET|all [EXECUTIONS [SEED]] | TARGET FILE…]"
+                 campaign [--list] [--case NAME] [--seed N] | kills [N] [--seed N] | fuzz [TARGET|all [EXECUTIONS [SEED]] | TARGET FILE…] | zts [-j JOBS] [-t SECONDS] [-o FOLDER] [--bless] [GROUP…]"
                 .to_string())
         }
     };
@@ -84,6 +86,15 @@ fn commands(root: &Path, args: &[&str]) -> Result<(), String> {
 /// Both directions of the exchange with the real OpenZFS; a quick subset unless `--all` is given.
 fn interop(root: &Path, args: &[&str]) -> Result<(), String> {
     program(root, "zirconia-interop", args)
+}
+
+/// OpenZFS's own test suite against the release programs, or those in `$ZIRCONIA_BIN`.
+fn suite(root: &Path, args: &[&str]) -> Result<(), String> {
+    if let Some(programs) = std::env::var_os("ZIRCONIA_BIN") {
+        return zts::run(root, Path::new(&programs), args);
+    }
+    run(root, "cargo", &["build", "--release", "--locked", "--quiet", "--bins"])?;
+    zts::run(root, &root.join("target/release"), args)
 }
 
 /// Runs a release program. All are built together: alone, each would have other features of the same crates, built once more.

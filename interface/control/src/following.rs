@@ -32,7 +32,7 @@ impl Control {
     ) -> Result<Response, Failure> {
         let changes = |name: &str| following.changed.contains(&name);
         let moves = !following.no_mount && changes("mountpoint");
-        let mut again = Vec::new();
+        let (mut again, mut new) = (Vec::new(), Vec::new());
         if moves {
             for name in following.names {
                 let was_mounted = self.unmount_tree(pool, name, false, Directory::Remove)?;
@@ -40,12 +40,14 @@ impl Control {
                 let mut names = self.descendants(pool, name)?;
                 names.retain(|below| follows(pool, below, name) && !was_mounted.iter().any(|wish| wish.name == *below));
                 again.extend(was_mounted);
-                again.extend(names.iter().map(|name| Wish::by_itself(pool, name)));
+                new.extend(names.iter().map(|name| Wish::by_itself(pool, name)));
             }
         }
         let changed = change();
-        let mut failures = if moves { self.mount_wishes(again) } else { Vec::new() };
-        let mut remarks = Vec::new();
+        let mut failures = self.mount_wishes(again);
+        // The property is set; what was not mounted before is not worse off.
+        let new = if changed.is_ok() { new } else { Vec::new() };
+        let mut remarks: Vec<String> = self.mount_wishes(new).iter().map(Failure::to_string).collect();
         changed?;
         if !following.no_mount && changes("canmount") {
             for name in following.names {
