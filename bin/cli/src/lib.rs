@@ -61,6 +61,14 @@ pub fn show(value: &Value, parsable: bool) -> String {
     }
 }
 
+/// A value of a pool or vdev as `zpool` prints it: without the B that `zfs` puts behind small sizes (OpenZFS: `zpool_get_prop`).
+pub fn show_of_pool(value: &Value, parsable: bool) -> String {
+    match value {
+        Value::Bytes(bytes) if !parsable => number::nice_count(*bytes),
+        other => show(other, parsable),
+    }
+}
+
 /// A source as the SOURCE column prints it.
 pub fn show_source(source: &Source) -> String {
     match source {

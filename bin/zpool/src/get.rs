@@ -3,7 +3,7 @@
 use crate::{args, list, vdev_get};
 use cli::property::{self, POOL, VDEV};
 use cli::table::{Align, Column, Table};
-use cli::{Client, Stop, find, json, show, show_source};
+use cli::{Client, Stop, find, json, show_source};
 use control_api::{ErrorKind, Failure, PoolReport, Property};
 use serde_json::Map;
 
@@ -146,7 +146,7 @@ fn cell(field: &str, pool: &str, property: &Property, exact: bool) -> String {
     match field {
         "name" => pool.to_string(),
         "property" => property.name.clone(),
-        "value" => show(&property.value, exact),
+        "value" => cli::show_of_pool(&property.value, exact),
         _ => show_source(&property.source),
     }
 }

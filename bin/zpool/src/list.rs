@@ -116,7 +116,7 @@ fn table(reports: &[PoolReport], columns: &[String], arguments: &args::List) -> 
 fn value(report: &PoolReport, name: &str, output: &Output) -> String {
     match find(&report.properties, name) {
         _ if name == "name" => report.name.clone(),
-        Some(property) => show(&property.value, output.is_exact()),
+        Some(property) => cli::show_of_pool(&property.value, output.is_exact()),
         None => "-".to_string(),
     }
 }

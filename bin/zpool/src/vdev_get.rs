@@ -235,7 +235,7 @@ mod tests {
         let places = places(&report, &words(&["raidz2-0", "sdb"])).unwrap_or_default();
         let shown = |index: usize, name: &str, exact| {
             let property = select(&places[index], Some(&words(&[name])), exact).remove(0);
-            format!("{} {}", cli::show(&property.value, exact), cli::show_source(&property.source))
+            format!("{} {}", cli::show_of_pool(&property.value, exact), cli::show_source(&property.source))
         };
         let top = ["state", "capacity", "free", "parity", "children", "parent", "path", "allocating", "raidz_expanding", "trim_support"];
         let expected =

@@ -36,6 +36,8 @@ pub fn json(world: &World) -> Result<(), Failure> {
 /// Tabs, no header, exact numbers; odd arguments end with 2 and the usage.
 pub fn scripted(world: &World) -> Result<(), Failure> {
     pool(world)?;
+    // Scripts wait until nothing is being freed any more; zpool has no B behind small numbers, zfs has.
+    world.ok("zpool list -Ho freeing tank")?.prints("0")?;
     let line = world.ok("zpool list -Hp -o name,size,free tank")?.out;
     let words: Vec<&str> = line.trim_end().split('\t').collect();
     same("fields", words.len(), 3)?;
