@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A value of an event's field; the types of an nvlist.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -104,7 +105,7 @@ struct Log {
 
 /// The newest events of a process.
 pub struct EventLog {
-    capacity: usize,
+    capacity: AtomicUsize,
     clock: WallClock,
     log: Mutex<Log>,
 }
@@ -112,7 +113,16 @@ pub struct EventLog {
 impl EventLog {
     /// A log of at most `capacity` events (at least one); older ones are forgotten.
     pub fn new(capacity: usize, clock: WallClock) -> EventLog {
-        EventLog { capacity: capacity.max(1), clock, log: Mutex::default() }
+        EventLog { capacity: AtomicUsize::new(capacity.max(1)), clock, log: Mutex::default() }
+    }
+
+    /// Keeps at most so many events (at least one) from now on; older ones are forgotten.
+    pub fn set_capacity(&self, capacity: usize) {
+        let capacity = capacity.max(1);
+        self.capacity.store(capacity, Ordering::Relaxed);
+        let mut log = self.log.lock();
+        let surplus = log.events.len().saturating_sub(capacity);
+        log.events.drain(..surplus);
     }
 
     /// Calls `listener` for every event from now on, in order of their numbers per thread.
@@ -141,7 +151,7 @@ impl EventSink for EventLog {
             let mut log = self.log.lock();
             log.last_eid += 1;
             let logged = LoggedEvent { eid: log.last_eid, time, event };
-            if log.events.len() == self.capacity {
+            while log.events.len() >= self.capacity.load(Ordering::Relaxed) {
                 log.events.pop_front();
             }
             log.events.push_back(logged.clone());

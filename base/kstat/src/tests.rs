@@ -93,5 +93,7 @@ fn the_log_keeps_the_newest_events_in_order() {
     assert_eq!(*heard.lock(), [1, 2, 3, 4, 5]);
     let json = serde_json::to_string(&events[0].event).unwrap();
     assert_eq!(json, r#"{"class":"sysevent.fs.zfs.config_sync","fields":[["pool","tank"],["txg",3]]}"#);
-    assert_eq!((log.clear(), log.since(0).len()), (3, 0));
+    log.set_capacity(1);
+    assert_eq!(log.since(0).iter().map(|logged| logged.eid).collect::<Vec<_>>(), [5], "fewer are kept at once");
+    assert_eq!((log.clear(), log.since(0).len()), (1, 0));
 }

@@ -92,7 +92,8 @@ fn run_words<A: Parser>(lacking: &Lacking, run: impl FnOnce(A) -> Result<u8, Sto
         Some(_) => {}
     }
     let verb = words.get(1).and_then(|verb| find(&command, verb));
-    let arguments = match A::try_parse() {
+    let words = if std::env::var_os("POSIXLY_CORRECT").is_some() { operands_last(verb, words.clone()) } else { words.clone() };
+    let arguments = match A::try_parse_from(words) {
         Ok(arguments) => arguments,
         Err(error) if !error.use_stderr() => {
             let _ = error.print();
@@ -117,6 +118,26 @@ fn run_words<A: Parser>(lacking: &Lacking, run: impl FnOnce(A) -> Result<u8, Sto
             ExitCode::from(EXIT_FAILURE)
         }
     }
+}
+
+/// The words with a `--` before the first operand, behind which getopt(3) takes nothing for an option when `POSIXLY_CORRECT` is set.
+fn operands_last(verb: Option<&Command>, mut words: Vec<String>) -> Vec<String> {
+    let takes_value = |letter: char| {
+        let known = verb.and_then(|verb| verb.get_arguments().find(|arg| arg.get_short() == Some(letter)));
+        known.is_some_and(|arg| arg.get_action().takes_values())
+    };
+    let mut at = 2;
+    while let Some(word) = words.get(at) {
+        let Some(letters) = word.strip_prefix('-').filter(|letters| !letters.is_empty()) else { break };
+        if letters == "-" {
+            return words;
+        }
+        // The value of an option that is the last of its word is the next one.
+        let valued = letters.chars().position(takes_value).filter(|_| !letters.starts_with('-'));
+        at += if valued.is_some_and(|index| index + 1 == letters.chars().count()) { 2 } else { 1 };
+    }
+    words.insert(at.min(words.len()), "--".to_string());
+    words
 }
 
 fn find<'a>(command: &'a Command, verb: &str) -> Option<&'a Command> {
@@ -245,6 +266,18 @@ fn spoken(verb: Option<&Command>, name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// If this fails, scripts that ask for it find options where they mean names.
+    #[test]
+    fn nothing_behind_an_operand_is_an_option_where_posix_is_asked_for() {
+        let verb = Command::new("get").arg(Arg::new("fields").short('o')).arg(Arg::new("deep").short('r').action(clap::ArgAction::SetTrue));
+        let words = |line: &str| operands_last(Some(&verb), line.split(' ').map(String::from).collect()).join(" ");
+        assert_eq!(words("zfs get all -r"), "zfs get -- all -r");
+        assert_eq!(words("zfs get -r -o name all -r"), "zfs get -r -o name -- all -r");
+        assert_eq!(words("zfs get -ro name -oname all"), "zfs get -ro name -oname -- all");
+        assert_eq!(words("zfs get -r -- -x"), "zfs get -r -- -x");
+        assert_eq!(words("zfs get"), "zfs get --");
+    }
 
     /// Users who type what OpenZFS has would look for their slip.
     #[test]

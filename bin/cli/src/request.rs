@@ -12,9 +12,9 @@ pub fn done(client: &Client, request: &Request) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// Prints a remark: warnings where errors go.
+/// Prints a remark: warnings, and what was not possible, where errors go.
 pub fn say(remark: &str) {
-    if remark.starts_with("warning: ") || remark.starts_with("Warning: ") {
+    if ["warning: ", "Warning: ", "cannot ", "property may be set"].iter().any(|start| remark.starts_with(start)) {
         crate::errln!("{remark}");
     } else {
         crate::outln!("{remark}");

@@ -74,11 +74,18 @@ pub fn by_object(pool: &Pool, object: u64) -> Result<Subject, DslError> {
 pub fn by_name(pool: &Pool, name: &str) -> Result<Subject, DslError> {
     match pool.dsl().hold(name) {
         Ok(handle) => by_object(pool, handle.object()),
-        Err(error) => {
-            let number = name.split_once('/').and_then(|(_, rest)| rest.parse().ok());
-            number.map_or(Err(error), |object| by_object(pool, object))
-        }
+        Err(error) => number_of(name).map_or(Err(error), |object| by_object(pool, object)),
     }
+}
+
+/// The object set whose number, decimal or hexadecimal with `0x`, follows the pool's name.
+pub fn by_number(pool: &Pool, name: &str) -> Result<Subject, DslError> {
+    number_of(name).map_or(Err(DslError::NotFound), |object| by_object(pool, object))
+}
+
+fn number_of(name: &str) -> Option<u64> {
+    let (_, text) = name.split_once('/')?;
+    text.strip_prefix("0x").map_or_else(|| text.parse().ok(), |digits| u64::from_str_radix(digits, 16).ok())
 }
 
 /// Shows everything; the exit status.

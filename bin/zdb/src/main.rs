@@ -7,8 +7,10 @@
 // `println!` panics when its reader is gone: see `cli::print`.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
+mod checks;
 mod datasets;
 mod dump;
+mod extract;
 mod import;
 mod label;
 mod object;
@@ -29,22 +31,40 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use zap::Zap;
 
-const USAGE: &str = "Usage:\tzdb [-CdLPuv] [-e [-p <path> ...]] [-U <cache>]
+const USAGE: &str = "Usage:\tzdb [-AbcCdDFGhiLMNPsuvXYy] [-e [-p <path> ...]] [-U <cache>]
 \t\t[<poolname>[/<dataset | objset id>] [<object | range> ...]]
 \tzdb -C [-U <cache>] [<poolname>]
-\tzdb -l [-qu] <device>
+\tzdb -l [-Aqu] <device>
+\tzdb -m [-AFLPXY] [-e [-p <path> ...]] [-U <cache>] <poolname>
+\tzdb -r [-e [-p <path> ...]] [-U <cache>] <dataset> <path> <destination>
 
+    -A --ignore-assertions   accepted: nothing is asserted here
+    -b --block-stats   every block: counts, and whether the space maps agree
+    -c --checksum      the same, and reads metadata; twice: everything
     -C --config        configuration (of all pools in the cache file without <poolname>)
     -d --datasets      datasets; twice: objects; four times: their contents; five times: their blocks
+    -D --dedup-stats   deduplication tables
     -e --exported      look for the pool's devices instead of asking the cache file
+    -F --automatic-rewind   accepted: only what opens without a rewind is shown
+    -G --dump-debug-msg     accepted: there are no debugging messages
+    -h --history       the pool's history
+    -i --intent-logs   accepted: intent logs are shown with the datasets
     -l --label         labels of a device
-    -L --disable-leak-tracking   accepted: leaks are not looked for
+    -L --disable-leak-tracking   with -b and -c: leaks are not looked for
+    -m --metaslabs     the metaslabs and their free space
+    -M --metaslab-groups   the same
+    -N --object-sets   the same as -d, and what follows the pool's name is an object set's number
     -p --path          where to look with -e
     -P --parseable     exact numbers
     -q --skip-label    with -l: no output
+    -r --copy-object   copy a file out of a dataset
+    -s --io-stats      what was read
     -u --uberblock     the uberblock
     -U --cachefile     the cache file
     -v --verbose       every other option as if given once more
+    -X --extreme-rewind     accepted, as -F
+    -y --livelist      accepted: pools with livelists are not opened
+    -Y --all-reconstruction accepted: blocks are reconstructed in all ways anyway
 ";
 
 /// Shows what lies on the devices of a pool.
@@ -73,9 +93,58 @@ struct Arguments {
     cache_file: Option<PathBuf>,
     #[arg(short = 'v', long = "verbose", action = clap::ArgAction::Count)]
     verbose: u8,
+    #[command(flatten)]
+    more: More,
     target: Option<String>,
     #[arg(allow_hyphen_values = true)]
     objects: Vec<String>,
+}
+
+/// Whether an option was given, and how often.
+type Count = u8;
+
+#[derive(clap::Args)]
+struct More {
+    #[arg(short = 'A', long = "ignore-assertions", action = clap::ArgAction::Count)]
+    _assertions: Count,
+    #[arg(short = 'b', long = "block-stats", action = clap::ArgAction::Count)]
+    blocks: Count,
+    #[arg(short = 'c', long = "checksum", action = clap::ArgAction::Count)]
+    checksums: Count,
+    #[arg(short = 'D', long = "dedup-stats", action = clap::ArgAction::Count)]
+    dedup: Count,
+    #[arg(short = 'F', long = "automatic-rewind", action = clap::ArgAction::Count)]
+    _rewind: Count,
+    #[arg(short = 'G', long = "dump-debug-msg", action = clap::ArgAction::Count)]
+    _messages: Count,
+    #[arg(short = 'h', long = "history", action = clap::ArgAction::Count)]
+    history: Count,
+    #[arg(short = 'i', long = "intent-logs", action = clap::ArgAction::Count)]
+    logs: Count,
+    #[arg(short = 'm', long = "metaslabs", action = clap::ArgAction::Count)]
+    metaslabs: Count,
+    #[arg(short = 'M', long = "metaslab-groups", action = clap::ArgAction::Count)]
+    groups: Count,
+    #[arg(short = 'N', long = "object-sets", action = clap::ArgAction::Count)]
+    object_sets: Count,
+    #[arg(short = 'r', long = "copy-object", action = clap::ArgAction::Count)]
+    copy: Count,
+    #[arg(short = 's', long = "io-stats", action = clap::ArgAction::Count)]
+    statistics: Count,
+    #[arg(short = 'X', long = "extreme-rewind", action = clap::ArgAction::Count)]
+    _extreme: Count,
+    #[arg(short = 'y', long = "livelist", action = clap::ArgAction::Count)]
+    livelists: Count,
+    #[arg(short = 'Y', long = "all-reconstruction", action = clap::ArgAction::Count)]
+    _reconstruction: Count,
+}
+
+impl More {
+    /// True when something is asked for that is not everything.
+    fn is_some(&self) -> bool {
+        let shown = [self.blocks, self.checksums, self.dedup, self.history, self.logs, self.metaslabs, self.groups];
+        shown.iter().chain(&[self.copy, self.statistics, self.livelists]).any(|count| *count > 0)
+    }
 }
 
 fn usage() -> ExitCode {
@@ -89,7 +158,9 @@ fn main() -> ExitCode {
         cli::errln!("-p option requires use of -e");
         return usage();
     }
-    let shows_all = arguments.labels == 0 && arguments.uberblocks == 0 && arguments.config == 0 && arguments.datasets == 0;
+    arguments.datasets += arguments.more.object_sets;
+    let shows_all =
+        !arguments.more.is_some() && arguments.labels == 0 && arguments.uberblocks == 0 && arguments.config == 0 && arguments.datasets == 0;
     let more = arguments.verbose.max(u8::from(shows_all));
     for option in [&mut arguments.labels, &mut arguments.uberblocks, &mut arguments.config, &mut arguments.datasets] {
         // Everything but labels is shown when nothing was asked for; a number given grows with -v.
@@ -148,6 +219,9 @@ fn fatal(target: &str, error: &dyn std::fmt::Display) -> ExitCode {
 
 fn dump_target(arguments: &Arguments, target: &str) -> ExitCode {
     let name = target.split(['/', '@']).next().unwrap_or_default();
+    if arguments.more.copy > 0 && arguments.objects.len() != 2 {
+        return usage();
+    }
     let mut ranges = Vec::new();
     for text in arguments.objects.iter().filter(|_| arguments.datasets > 0) {
         match Range::parse(text) {
@@ -179,8 +253,19 @@ fn dump_target(arguments: &Arguments, target: &str) -> ExitCode {
 fn dump_open(arguments: &Arguments, target: &str, ranges: &[Range], pool: &Pool, dump: &mut Dump<'_>) -> ExitCode {
     let mut status = 0;
     let is_pool = !target.contains(['/', '@']);
+    if let ([path, place], true) = (arguments.objects.as_slice(), arguments.more.copy > 0) {
+        let found = datasets::by_name(pool, target.trim_end_matches('/')).map_err(|error| error.to_string());
+        return match found.and_then(|subject| extract::copy(&subject.objset, path, place.as_ref())) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => fatal(target, &error),
+        };
+    }
     if !is_pool {
-        match datasets::by_name(pool, target.trim_end_matches('/')) {
+        let found = match arguments.more.object_sets {
+            0 => datasets::by_name(pool, target.trim_end_matches('/')),
+            _ => datasets::by_number(pool, target),
+        };
+        match found {
             Ok(subject) => datasets::show(dump, pool.mos(), &subject, ranges),
             Err(dsl::DslError::NotFound) => {
                 cli::errln!("failed to hold dataset '{target}': No such file or directory");
@@ -202,8 +287,31 @@ fn dump_open(arguments: &Arguments, target: &str, ranges: &[Range], pool: &Pool,
         if arguments.datasets > 0 {
             status = datasets::dump_pool(dump, pool);
         }
+        status = status.max(dump_more(arguments, pool, dump));
     }
     ExitCode::from(if status == 0 { u8::from(dump.damaged > 0) } else { status })
+}
+
+/// What else was asked for of a pool; the exit status.
+fn dump_more(arguments: &Arguments, pool: &Pool, dump: &mut Dump<'_>) -> u8 {
+    let more = &arguments.more;
+    if more.dedup > 0 {
+        checks::dedup(dump, pool);
+    }
+    if more.metaslabs > 0 || more.groups > 0 {
+        checks::metaslabs(dump, pool);
+    }
+    let mut status = 0;
+    if more.blocks > 0 || more.checksums > 0 {
+        status = checks::blocks(dump, pool, (more.checksums, arguments.no_leaks == 0));
+    }
+    if more.statistics > 0 {
+        checks::statistics(dump, pool);
+    }
+    if more.history > 0 {
+        checks::history(dump, pool);
+    }
+    status
 }
 
 /// The configuration in the meta object set (OpenZFS: `dump_config`).

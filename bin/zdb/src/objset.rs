@@ -6,8 +6,8 @@ use crate::tree::{Tree, WalkError};
 use dmu::{DmuError, Objset};
 use dsl::DslError;
 use ondisk::{
-    Bookmark, BpobjPhys, DNODE_SLOT_BYTES, DeadlistPhys, DnodePhys, DslDatasetPhys, GROUPUSED_OBJECT, ObjectId, ObjsetPhys, ObjsetType,
-    PROJECTUSED_OBJECT, USERUSED_OBJECT,
+    Bookmark, BpobjPhys, DNODE_SLOT_BYTES, DeadlistPhys, DnodePhys, DslDatasetPhys, GROUPUSED_OBJECT, ObjectId, ObjectType, ObjsetPhys,
+    ObjsetType, PROJECTUSED_OBJECT, USERUSED_OBJECT,
 };
 use std::fmt;
 use std::sync::Arc;
@@ -20,10 +20,60 @@ pub struct Range {
     pub start: i64,
     /// The last object.
     pub end: i64,
+    /// Which of them.
+    pub kinds: Kinds,
+}
+
+/// Types of objects that are selected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kinds {
+    files: bool,
+    directories: bool,
+    maps: bool,
+    zaps: bool,
+    others: bool,
+}
+
+impl Kinds {
+    const ALL: Kinds = Kinds { files: true, directories: true, maps: true, zaps: true, others: true };
+    const NONE: Kinds = Kinds { files: false, directories: false, maps: false, zaps: false, others: false };
+
+    /// Reads letters: `A`ll, `d`irectories, `f`iles, space `m`aps, `z`aps; `-` before one takes it away.
+    fn parse(letters: &str) -> Result<Kinds, &'static str> {
+        let (mut kinds, mut wanted) = (Kinds::NONE, true);
+        for letter in letters.chars() {
+            match letter {
+                '-' if !wanted => return Err("Invalid flag"),
+                '-' => {
+                    wanted = false;
+                    continue;
+                }
+                'A' => kinds = if wanted { Kinds::ALL } else { Kinds::NONE },
+                'd' => kinds.directories = wanted,
+                'f' => kinds.files = wanted,
+                'm' => kinds.maps = wanted,
+                'z' => kinds.zaps = wanted,
+                _ => return Err("Invalid flag"),
+            }
+            wanted = true;
+        }
+        if letters.is_empty() || !wanted { Err("Invalid trailing flag") } else { Ok(kinds) }
+    }
+
+    /// Whether objects of a type are selected (OpenZFS: `match_object_type`).
+    fn has(self, kind: ObjectType) -> bool {
+        match kind {
+            ObjectType::DIRECTORY_CONTENTS => self.directories,
+            ObjectType::PLAIN_FILE_CONTENTS => self.files,
+            ObjectType::SPACE_MAP => self.maps,
+            other if other.listing_name() == "zap" => self.zaps,
+            _ => self.others,
+        }
+    }
 }
 
 impl Range {
-    /// Reads a range as OpenZFS's `parse_object_range` does; flags that select types are not known here.
+    /// Reads a range as OpenZFS's `parse_object_range` does.
     pub fn parse(text: &str) -> Result<Range, &'static str> {
         let number = |text: &str| -> Option<i64> {
             let parsed = text.strip_prefix("0x").map_or_else(|| text.parse().ok(), |hex| i64::from_str_radix(hex, 16).ok());
@@ -31,18 +81,23 @@ impl Range {
         };
         let Some((start, end)) = text.split_once(':') else {
             let start = number(text).ok_or("Invalid characters in object ID")?;
-            return Ok(Range { start, end: start });
+            return Ok(Range { start, end: start, kinds: Kinds::ALL });
         };
         if start.is_empty() {
             return Err("Invalid leading colon");
         }
+        let (end, kinds) = match end.split_once(':') {
+            Some((_, "")) => return Err("Invalid trailing colon"),
+            Some((end, letters)) => (end, Kinds::parse(letters)?),
+            None => (end, Kinds::ALL),
+        };
         if end.is_empty() {
             return Err("Invalid trailing colon");
         }
         let start = number(start).ok_or("Invalid characters in start object ID")?;
         let end = number(end).ok_or("Invalid characters in end object ID")?;
         let end = if end == -1 { i64::MAX } else { end };
-        if start <= end { Ok(Range { start, end }) } else { Err("Start object ID may not exceed end object ID") }
+        if start <= end { Ok(Range { start, end, kinds }) } else { Err("Start object ID may not exceed end object ID") }
     }
 }
 
@@ -202,14 +257,14 @@ fn dump_special(dump: &mut Dump<'_>, shown: &mut Shown, root: &ObjsetPhys, wante
 
 fn dump_range(dump: &mut Dump<'_>, shown: &mut Shown, range: Range) -> Result<(), ObjsetError> {
     let root = read_root(shown)?;
-    if range.start <= 0 && range.end >= 0 {
+    if range.start <= 0 && range.end >= 0 && range.kinds.others {
         shown.object(dump, ObjectId(0), &root.meta_dnode);
     }
     let inside = |object: i64| object >= range.start && object <= range.end;
-    dump_special(dump, shown, &root, inside);
+    dump_special(dump, shown, &root, |object| range.kinds.others && inside(object));
     let mut found = Vec::new();
     for_each(shown, &root, &mut |object, phys| {
-        if inside(object as i64) {
+        if inside(object as i64) && range.kinds.has(phys.object_type) {
             found.push((object, phys.clone()));
         }
         (object as i64) < range.end
@@ -322,11 +377,12 @@ pub fn dump_bpobj(dump: &mut Dump<'_>, mos: &Arc<Objset>, object: u64, name: &st
 
 #[cfg(test)]
 mod tests {
-    use super::Range;
+    use super::{Kinds, Range};
 
     #[test]
     fn ranges_read_as_openzfs_reads_them() {
-        let range = |start, end| Ok(Range { start, end });
+        let range = |start, end| Ok(Range { start, end, kinds: Kinds::ALL });
+        let kinds = |text: &str| Range::parse(text).map(|range| range.kinds);
         assert_eq!(Range::parse("7"), range(7, 7));
         assert_eq!(Range::parse("0x10"), range(16, 16));
         assert_eq!(Range::parse("-2"), range(-2, -2));
@@ -335,6 +391,11 @@ mod tests {
         assert_eq!(Range::parse("x"), Err("Invalid characters in object ID"));
         assert_eq!(Range::parse(":4"), Err("Invalid leading colon"));
         assert_eq!(Range::parse("4:"), Err("Invalid trailing colon"));
+        assert_eq!(kinds("0:-1:df"), Ok(Kinds { files: true, directories: true, ..Kinds::NONE }));
+        assert_eq!(kinds("0:-1:A-m-z"), Ok(Kinds { maps: false, zaps: false, ..Kinds::ALL }));
+        for bad in ["0:1:", "0:1:x", "0:1:A-", "0:1:A--f", "0:1:f:f", "0::f"] {
+            assert!(kinds(bad).is_err(), "{bad}");
+        }
         assert_eq!(Range::parse("9:3"), Err("Start object ID may not exceed end object ID"));
     }
 }

@@ -78,6 +78,9 @@ fn run(verb: Verb) -> Result<u8, Stop> {
             if let Some((_, options)) = conflict.iter().find(|(both, _)| *both) {
                 return Err(Stop::usage(format!("{options} options are mutually exclusive")));
             }
+            if recursive && !from.contains('@') {
+                return Err(Stop::usage("source dataset for recursive rename must be a snapshot"));
+            }
             Ok(done(&client, &Request::DatasetRename(DatasetRename { from, to, parents, recursive, force }))?)
         }
         Verb::Mount { all, overlay, options, names, recursive, json, verbose } => {

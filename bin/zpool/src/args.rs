@@ -33,6 +33,9 @@ pub enum Verb {
         /// Unmount by force.
         #[arg(short)]
         force: bool,
+        /// As -f.
+        #[arg(short = 'F')]
+        hard_force: bool,
         /// Pools.
         #[arg(value_name = "pool")]
         pools: Vec<String>,
@@ -53,6 +56,9 @@ pub enum Verb {
         /// Pool.
         #[arg(long_help = "pool name")]
         pool: String,
+        /// One of its vdevs, whose property it is.
+        #[arg(value_name = "vdev")]
+        vdev: Option<String>,
     },
     /// Verify every block, and repair what redundancy allows.
     Scrub(Scrub),
@@ -106,7 +112,7 @@ pub enum Verb {
     },
     /// Wait until everything written so far is on stable storage.
     Sync {
-        /// Also when nothing was written: it makes no difference here.
+        /// Write a transaction group and new labels also when there is nothing to write.
         #[arg(short)]
         force: bool,
         /// Pools; none means all.
@@ -163,6 +169,9 @@ pub struct Create {
     /// Alternate root.
     #[arg(short = 'R', value_name = "root")]
     pub altroot: Option<String>,
+    /// A name for now: the pool's devices get the other one, and its next import has it. Implies cachefile=none.
+    #[arg(short = 't', value_name = "tname")]
+    pub temporary_name: Option<String>,
     /// Name.
     #[arg(long_help = "pool name argument")]
     pub pool: String,
@@ -399,6 +408,9 @@ pub struct Import {
     /// Temporary property=value, for instance readonly=on.
     #[arg(short = 'o', value_name = "property=value")]
     pub properties: Vec<String>,
+    /// The new name is for this import only: the pool's devices keep the old one. Implies cachefile=none.
+    #[arg(short = 't')]
+    pub temporary: bool,
     /// Name or guid.
     #[arg(value_name = "pool | id")]
     pub pool: Option<String>,

@@ -36,6 +36,7 @@ pub fn run(client: &Client, arguments: args::Create) -> Result<u8, Stop> {
         force: arguments.force,
         dry_run,
         no_features: arguments.no_features,
+        temporary_name: arguments.temporary_name,
     };
     // The daemon checks names, devices and properties also for a dry run, and then changes nothing.
     let code = done(client, &Request::PoolCreate(request))?;

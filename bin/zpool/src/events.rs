@@ -21,6 +21,11 @@ pub fn run(client: &Client, arguments: &args::Events) -> Result<u8, Stop> {
             other => Err(cli::unexpected("cannot clear events", other).into()),
         };
     }
+    if let Some(name) =
+        arguments.pool.as_ref().filter(|name| name.contains(['/', '@', '#', '%']) || !name.starts_with(|c: char| c.is_ascii_alphabetic()))
+    {
+        return Err(Stop::usage(format!("invalid pool name '{name}'")));
+    }
     if !arguments.scripted {
         cli::outln!("{:<30} CLASS", "TIME");
     }

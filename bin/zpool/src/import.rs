@@ -20,6 +20,9 @@ pub fn run(client: &Client, arguments: args::Import) -> Result<u8, Stop> {
     if arguments.cache_file.is_some() && (!arguments.search.is_empty() || arguments.scan) {
         return Err(Stop::usage("-c is incompatible with -d and -s"));
     }
+    if arguments.temporary && arguments.new_name.is_none() {
+        return Err(Stop::usage("-t needs a new pool name"));
+    }
     let cache_file = arguments.cache_file.as_deref().map(absolute);
     let search = ImportSearch { paths, destroyed: arguments.destroyed, cache_file };
     if arguments.pool.is_none() && !arguments.all {
@@ -29,6 +32,7 @@ pub fn run(client: &Client, arguments: args::Import) -> Result<u8, Stop> {
         search,
         pool: arguments.pool,
         new_name: arguments.new_name,
+        temporary: arguments.temporary,
         all: arguments.all,
         no_mount: arguments.no_mount,
         force: arguments.force,

@@ -24,7 +24,7 @@ mod wait;
 
 use args::{Arguments, Verb};
 use cli::{Client, Lacking, Stop, done};
-use control_api::{LabelClear, PoolClear, PoolNames, PoolScrub, PoolSet, PoolTarget, Request, ScrubAction};
+use control_api::{ErrorKind, Failure, LabelClear, PoolClear, PoolScrub, PoolSet, PoolSync, PoolTarget, Request, ScrubAction};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -35,8 +35,7 @@ fn main() -> ExitCode {
 const LACKING: Lacking = Lacking {
     verbs: &["checkpoint", "prefetch", "split", "upgrade", "reguid", "ddtprune", "freeze"],
     options: &[
-        ("create", &["t"]),
-        ("import", &["c", "E", "l", "m", "t", "T", "V", "X", "-rewind-to-checkpoint"]),
+        ("import", &["E", "l", "m", "T", "V", "X", "-rewind-to-checkpoint"]),
         ("clear", &["n", "F", "-power"]),
         ("online", &["-power"]),
         ("offline", &["-power"]),
@@ -49,12 +48,12 @@ fn run(verb: Verb) -> Result<u8, Stop> {
     match verb {
         Verb::Create(arguments) => create::run(&client, arguments),
         Verb::Destroy { force, pool } => Ok(done(&client, &Request::PoolDestroy(PoolTarget { pool, force }))?),
-        Verb::Export { all, force, pools } => export(&client, all, force, pools),
+        Verb::Export { all, force, hard_force, pools } => export(&client, all, force || hard_force, pools),
         Verb::Import(arguments) => import::run(&client, arguments),
         Verb::List(arguments) => list::run(&client, &arguments),
         Verb::Status(arguments) => status::run(&client, &arguments),
         Verb::Get(arguments) => get::run(&client, &arguments),
-        Verb::Set { assignment, pool } => set(&client, &assignment, pool),
+        Verb::Set { assignment, pool, vdev } => set(&client, &assignment, (pool, vdev)),
         Verb::Scrub(arguments) => scrub(&client, &arguments),
         Verb::Resilver { pools } => {
             each(pools, |pool| done(&client, &Request::PoolScrub(PoolScrub { pool, action: ScrubAction::Resilver })))
@@ -70,7 +69,7 @@ fn run(verb: Verb) -> Result<u8, Stop> {
         Verb::Reopen { keep_resilver, pools } => vdevs::reopen(&client, keep_resilver, pools),
         Verb::Detach { pool, device } => vdevs::detach(&client, pool, device),
         Verb::Clear { pool, device } => Ok(done(&client, &Request::PoolClear(PoolClear { pool, device }))?),
-        Verb::Sync { pools, .. } => Ok(done(&client, &Request::PoolSync(PoolNames { pools }))?),
+        Verb::Sync { force, pools } => Ok(done(&client, &Request::PoolSync(PoolSync { pools, force }))?),
         Verb::History(arguments) => Ok(history::run(&client, &arguments)?),
         Verb::Events(arguments) => events::run(&client, &arguments),
         Verb::Iostat(arguments) => iostat::run(&client, &arguments),
@@ -88,21 +87,25 @@ fn labelled_path(word: &str) -> String {
 }
 
 fn export(client: &Client, all: bool, force: bool, pools: Vec<String>) -> Result<u8, Stop> {
-    let work = |pool: String| done(client, &Request::PoolExport(PoolTarget { pool, force }));
+    let one = |pool: &String| done(client, &Request::PoolExport(PoolTarget { pool: pool.clone(), force }));
     match (all, pools.is_empty()) {
         (true, true) => {}
-        (false, false) => return each(pools, work),
+        (false, false) => return each(pools, |pool| one(&pool)),
         (true, false) => return Err(Stop::usage("too many arguments")),
         (false, true) => return Err(Stop::usage("missing pool argument")),
     }
-    // Pools that others rest on come after those.
+    // All at once: none of them waits for another one's devices (OpenZFS: `zpool_export_one_async`). Pools that others rest on come after
+    // those.
     let mut left: Vec<String> = list::reports(client, Vec::new(), false)?.into_iter().map(|pool| pool.name).collect();
     loop {
         let before = left.len();
-        let mut failures = Vec::new();
-        left.retain(|pool| work(pool.clone()).map_err(|failure| failures.push(failure)).is_err());
+        let failures: Vec<(String, control_api::Failure)> = std::thread::scope(|scope| {
+            let begun: Vec<_> = left.iter().map(|pool| scope.spawn(|| one(pool).err().map(|failure| (pool.clone(), failure)))).collect();
+            begun.into_iter().filter_map(|thread| thread.join().ok().flatten()).collect()
+        });
+        left.retain(|pool| failures.iter().any(|(failed, _)| failed == pool));
         if left.is_empty() || left.len() == before {
-            failures.iter().for_each(|failure| cli::errln!("{failure}"));
+            failures.iter().for_each(|(_, failure)| cli::errln!("{failure}"));
             return Ok(if left.is_empty() { 0 } else { cli::EXIT_FAILURE });
         }
     }
@@ -120,10 +123,29 @@ fn each(pools: Vec<String>, mut work: impl FnMut(String) -> Result<u8, control_a
     Ok(code)
 }
 
-fn set(client: &Client, assignment: &str, pool: String) -> Result<u8, Stop> {
+fn set(client: &Client, assignment: &str, (pool, vdev): (String, Option<String>)) -> Result<u8, Stop> {
     let (property, value) = assignment.split_once('=').ok_or_else(|| Stop::usage("missing value in property=value argument"))?;
-    let property = cli::property::described(cli::property::POOL, property).map_or(property, |known| known.name);
-    Ok(done(client, &Request::PoolSet(PoolSet { pool, property: property.to_string(), value: value.to_string() }))?)
+    let table = if vdev.is_some() { cli::property::VDEV } else { cli::property::POOL };
+    let property = match cli::property::described(table, property) {
+        Some(known) => known.name,
+        None if vdev.is_some() && !property.contains(':') => return Err(Stop::usage(format!("invalid property '{property}'"))),
+        None => property,
+    };
+    let vdev = vdev.map(|word| guid_of(client, &pool, &word)).transpose()?;
+    Ok(done(client, &Request::PoolSet(PoolSet { pool, property: property.to_string(), value: value.to_string(), vdev }))?)
+}
+
+/// The guid of a vdev that a word names.
+fn guid_of(client: &Client, pool: &str, word: &str) -> Result<u64, Stop> {
+    let reports = list::reports(client, vec![pool.to_string()], false)?;
+    let words = [word.to_string()];
+    let places = reports.first().map(|report| vdev_get::places(report, &words));
+    match places {
+        Some(Ok(places)) if places.len() == 1 => Ok(places[0].vdev.guid),
+        _ => {
+            Err(Stop::from(Failure::new(ErrorKind::NotFound, format!("invalid vdev '{word}'"), format!("pool '{pool}' has no such vdev"))))
+        }
+    }
 }
 
 fn scrub(client: &Client, arguments: &args::Scrub) -> Result<u8, Stop> {

@@ -74,7 +74,7 @@ fn bytes(text: &str) -> Option<u64> {
 }
 
 fn run(client: &Client, request: PoolSweep, activity: Option<&str>) -> Result<u8, Stop> {
-    let pool = request.pool.clone();
+    let (pool, devices) = (request.pool.clone(), request.devices.clone());
     let failures = match client.call(&Request::PoolSweep(request))? {
         Response::Swept { failures } => failures,
         other => return Err(cli::unexpected("cannot sweep", other).into()),
@@ -84,7 +84,7 @@ fn run(client: &Client, request: PoolSweep, activity: Option<&str>) -> Result<u8
         return Ok(EXIT_REFUSED);
     }
     if let Some(activity) = activity {
-        wait::until_idle(client, &pool, &[activity.to_string()])?;
+        wait::until_swept(client, &pool, activity, &devices)?;
     }
     Ok(0)
 }

@@ -1,5 +1,4 @@
-//! Properties of vdevs, as `zpool get` shows them (OpenZFS: `vdev_prop_get`, `zpool_get_vdev_prop_value`). They can be read only:
-//! what can be set in OpenZFS has its default.
+//! Properties of vdevs, as `zpool get` shows them (OpenZFS: `vdev_prop_get`, `zpool_get_vdev_prop_value`).
 
 use crate::status::Names;
 use cli::find;
@@ -101,6 +100,12 @@ pub fn properties(place: &Place<'_>, exact: bool) -> Vec<Property> {
     let mut list = facts(place, exact);
     list.extend(counts(place.vdev));
     list.extend(settings(place.vdev));
+    for set in &place.vdev.properties {
+        match list.iter_mut().find(|property| property.name == set.name) {
+            Some(property) => *property = set.clone(),
+            None => list.push(set.clone()),
+        }
+    }
     list
 }
 
@@ -180,13 +185,13 @@ fn settings(vdev: &VdevReport) -> Vec<Property> {
     list
 }
 
-/// All properties, or those that are named; user properties of vdevs are not there.
+/// All properties, or those that are named; one that no user made up has no value.
 pub fn select(place: &Place<'_>, wanted: Option<&[String]>, exact: bool) -> Vec<Property> {
     let all = properties(place, exact);
     let Some(names) = wanted else { return all };
     let one = |name: &String| match name.as_str() {
         "name" => Some(Property::fact("name", Value::Text(plain_name(place.vdev)))),
-        user if user.contains(':') => Some(by_default(user, Value::None)),
+        user if user.contains(':') => Some(find(&all, user).cloned().unwrap_or_else(|| by_default(user, Value::None))),
         known => find(&all, known).cloned(),
     };
     names.iter().filter_map(one).collect()

@@ -44,7 +44,7 @@ pub fn run(client: &Client, arguments: &args::Wait) -> Result<u8, Stop> {
         cli::out!("{}", text(&report, arguments, row)?);
         cli::print::flush();
         next += pause;
-        if waited(client, pool, &arguments.activities, Some(next))? {
+        if waited(client, pool, (&arguments.activities, &[]), Some(next))? {
             break;
         }
     }
@@ -53,7 +53,12 @@ pub fn run(client: &Client, arguments: &args::Wait) -> Result<u8, Stop> {
 
 /// Returns when none of the activities runs (all of them when none is named).
 pub fn until_idle(client: &Client, pool: &str, activities: &[String]) -> Result<(), Failure> {
-    waited(client, pool, activities, None).map(drop)
+    waited(client, pool, (activities, &[]), None).map(drop)
+}
+
+/// Returns when none of the devices is initialized or trimmed any more; with none named, none of the pool's.
+pub fn until_swept(client: &Client, pool: &str, activity: &str, devices: &[String]) -> Result<(), Failure> {
+    waited(client, pool, (&[activity.to_string()], devices), None).map(drop)
 }
 
 /// A pool that leaves while somebody waits for it has nothing more to do.
@@ -62,11 +67,11 @@ fn gone<T>(asked_before: u64) -> impl Fn(Failure) -> Result<Option<T>, Failure> 
 }
 
 /// Waits until none of the activities runs, or until then; says whether none does.
-fn waited(client: &Client, pool: &str, activities: &[String], until: Option<Instant>) -> Result<bool, Failure> {
+fn waited(client: &Client, pool: &str, (activities, devices): (&[String], &[String]), until: Option<Instant>) -> Result<bool, Failure> {
     for round in u64::from(until.is_some()).. {
         let left = until.map_or(STEP, |until| until.saturating_duration_since(Instant::now()));
         let deadline_ms = u64::try_from(left.min(STEP).as_millis()).unwrap_or(0);
-        let request = PoolWait { pool: pool.to_string(), activities: activities.to_vec(), deadline_ms };
+        let request = PoolWait { pool: pool.to_string(), activities: activities.to_vec(), devices: devices.to_vec(), deadline_ms };
         match client.call(&Request::PoolWait(request)).map(Some).or_else(gone(round))? {
             None => return Ok(true),
             Some(Response::Busy(busy)) if busy.is_empty() => return Ok(true),

@@ -115,7 +115,8 @@ mod tests {
         let query = Request::PoolQuery(PoolQuery { pools: vec!["tank".into()], errors: true });
         let open = Request::PoolQuery(PoolQuery { pools: vec!["tank".into()], errors: false });
         assert_eq!(query.for_everyone(), Some(open));
-        let wait = |deadline_ms| Request::PoolWait(PoolWait { pool: "tank".into(), activities: Vec::new(), deadline_ms });
+        let wait =
+            |deadline_ms| Request::PoolWait(PoolWait { pool: "tank".into(), activities: Vec::new(), devices: Vec::new(), deadline_ms });
         assert_eq!(wait(60_000).for_everyone(), Some(wait(WAIT_MS)));
         assert_eq!(Request::Mount(MountRequest::default()).for_everyone(), Some(Request::Mount(MountRequest::default())));
         let file = DirectTarget::File { path: "/tank/secret".into(), inode: 7 };

@@ -77,7 +77,7 @@ pub enum Request {
     /// `zpool clear`.
     PoolClear(PoolClear),
     /// `zpool sync`: waits until everything written so far is on stable storage.
-    PoolSync(PoolNames),
+    PoolSync(PoolSync),
     /// `zpool history`; answers [`Response::History`].
     PoolHistory(PoolHistory),
     /// Counters for `zpool iostat`; answers [`Response::Iostat`].

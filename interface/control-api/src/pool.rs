@@ -67,6 +67,9 @@ pub struct PoolCreate {
     pub dry_run: bool,
     /// `-d`: enable no feature that is not asked for.
     pub no_features: bool,
+    /// `-t`: a name for now; the devices get `pool`.
+    #[serde(default)]
+    pub temporary_name: Option<String>,
 }
 
 /// One pool and whether to force.
@@ -76,6 +79,16 @@ pub struct PoolTarget {
     /// Name.
     pub pool: String,
     /// `-f`.
+    pub force: bool,
+}
+
+/// `zpool sync`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct PoolSync {
+    /// Names; none means all.
+    pub pools: Vec<String>,
+    /// `-f`: a txg is written also when there is nothing to write.
     pub force: bool,
 }
 
@@ -110,6 +123,9 @@ pub struct PoolImport {
     pub pool: Option<String>,
     /// New name.
     pub new_name: Option<String>,
+    /// `-t`: the new name is for this import only.
+    #[serde(default)]
+    pub temporary: bool,
     /// `-a`.
     pub all: bool,
     /// `-N`: mount nothing.
@@ -330,6 +346,9 @@ pub struct VdevReport {
     /// Whether new blocks may be allocated here (top-levels).
     #[serde(default)]
     pub allocating: Option<bool>,
+    /// Properties that were set.
+    #[serde(default)]
+    pub properties: Vec<Property>,
     /// Children.
     pub children: Vec<VdevReport>,
 }
@@ -447,6 +466,9 @@ pub struct PoolSet {
     pub property: String,
     /// Value.
     pub value: String,
+    /// The vdev whose property it is, by guid; None for the pool's own.
+    #[serde(default)]
+    pub vdev: Option<u64>,
 }
 
 /// What `zpool scrub` does.
@@ -571,6 +593,9 @@ pub struct PoolWait {
     pub pool: String,
     /// Activities (`scrub`, `resilver`, `free`, …); empty means all.
     pub activities: Vec<String>,
+    /// Only the `initialize` and `trim` of these devices; empty means those of the whole pool.
+    #[serde(default)]
+    pub devices: Vec<String>,
     /// Longest time to wait in this call, in milliseconds; ask again until nothing is busy.
     pub deadline_ms: u64,
 }

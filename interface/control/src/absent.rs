@@ -143,7 +143,15 @@ impl Control {
         let tried = entry.paths.iter().map(|path| trace(path)).collect();
         let (paths, vdevs) = self.paths_of(&entry);
         let properties = entry.cachefile.iter().map(|path| ("cachefile".to_string(), path.clone())).collect();
-        let request = PoolImport { force: true, altroot: entry.altroot.clone(), no_mount: true, properties, ..PoolImport::default() };
+        let request = PoolImport {
+            force: true,
+            altroot: entry.altroot.clone(),
+            no_mount: true,
+            properties,
+            temporary: entry.temporary,
+            new_name: entry.temporary.then(|| entry.name.clone()),
+            ..PoolImport::default()
+        };
         let opened = self.import_devices(&paths, guid, &crate::pools::ImportWish::new(&request, entry.read_only, true, what));
         if let (Err(failure), Some(absent)) = (&opened, self.absent.pools.lock().get_mut(name)) {
             (absent.why, absent.vdevs, absent.tried) = (failure.clone(), vdevs, tried);

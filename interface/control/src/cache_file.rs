@@ -7,7 +7,7 @@ use nvlist::{Encoding, NvList, Value};
 use ondisk::Guid;
 use serde::{Deserialize, Serialize};
 use service::trust;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind::NotFound;
 use std::path::Path;
 use vdev::{Leaf, LeafKind, VdevTree};
@@ -23,6 +23,9 @@ pub(crate) struct Remembered {
     /// The property `cachefile`, when it was set.
     #[serde(default)]
     pub cachefile: Option<String>,
+    /// The name is for this import only.
+    #[serde(default)]
+    pub temporary: bool,
 }
 
 /// What a cache file of OpenZFS tells.
@@ -32,11 +35,13 @@ pub(crate) struct Cached {
 }
 
 impl Cached {
-    /// Where devices are that the file names.
-    pub fn existing_paths(&self) -> Vec<String> {
+    /// Where to look for devices: those that the file names, and what is beside them, since they may have other names by now, and the
+    /// pool other devices (OpenZFS: `discover_cached_paths`).
+    pub fn places(&self) -> Vec<String> {
+        let beside: BTreeSet<String> = self.paths.iter().filter_map(|path| Some(Path::new(path).parent()?.to_str()?.to_string())).collect();
         // None at all would mean to look everywhere.
         let nowhere = std::iter::once("/dev/null".to_string());
-        self.paths.iter().filter(|path| Path::new(path).exists()).cloned().chain(nowhere).collect()
+        self.paths.iter().cloned().chain(beside).filter(|path| Path::new(path).exists()).chain(nowhere).collect()
     }
 }
 
@@ -138,5 +143,6 @@ fn remembered(open: &crate::OpenPool) -> Remembered {
         read_only: open.is_read_only(),
         paths,
         cachefile: open.cachefile(),
+        temporary: open.pool().has_temporary_name(),
     }
 }

@@ -62,7 +62,23 @@ impl Control {
             self.remember();
             return Ok(crate::pools::done());
         }
+        self.check_shared_spares(target)?;
         self.close(target, "export", Pool::export)
+    }
+
+    /// A spare that stands in here, and that another pool has on its list, would be taken once nobody knows that it is in use (OpenZFS:
+    /// `spa_has_active_shared_spare`).
+    fn check_shared_spares(&self, target: &PoolTarget) -> Result<(), Failure> {
+        let name = &target.pool;
+        let open = self.open_pool(name)?;
+        let spares = open.pool().spares();
+        let others: Vec<Arc<OpenPool>> = self.pools.read().values().filter(|other| !Arc::ptr_eq(other, &open)).cloned().collect();
+        let is_listed = |guid| others.iter().any(|other| other.pool().spares().iter().any(|spare| spare.guid == guid));
+        if target.force || !spares.iter().any(|spare| spare.in_use && is_listed(spare.guid)) {
+            return Ok(());
+        }
+        let why = format!("'{name}' has an active shared spare which could be used by other pools once '{name}' is exported.");
+        Err(because(ErrorKind::Busy, format!("cannot export '{name}'"), why).advise("detach the spare first, or use '-f'"))
     }
 
     /// Lets a pool go that can't go on, as `zpool export -f` would.
@@ -167,6 +183,7 @@ impl Control {
         if !target.force {
             unmounted?;
         }
+        mounts.remove_made_directories();
         drop(open);
         let Some(open) = self.pools.write().remove(&target.pool) else {
             return Err(because(ErrorKind::NotFound, order.what(), "no such pool"));

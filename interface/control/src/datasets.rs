@@ -195,7 +195,12 @@ impl Control {
         };
         let pairs: Vec<(String, String)> = change.properties.clone().into_iter().collect();
         let changed: Vec<&str> = request.properties.keys().map(String::as_str).collect();
-        let follows = Following { names: std::slice::from_ref(&request.name), changed: &changed, no_mount: request.no_mount };
+        let follows = Following {
+            names: std::slice::from_ref(&request.name),
+            changed: &changed,
+            turns_off: request.properties.get("canmount").is_some_and(|value| value == "off"),
+            no_mount: request.no_mount,
+        };
         self.follow(&pool, &follows, || {
             let set = if pairs.is_empty() { Ok(()) } else { handle.set_props(&pairs) };
             set.and_then(|()| change.size.map_or(Ok(()), |bytes| handle.resize_volume(bytes)))
@@ -209,7 +214,12 @@ impl Control {
         if request.recursive {
             names = self.descendants(&pool, &request.name)?;
         }
-        let follows = Following { names: std::slice::from_ref(&request.name), changed: &[request.property.as_str()], no_mount: false };
+        let follows = Following {
+            names: std::slice::from_ref(&request.name),
+            changed: &[request.property.as_str()],
+            turns_off: false,
+            no_mount: false,
+        };
         self.follow(&pool, &follows, || {
             names.iter().try_for_each(|name| {
                 let failed = |error: DslError| failure::dataset("inherit property for", name, &error);
@@ -330,13 +340,15 @@ impl Control {
         let pool = self.pool_of(&request.from, "rename")?;
         let failed = |error: DslError| failure::dataset("rename", &request.from, &error);
         if let (Some((filesystem, from)), recursive) = (request.from.split_once('@'), request.recursive) {
-            let to = request.to.rsplit_once('@').map_or(request.to.as_str(), |(_, to)| to);
+            let (target, to) = request.to.rsplit_once('@').unwrap_or(("", request.to.as_str()));
+            if !target.is_empty() && target != filesystem {
+                let what = format!("cannot rename to '{}'", request.to);
+                return Err(because(ErrorKind::Invalid, what, "snapshots must be part of same dataset"));
+            }
             let filesystems = if recursive { self.descendants(&pool, filesystem)? } else { vec![filesystem.to_string()] };
             let names: Vec<String> = filesystems.iter().map(|filesystem| format!("{filesystem}@{from}")).collect();
             pool.mounts.close_snapshots(&names, "rename")?;
-            for filesystem in filesystems {
-                pool.dsl().rename(&format!("{filesystem}@{from}"), &format!("{filesystem}@{to}")).map_err(failed)?;
-            }
+            pool.dsl().rename_snapshots(&filesystems, from, to).map_err(failed)?;
             return Ok(done());
         }
         if let (true, Some((parent, _))) = (request.parents, request.to.rsplit_once('/')) {

@@ -68,18 +68,21 @@ fn paths(search: &ImportSearch) -> Result<Vec<PathBuf>, Failure> {
         found.dedup();
         return Ok(found);
     }
+    // What is named first is a device's path, where it has several.
     let mut found = Vec::new();
     for path in &search.paths {
         let metadata = std::fs::metadata(path)
             .map_err(|error| because(ErrorKind::NotFound, "cannot search for pools", format!("cannot open '{path}': {error}")))?;
         if metadata.is_dir() {
             // Character devices and sockets are never opened; regular files are, also below /dev (think of /dev/shm).
-            found.extend(entries(Path::new(path), false));
+            let mut inside = entries(Path::new(path), false);
+            inside.sort();
+            inside.retain(|path| !found.contains(path));
+            found.extend(inside);
         } else {
             found.push(PathBuf::from(path));
         }
     }
-    found.sort();
     Ok(found)
 }
 

@@ -2,12 +2,15 @@
 //! change in place (OpenZFS: `changelist_gather`, `changelist_prefix`, `changelist_postfix`).
 
 use crate::failure;
-use crate::mounting::{Wish, text_of};
+use crate::mounting::Wish;
 use crate::mounts::Directory;
 use crate::{Control, OpenPool};
 use control_api::{ErrorKind, Failure, Response};
 use dsl::PropSource;
 use std::sync::Arc;
+
+/// After what keeps something from being mounted at its new place.
+const UNABLE: &str = "property may be set but unable to remount filesystem";
 
 /// Properties that are flags of the mount.
 const FLAGS: [&str; 6] = ["readonly", "exec", "setuid", "devices", "atime", "relatime"];
@@ -18,6 +21,8 @@ pub(crate) struct Following<'a> {
     pub names: &'a [String],
     /// The properties.
     pub changed: &'a [&'a str],
+    /// `canmount` becomes `off`.
+    pub turns_off: bool,
     /// Mount, unmount and move nothing (`-u`).
     pub no_mount: bool,
 }
@@ -43,20 +48,22 @@ impl Control {
                 new.extend(names.iter().map(|name| Wish::by_itself(pool, name)));
             }
         }
-        let changed = change();
-        let mut failures = self.mount_wishes(again);
-        // The property is set; what was not mounted before is not worse off.
-        let new = if changed.is_ok() { new } else { Vec::new() };
-        let mut remarks: Vec<String> = self.mount_wishes(new).iter().map(Failure::to_string).collect();
-        changed?;
-        if !following.no_mount && changes("canmount") {
-            for name in following.names {
-                let is_off = pool.dsl().hold(name).is_ok_and(|handle| text_of(&handle, "canmount") == "off");
-                if is_off && let Some(mounted) = pool.mounts.below(name).iter().find(|mounted| mounted.name == *name) {
-                    failures.extend(pool.mounts.leave(mounted).err());
-                }
-            }
+        // What is mounted in a file system that goes comes back without it.
+        let is_mounted = |name: &String| pool.mounts.below(name).iter().any(|mounted| mounted.name == *name);
+        let goes = following.turns_off && !following.no_mount;
+        let leaving: Vec<&String> = following.names.iter().filter(|name| goes && !moves && is_mounted(name)).collect();
+        for name in &leaving {
+            again.extend(self.unmount_tree(pool, name, false, Directory::Keep)?);
         }
+        let changed = change();
+        again.retain(|wish| changed.is_err() || !leaving.contains(&&wish.name));
+        // The property is what was asked for, whether or not something can be mounted there (OpenZFS: `set_callback`).
+        again.extend(new.into_iter().filter(|_| changed.is_ok()));
+        let unable = self.mount_wishes(again);
+        let mut remarks: Vec<String> = unable.iter().map(Failure::to_string).collect();
+        remarks.extend((!unable.is_empty()).then(|| UNABLE.to_string()));
+        let mut failures = Vec::new();
+        changed?;
         crate::datasets::apply_settings(pool);
         let flags: Vec<&str> = following.changed.iter().copied().filter(|name| FLAGS.contains(name)).collect();
         for name in following.names.iter().filter(|_| !flags.is_empty()) {

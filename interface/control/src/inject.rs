@@ -67,6 +67,11 @@ fn error_of(word: &str) -> Result<FaultError, Failure> {
     })
 }
 
+/// The same for faults of a device: `decrypt` is none of its errors, so that it never happens, as in OpenZFS.
+fn device_error_of(word: &str) -> Result<FaultError, Failure> {
+    if word.eq_ignore_ascii_case("decrypt") { Ok(FaultError::Decompress) } else { error_of(word) }
+}
+
 /// The kind of I/O that a word means: all (None), or one; free, claim and probe are no I/O of a device here.
 fn io_of(word: &str) -> Result<Option<IoKind>, Failure> {
     Ok(Some(match word.to_ascii_lowercase().as_str() {
@@ -134,7 +139,7 @@ impl Control {
                 let guid = leaf_guid(open, device)?;
                 let report = InjectReport { device: Some(guid.0), io: io.clone(), error: error.clone(), ..base };
                 let Some(label) = label else {
-                    return plain(report, Fault::Device { leaf: guid, error: error_of(error)?, kind: io_of(io)? });
+                    return plain(report, Fault::Device { leaf: guid, error: device_error_of(error)?, kind: io_of(io)? });
                 };
                 let part = LABEL_PARTS.into_iter().find(|(name, _)| name == label);
                 let (_, bytes) = part.ok_or_else(|| refused(ErrorKind::Invalid, "invalid label type"))?;

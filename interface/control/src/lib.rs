@@ -44,6 +44,7 @@ mod stopping;
 mod sweeps;
 mod targets;
 mod unmounting;
+mod vdev_props;
 mod vdevs;
 mod volumes;
 mod watch;
@@ -308,7 +309,7 @@ impl Control {
 /// The pool that a request changes, for its history.
 fn changed_pool(request: &Request) -> Option<&str> {
     let name = match request {
-        Request::PoolCreate(request) if !request.dry_run => &request.pool,
+        Request::PoolCreate(request) if !request.dry_run => request.temporary_name.as_ref().unwrap_or(&request.pool),
         Request::PoolDestroy(target) | Request::PoolExport(target) => &target.pool,
         Request::PoolImport(request) => request.new_name.as_ref().or(request.pool.as_ref())?,
         Request::PoolSet(request) => &request.pool,

@@ -12,6 +12,7 @@ use exec::{Exec, Mutex};
 use fuse::{MountOptions, MountTable, Readers, Session};
 use ondisk::{ObjectId, ObjsetId};
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -76,6 +77,8 @@ struct State {
     slots: BTreeMap<String, Slot>,
     /// Names at and below which nothing may be mounted, and what is done to them.
     barred: Vec<(String, &'static str)>,
+    /// Directories that were made for mounts whose place follows from the dataset's name: device and inode, to know them again.
+    made: BTreeMap<PathBuf, (u64, u64)>,
 }
 
 /// The mounts of one pool.
@@ -297,6 +300,23 @@ impl Mounts {
         Some((zfs.objset().id(), counts.unwrap_or_default()))
     }
 
+    fn remember_made(&self, place: &Path) {
+        if let Some(identity) = identity(place) {
+            self.state.lock().made.insert(place.to_path_buf(), identity);
+        }
+    }
+
+    /// Removes the directories that were made for file systems of this pool and nothing is mounted on, deepest first: those that were unmounted
+    /// before their pool goes. Only the very ones that were made, and only empty ones.
+    pub(crate) fn remove_made_directories(&self) {
+        let made = std::mem::take(&mut self.state.lock().made);
+        for (place, known) in made.iter().rev() {
+            if identity(place) == Some(*known) && !is_inside_of_a_pool(place) {
+                let _ = std::fs::remove_dir(place);
+            }
+        }
+    }
+
     /// Name and place of every mount.
     pub fn list(&self) -> Vec<(String, String)> {
         self.all().into_iter().filter_map(|mounted| Some((mounted.name.clone(), self.place_of(&mounted)?))).collect()
@@ -383,6 +403,9 @@ impl Mounts {
             }
         };
         let made = prepare(exec, &place, &plan)?;
+        if made && plan.made_for_it {
+            self.remember_made(Path::new(&plan.mountpoint));
+        }
         let objset = handle.objset().map_err(|error| failure::dataset("mount", &name, &error))?;
         let zfs = Zfs::open(&objset, txgs.filter(|_| !handle.is_snapshot()), plan.settings)
             .map_err(|error| because(ErrorKind::Damaged, &*what, error))?;
@@ -493,6 +516,11 @@ impl Mounted {
             self.session.apart((), move || drop(std::fs::remove_dir(place)));
         }
     }
+}
+
+/// What tells a directory from another one that has its name later.
+fn identity(place: &Path) -> Option<(u64, u64)> {
+    std::fs::symlink_metadata(place).ok().filter(std::fs::Metadata::is_dir).map(|facts| (facts.dev(), facts.ino()))
 }
 
 /// True for a directory inside of a file system that a FUSE server (we) serves.

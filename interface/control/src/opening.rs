@@ -59,7 +59,8 @@ fn about(request: &Request) -> About<'_> {
         }
         Request::PoolQuery(query) if !all(&query.pools) => &query.pools,
         Request::PoolHistory(query) if !all(&query.pools) => &query.pools,
-        Request::PoolIostat(query) | Request::PoolSync(query) if !all(&query.pools) => &query.pools,
+        Request::PoolIostat(query) if !all(&query.pools) => &query.pools,
+        Request::PoolSync(query) if !all(&query.pools) => &query.pools,
         Request::PoolReopen(query) if !all(&query.pools) => &query.pools,
         Request::DatasetQuery(query) if !all(&query.names) => &query.names,
         Request::PoolWait(query) => std::slice::from_ref(&query.pool),

@@ -7,23 +7,64 @@
 use crate::{Control, OpenPool};
 use exec::Exec;
 use ondisk::Guid;
-use pool::{Pool, PoolError, Spare};
+use pool::{Pool, PoolError, Spare, VdevProps};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::sync::{Arc, Weak};
-use vdev::{Leaf, LeafKind, LeafState, VdevTree};
+use vdev::{Leaf, LeafId, LeafKind, LeafState, VdevTree};
 use zio::{FailMode, IoKind, LeafCounts};
 
 /// Between two looks at a pool's devices.
-const STEP_NS: u64 = 250_000_000;
+pub(crate) const STEP_NS: u64 = 250_000_000;
 /// Between two looks whether devices are back, or grew.
 const LOOKS: u64 = 8;
 /// How often a spare is tried for one device.
 const TRIES: u32 = 5;
-/// More than so many errors … (OpenZFS: the vdev properties `io_n` and `checksum_n`, as `zed` has them by default)
-const ERRORS_MAX: usize = 10;
-/// … within this time are too many (`io_t`, `checksum_t`).
-const WINDOW_NS: u64 = 600_000_000_000;
+/// More than so many errors … where the vdev properties `io_n` and `checksum_n` say nothing (OpenZFS: `zed`)
+const ERRORS_MAX: u64 = 10;
+/// … within so many seconds are too many (`io_t`, `checksum_t`).
+const WINDOW_SECONDS: u64 = 600;
+/// No more errors than this are remembered, whatever a property says.
+const ERRORS_LIMIT: u64 = 100_000;
+
+/// More than so many, within so many nanoseconds, are too many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Limit {
+    errors: u64,
+    window_ns: u64,
+}
+
+impl Limit {
+    fn new(errors: u64, seconds: u64) -> Limit {
+        Limit { errors: errors.min(ERRORS_LIMIT), window_ns: seconds.saturating_mul(1_000_000_000) }
+    }
+}
+
+/// What is too much for a leaf.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Limits {
+    io: Limit,
+    checksum: Limit,
+    /// Slow I/Os count only where both `slow_io_n` and `slow_io_t` are set.
+    slow: Option<Limit>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        let usual = Limit::new(ERRORS_MAX, WINDOW_SECONDS);
+        Limits { io: usual, checksum: usual, slow: None }
+    }
+}
+
+impl Limits {
+    fn of(tree: &VdevTree, props: &VdevProps, leaf: LeafId) -> Limits {
+        let number = |name: &str| crate::vdev_props::number(tree, props, leaf, name);
+        let limit =
+            |errors: &str, seconds: &str| Limit::new(number(errors).unwrap_or(ERRORS_MAX), number(seconds).unwrap_or(WINDOW_SECONDS));
+        let slow = number("slow_io_n").zip(number("slow_io_t")).map(|(errors, seconds)| Limit::new(errors, seconds));
+        Limits { io: limit("io_n", "io_t"), checksum: limit("checksum_n", "checksum_t"), slow }
+    }
+}
 
 /// The last errors of one kind (OpenZFS: `zed`'s SERD engines).
 #[derive(Clone, Debug, Default)]
@@ -34,8 +75,8 @@ struct Engine {
 
 impl Engine {
     /// Takes the counter as it is now; true when there were too many of late.
-    fn fires(&mut self, now_ns: u64, count: u64) -> bool {
-        let new = count.saturating_sub(self.seen).min(ERRORS_MAX as u64 + 1);
+    fn fires(&mut self, now_ns: u64, count: u64, limit: Limit) -> bool {
+        let new = count.saturating_sub(self.seen).min(limit.errors + 1);
         if new == 0 && count == self.seen {
             return false;
         }
@@ -45,10 +86,10 @@ impl Engine {
         }
         self.seen = count;
         self.times.extend((0..new).map(|_| now_ns));
-        while self.times.len() > ERRORS_MAX + 1 {
+        while self.times.len() as u64 > limit.errors + 1 {
             self.times.pop_front();
         }
-        self.times.len() > ERRORS_MAX && self.times.front().is_some_and(|first| now_ns - first <= WINDOW_NS)
+        self.times.len() as u64 > limit.errors && self.times.front().is_some_and(|first| now_ns - first <= limit.window_ns)
     }
 }
 
@@ -57,6 +98,7 @@ impl Engine {
 struct Record {
     io: Engine,
     checksum: Engine,
+    slow: Engine,
     gone: u64,
 }
 
@@ -66,19 +108,22 @@ struct Judge(BTreeMap<Guid, Record>);
 
 impl Judge {
     /// The state that a leaf in use deserves; None when it may stay as it is.
-    fn judge(&mut self, now_ns: u64, guid: Guid, state: LeafState, counts: &LeafCounts) -> Option<LeafState> {
+    fn judge(&mut self, now_ns: u64, (guid, state): (Guid, LeafState), counts: &LeafCounts, limits: &Limits) -> Option<LeafState> {
         let record = self.0.entry(guid).or_default();
         let failed = [IoKind::Read, IoKind::Write, IoKind::Flush].iter().map(|kind| counts.errors[*kind as usize]).sum();
-        let (io, checksum) = (record.io.fires(now_ns, failed), record.checksum.fires(now_ns, counts.checksum_errors));
+        let io = record.io.fires(now_ns, failed, limits.io);
+        let checksum = record.checksum.fires(now_ns, counts.checksum_errors, limits.checksum);
+        let slow = limits.slow.is_some_and(|limit| record.slow.fires(now_ns, counts.slow_ios, limit));
+        record.slow.seen = counts.slow_ios;
         let is_gone = counts.gone > std::mem::replace(&mut record.gone, counts.gone);
         if !state.is_usable() {
             // Judged, or out of use for another reason: what it did before counts no more when it comes back.
-            (record.io.times, record.checksum.times) = Default::default();
+            (record.io.times, record.checksum.times, record.slow.times) = Default::default();
         }
         match state {
             LeafState::Online | LeafState::Degraded if is_gone => Some(LeafState::Removed),
             LeafState::Online | LeafState::Degraded if io => Some(LeafState::Faulted),
-            LeafState::Online if checksum => Some(LeafState::Degraded),
+            LeafState::Online if checksum || slow => Some(LeafState::Degraded),
             _ => None,
         }
     }
@@ -93,6 +138,11 @@ fn wants_spare(tree: &VdevTree, leaf: &Leaf) -> bool {
     };
     let top = &tree.tops[leaf.top.0 as usize];
     is_bad && !top.is_log && !leaf.is_spare && tree.leaf_by_guid(leaf.guid).is_some_and(|id| tree.successor(id).is_none())
+}
+
+/// True while nothing stands in for a leaf unasked: a person declared it faulted just now, and may be about to replace it.
+fn is_held_back(now_ns: u64, by_hand_ns: Option<u64>, hold_ns: u64) -> bool {
+    by_hand_ns.is_some_and(|at| now_ns.saturating_sub(at) < hold_ns)
 }
 
 /// Looks after one pool until it is closed.
@@ -148,7 +198,7 @@ impl Keeper {
             }
             return true;
         }
-        self.judge_leaves(pool);
+        self.judge_leaves(&open);
         self.serve(&control, &open, turn);
         if turn.is_multiple_of(LOOKS)
             && let Err(error) = self.look_again(&control, &open)
@@ -158,11 +208,13 @@ impl Keeper {
         true
     }
 
-    fn judge_leaves(&mut self, pool: &Pool) {
-        let now_ns = pool.exec().now_ns();
-        for leaf in &pool.tree().leaves {
+    fn judge_leaves(&mut self, open: &OpenPool) {
+        let (pool, props) = (open.pool(), open.vdev_props());
+        let (now_ns, tree) = (pool.exec().now_ns(), pool.tree());
+        for (number, leaf) in (0..).zip(&tree.leaves) {
             let counts = pool.zio().leaf_stats_of(leaf.guid).counts();
-            if let Some(state) = self.judge.judge(now_ns, leaf.guid, leaf.state, &counts) {
+            let limits = Limits::of(&tree, &props, LeafId(number));
+            if let Some(state) = self.judge.judge(now_ns, (leaf.guid, leaf.state), &counts, &limits) {
                 let _ = pool.judge(leaf.guid, state);
             }
         }
@@ -173,7 +225,13 @@ impl Keeper {
         let tree = open.pool().tree();
         let wanting: Vec<&Leaf> = tree.leaves.iter().filter(|leaf| wants_spare(&tree, leaf)).collect();
         self.served.retain(|guid, _| wanting.iter().any(|leaf| leaf.guid == *guid));
+        let guids: Vec<Guid> = wanting.iter().map(|leaf| leaf.guid).collect();
+        let (by_hand, now_ns) = (open.by_hand(&guids), open.pool().exec().now_ns());
+        let hold_ns = control.parameters.get("zirconia_spare_hold_ms").unwrap_or(0).saturating_mul(1_000_000);
         for leaf in wanting {
+            if is_held_back(now_ns, by_hand.get(&leaf.guid).copied(), hold_ns) {
+                continue;
+            }
             let tried = self.served.entry(leaf.guid).or_default();
             if *tried >= TRIES || (*tried > 0 && !turn.is_multiple_of(LOOKS)) {
                 continue;
@@ -241,7 +299,7 @@ mod tests {
     }
 
     fn judge(judge: &mut Judge, seconds: u64, counts: &LeafCounts) -> Option<LeafState> {
-        judge.judge(seconds * SECOND, Guid(1), LeafState::Online, counts)
+        judge.judge(seconds * SECOND, (Guid(1), LeafState::Online), counts, &Limits::default())
     }
 
     /// If this fails, a dying disk stays in use, or one bad hour costs a good one.
@@ -256,9 +314,41 @@ mod tests {
         }
         let mut sums = Judge::default();
         assert_eq!(judge(&mut sums, 0, &counts(0, 11, 0)), Some(LeafState::Degraded), "wrong bytes are read around, not refused");
-        assert_eq!(sums.judge(SECOND, Guid(1), LeafState::Degraded, &counts(0, 12, 0)), None, "once");
+        assert_eq!(sums.judge(SECOND, (Guid(1), LeafState::Degraded), &counts(0, 12, 0), &Limits::default()), None, "once");
         let mut mixed = Judge::default();
         assert_eq!(judge(&mut mixed, 0, &counts(6, 6, 0)), None, "they are counted apart");
+    }
+
+    /// If this fails, the administrator's own limits are not kept to, or slow disks are given up where nobody asked for it.
+    #[test]
+    fn limits_are_those_that_are_set() {
+        let mut judge = Judge::default();
+        let (own, online) =
+            (Limits { io: Limit::new(1, 1), slow: Some(Limit::new(4, 60)), ..Limits::default() }, (Guid(1), LeafState::Online));
+        assert_eq!(judge.judge(0, online, &counts(1, 0, 0), &own), None);
+        assert_eq!(judge.judge(2 * SECOND, online, &counts(2, 0, 0), &own), None, "not within a second");
+        assert_eq!(judge.judge(3 * SECOND, online, &counts(3, 0, 0), &own), Some(LeafState::Faulted));
+        let slow = |ios| LeafCounts { slow_ios: ios, ..LeafCounts::default() };
+        let mut judge = Judge::default();
+        assert_eq!(judge.judge(0, online, &slow(1000), &Limits::default()), None, "slow I/Os cost nothing by default");
+        assert_eq!(judge.judge(SECOND, online, &slow(1004), &own), None, "those from before count no more");
+        assert_eq!(judge.judge(2 * SECOND, online, &slow(1005), &own), Some(LeafState::Degraded));
+    }
+
+    /// A property of a whole pool or vdev counts for its disks, unless they have one of their own.
+    #[test]
+    fn limits_come_from_above() {
+        let tree = VdevTree::simple(&[(vdev::TopKind::Mirror, 2)], 12, 1 << 30).expect("valid");
+        let mut props = VdevProps::new();
+        let mut set = |guid, name: &str, value: &str| {
+            props.entry(guid).or_default().insert(name.to_string(), value.to_string());
+        };
+        set(tree.guid, "io_n", "7");
+        set(tree.tops[0].guid, "checksum_t", "8");
+        set(tree.leaves[1].guid, "io_n", "none");
+        let limits = [0, 1].map(|leaf| Limits::of(&tree, &props, LeafId(leaf)));
+        assert_eq!((limits[0].io, limits[0].checksum), (Limit::new(7, 600), Limit::new(10, 8)));
+        assert_eq!((limits[1].io, limits[1].slow), (Limit::new(10, 600), None), "none is the default again");
     }
 
     /// If this fails, a disk that was cleared is thrown out by errors from before.
@@ -276,7 +366,7 @@ mod tests {
     fn who_comes_back_begins_anew() {
         let mut back = Judge::default();
         assert_eq!(judge(&mut back, 0, &counts(11, 0, 0)), Some(LeafState::Faulted));
-        assert_eq!(back.judge(SECOND, Guid(1), LeafState::Faulted, &counts(11, 0, 0)), None);
+        assert_eq!(back.judge(SECOND, (Guid(1), LeafState::Faulted), &counts(11, 0, 0), &Limits::default()), None);
         assert_eq!(judge(&mut back, 2, &counts(11, 0, 0)), None, "its counters are not cleared yet");
         assert_eq!(judge(&mut back, 3, &counts(12, 0, 0)), None, "one more");
         assert_eq!(judge(&mut back, 4, &counts(23, 0, 0)), Some(LeafState::Faulted), "it has learnt nothing");
@@ -288,7 +378,22 @@ mod tests {
         let mut pulled = Judge::default();
         assert_eq!(judge(&mut pulled, 0, &counts(0, 0, 1)), Some(LeafState::Removed));
         assert_eq!(judge(&mut pulled, 1, &counts(0, 0, 1)), None, "nothing new");
-        assert_eq!(pulled.judge(0, Guid(1), LeafState::Offline, &counts(50, 50, 9)), None, "what is out of use stays so");
+        assert_eq!(
+            pulled.judge(0, (Guid(1), LeafState::Offline), &counts(50, 50, 9), &Limits::default()),
+            None,
+            "what is out of use stays so"
+        );
+    }
+
+    /// If this fails, a spare comes between a person who declares a device faulted and the replacement that they are about to name; or
+    /// a device that fails by itself waits for its spare.
+    #[test]
+    fn who_declares_a_device_faulted_decides_first() {
+        let hold = 10 * SECOND;
+        assert!(!is_held_back(0, None, hold), "it failed by itself");
+        assert!(is_held_back(7 * SECOND, Some(7 * SECOND), hold) && is_held_back(17 * SECOND - 1, Some(7 * SECOND), hold));
+        assert!(!is_held_back(17 * SECOND, Some(7 * SECOND), hold), "nobody came");
+        assert!(!is_held_back(7 * SECOND, Some(7 * SECOND), 0), "switched off");
     }
 
     /// If this fails, the administrator's own decisions bring spares in, or a device has two.

@@ -4,7 +4,7 @@ use crate::failure::{self, because};
 use crate::{Control, OpenPool, datasets, report, status};
 use control_api::{
     ErrorKind, Failure, ImportCandidate, ImportSearch, IostatReport, LabelClear, PoolCreate, PoolHistory, PoolHistoryReport, PoolImport,
-    PoolNames, PoolQuery, PoolSet, PoolTarget, PoolWait, Response, VdevSpec, WITHOUT_EFFECT,
+    PoolNames, PoolQuery, PoolSet, PoolSync, PoolTarget, PoolWait, Response, VdevSpec, WITHOUT_EFFECT,
 };
 use device::BlockDevice;
 use ondisk::Guid;
@@ -82,7 +82,7 @@ fn check_altroot(altroot: Option<&str>, what: &str) -> Result<(), Failure> {
 }
 
 /// Refuses to make a pool whose root would hide what is in a directory (OpenZFS: `zpool_do_create`).
-fn check_mountpoint(request: &PoolCreate, what: &str) -> Result<(), Failure> {
+fn check_mountpoint(request: &PoolCreate, name: &str, what: &str) -> Result<(), Failure> {
     let wanted = request.mountpoint.as_ref().or_else(|| request.fs_properties.get("mountpoint")).map(String::as_str);
     let place = match wanted {
         Some("none" | "legacy") => return Ok(()),
@@ -91,7 +91,7 @@ fn check_mountpoint(request: &PoolCreate, what: &str) -> Result<(), Failure> {
             return Err(because(ErrorKind::Invalid, what, why));
         }
         Some(place) => place.to_string(),
-        None => format!("/{}", request.pool),
+        None => format!("/{name}"),
     };
     let place = format!("{}{place}", request.altroot.as_deref().unwrap_or_default());
     if std::fs::read_dir(&place).is_ok_and(|mut entries| entries.next().is_some()) {
@@ -206,10 +206,12 @@ impl Control {
     pub(crate) fn pool_create(self: &Arc<Self>, request: &PoolCreate) -> Result<Response, Failure> {
         let what = format!("cannot create '{}'", request.pool);
         check_name(&request.pool).map_err(|why| because(ErrorKind::Invalid, &*what, why))?;
+        let name = request.temporary_name.as_ref().unwrap_or(&request.pool);
+        check_name(name).map_err(|why| because(ErrorKind::Invalid, &*what, why))?;
         check_altroot(request.altroot.as_deref(), &what)?;
         let all: Vec<VdevSpec> = request.vdevs.iter().chain(&request.logs).cloned().collect();
         distinct_paths(&all, &what)?;
-        let Some(_claim) = self.claim(&request.pool, None) else {
+        let Some(_claim) = self.claim(name, None) else {
             return Err(because(ErrorKind::Exists, what, "pool already exists"));
         };
         self.check_unreserved(&request.vdevs, &request.logs, request.force)?;
@@ -221,22 +223,27 @@ impl Control {
         if let Some(why) = objection {
             return Err(because(ErrorKind::Invalid, what, why));
         }
-        check_mountpoint(request, &what)?;
+        check_mountpoint(request, name, &what)?;
         let mut fs_properties = request.fs_properties.clone();
         if let Some(mountpoint) = &request.mountpoint {
             fs_properties.insert("mountpoint".to_string(), mountpoint.clone());
         }
         let root = datasets::new_filesystem(&fs_properties).map_err(|why| because(ErrorKind::Invalid, &*what, why))?;
         let tops = self.new_tops(&request.vdevs, &what)?;
-        let beside =
-            AddSpec { logs: self.new_tops(&request.logs, &what)?, force: request.force, ..self.spare_specs(&request.spares, &what)? };
+        let beside = AddSpec {
+            logs: self.new_tops(&request.logs, &what)?,
+            force: request.force,
+            spares_first: true,
+            ..self.spare_specs(&request.spares, &what)?
+        };
         let new: Vec<LeafSpec> = tops.iter().chain(&beside.logs).flat_map(|top| &top.leaves).chain(&beside.spares).cloned().collect();
         self.check_contents(&new, None, request.force)?;
         if request.dry_run {
             return Ok(done());
         }
         let spec = PoolSpec {
-            name: request.pool.clone(),
+            name: name.clone(),
+            stored_name: request.temporary_name.as_ref().map(|_| request.pool.clone()),
             tops,
             ashift: wanted.ashift,
             features: wanted.features,
@@ -269,6 +276,8 @@ impl Control {
     /// Takes a pool into the daemon's care: registers, remembers, mounts.
     fn adopt(self: &Arc<Self>, pool: Pool, (altroot, cachefile): (Option<String>, Option<String>), mount: bool) -> Vec<Failure> {
         self.tune(&pool);
+        // A name for now is in nobody's cache file.
+        let cachefile = cachefile.or_else(|| pool.has_temporary_name().then(|| "none".to_string()));
         let open = Arc::new(OpenPool::new(pool, altroot));
         open.set_cachefile(cachefile);
         self.pools.write().insert(open.name(), open.clone());
@@ -285,9 +294,10 @@ impl Control {
     }
 
     /// Exports nothing; writes everything and lets go, so that the pool opens again with the daemon.
-    pub(crate) fn pool_sync(&self, names: &PoolNames) -> Result<Response, Failure> {
-        for open in self.selected(&names.pools)? {
-            open.pool().sync().map_err(|error| pool_failure(format!("cannot sync '{}'", open.name()), &error))?;
+    pub(crate) fn pool_sync(&self, request: &PoolSync) -> Result<Response, Failure> {
+        for open in self.selected(&request.pools)? {
+            let synced = if request.force { open.pool().sync_forced() } else { open.pool().sync() };
+            synced.map_err(|error| pool_failure(format!("cannot sync '{}'", open.name()), &error))?;
         }
         Ok(done())
     }
@@ -304,7 +314,7 @@ impl Control {
         let cached = search.cache_file.as_deref().map(crate::cache_file::read_cache).transpose()?;
         let devices = match &cached {
             None => self.candidates(search)?,
-            Some(cached) => self.candidates(&ImportSearch { paths: cached.existing_paths(), ..search.clone() })?,
+            Some(cached) => self.candidates(&ImportSearch { paths: cached.places(), ..search.clone() })?,
         };
         let mut found = pool::find_pools(&self.exec, devices);
         found.retain(|pool| cached.as_ref().is_none_or(|cached| cached.guids.contains(&pool.guid())));
@@ -408,6 +418,7 @@ impl Control {
         let options = ImportOptions {
             guid: Some(guid),
             new_name: wish.request.new_name.clone(),
+            temporary: wish.request.temporary,
             read_only: wish.read_only,
             force: wish.request.force,
             destroyed: wish.request.search.destroyed,
@@ -446,10 +457,11 @@ impl Control {
         let paths: Vec<String> =
             open.pool().devices().iter().flatten().map(|device| device.path().to_string_lossy().into_owned()).collect();
         let (guid, altroot, read_only) = (open.pool().guid(), open.altroot().map(str::to_string), open.is_read_only());
+        let (temporary, new_name) = (open.pool().has_temporary_name(), Some(open.name()));
         drop(open);
         let handlers = self.set_handlers_aside(name);
         let reopened = self.close(&PoolTarget { pool: name.to_string(), force: false }, "unload", Pool::export).and_then(|_| {
-            let request = PoolImport { pool: Some(name.to_string()), altroot, ..PoolImport::default() };
+            let request = PoolImport { pool: Some(name.to_string()), altroot, temporary, new_name, ..PoolImport::default() };
             self.import_devices(&paths, guid, &ImportWish::new(&request, read_only, false, format!("cannot load '{name}'")))
         });
         self.put_handlers_back(handlers);
@@ -474,6 +486,9 @@ impl Control {
     pub(crate) fn pool_set(&self, request: &PoolSet) -> Result<Response, Failure> {
         let what = format!("cannot set property for '{}'", request.pool);
         let open = self.open_pool(&request.pool)?;
+        if let Some(vdev) = request.vdev {
+            return crate::vdev_props::set(&open, Guid(vdev), request);
+        }
         if request.property == "zia_provider" && !self.accelerators.await_tests(&request.value) {
             let why = format!("provider '{}' is still being tested", request.value);
             return Err(because(ErrorKind::Busy, what, why).advise("'zirconia provider info' shows it; try again"));
@@ -537,7 +552,7 @@ impl Control {
         let open = self.open_pool(&request.pool)?;
         let until = self.exec.now_ns() + request.deadline_ms * 1_000_000;
         loop {
-            let mut busy = open.busy();
+            let mut busy = open.busy(&request.devices);
             busy.retain(|activity| request.activities.is_empty() || request.activities.contains(activity));
             if busy.is_empty() || self.exec.now_ns() >= until {
                 return Ok(Response::Busy(busy));
@@ -548,7 +563,9 @@ impl Control {
 
     pub(crate) fn label_clear(&self, request: &LabelClear) -> Result<Response, Failure> {
         let what = format!("failed to clear label for {}", request.device);
-        let own = self.pools.read().values().find(|open| open.uses(&request.device)).map(|open| open.name());
+        // What is out of use may be made anew while its pool is open (OpenZFS: `vdev_is_active`).
+        let in_use = |leaf: &vdev::Leaf| !request.force || leaf.state.is_usable();
+        let own = self.pools.read().values().find(|open| open.uses(&request.device, &in_use)).map(|open| open.name());
         if let Some(pool) = own.or_else(|| self.reserving_pool(&request.device).map(|(open, _)| open.name())) {
             return Err(because(ErrorKind::Busy, what, format!("{} is a member of pool '{pool}', which is imported", request.device))
                 .advise("export or destroy the pool first"));

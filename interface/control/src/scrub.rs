@@ -2,10 +2,11 @@
 
 use crate::failure::because;
 use crate::pools::pool_failure;
+use crate::vdevs::find_leaf;
 use crate::{Control, OpenPool};
 use control_api::{ErrorKind, ErrorScrubReport, Failure, PoolScrub, Response, ScanReport, ScrubAction};
 use dmu::Objset;
-use pool::{Damaged, PoolError, ScanError, ScanFunction, ScanState, SweepKind, SweepState};
+use pool::{Damaged, PoolError, ScanError, ScanFunction, ScanState, SweepKind, SweepState, SweepStatus};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use zpl::{Settings, Zfs};
@@ -62,11 +63,12 @@ impl OpenPool {
         })
     }
 
-    /// Background work that runs, by the names of `zpool wait`.
-    pub fn busy(&self) -> Vec<String> {
+    /// Background work that runs, by the names of `zpool wait`; of initializing and trimming only that of `devices`, if any are named.
+    pub fn busy(&self, devices: &[String]) -> Vec<String> {
         let mut busy = Vec::new();
         // What is wanted is asked first: what begins in between is seen to run.
         let is_wanted = self.pool().is_resilver_wanted() || self.pool().is_rebuilding();
+        let scrub_follows = !is_wanted && self.pool().is_rebuild_ending();
         if let Some(status) = self.pool().scan_status()
             && status.state == ScanState::Scanning
             && status.paused_since.is_none()
@@ -76,13 +78,17 @@ impl OpenPool {
         if is_wanted && !busy.iter().any(|activity| activity == "resilver") {
             busy.push("resilver".to_string());
         }
-        if self.error_scrub_report().is_some_and(|report| report.state == "scanning") {
+        let scrubs_errors = self.error_scrub_report().is_some_and(|report| report.state == "scanning");
+        if scrubs_errors || scrub_follows && !busy.iter().any(|activity| activity == "scrub") {
             busy.push("scrub".to_string());
         }
         if self.pool().tree().is_replacing() && busy.iter().any(|activity| activity == "resilver") {
             busy.push("replace".to_string());
         }
-        for sweep in self.pool().sweep_status().iter().filter(|sweep| sweep.state == SweepState::Active) {
+        let tree = self.pool().tree();
+        let leaves: Vec<_> = devices.iter().filter_map(|device| Some(find_leaf(&tree, device)?.guid)).collect();
+        let is_asked = |sweep: &&SweepStatus| sweep.state == SweepState::Active && (devices.is_empty() || leaves.contains(&sweep.leaf));
+        for sweep in self.pool().sweep_status().iter().filter(is_asked) {
             let name = if sweep.kind == SweepKind::Trim { "trim" } else { "initialize" };
             if !busy.iter().any(|activity| activity == name) {
                 busy.push(name.to_string());

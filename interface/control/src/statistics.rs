@@ -143,6 +143,21 @@ impl Control {
             max_streams: get("zfetch_max_streams"),
             disable: get("zfs_prefetch_disable") != 0,
         });
+        let shift = |name: &str| get(name) as u32;
+        device::set_ashift_tunables(device::AshiftTunables {
+            file_logical: shift("vdev_file_logical_ashift"),
+            file_physical: shift("vdev_file_physical_ashift"),
+            max_auto: shift("zfs_vdev_max_auto_ashift"),
+            min_auto: shift("zfs_vdev_min_auto_ashift"),
+        });
+        vdev::set_metaslab_tunables(vdev::MetaslabTunables {
+            count_min: get("zfs_vdev_min_ms_count"),
+            count_default: get("zfs_vdev_default_ms_count"),
+            count_limit: get("zfs_vdev_ms_count_limit"),
+            shift_default: shift("zfs_vdev_default_ms_shift"),
+        });
+        dsl::names::set_max_dataset_nesting(shift("zfs_max_dataset_nesting"));
+        self.events.set_capacity(get("zfs_zevent_len_max") as usize);
         for open in self.pools.read().values() {
             self.tune(open.pool());
         }
@@ -165,6 +180,8 @@ impl Control {
             suspended: get("zfs_scan_suspend_progress") != 0,
             defer_percent: (get("zfs_resilver_disable_defer") == 0).then(|| get("zfs_resilver_defer_percent")),
         });
+        pool.suspend_rebuilds(get("zfs_scan_suspend_progress") != 0);
+        pool.set_frees_max(get("zfs_async_block_max_blocks"));
         let direct = pool.zio().direct_parameters();
         let rebuild = pool.rebuild_parameters();
         rebuild.max_segment.store(get("zfs_rebuild_max_segment"), Ordering::Relaxed);
@@ -186,8 +203,8 @@ impl Control {
         });
         let gives_up = get("zfs_deadman_failmode") != 0;
         pool.zio().set_deadman_fail_mode(if gives_up { zio::DeadmanFailMode::Continue } else { zio::DeadmanFailMode::Wait });
-        let rates = (get("zfs_slow_io_events_per_second") as u32, get("zfs_deadman_events_per_second") as u32);
-        pool.zio().set_event_rates(rates.0, rates.1);
+        let rate = |name: &str| get(&format!("zfs_{name}_events_per_second")) as u32;
+        pool.zio().set_event_rates(rate("slow_io"), rate("deadman"), rate("checksum"));
     }
 
     /// How pools run in this daemon, as the parameters say now.
@@ -204,6 +221,7 @@ impl Control {
         runtime.txg.delay_scale_ns = get("zfs_delay_scale");
         runtime.txg.dirty_data_sync_percent = get("zfs_dirty_data_sync_percent");
         runtime.events = self.events.clone();
+        runtime.suspended_scans = get("zfs_scan_suspend_progress") != 0;
         let accelerators = self.accelerators.clone();
         runtime.providers = Some(pool::Providers::new(move |name| accelerators.session(name)));
         runtime

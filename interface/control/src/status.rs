@@ -24,6 +24,7 @@ pub(crate) fn pool_report(open: &OpenPool, errors: bool, user: &dyn Fn(Guid) -> 
     if let Some(grown) = status.tree.expanded(None, &gained) {
         report::overlay_growth(&mut vdevs, &status.tree, &grown);
     }
+    crate::vdev_props::show(&mut vdevs, &open.vdev_props());
     let mut state = vdevs.state.clone();
     if status.suspended {
         state = "SUSPENDED".to_string();
@@ -36,6 +37,8 @@ pub(crate) fn pool_report(open: &OpenPool, errors: bool, user: &dyn Fn(Guid) -> 
     let rebuilds: Vec<RebuildReport> =
         open.pool().rebuild_status().iter().filter_map(|rebuild| report::rebuild(&status.tree, rebuild)).collect();
     let features = open.pool().features();
+    let (mut properties, properties_unavailable) = properties(open, &status, &state, &features);
+    let compatibility = properties.iter().find(|property| property.name == "compatibility").map(|property| &property.value);
     let diagnosis = diagnose(&Facts {
         vdevs: &vdevs,
         suspended: status.suspended.then(|| open.pool().zio().view().facts.fail_mode == zio::FailMode::Continue),
@@ -43,9 +46,8 @@ pub(crate) fn pool_report(open: &OpenPool, errors: bool, user: &dyn Fn(Guid) -> 
         scan: scan.as_ref(),
         rebuilds: &rebuilds,
         version: status.version,
-        lacks_features: lacks_features(&features),
+        lacks_features: lacks_features(&features, compatibility),
     });
-    let (mut properties, properties_unavailable) = properties(open, &status, &state, &features);
     let room = properties.iter_mut().find(|property| property.name == "expandsize" && vdevs.expand_bytes > 0);
     room.into_iter().for_each(|property| property.value = Value::Count(vdevs.expand_bytes));
     PoolReport {
@@ -84,7 +86,8 @@ fn properties(open: &OpenPool, status: &pool::PoolStatus, state: &str, features:
     let bytes = [("freeing", Ok(open.dsl().freeing_bytes())), ("leaked", open.dsl().leaked_bytes())];
     for (name, bytes) in bytes {
         if let Some(property) = properties.iter_mut().find(|property| property.name == name) {
-            property.value = bytes.map_or(Value::None, Value::Bytes);
+            // OpenZFS prints these without a unit below 1K.
+            property.value = bytes.map_or(Value::None, Value::Count);
         }
     }
     if let Ok(txg) = open.pool().last_scrubbed_txg() {
@@ -106,10 +109,16 @@ fn properties(open: &OpenPool, status: &pool::PoolStatus, state: &str, features:
 /// Name, guid, and references where it is enabled.
 type Feature = (String, String, Option<u64>);
 
-/// True when a feature that pools made here have from the start is disabled.
-fn lacks_features(features: &[Feature]) -> bool {
+/// True when a feature that pools made here have from the start is disabled, and the property `compatibility` allows it.
+fn lacks_features(features: &[Feature], compatibility: Option<&Value>) -> bool {
+    // Files that cannot be read allow everything, as in OpenZFS.
+    let allowed = match compatibility {
+        Some(Value::Text(text)) => crate::compatibility::allowed(text).ok().flatten(),
+        _ => None,
+    };
+    let is_wanted = |name: &str| allowed.as_ref().is_none_or(|allowed| allowed.contains(name));
     let is_off = |name: &str| features.iter().any(|(other, _, references)| other == name && references.is_none());
-    pool::FEATURES.iter().any(|feature| feature.on_new_pools && is_off(feature.name))
+    pool::FEATURES.iter().any(|feature| feature.on_new_pools && is_wanted(feature.name) && is_off(feature.name))
 }
 
 /// The devices on which background work is held back now.
@@ -151,12 +160,27 @@ mod tests {
     use vdev::{LeafKind, TopKind};
     use zap::Zap;
 
+    /// If this fails, every status of a pool that an older system is to read tells its owner to enable what that system cannot read.
+    #[test]
+    fn features_that_are_not_wanted_are_not_missed() {
+        let name = pool::FEATURES.iter().find(|feature| feature.on_new_pools).expect("one").name;
+        let off: Vec<Feature> = vec![(name.to_string(), String::new(), None)];
+        let allows = |text: &str| lacks_features(&off, Some(&Value::Text(text.into())));
+        assert!(lacks_features(&off, None) && allows("off"));
+        assert!(!allows("legacy"));
+        let file = std::env::temp_dir().join(format!("zirconia-features-{}", std::process::id()));
+        std::fs::write(&file, name).expect("written");
+        assert!(allows(&file.display().to_string()), "wanted, and disabled");
+        std::fs::remove_file(&file).expect("removed");
+    }
+
     /// A pool in memory.
     fn open_pool() -> OpenPool {
         let device = Arc::new(MemDevice::new("d0", 96 << 20));
         let leaf = LeafSpec { path: "d0".into(), kind: LeafKind::File, device };
         let root = CreateDataset { kind: ObjsetType::OTHER, properties: Vec::new(), init: Box::new(|_, _| Ok(())) };
         let spec = PoolSpec {
+            stored_name: None,
             name: "tank".into(),
             tops: vec![TopSpec { kind: TopKind::Leaf, leaves: vec![leaf] }],
             ashift: None,

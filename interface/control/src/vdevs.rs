@@ -49,7 +49,10 @@ impl Control {
         })?;
         let result = match &request.change {
             VdevVerb::Offline { temporary } => open.pool().offline(leaf.guid, *temporary).map(|()| Vec::new()),
-            VdevVerb::Fault { temporary } => open.pool().fault(leaf.guid, *temporary).map(|()| Vec::new()),
+            VdevVerb::Fault { temporary } => {
+                open.hold_spares(leaf.guid);
+                open.pool().fault(leaf.guid, *temporary).map(|()| Vec::new())
+            }
             VdevVerb::Online { expand } => self.online(&open, leaf, &request.device, *expand),
             VdevVerb::Attach(new) => self.attach(&open, leaf, new, Pairing::Mirror, &what)?.map(|()| Vec::new()),
             VdevVerb::Replace(new) => self.attach(&open, leaf, new, Pairing::Replacing, &what)?.map(|()| Vec::new()),
@@ -114,7 +117,10 @@ impl Control {
     /// was put in for. As long as its labels say that it is what it was, it is in use.
     fn make_way(&self, open: &OpenPool, leaf: &Leaf, path: &str, (force, what): (bool, &str)) -> Result<(), Failure> {
         let tree = open.pool().tree();
-        let device = tree.leaf_by_guid(leaf.guid).and_then(|id| open.pool().devices().get(id.0 as usize).cloned().flatten());
+        // A file that was removed lives on for who has it open: what counts is what is at its place now.
+        let there = self.open_device(path, true, what).ok();
+        let held = || tree.leaf_by_guid(leaf.guid).and_then(|id| open.pool().devices().get(id.0 as usize).cloned().flatten());
+        let device = there.or_else(held);
         let member = device.and_then(|device| pool::membership(&self.exec, &device));
         if member.is_some_and(|member| member.guid == open.pool().guid()) {
             return Err(crate::inuse::unforceable(format!("{path} is part of active pool '{}'", open.name()), force));

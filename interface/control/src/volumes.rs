@@ -3,7 +3,7 @@
 
 use crate::failure::because;
 use control_api::{ErrorKind, Failure, WITHOUT_EFFECT};
-use dsl::prop::table::{Parsed, native, parse_bytes};
+use dsl::prop::table::{Parsed, native, size as size_of};
 use dsl::volume::DEFAULT_BLOCK_BYTES;
 use dsl::{DatasetHandle, DslError};
 use std::collections::BTreeMap;
@@ -37,9 +37,9 @@ impl NewVolume {
         let wrong = |why: &str| because(ErrorKind::Invalid, format!("cannot create '{name}'"), why);
         let number = |property: &str, what: &str| match asked.get(property) {
             None => Ok(None),
-            Some(text) => match parse_bytes(text) {
-                Some(bytes) => Ok(Some(bytes)),
-                None => Err(because(ErrorKind::Invalid, format!("bad volume {what} '{text}'"), format!("bad numeric value '{text}'"))),
+            Some(text) => match size_of(text) {
+                Ok(bytes) => Ok(Some(bytes)),
+                Err(why) => Err(because(ErrorKind::Invalid, format!("bad volume {what} '{text}'"), why)),
             },
         };
         let size = number("volsize", "size")?.ok_or_else(|| wrong("missing volume size"))?;

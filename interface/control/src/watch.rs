@@ -102,8 +102,12 @@ impl Control {
         }
         *last_ns = now;
         let pools: Vec<Arc<OpenPool>> = self.pools.read().values().cloned().collect();
+        let get = |name| self.parameters.get(name).unwrap_or(u64::MAX);
+        let (io_ms, sync_ms) = (get("zfs_deadman_ziotime_ms"), get("zfs_deadman_synctime_ms"));
         for open in &pools {
-            open.pool().zio().check_deadman();
+            // While a txg takes too long, what it may wait for is told earlier (OpenZFS: `spa_deadman`).
+            let hangs = open.pool().txgs().syncing_for_ns().is_some_and(|age_ns| age_ns / 1_000_000 > sync_ms);
+            open.pool().zio().check_deadman_of(if hangs { io_ms.min(sync_ms) } else { io_ms });
         }
     }
 }

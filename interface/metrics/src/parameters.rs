@@ -62,11 +62,15 @@ const fn choice(name: &'static str, words: &'static [&'static str], about: &'sta
 const BIT: (u64, u64) = (0, 1);
 const ANY: (u64, u64) = (0, u64::MAX);
 const U32: (u64, u64) = (0, u32::MAX as u64);
+/// Sectors.
+const SHIFT: (u64, u64) = (9, 16);
 const ACTIVE: (u64, u64) = (1, u32::MAX as u64);
 
 /// Every parameter, sorted by name.
-pub const PARAMETERS: [Parameter; 78] = [
+pub const PARAMETERS: [Parameter; 91] = [
     new("spa_slop_shift", 5, ANY, When::Fixed, "share of a pool that is kept back, as a shift"),
+    new("vdev_file_logical_ashift", 9, SHIFT, When::Now, "sectors of files that are opened from now on, as a shift"),
+    new("vdev_file_physical_ashift", 9, SHIFT, When::Now, "sectors that new vdevs on files should have, as a shift"),
     new("zfetch_array_rd_sz", 1 << 20, ANY, When::Fixed, "reads longer than this are not prefetched, bytes"),
     new("zfetch_hole_shift", 2, U32, When::Now, "part of a stream that may be gaps, as a shift; 16 allows none"),
     new("zfetch_max_distance", 64 << 20, U32, When::Now, "most bytes read ahead per stream"),
@@ -96,10 +100,19 @@ pub const PARAMETERS: [Parameter; 78] = [
         When::Now,
         "bytes of memory that are kept free: with less, caches shrink; 0 is 1/32 of the memory, 16 MiB to 1 GiB",
     ),
+    new("zfs_async_block_max_blocks", 100_000, (1, u64::MAX), When::Now, "blocks of destroyed datasets that are freed in a txg"),
+    new("zfs_checksum_events_per_second", 20, U32, When::Now, "checksum events per pool and second"),
     new("zfs_deadman_checktime_ms", 60000, (1, u32::MAX as u64), When::Now, "milliseconds between looks for I/Os that hang"),
     new("zfs_deadman_enabled", 1, BIT, When::Now, "report I/Os that hang"),
     new("zfs_deadman_events_per_second", 1, U32, When::Now, "deadman events per pool and second"),
     choice("zfs_deadman_failmode", &["wait", "continue"], "what becomes of I/Os that hang: told only, or given up with an error too"),
+    new(
+        "zfs_deadman_synctime_ms",
+        600_000,
+        ANY,
+        When::Now,
+        "while a txg is being synced for longer, I/Os that take longer hang, milliseconds",
+    ),
     new(
         "zfs_deadman_ziotime_ms",
         300000,
@@ -121,8 +134,9 @@ pub const PARAMETERS: [Parameter; 78] = [
     ),
     new("zfs_dirty_data_sync_percent", 20, (0, 100), When::Now, "percent of zfs_dirty_data_max at which a sync starts early"),
     new("zfs_flags", 0, (0, 0), When::Fixed, "debugging flags"),
-    new("zfs_initialize_chunk_size", 1 << 20, (4 << 10, 16 << 20), When::Now, "bytes of a write of initializing"),
+    new("zfs_initialize_chunk_size", 1 << 20, (1, 16 << 20), When::Now, "bytes of a write of initializing, a sector at least"),
     new("zfs_initialize_value", 0xdead_beef_dead_beee, ANY, When::Now, "what initializing fills free space with"),
+    new("zfs_max_dataset_nesting", 50, U32, When::Now, "how deep datasets that are made or renamed may be nested"),
     new("zfs_prefetch_disable", 0, BIT, When::Now, "1 reads nothing ahead of readers"),
     new("zfs_rebuild_max_segment", 1 << 20, (4 << 10, 16 << 20), When::Now, "bytes that a sequential rebuild reads of a device at once"),
     new("zfs_rebuild_scrub_enabled", 1, BIT, When::Now, "a scrub follows a sequential rebuild"),
@@ -136,7 +150,7 @@ pub const PARAMETERS: [Parameter; 78] = [
     ),
     new("zfs_resilver_disable_defer", 0, BIT, When::Now, "1 begins a resilver again for every device that comes while it runs"),
     new("zfs_scan_checkpoint_intval", 7200, (0, u32::MAX as u64), When::Now, "seconds after which a scan makes a place to go on from"),
-    new("zfs_scan_suspend_progress", 0, BIT, When::Now, "1 lets no scan make progress"),
+    new("zfs_scan_suspend_progress", 0, BIT, When::Now, "1 lets no scan and no sequential rebuild make progress"),
     new("zfs_slow_io_events_per_second", 20, U32, When::Now, "delay events per pool and second"),
     new("zfs_sync_pass_deferred_free", 2, ANY, When::Fixed, "from this pass of a sync on frees are deferred"),
     new("zfs_sync_pass_dont_compress", 8, ANY, When::Fixed, "from this pass of a sync on blocks are not compressed"),
@@ -165,6 +179,8 @@ pub const PARAMETERS: [Parameter; 78] = [
     ),
     new("zfs_vdev_async_write_max_active", 10, ACTIVE, When::Now, "writes of transaction groups that a device has at a time"),
     new("zfs_vdev_async_write_min_active", 2, ACTIVE, When::Now, "writes of transaction groups that a device gets before other classes"),
+    new("zfs_vdev_default_ms_count", 200, ACTIVE, When::Now, "metaslabs that new vdevs usually have"),
+    new("zfs_vdev_default_ms_shift", 29, (24, 34), When::Now, "usual size of metaslabs of new vdevs, as a shift"),
     new("zfs_vdev_direct_write_verify", 1, BIT, When::Now, "compare the buffer of a direct write with its checksum afterwards"),
     new(
         "zfs_vdev_initializing_max_active",
@@ -175,6 +191,10 @@ pub const PARAMETERS: [Parameter; 78] = [
     ),
     new("zfs_vdev_initializing_min_active", 1, ACTIVE, When::Now, "writes of initialize that a device gets before other classes"),
     new("zfs_vdev_max_active", 1000, ACTIVE, When::Now, "queued I/Os that a device has at a time, of all classes"),
+    new("zfs_vdev_max_auto_ashift", 14, SHIFT, When::Now, "physical sectors above this are not followed by new vdevs, as a shift"),
+    new("zfs_vdev_min_auto_ashift", 9, SHIFT, When::Now, "least sectors of new vdevs that nobody chose, as a shift"),
+    new("zfs_vdev_min_ms_count", 16, ACTIVE, When::Now, "least metaslabs of new vdevs"),
+    new("zfs_vdev_ms_count_limit", 1 << 17, ACTIVE, When::Now, "most metaslabs of new vdevs"),
     new("zfs_vdev_nia_credit", 5, U32, When::Now, "background I/Os between two others"),
     new("zfs_vdev_nia_delay", 5, U32, When::Now, "background I/Os without others beside them after which a device counts as idle"),
     new("zfs_vdev_read_gap_limit", 32 << 10, ANY, When::Now, "bytes between two reads that may become one"),
@@ -209,7 +229,7 @@ pub const PARAMETERS: [Parameter; 78] = [
     new("zfs_vdev_trim_max_active", 2, ACTIVE, When::Now, "trims that a device has at a time"),
     new("zfs_vdev_trim_min_active", 1, ACTIVE, When::Now, "trims that a device gets before other classes"),
     new("zfs_vdev_write_gap_limit", 4 << 10, ANY, When::Now, "bytes of padding between two writes that may become one"),
-    new("zfs_zevent_len_max", 512, ANY, When::Fixed, "events kept"),
+    new("zfs_zevent_len_max", 512, U32, When::Now, "events kept"),
     new("zio_slow_io_ms", 30000, U32, When::Now, "an I/O that takes longer counts as slow, milliseconds; 0 counts none"),
     new(
         "zirconia_mount_syncfs",
@@ -231,6 +251,13 @@ pub const PARAMETERS: [Parameter; 78] = [
         ANY,
         When::Now,
         "bytes for blocks that a scan found and did not read yet; 0 is the larger of 64 MiB and zfs_arc_max / 4",
+    ),
+    new(
+        "zirconia_spare_hold_ms",
+        10_000,
+        (0, 3_600_000),
+        When::Now,
+        "no spare stands in unasked for a device that 'zpool offline -f' declared faulted so recently, milliseconds",
     ),
     new("zirconia_uring_fixed_buffers", 1, BIT, When::Now, "register memory with io_uring"),
     new(

@@ -179,7 +179,7 @@ fn parameters_keep_their_ranges() {
         ("zfs_dio_strict", "yes", WriteError::Invalid),
         ("zfs_deadman_failmode", "1", WriteError::Invalid),
         ("zfs_deadman_failmode", "panic", WriteError::Invalid),
-        ("zfs_zevent_len_max", "1", WriteError::ReadOnly),
+        ("zfs_flags", "1", WriteError::ReadOnly),
         ("zfs_no_such", "1", WriteError::NotFound),
     ] {
         assert_eq!(tree.write(&path(name), text), Err(error), "{name}={text}");
@@ -303,4 +303,28 @@ fn the_exposition_is_well_formed() {
     let samples = text.lines().filter(|line| !line.starts_with('#'));
     assert!(samples.clone().all(|line| line.rsplit(' ').next().is_some_and(|value| value.parse::<f64>().is_ok())));
     assert!(samples.count() > 200);
+}
+
+/// Who wants to change something looks there for what it does; the page is renewed with `ZIRCONIA_BLESS=1`.
+#[test]
+fn the_page_of_parameters_is_true() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/parameters.md");
+    let mut page = String::from(
+        "# Parameters\nFiles of `STATE/sys/module/zfs/parameters`, with OpenZFS's names, units and defaults where it has them. Those of OpenZFS that are not here have \
+         no mechanism here (multihost, removal of vdevs, a second level of the cache, logs on devices of their own, livelists), or no effect that could be had.\n\n\
+         | name | default | range | what it does |\n| --- | --- | --- | --- |\n",
+    );
+    for parameter in &PARAMETERS {
+        let range = match (parameter.when, parameter.words, parameter.max) {
+            (When::Fixed, ..) => "fixed".to_string(),
+            (_, [_, ..], _) => parameter.words.join(", "),
+            (_, [], u64::MAX) => format!("{} –", parameter.min),
+            (_, [], max) => format!("{} – {max}", parameter.min),
+        };
+        page += &format!("| `{}` | {} | {range} | {} |\n", parameter.name, parameter.text(parameter.default), parameter.about);
+    }
+    if std::env::var_os("ZIRCONIA_BLESS").is_some() {
+        std::fs::write(path, &page).expect("written");
+    }
+    assert_eq!(std::fs::read_to_string(path).expect("the page"), page, "renew it with ZIRCONIA_BLESS=1");
 }

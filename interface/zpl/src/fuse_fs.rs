@@ -89,6 +89,11 @@ impl ZplFuse {
         self.control.is_present() && self.zfs.settings().snapdir != Snapdir::Disabled
     }
 
+    /// True when the root lists its `.zfs`.
+    fn shows_control(&self) -> bool {
+        self.has_control() && self.zfs.settings().snapdir == Snapdir::Visible
+    }
+
     fn count_open(&self, id: NodeId, is_open: bool) {
         if ControlNode::of(id.0).is_none() && id.0 >> OBJECT_BITS != 0 {
             self.control.count_open(id.0 >> OBJECT_BITS, is_open);
@@ -138,6 +143,8 @@ impl ZplFuse {
 
     fn attr(&self, node: &Node, space: u64) -> Reply<FileAttr> {
         let Stat { fields, blocks, block_size } = node.zfs.stat(node)?;
+        // A directory has a link for each directory that it lists (OpenZFS: `zfs_getattr_fast`).
+        let control = u64::from(self.number(node, space) == NodeId::ROOT && self.shows_control());
         Ok(FileAttr {
             ino: node.object().0 | space << OBJECT_BITS,
             size: fields.size,
@@ -147,7 +154,7 @@ impl ZplFuse {
             ctime: stamp(fields.times[2]),
             btime: stamp(fields.times[3]),
             mode: fields.mode as u32,
-            nlink: fields.links.min(u64::from(u32::MAX)) as u32,
+            nlink: fields.links.saturating_add(control).min(u64::from(u32::MAX)) as u32,
             uid: fields.uid as u32,
             gid: fields.gid as u32,
             rdev: encode_device(fields.rdev),
@@ -211,7 +218,7 @@ impl ZplFuse {
             Target::Node(node, space) => (node, space),
             Target::Control(control) => return self.control.list(control, offset, sink),
         };
-        let shown = id == NodeId::ROOT && self.has_control() && self.zfs.settings().snapdir == Snapdir::Visible;
+        let shown = id == NodeId::ROOT && self.shows_control();
         let control = || DirEntry { ino: ControlNode::Root.number(), next: CONTROL_COOKIE + 1, kind: 4, name: b".zfs" };
         if shown && offset == CONTROL_COOKIE && !sink.add(control()) {
             return Ok(());
@@ -247,10 +254,11 @@ impl ZplFuse {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Files opened for direct I/O bypass the kernel's cache, and their writes run in parallel.
+    /// Files opened for direct I/O bypass the kernel's cache, and their writes run in parallel. Without a cache of ours for data the kernel
+    /// keeps none for those who open the file later either.
     fn opened(&self, flags: u32) -> Opened {
         let direct_io = flags & fuse::O_DIRECT != 0 || self.zfs.settings().direct == Property::Always;
-        Opened { keep_cache: !direct_io, direct_io, ..Opened::default() }
+        Opened { keep_cache: !direct_io && self.zfs.objset().props().primary_cache.keeps_data(), direct_io, ..Opened::default() }
     }
 
     fn make(&self, parent: NodeId, name: &[u8], new: &NewNode<'_>) -> Reply<Entry> {

@@ -95,6 +95,8 @@ struct State {
     stopping: bool,
     /// Somebody is in the middle of closing and syncing.
     driving: bool,
+    /// Since when a txg is being synced.
+    syncing_since_ns: Option<u64>,
     threaded: bool,
     callbacks: [Vec<Callback>; TXG_SLOTS],
 }
@@ -144,6 +146,7 @@ impl TxgManager {
                 failed: None,
                 stopping: false,
                 driving: false,
+                syncing_since_ns: None,
                 threaded: false,
                 callbacks: Default::default(),
             }),
@@ -259,6 +262,12 @@ impl TxgManager {
     /// The last txg on disk.
     pub fn synced_txg(&self) -> Txg {
         self.state.lock().synced
+    }
+
+    /// For how many nanoseconds a txg is being synced by now; None when none is.
+    pub fn syncing_for_ns(&self) -> Option<u64> {
+        let since = self.state.lock().syncing_since_ns?;
+        Some(self.exec.now_ns().saturating_sub(since))
     }
 
     /// Dirty bytes of all txgs.
@@ -429,6 +438,7 @@ impl TxgManager {
             let txg = state.open;
             state.open = txg.next();
             state.opened_ns = self.exec.now_ns();
+            state.syncing_since_ns = Some(state.opened_ns);
             state.closing = false;
             txg
         };
@@ -440,7 +450,7 @@ impl TxgManager {
         };
         let callbacks = {
             let mut state = self.state.lock();
-            state.driving = false;
+            (state.driving, state.syncing_since_ns) = (false, None);
             match result {
                 Ok(()) => state.synced = txg,
                 Err(error) => state.failed = Some(error),

@@ -1,6 +1,7 @@
 //! Names of datasets: which are valid, and how they come apart (OpenZFS: `zfs_namecheck.c`).
 
 use crate::DslError;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Most bytes of a full name, final zero byte included (OpenZFS: `ZFS_MAX_DATASET_NAME_LEN`).
 pub const NAME_BYTES_MAX: usize = 256;
@@ -34,9 +35,21 @@ pub fn split_parent(dataset: &str) -> Result<(&str, &str), DslError> {
     dataset.rsplit_once('/').ok_or(DslError::Exists)
 }
 
-/// Depth of nesting, at most 50 (OpenZFS: `zfs_max_dataset_nesting`).
+static NESTING_MAX: AtomicU32 = AtomicU32::new(50);
+
+/// Sets how deep datasets that are made or renamed from now on may be nested (OpenZFS: `zfs_max_dataset_nesting`).
+pub fn set_max_dataset_nesting(depth: u32) {
+    NESTING_MAX.store(depth, Ordering::Relaxed);
+}
+
+/// Depth of nesting, at most 50 unless told otherwise.
 pub(crate) fn check_depth(dataset: &str) -> Result<(), DslError> {
-    if dataset.matches('/').count() >= 50 { Err(DslError::NameTooLong) } else { Ok(()) }
+    check_depth_of(dataset.matches('/').count())
+}
+
+/// The same for a number of slashes.
+pub(crate) fn check_depth_of(slashes: usize) -> Result<(), DslError> {
+    if slashes >= NESTING_MAX.load(Ordering::Relaxed) as usize { Err(DslError::NameTooLong) } else { Ok(()) }
 }
 
 #[cfg(test)]

@@ -125,13 +125,8 @@ impl DslPool {
             if used >= limit {
                 return if dir.is_unsettled() { Verdict::Wait(refusal) } else { Verdict::Refused(refusal) };
             }
-            // Of the pool's reserve the sync needs a part itself.
-            let over = if matches!(refusal, DslError::NoSpace) {
-                (limit / 32).min(self.meta().services.space().slop_bytes / 2)
-            } else {
-                limit / 32
-            };
-            if limit != u64::MAX && used + inflight >= limit + over {
+            // What was announced may take less: the sync tells. OpenZFS waits sooner, it counts what was announced 24 times.
+            if limit != u64::MAX && used + inflight >= limit {
                 return Verdict::Wait(refusal);
             }
             let above = dir.accounted_above(used + inflight, asked as i64);

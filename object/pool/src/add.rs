@@ -30,6 +30,9 @@ pub struct AddSpec {
     pub force: bool,
     /// Also vdevs with other sector sizes than the pool has.
     pub allow_ashift_mismatch: bool,
+    /// The spares come before those that there are: a pool is made with them, and its distributed ones are to be used after them (OpenZFS:
+    /// `vdev_draid_spare_create`).
+    pub spares_first: bool,
 }
 
 impl Pool {
@@ -62,11 +65,12 @@ impl Pool {
             entries.push(spares::entry_of(spare));
         }
         self.write_new_labels(&added, &tree)?;
-        let exec = self.exec().clone();
+        let (exec, first) = (self.exec().clone(), spec.spares_first);
         self.change_tree(Box::new(move |config: &Config, txg: Txg| {
             let tree = config.tree.add(&added.tops, &added.leaves, txg)?;
             let mut aux = config.aux.clone();
-            aux.spares.extend(entries);
+            let place = if first { 0 } else { aux.spares.len() };
+            aux.spares.splice(place..place, entries);
             aux.add_distributed(&tree.tops[config.tree.tops.len()..], &exec);
             let devices = added.leaves.iter().map(|leaf| leaf.guid).zip(added.devices).collect();
             Ok(Edited { tree: tree.into(), devices, aux: Some(aux), ..Edited::default() })
@@ -156,10 +160,17 @@ impl Pool {
         if grown(&self.syncer.config.lock())?.is_none() {
             return Ok(false);
         }
+        let services = &self.syncer.services;
+        let before = services.allocator.class_space().capacity;
         self.change_tree(Box::new(move |config: &Config, _| {
             let tree = grown(config)?.map_or_else(|| config.tree.clone(), Into::into);
             Ok(Edited { tree, ..Edited::default() })
         }))?;
+        let after = services.allocator.class_space().capacity;
+        if after > before {
+            let text = format!("pool '{}' size: {after}(+{})", self.name(), after - before);
+            services.log_now("vdev online", &text, self.txgs.open_txg());
+        }
         self.notify("sysevent.fs.zfs.vdev_autoexpand", leaf);
         Ok(true)
     }
@@ -173,7 +184,8 @@ impl Pool {
             device.refresh_size() > before
         };
         if self.devices().iter().flatten().filter(|device| grew(device)).count() > 0 {
-            self.syncer.config.lock().dirty = true;
+            let mut config = self.syncer.config.lock();
+            (config.dirty, config.grown) = (true, true);
         }
     }
 

@@ -52,6 +52,8 @@ pub struct Host {
 pub(crate) struct PoolFacts {
     pub version: u64,
     pub name: String,
+    /// The name on the devices, where `name` is one for this import only.
+    pub stored_name: Option<String>,
     pub state: PoolState,
     pub guid: Guid,
     pub comment: Option<String>,
@@ -62,9 +64,13 @@ pub(crate) struct PoolFacts {
 }
 
 impl PoolFacts {
+    fn stored_name(&self) -> &str {
+        self.stored_name.as_deref().unwrap_or(&self.name)
+    }
+
     fn head(&self, txg: Txg) -> NvList {
         let mut list = NvList::new();
-        list.add("version", self.version).add("name", self.name.as_str()).add("state", self.state.number());
+        list.add("version", self.version).add("name", self.stored_name()).add("state", self.state.number());
         list.add("txg", txg.0).add("pool_guid", self.guid.0).add("errata", 0u64);
         if let Some(comment) = &self.comment {
             list.add("comment", comment.as_str());
@@ -125,6 +131,7 @@ impl PoolFacts {
         Some(PoolFacts {
             version: list.get_u64("version")?,
             name: text("name")?,
+            stored_name: None,
             state: PoolState::from_number(list.get_u64("state")?)?,
             guid: Guid(list.get_u64("pool_guid")?),
             comment: text("comment"),

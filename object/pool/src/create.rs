@@ -52,6 +52,8 @@ pub struct TopSpec {
 pub struct PoolSpec {
     /// Name; the caller checked its syntax.
     pub name: String,
+    /// The name that it gets on its devices, if `name` is for this time only (`zpool create -t`).
+    pub stored_name: Option<String>,
     /// Top-level vdevs.
     pub tops: Vec<TopSpec>,
     /// log2 of the sector size; None takes what the devices report.
@@ -72,7 +74,17 @@ impl PoolSpec {
     /// A pool with all features of new pools and sectors as the devices report, made by nobody in particular, on devices that no
     /// other pool has.
     pub fn new(name: &str, tops: Vec<TopSpec>, root: CreateDataset) -> PoolSpec {
-        PoolSpec { name: name.to_string(), tops, ashift: None, features: None, comment: None, host: Host::default(), force: false, root }
+        PoolSpec {
+            name: name.to_string(),
+            stored_name: None,
+            tops,
+            ashift: None,
+            features: None,
+            comment: None,
+            host: Host::default(),
+            force: false,
+            root,
+        }
     }
 }
 
@@ -82,15 +94,7 @@ impl Pool {
     pub fn create(exec: &Exec, spec: PoolSpec, runtime: &Runtime) -> Result<Pool, PoolError> {
         check_devices(exec, &spec)?;
         let (mut tree, devices) = build_tree(exec, &spec)?;
-        let facts = PoolFacts {
-            version: VERSION,
-            name: spec.name.clone(),
-            state: PoolState::Active,
-            guid: tree.guid,
-            comment: spec.comment.clone(),
-            host: spec.host.clone(),
-            ..PoolFacts::default()
-        };
+        let facts = first_facts(&spec, tree.guid);
         write_first_labels(exec, &facts, &tree, &devices)?;
 
         let allocator = Arc::new(Allocator::new(&tree, runtime.allocators));
@@ -126,6 +130,7 @@ impl Pool {
             devices,
             facts: PoolFacts { mos_features: services.features.mos_features(), ..facts },
             dirty: true,
+            grown: false,
             uberblock: Uberblock::default(),
             fail_mode: FailMode::Wait,
             aux,
@@ -141,6 +146,7 @@ impl Pool {
             hooks: RwLock::default(),
             changes: Mutex::default(),
             detached: Mutex::default(),
+            frees_max: 0.into(),
         });
         let (scan, rebuilds, sweeps) = crate::pool::background(&syncer, &txgs, runtime.arc_max)?;
         crate::queues::attach(&syncer, &txgs)?;
@@ -151,10 +157,30 @@ impl Pool {
     }
 }
 
+fn first_facts(spec: &PoolSpec, guid: Guid) -> PoolFacts {
+    PoolFacts {
+        version: VERSION,
+        name: spec.name.clone(),
+        stored_name: spec.stored_name.clone(),
+        state: PoolState::Active,
+        guid,
+        comment: spec.comment.clone(),
+        host: spec.host.clone(),
+        ..PoolFacts::default()
+    }
+}
+
 impl Runtime {
     /// Defaults: 4 allocators, a cache of 256 MiB, OpenZFS's txg tunables, no events, no accelerators.
     pub fn new() -> Runtime {
-        Runtime { allocators: 4, arc_max: 256 << 20, txg: TxgConfig::default(), events: Arc::new(kstat::NoEvents), providers: None }
+        Runtime {
+            allocators: 4,
+            arc_max: 256 << 20,
+            txg: TxgConfig::default(),
+            events: Arc::new(kstat::NoEvents),
+            providers: None,
+            suspended_scans: false,
+        }
     }
 }
 impl Default for Runtime {

@@ -42,6 +42,7 @@ mod spacemap;
 mod spares;
 mod sweep;
 mod sync;
+mod vdev_props;
 mod verify;
 mod zia;
 
@@ -60,5 +61,6 @@ pub use scan::{Damaged, ErrorScrubStatus, ScanError, ScanFunction, ScanState, Sc
 pub use spares::{Spare, label_guid};
 pub use sweep::{SweepAction, SweepKind, SweepParameters, SweepState, SweepStatus};
 pub use sync::SyncHook;
-pub use verify::SpaceReport;
+pub use vdev_props::{VdevProps, is_settable_vdev_prop};
+pub use verify::{Reading, SpaceReport};
 pub use zia::Providers;

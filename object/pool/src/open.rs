@@ -52,6 +52,8 @@ pub struct Runtime {
     pub events: Arc<dyn EventSink>,
     /// Where accelerators are found; None: stages of the pipeline all run in software.
     pub providers: Option<Providers>,
+    /// Scans and sequential rebuilds make no progress, from the beginning (OpenZFS: `zfs_scan_suspend_progress`).
+    pub suspended_scans: bool,
 }
 
 /// Which pool to import, and how.
@@ -63,6 +65,8 @@ pub struct ImportOptions {
     pub guid: Option<Guid>,
     /// The name to give it.
     pub new_name: Option<String>,
+    /// That name is for this import only: the devices keep the old one (`zpool import -t`).
+    pub temporary: bool,
     /// Change nothing on the devices.
     pub read_only: bool,
     /// Import even though another host may use it.
@@ -222,6 +226,7 @@ impl Start {
         }
         self.facts = PoolFacts {
             name: options.new_name.clone().unwrap_or_else(|| found.name().to_string()),
+            stored_name: (options.temporary && options.new_name.is_some()).then(|| found.name().to_string()),
             state: PoolState::Active,
             version: found.version(),
             host: options.host.clone(),
@@ -272,6 +277,7 @@ impl Start {
             devices: self.devices,
             facts: PoolFacts { mos_features, ..self.facts },
             dirty: true,
+            grown: false,
             uberblock: opened.ub,
             fail_mode: props::fail_mode(&objset)?,
             aux: AuxDevices::load(&objset)?,
@@ -289,6 +295,7 @@ impl Start {
             hooks: RwLock::default(),
             changes: Mutex::default(),
             detached: Mutex::default(),
+            frees_max: 0.into(),
         });
         crate::queues::attach(&syncer, &txgs)?;
         let (scan, rebuilds, sweeps) = crate::pool::background(&syncer, &txgs, runtime.arc_max)?;
@@ -303,6 +310,8 @@ impl Start {
             zia: Followed::new(runtime.providers.clone()),
             arrivals: 0.into(),
         };
+        pool.suspend_rebuilds(runtime.suspended_scans);
+        pool.scan.set_tunables(scan::ScanTunables { suspended: runtime.suspended_scans, ..pool.scan.tunables() });
         begin(pool, syncer, options.read_only)
     }
 }

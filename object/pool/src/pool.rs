@@ -127,6 +127,10 @@ impl Pool {
     pub fn name(&self) -> String {
         self.syncer.services.name.read().clone()
     }
+    /// True when its name is for this import only, and its devices have another one.
+    pub fn has_temporary_name(&self) -> bool {
+        self.syncer.config.lock().facts.stored_name.is_some()
+    }
     /// Guid.
     pub fn guid(&self) -> Guid {
         self.syncer.config.lock().facts.guid
@@ -194,6 +198,20 @@ impl Pool {
         Ok(self.txgs.wait_synced(self.txgs.open_txg())?)
     }
 
+    /// Frees at most so many blocks of destroyed datasets in a txg from now on (OpenZFS: `zfs_async_block_max_blocks`).
+    pub fn set_frees_max(&self, blocks: u64) {
+        self.syncer.frees_max.store(blocks, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    /// Writes a txg with a new configuration to every label, also when nothing else is to be written, and waits for it (OpenZFS:
+    /// `zfs_ioc_pool_sync` with `force`).
+    pub fn sync_forced(&self) -> Result<(), PoolError> {
+        if self.is_writeable() {
+            self.syncer.config.lock().dirty = true;
+        }
+        self.sync()
+    }
+
     /// Has `hook` called in every txg's sync.
     pub fn add_sync_hook(&self, hook: Arc<dyn SyncHook>) {
         self.syncer.hooks.write().push(hook);
@@ -238,6 +256,13 @@ impl Pool {
     /// The pool's history, oldest record first.
     pub fn history(&self) -> Result<Vec<NvList>, PoolError> {
         self.syncer.services.history.read()
+    }
+
+    /// Allocated bytes of every metaslab of a top-level vdev, as of the last sync.
+    pub fn metaslab_bytes(&self, vdev: ondisk::VdevId) -> Vec<u64> {
+        let allocator = &self.syncer.services.allocator;
+        let bytes = |metaslab| allocator.synced_allocated(vdev, metaslab).iter().map(|segment| segment.end - segment.start).sum();
+        (0..allocator.metaslab_count(vdev)).map(bytes).collect()
     }
 
     pub(crate) fn check_writeable(&self) -> Result<(), PoolError> {

@@ -76,8 +76,8 @@ fn own(name: &str) -> Option<&'static Own> {
     OWN.iter().find(|own| own.name == name)
 }
 /// Longest name of a user's property (OpenZFS: `ZAP_MAXNAMELEN`, with its end), and longest value (`ZAP_MAXVALUELEN`).
-const USER_NAME_BYTES_MAX: usize = 255;
-const USER_VALUE_BYTES_MAX: usize = 8191;
+pub(crate) const USER_NAME_BYTES_MAX: usize = 255;
+pub(crate) const USER_VALUE_BYTES_MAX: usize = 8191;
 
 /// A stored property as `zpool get` shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -162,6 +162,15 @@ fn store(mos: &Arc<Objset>, name: &str, value: &zap::Value, tx: &Tx) -> Result<(
         Some(zap) => zap,
         None => Zap::hold(mos, create_linked_zap(mos, "pool_props", ObjectType::POOL_PROPS, tx)?)?,
     };
+    put_in(&zap, name, value, tx)
+}
+
+/// Puts a named value in a ZAP; an empty text removes it.
+pub(crate) fn put(mos: &Arc<Objset>, object: ObjectId, (name, value): (&str, &zap::Value), tx: &Tx) -> Result<(), PoolError> {
+    put_in(&Zap::hold(mos, object)?, name, value, tx)
+}
+
+fn put_in(zap: &Zap, name: &str, value: &zap::Value, tx: &Tx) -> Result<(), PoolError> {
     if value.as_text() != Some("") {
         return Ok(zap.update(name, value, tx)?);
     }
@@ -181,8 +190,12 @@ impl Pool {
             let value = numeric.values.get(stored.unwrap_or(numeric.default) as usize).copied().unwrap_or("-");
             props.push(PoolProp { name: numeric.name.to_string(), value: value.to_string(), is_local: stored.is_some() });
         }
-        if let Some(ashift) = self.ashift_prop()? {
-            props.push(PoolProp { name: ASHIFT.to_string(), value: ashift.to_string(), is_local: true });
+        let ashift = match &zap {
+            Some(zap) => zap.try_lookup_u64(ASHIFT)?,
+            None => None,
+        };
+        if let Some(ashift) = ashift {
+            props.push(PoolProp { name: ASHIFT.to_string(), value: ashift.to_string(), is_local: ashift != 0 });
         }
         let facts = self.syncer.config.lock().facts.clone();
         for (name, text) in [("comment", facts.comment), ("compatibility", facts.compatibility)] {

@@ -47,7 +47,9 @@ impl ScanHost for Services {
             self.scan_is_resilver.store(text.starts_with("func=2 "), Ordering::Release);
         }
         if let Some(class) = class_of(name, self.scan_is_resilver.load(Ordering::Acquire)) {
-            self.events.event(Event::new(class).with("pool", self.name.read().as_str()).with("pool_guid", self.zio.view().facts.guid.0));
+            let event = Event::new(class).with("pool", self.name.read().as_str()).with("pool_guid", self.zio.view().facts.guid.0);
+            let heals = matches!(class, "sysevent.fs.zfs.resilver_start" | "sysevent.fs.zfs.resilver_finish");
+            self.events.event(if heals { event.with("resilver_type", "healing") } else { event });
         }
     }
 }
@@ -141,7 +143,7 @@ impl Pool {
         Ok(self.scan.start(Txg::ZERO)?)
     }
     fn check_not_rebuilding(&self) -> Result<(), PoolError> {
-        if self.rebuilds.is_active() { Err(ScanError::Resilvering.into()) } else { Ok(()) }
+        if self.rebuilds.is_unfinished() { Err(ScanError::Resilvering.into()) } else { Ok(()) }
     }
     /// As [`Pool::scrub_start`], of what was born since the last complete scrub only (`zpool scrub -C`).
     pub fn scrub_start_from_last(&self) -> Result<(), PoolError> {

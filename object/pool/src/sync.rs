@@ -9,7 +9,7 @@ use crate::adapter::{Patience, PoolIo};
 use crate::attach::{Change, Detached};
 use crate::config::{PoolFacts, guid_sum};
 use crate::dtl;
-use crate::labels::{ConfigBlock, Device, LabelWrite, do_all, flushed, uberblock_writes};
+use crate::labels::{ConfigBlock, Device, KnownRings, LabelWrite, do_all, flushed, read_labels, uberblock_writes};
 use crate::log_spacemap::{self, LoggedChanges};
 use crate::mos_objects::{process_deferred_frees, write_packed};
 use crate::scrub::RESILVER_DEFER;
@@ -23,12 +23,13 @@ use exec::{Mutex, RwLock};
 use ondisk::{BlockPtr, Guid, ObjectId, Txg, Uberblock};
 use scan::ScanFunction;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use vdev::{Leaf, LeafId, VdevTree};
 use zio::{Facts, FailMode, FaultError, IoKind, PoolView, Zio};
 
 /// More passes than any pool needs: something keeps changing.
 const PASSES_MAX: u32 = 64;
-/// Blocks of destroyed datasets freed in one txg (OpenZFS: `zfs_async_block_max_blocks` is unlimited, but time is not).
+/// Blocks of destroyed datasets freed in one txg unless told otherwise (OpenZFS: `zfs_async_block_max_blocks` is unlimited, but time is not).
 const FREES_MAX: u64 = 100_000;
 /// Top-level vdevs that get an uberblock when the configuration is unchanged (OpenZFS: `SPA_SYNC_MIN_VDEVS`).
 const UBERBLOCK_TOPS: usize = 3;
@@ -48,6 +49,8 @@ pub(crate) struct Config {
     pub facts: PoolFacts,
     /// Labels and the config object must be written.
     pub dirty: bool,
+    /// Devices grew: the labels at their new ends need all uberblocks.
+    pub grown: bool,
     pub uberblock: Uberblock,
     pub fail_mode: FailMode,
     /// Spares and caches.
@@ -69,6 +72,8 @@ pub(crate) struct Work {
 
 /// The pool's side of a txg.
 pub(crate) struct Syncer {
+    /// Blocks of destroyed datasets freed in one txg; 0 until somebody says how many.
+    pub frees_max: AtomicU64,
     pub services: Arc<Services>,
     pub io: Arc<PoolIo>,
     pub mos: Arc<Objset>,
@@ -138,6 +143,13 @@ impl Syncer {
         self.io.cache().zio()
     }
 
+    fn frees_max(&self) -> u64 {
+        match self.frees_max.load(Ordering::Relaxed) {
+            0 => FREES_MAX,
+            blocks => blocks,
+        }
+    }
+
     fn sync(&self, txg: Txg) -> Result<(), PoolError> {
         let _patience = Patience::begin();
         let mut work = self.work.lock();
@@ -148,7 +160,7 @@ impl Syncer {
         self.dsl.sync_datasets(txg)?;
         self.dsl.run_sync_tasks(txg)?;
         self.dsl.sync_datasets(txg)?;
-        self.dsl.sync_frees(txg, FREES_MAX)?;
+        self.dsl.sync_frees(txg, self.frees_max())?;
         for hook in self.hooks.read().clone() {
             hook.sync(&tx)?;
         }
@@ -302,9 +314,10 @@ impl Syncer {
 
     /// Moves the pool to the new root, in an order that is safe against a crash at any point.
     fn commit(&self, txg: Txg, root: Option<BlockPtr>, config_dirty: bool) -> Result<(), PoolError> {
-        let (tree, devices, facts, mut ub) = {
-            let config = self.config.lock();
-            (config.tree.clone(), config.devices.clone(), config.facts.clone(), config.uberblock.clone())
+        let (tree, devices, facts, mut ub, grown) = {
+            let mut config = self.config.lock();
+            let grown = std::mem::take(&mut config.grown);
+            (config.tree.clone(), config.devices.clone(), config.facts.clone(), config.uberblock.clone(), grown)
         };
         ub.ub_magic = Uberblock::MAGIC;
         ub.ub_version = facts.version;
@@ -319,6 +332,9 @@ impl Syncer {
         }
         let exec = &self.services.exec;
         let leaves = usable_leaves(&tree, &devices);
+        if grown {
+            self.copy_uberblocks(&tree, &leaves);
+        }
         let label = |(leaf, _): &(LeafId, Device)| ConfigBlock::new(&facts.label_config(&tree, *leaf, txg));
         let labels: Vec<ConfigBlock> = leaves.iter().filter(|_| config_dirty).map(label).collect::<Result<_, _>>()?;
         let write_configs = |first| -> Result<(), PoolError> {
@@ -339,6 +355,16 @@ impl Syncer {
         }
         self.config.lock().uberblock = ub;
         Ok(())
+    }
+
+    /// Puts the uberblocks that devices have into all of their labels (OpenZFS: `vdev_copy_uberblocks`). What fails costs copies only.
+    fn copy_uberblocks(&self, tree: &VdevTree, leaves: &[(LeafId, Device)]) {
+        for (leaf, device) in leaves {
+            let known = read_labels(&self.services.exec, device, &mut KnownRings::default()).uberblocks;
+            let ashift = tree.tops[tree.leaf(*leaf).top.0 as usize].ashift;
+            let writes = known.iter().flat_map(|ub| uberblock_writes(device, ub, ashift)).collect();
+            let _ = self.write_labels(leaves, writes);
+        }
     }
 
     /// Writes to labels, as simulated faults allow; results in any order.

@@ -25,26 +25,54 @@ pub struct SpaceReport {
     pub unallocated: u64,
     /// Bytes that the space maps call allocated and no block claims.
     pub leaked: u64,
+    /// Blocks that were to be read and could not be, or whose checksum is wrong.
+    pub unreadable: u64,
     /// Gang blocks, whose members were not counted: their bytes show as leaked.
     pub gangs: u64,
 }
 
 impl SpaceReport {
-    /// True when space maps and blocks agree exactly.
+    /// True when space maps and blocks agree exactly, and all that was read could be.
     pub fn is_clean(&self) -> bool {
-        self.overlapping == 0 && self.unallocated == 0 && (self.leaked == 0 || self.gangs != 0)
+        self.unreadable == 0 && self.overlapping == 0 && self.unallocated == 0 && (self.leaked == 0 || self.gangs != 0)
     }
 }
 
-struct Counter {
+/// Which blocks are read besides those that lead to others, whose checksums count always.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reading {
+    /// None.
+    #[default]
+    Nothing,
+    /// Those of metadata (OpenZFS: `zdb -c`).
+    Metadata,
+    /// All (`zdb -cc`).
+    Everything,
+}
+
+struct Counter<'a> {
+    io: &'a dyn BlockIo,
+    reading: Reading,
     report: SpaceReport,
     claimed: Vec<RangeTree>,
     /// Allocated bytes of a gang's header, by vdev: the address of a gang states the bytes of all its members.
     header_bytes: Vec<u64>,
 }
 
-impl Counter {
+impl Counter<'_> {
+    /// True when a block is intact, or is not to be read; logs are not meant to be.
+    fn is_readable(&self, bp: &BlockPtr) -> bool {
+        let kind = bp.object_type();
+        let wanted = match self.reading {
+            Reading::Nothing => false,
+            Reading::Metadata => bp.level() > 0 || kind.is_metadata(),
+            Reading::Everything => kind != ObjectType::INTENT_LOG,
+        };
+        let is_data = !bp.is_hole() && !bp.is_embedded();
+        !(wanted && is_data) || self.io.read(bp, &Bookmark::default()).is_ok()
+    }
     fn count(&mut self, bp: &BlockPtr) {
+        self.report.unreadable += u64::from(!self.is_readable(bp));
         self.report.blocks += 1;
         self.report.gangs += u64::from(bp.is_gang());
         for dva in bp.dvas() {
@@ -64,14 +92,21 @@ impl Counter {
 impl Pool {
     /// Walks every block of the pool, which must not change meanwhile: a read-only import is best.
     pub fn verify_space(&self) -> Result<SpaceReport, PoolError> {
+        self.verify_blocks(Reading::Nothing)
+    }
+
+    /// The same, and reads blocks to see whether they are intact.
+    pub fn verify_blocks(&self, reading: Reading) -> Result<SpaceReport, PoolError> {
         let tree = self.tree();
         let header = |top: &vdev::TopVdev| if top.is_concrete() { top.asize_for_psize(ondisk::SECTOR_BYTES as u64) } else { 0 };
+        let io = self.syncer.io.as_ref();
         let mut counter = Counter {
+            io,
+            reading,
             report: SpaceReport::default(),
             claimed: vec![RangeTree::new(); tree.tops.len()],
             header_bytes: tree.tops.iter().map(header).collect(),
         };
-        let io = self.syncer.io.as_ref();
         let root = self.syncer.config.lock().uberblock.ub_rootbp;
         Walk::all(io, 0, &root, 0).run(&mut |bp| {
             counter.count(bp);
@@ -102,7 +137,7 @@ impl Pool {
     }
 
     /// Every dataset's and snapshot's own blocks: those born after the snapshot before it.
-    fn count_datasets(&self, io: &dyn BlockIo, counter: &mut Counter) -> Result<(), PoolError> {
+    fn count_datasets(&self, io: &dyn BlockIo, counter: &mut Counter<'_>) -> Result<(), PoolError> {
         let mut object = ObjectId(0);
         while let Some(next) = self.mos().next_object(object)? {
             object = next;
@@ -131,7 +166,7 @@ impl Pool {
     }
 
     /// The blocks that wait to be freed.
-    fn count_list(&self, list: ObjectId, may_nest: bool, counter: &mut Counter) -> Result<(), PoolError> {
+    fn count_list(&self, list: ObjectId, may_nest: bool, counter: &mut Counter<'_>) -> Result<(), PoolError> {
         let damaged = || PoolError::Object(list, "a list of block pointers");
         let dnode = self.mos().hold(list)?;
         let phys = BpobjPhys::decode_bonus(&dnode.bonus()?).map_err(|_| damaged())?;

@@ -34,6 +34,7 @@ fn spec(devices: &[Arc<MemDevice>], layout: &[(TopKind, usize)]) -> PoolSpec {
     };
     let tops = layout.iter().map(|&(kind, count)| TopSpec { kind, leaves: (0..count).map(|_| leaf()).collect() }).collect();
     PoolSpec {
+        stored_name: None,
         name: "tank".to_string(),
         tops,
         ashift: None,
@@ -110,6 +111,24 @@ fn a_pool_that_was_not_closed_opens_at_its_last_txg_and_reuses_no_block() {
     pool.export().expect("exported");
 }
 
+/// If this fails, a pool that was imported under a name for now (a copy of the system's own, say) keeps it, and the system does not start.
+#[test]
+fn a_temporary_name_is_not_on_the_devices() {
+    let devices = devices(1);
+    let made = PoolSpec { name: "now".into(), stored_name: Some("tank".into()), ..spec(&devices, &[(TopKind::Leaf, 1)]) };
+    let pool = Pool::create(&exec(), made, &Runtime::new()).expect("created");
+    assert!(pool.name() == "now" && pool.has_temporary_name());
+    pool.export().expect("exported");
+    let other = ImportOptions { name: Some("tank".into()), new_name: Some("other".into()), temporary: true, ..ImportOptions::default() };
+    let pool = import(&devices, other).expect("it is called tank");
+    pool.set_prop("comment", "written").expect("set");
+    assert_eq!(pool.name(), "other");
+    pool.export().expect("exported");
+    let pool = import(&devices, ImportOptions { name: Some("tank".into()), ..ImportOptions::default() }).expect("still called tank");
+    assert!(pool.name() == "tank" && !pool.has_temporary_name());
+    pool.export().expect("exported");
+}
+
 #[test]
 fn missing_devices_are_survived_up_to_the_redundancy() {
     for (layout, tolerated) in [
@@ -152,6 +171,16 @@ fn distributed_spares_are_listed_and_the_feature_counts_their_vdevs() {
     let names: Vec<(&str, &str, bool)> = spares.iter().map(|spare| (spare.path.as_str(), spare.kind.as_str(), spare.in_use)).collect();
     assert_eq!(names, [("draid1-0-0", "dspare", false), ("draid1-0-1", "dspare", false), ("draid1-1-0", "dspare", false)]);
     assert!(pool.features().iter().any(|(name, _, count)| name == "draid" && *count == Some(2)));
+    // A whole device that was kept for this is used before room that all devices share.
+    let more = ["s0", "s1"].map(|name| Arc::new(MemDevice::new(name, DEVICE_BYTES)));
+    let spare = |device: &Arc<MemDevice>, spares_first| {
+        let spare = LeafSpec { path: device.path().display().to_string(), kind: LeafKind::File, device: device.clone() };
+        pool::AddSpec { spares: vec![spare], spares_first, force: true, ..pool::AddSpec::default() }
+    };
+    pool.add(spare(&more[0], true)).expect("added");
+    pool.add(spare(&more[1], false)).expect("added");
+    let kinds: Vec<String> = pool.spares().into_iter().map(|spare| spare.kind).collect();
+    assert_eq!(kinds, ["file", "dspare", "dspare", "dspare", "file"]);
     assert!(pool.verify_space().expect("walked").is_clean());
 
     let plain = PoolSpec { features: Some(vec!["async_destroy".to_string()]), force: true, ..spec(&devices, &layout) };

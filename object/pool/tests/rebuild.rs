@@ -5,7 +5,9 @@ mod common;
 use common::{BLOCKS, check, check_redundancy, create, devices, guids, import, leaf, new_object, write};
 use device::{BlockDevice, DeviceFacts, DeviceIo, DeviceOp, MemDevice};
 use exec::{Exec, Mutex};
-use pool::{DeviceProblem, LeafSpec, Pool, PoolError, PoolSpec, RebuildState, Runtime, ScanError, ScanFunction, ScanState, TopSpec};
+use pool::{
+    DeviceProblem, ImportOptions, LeafSpec, Pool, PoolError, PoolSpec, RebuildState, Runtime, ScanError, ScanFunction, ScanState, TopSpec,
+};
 use std::sync::Arc;
 use vdev::{DraidConfig, LeafKind, Pairing, TopKind};
 use zio::{Fault, FaultError};
@@ -215,6 +217,39 @@ fn two_vdevs_are_rebuilt_at_the_same_time() {
     let scan = pool.scan_status().expect("a scrub follows");
     assert_eq!((scan.state, scan.errors, scan.repaired), (ScanState::Finished, 0, 0));
     check(&pool, object, &[1; 384], "rebuilt");
+    pool.export().expect("exported");
+}
+
+/// If this fails, `zfs_scan_suspend_progress` does not hold a rebuild, or one that is held can't be got rid of.
+#[test]
+fn a_held_rebuild_waits_over_an_import_and_ends_with_its_device() {
+    let devices = devices(3);
+    let exec: Exec = Arc::new(exec::Pool::new(2));
+    let pool = common::create_under(&exec, &devices[..2], TopKind::Mirror);
+    let object = new_object(&pool);
+    write(&pool, object, 0..BLOCKS, 1);
+    pool.sync().expect("synced");
+    pool.suspend_rebuilds(true);
+    pool.attach_sequential(guids(&pool)[0], &leaf(&devices[2]), Pairing::Replacing, false).expect("attached");
+    pool.sync().expect("synced");
+    let held = |pool: &Pool| {
+        let [status] = pool.rebuild_status()[..] else { panic!("one vdev is rebuilt") };
+        assert_eq!((status.state, status.scanned, rebuild_refs(pool)), (RebuildState::Active, 0, 1));
+        assert!(pool.tree().is_replacing() && pool.is_rebuilding());
+    };
+    held(&pool);
+    pool.export().expect("exported");
+    let runtime = Runtime { suspended_scans: true, ..Runtime::new() };
+    let all = devices.iter().map(|device| device.clone() as Arc<dyn BlockDevice>).collect();
+    let options = ImportOptions { host: common::host(), ..ImportOptions::default() };
+    let pool = Pool::import(&exec, all, &options, &runtime).expect("imported");
+    pool.sync().expect("synced");
+    held(&pool);
+    let new = pool.tree().leaves.iter().find(|leaf| leaf.path == "d2").expect("there").guid;
+    pool.detach(new).expect("detached");
+    pool.rebuild_wait().expect("ended");
+    pool.sync().expect("synced");
+    assert_eq!((pool.rebuild_status()[0].state, rebuild_refs(&pool)), (RebuildState::Canceled, 0));
     pool.export().expect("exported");
 }
 

@@ -47,6 +47,22 @@ fn check_all(pool: &Pool, object: ObjectId, ages: &[u64], what: &str) {
     assert!(pool.verify_space().expect("readable").is_clean(), "{what}");
 }
 
+/// If this fails, a device that was thrown out is written again over its whole length when it comes back, and nobody asked for that.
+#[test]
+fn a_sweep_ends_with_its_device() {
+    let devices = devices(2);
+    let pool = create(&devices, TopKind::Mirror);
+    let first = guids(&pool)[0];
+    assert_eq!(sweep(&pool, SweepKind::Initialize, &[first], START), [Ok(())]);
+    pool.fault(first, true).expect("the other one has everything");
+    pool.sync().expect("synced");
+    assert_eq!(states(&pool, SweepKind::Initialize), [SweepState::Canceled]);
+    pool.export().expect("exported");
+    let pool = import(&devices, false).expect("imported");
+    pool.sync().expect("synced");
+    assert_eq!(states(&pool, SweepKind::Initialize), [SweepState::Canceled]);
+}
+
 #[test]
 fn all_free_space_is_initialized_and_nothing_else() {
     for (kind, count) in shapes() {

@@ -176,9 +176,9 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
         self.facts().rotational
     }
 
-    /// Smallest power-of-two shift that an allocation on this device should be aligned to, at least 9.
+    /// Smallest power-of-two shift that an allocation on this device should be aligned to, at least 9 (see [`crate::AshiftTunables`]).
     fn ashift(&self) -> u32 {
-        self.facts().physical_sector_bytes.max(512).next_power_of_two().trailing_zeros()
+        crate::sectors::ashift_tunables().of(self.facts())
     }
 
     /// Reads `length` bytes at `offset`. Waits: for operations, never for jobs.

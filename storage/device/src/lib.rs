@@ -16,6 +16,7 @@ mod io;
 mod mem;
 mod open;
 mod ring;
+mod sectors;
 mod sys;
 #[cfg(test)]
 mod tests;
@@ -29,5 +30,6 @@ pub use io::{BlockDevice, DeviceFacts, DeviceIo, DeviceOp, DeviceReply, DeviceTh
 pub use mem::MemDevice;
 pub use open::{Engine, OpenOptions, forget_partitions, open};
 pub use ring::{RingStats, ring_buffers_registered, ring_stats, set_ring_buffers_registered};
+pub use sectors::{AshiftTunables, set_ashift_tunables};
 pub use uring::UringDevice;
 pub use window::WindowDevice;

@@ -82,7 +82,8 @@ fn open_file(path: &Path, options: &OpenOptions, whole_disk: bool, flags: i32) -
 fn facts_of(path: &Path, options: &OpenOptions, file: &File, whole_disk: bool) -> DeviceFacts {
     let facts = DeviceFacts { read_only: options.read_only, whole_disk, ..DeviceFacts::solid(path, "psync") };
     if !whole_disk {
-        return facts;
+        let sectors = crate::sectors::ashift_tunables();
+        return DeviceFacts { logical_sector_bytes: 1 << sectors.file_logical, physical_sector_bytes: 1 << sectors.file_physical, ..facts };
     }
     let (logical_sector_bytes, physical_sector_bytes) = sys::disk_sectors(file);
     DeviceFacts {

@@ -30,7 +30,8 @@ pub use raidz::{RaidzColumn, RaidzMap};
 pub use read::{ComputedRow, LostRow, ReadFailure, ReadJob, ReadMode, ReadOutcome, ReadStep, Repair};
 pub use rebuild::{RebuildJob, RebuildNeed, RebuildStep, Spared};
 pub use size::{
-    ASHIFT_MAX, ASHIFT_MIN, DEVICE_BYTES_MIN, LABEL_BYTES, LABEL_END_BYTES, LABEL_START_BYTES, label_offset, leaf_asize, metaslab_shift,
+    ASHIFT_MAX, ASHIFT_MIN, DEVICE_BYTES_MIN, LABEL_BYTES, LABEL_END_BYTES, LABEL_START_BYTES, MetaslabTunables, label_offset, leaf_asize,
+    metaslab_shift, set_metaslab_tunables,
 };
 pub use tree::{DraidSpare, Leaf, LeafId, LeafKind, LeafState, Node, NodeKind, TopKind, TopVdev, TreeError, VdevTree};
 pub use write::{LeafIo, ParityRow, Part, WriteOutcome, WritePlan};

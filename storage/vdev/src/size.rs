@@ -1,6 +1,7 @@
 //! Sizes of devices: the label areas, the allocatable space of a leaf and the metaslab size chosen for a new top-level vdev.
 
 use crate::TopKind;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Smallest log2 of the sector size (OpenZFS: `ASHIFT_MIN`).
 pub const ASHIFT_MIN: u32 = 9;
@@ -15,11 +16,7 @@ pub const LABEL_END_BYTES: u64 = 2 * LABEL_BYTES;
 /// Smallest usable device, in bytes (OpenZFS: `SPA_MINDEVSIZE`).
 pub const DEVICE_BYTES_MIN: u64 = 64 << 20;
 
-const MS_SHIFT_DEFAULT: u32 = 29;
 const MS_SHIFT_MAX: u32 = 34;
-const MS_COUNT_DEFAULT: u64 = 200;
-const MS_COUNT_MIN: u64 = 16;
-const MS_COUNT_LIMIT: u64 = 1 << 17;
 const BLOCK_SHIFT_MAX: u32 = 24;
 
 /// Device offset of label `index` (0–3) on a device of `device_bytes` (OpenZFS: `vdev_label_offset`).
@@ -35,6 +32,47 @@ pub fn leaf_asize(device_bytes: u64) -> Option<u64> {
     (usable >= DEVICE_BYTES_MIN).then(|| usable - LABEL_START_BYTES - LABEL_END_BYTES)
 }
 
+/// How many metaslabs new top-level vdevs get, and how large ones. They are of the process: new vdevs are laid out before there is a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MetaslabTunables {
+    /// At least so many (OpenZFS: `zfs_vdev_min_ms_count`, 16).
+    pub count_min: u64,
+    /// Usually so many (`zfs_vdev_default_ms_count`, 200).
+    pub count_default: u64,
+    /// At most so many (`zfs_vdev_ms_count_limit`, 131072).
+    pub count_limit: u64,
+    /// Usual size, as a shift (`zfs_vdev_default_ms_shift`, 29).
+    pub shift_default: u32,
+}
+
+impl Default for MetaslabTunables {
+    fn default() -> Self {
+        MetaslabTunables { count_min: 16, count_default: 200, count_limit: 1 << 17, shift_default: 29 }
+    }
+}
+
+static COUNT_MIN: AtomicU64 = AtomicU64::new(16);
+static COUNT_DEFAULT: AtomicU64 = AtomicU64::new(200);
+static COUNT_LIMIT: AtomicU64 = AtomicU64::new(1 << 17);
+static SHIFT_DEFAULT: AtomicU32 = AtomicU32::new(29);
+
+/// Sets how top-level vdevs that are made from now on are divided; zeros count as one.
+pub fn set_metaslab_tunables(tunables: MetaslabTunables) {
+    COUNT_MIN.store(tunables.count_min.max(1), Ordering::Relaxed);
+    COUNT_DEFAULT.store(tunables.count_default.max(1), Ordering::Relaxed);
+    COUNT_LIMIT.store(tunables.count_limit.max(1), Ordering::Relaxed);
+    SHIFT_DEFAULT.store(tunables.shift_default.min(MS_SHIFT_MAX), Ordering::Relaxed);
+}
+
+fn metaslab_tunables() -> MetaslabTunables {
+    MetaslabTunables {
+        count_min: COUNT_MIN.load(Ordering::Relaxed),
+        count_default: COUNT_DEFAULT.load(Ordering::Relaxed),
+        count_limit: COUNT_LIMIT.load(Ordering::Relaxed),
+        shift_default: SHIFT_DEFAULT.load(Ordering::Relaxed),
+    }
+}
+
 fn highbit(value: u64) -> u32 {
     u64::BITS - value.leading_zeros()
 }
@@ -42,25 +80,29 @@ fn highbit(value: u64) -> u32 {
 /// log2 of the metaslab size of a new top-level vdev of `asize` bytes (OpenZFS: `vdev_metaslab_set_size`). A metaslab of dRAID holds a
 /// whole slice where there is room for enough of them: then each of them lies on all children alike.
 pub fn metaslab_shift(kind: TopKind, asize: u64) -> u32 {
-    let shift = usual_shift(asize);
-    let TopKind::Draid(config) = kind else { return shift };
-    let slice = config.slice_bytes().next_power_of_two().trailing_zeros();
-    if (shift..=MS_SHIFT_MAX).contains(&slice) && asize >> slice >= MS_COUNT_MIN { slice } else { shift }
+    shift_of(kind, asize, &metaslab_tunables())
 }
 
-fn usual_shift(asize: u64) -> u32 {
-    let count = asize >> MS_SHIFT_DEFAULT;
-    let shift = if count < MS_COUNT_MIN {
-        highbit(asize / MS_COUNT_MIN)
-    } else if count > MS_COUNT_DEFAULT {
-        highbit(asize / MS_COUNT_DEFAULT)
+fn shift_of(kind: TopKind, asize: u64, tunables: &MetaslabTunables) -> u32 {
+    let shift = usual_shift(asize, tunables);
+    let TopKind::Draid(config) = kind else { return shift };
+    let slice = config.slice_bytes().next_power_of_two().trailing_zeros();
+    if (shift..=MS_SHIFT_MAX).contains(&slice) && asize >> slice >= tunables.count_min { slice } else { shift }
+}
+
+fn usual_shift(asize: u64, tunables: &MetaslabTunables) -> u32 {
+    let count = asize >> tunables.shift_default;
+    let shift = if count < tunables.count_min {
+        highbit(asize / tunables.count_min)
+    } else if count > tunables.count_default {
+        highbit(asize / tunables.count_default)
     } else {
-        MS_SHIFT_DEFAULT
+        tunables.shift_default
     };
     if shift < BLOCK_SHIFT_MAX {
         BLOCK_SHIFT_MAX
     } else if shift > MS_SHIFT_MAX {
-        if asize >> MS_SHIFT_MAX > MS_COUNT_LIMIT { highbit(asize / MS_COUNT_LIMIT) } else { MS_SHIFT_MAX }
+        if asize >> MS_SHIFT_MAX > tunables.count_limit { highbit(asize / tunables.count_limit) } else { MS_SHIFT_MAX }
     } else {
         shift
     }
@@ -84,13 +126,16 @@ mod tests {
     /// Metaslabs of another size than OpenZFS's rules give would break its assertions on small vdevs.
     #[test]
     fn metaslab_sizes_follow_the_rules() {
-        assert_eq!(usual_shift(60 << 20), 24);
-        assert_eq!(usual_shift(1 << 30), 27);
-        assert_eq!(usual_shift(9 << 30), 29);
-        assert_eq!(usual_shift(500 << 30), 32);
-        assert_eq!(usual_shift(10 << 40), 34);
-        assert_eq!(usual_shift(4 << 50), 36);
+        let usual = |asize| usual_shift(asize, &MetaslabTunables::default());
+        assert_eq!(usual(60 << 20), 24);
+        assert_eq!(usual(1 << 30), 27);
+        assert_eq!(usual(9 << 30), 29);
+        assert_eq!(usual(500 << 30), 32);
+        assert_eq!(usual(10 << 40), 34);
+        assert_eq!(usual(4 << 50), 36);
         assert_eq!(metaslab_shift(TopKind::Raidz(2), 9 << 30), 29);
+        let few = MetaslabTunables { count_min: 4, ..MetaslabTunables::default() };
+        assert_eq!([1u64 << 30, 4 << 30].map(|asize| usual_shift(asize, &few)), [29, 29], "fewer of them are larger");
         let draid = TopKind::Draid(DraidConfig::new(2, 8, 0, 12).expect("a valid shape"));
         assert_eq!([6u64, 15, 16, 500].map(|gib| metaslab_shift(draid, gib << 30)), [29, 29, 30, 32], "a slice is 960 MiB");
     }

@@ -88,6 +88,7 @@ pub(crate) struct Core {
     pub(crate) injection: Injection,
     pub(crate) delays: RateLimit,
     pub(crate) deadmen: RateLimit,
+    pub(crate) corrupt: RateLimit,
     pub(crate) flights: Flights,
     pub(crate) zia: Zia,
     /// Those of the current view.
@@ -186,6 +187,7 @@ impl Zio {
             injection: Injection::default(),
             delays: RateLimit::default(),
             deadmen: RateLimit::default(),
+            corrupt: RateLimit::default(),
             flights: Flights::default(),
             zia: Zia::default(),
             queues: Mutex::new(queues),

@@ -15,8 +15,16 @@ fn of_pool(class: &'static str, snapshot: &Snapshot) -> Event {
 }
 
 fn of_leaf(class: &'static str, snapshot: &Snapshot, leaf: LeafId) -> Event {
+    let counts = snapshot.stats(leaf).counts();
+    let [reads, writes, ..] = counts.errors;
     let leaf = snapshot.view.tree.leaf(leaf);
-    of_pool(class, snapshot).with("vdev_guid", leaf.guid.0).with("vdev_path", leaf.path.as_str())
+    of_pool(class, snapshot)
+        .with("vdev_guid", leaf.guid.0)
+        .with("vdev_path", leaf.path.as_str())
+        .with("vdev_read_errors", reads)
+        .with("vdev_write_errors", writes)
+        .with("vdev_cksum_errors", counts.checksum_errors)
+        .with("vdev_delays", counts.slow_ios)
 }
 
 fn with_bookmark(event: Event, bookmark: &Bookmark) -> Event {

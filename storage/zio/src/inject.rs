@@ -222,7 +222,8 @@ pub(crate) fn hand_over(core: &Core, queue: &LeafQueue, io: DeviceIo, onward: im
         None => io,
     };
     match fault {
-        None => onward(io),
+        // Devices do not decompress: a handler that never matches (OpenZFS: `zio_handle_device_injection_impl`).
+        None | Some(FaultError::Decompress) => onward(io),
         Some(FaultError::Noop) => {
             let DeviceIo { op, then, .. } = io;
             let parts = if let DeviceOp::Read(parts) = op { parts } else { Vec::new() };

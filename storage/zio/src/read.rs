@@ -24,6 +24,7 @@ use exec::TaskClass;
 use kernels::ByteOrder;
 use ondisk::{BlockPtr, Bookmark, Checksum, Compression, Dva};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use vdev::{LeafId, LeafIo, Part, ReadFailure, ReadJob, ReadMode, ReadOutcome, ReadStep};
 use vdev_queue::IoKind;
 
@@ -407,7 +408,10 @@ impl CopyReader {
     fn count_corrupt(&self, leaf: LeafId) {
         if !self.spec.flags.speculative {
             self.snapshot.stats(leaf).corrupt();
-            self.core.events.event(events::checksum(&self.snapshot, leaf, &self.spec.bookmark));
+            let rate = self.core.tuning.checksum_rate.load(Ordering::Relaxed);
+            if self.core.corrupt.allows(self.core.exec.now_ns(), rate) {
+                self.core.events.event(events::checksum(&self.snapshot, leaf, &self.spec.bookmark));
+            }
         }
     }
 

@@ -12,6 +12,8 @@ use vdev_queue::{Dirty, Tunables};
 const DELAY_EVENTS_PER_SECOND: u32 = 20;
 /// Events of hung I/Os unless told otherwise (OpenZFS: `zfs_deadman_events_per_second`).
 const DEADMAN_EVENTS_PER_SECOND: u32 = 1;
+/// Events of wrong checksums unless told otherwise (OpenZFS: `zfs_checksum_events_per_second`).
+const CHECKSUM_EVENTS_PER_SECOND: u32 = 20;
 
 /// Says how much of the pool's data is dirty.
 pub type DirtySource = Box<dyn Fn() -> Dirty + Send + Sync>;
@@ -25,6 +27,7 @@ pub(crate) struct Tuning {
     /// Events per second.
     pub(crate) delay_rate: AtomicU32,
     pub(crate) deadman_rate: AtomicU32,
+    pub(crate) checksum_rate: AtomicU32,
     dirty: OnceLock<DirtySource>,
 }
 
@@ -34,6 +37,7 @@ impl Tuning {
         tuning.slow_ns.store(slow_ns(&Tunables::default()), Ordering::Relaxed);
         tuning.delay_rate.store(DELAY_EVENTS_PER_SECOND, Ordering::Relaxed);
         tuning.deadman_rate.store(DEADMAN_EVENTS_PER_SECOND, Ordering::Relaxed);
+        tuning.checksum_rate.store(CHECKSUM_EVENTS_PER_SECOND, Ordering::Relaxed);
         tuning
     }
     pub(crate) fn generation(&self) -> u64 {
@@ -82,8 +86,9 @@ impl Zio {
         self.core.tuning.tunables()
     }
 
-    /// Changes how many events of slow and of hung I/Os are posted in a second.
-    pub fn set_event_rates(&self, delay: u32, deadman: u32) {
+    /// Changes how many events of slow I/Os, of hung I/Os and of wrong checksums are posted in a second.
+    pub fn set_event_rates(&self, delay: u32, deadman: u32, checksum: u32) {
+        self.core.tuning.checksum_rate.store(checksum, Ordering::Relaxed);
         self.core.tuning.delay_rate.store(delay, Ordering::Relaxed);
         self.core.tuning.deadman_rate.store(deadman, Ordering::Relaxed);
     }
@@ -92,8 +97,13 @@ impl Zio {
     /// to be called every `zfs_deadman_checktime_ms`. I/Os are given up where [`crate::DeadmanFailMode`] says so. Of a suspended pool
     /// nothing is told (OpenZFS: `vdev_deadman`, `zio_deadman`).
     pub fn check_deadman(&self) -> usize {
+        self.check_deadman_of(self.queue_tunables().deadman_ziotime_ms)
+    }
+
+    /// The same for I/Os that take longer than `limit_ms` milliseconds.
+    pub fn check_deadman_of(&self, limit_ms: u64) -> usize {
         let tunables = self.queue_tunables();
-        let (now, limit) = (self.core.exec.now_ns(), tunables.deadman_ziotime_ms.saturating_mul(1_000_000));
+        let (now, limit) = (self.core.exec.now_ns(), limit_ms.saturating_mul(1_000_000));
         if !tunables.deadman_enabled {
             return 0;
         }

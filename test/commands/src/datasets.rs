@@ -50,6 +50,9 @@ pub fn properties(world: &World) -> Result<(), Failure> {
     world.refused("zfs set recordsize=3K tank/a", 1, "recordsize")?;
     world.refused("zfs set nonsense=1 tank/a", 1, "invalid property 'nonsense'")?;
     world.refused("zfs set used=1 tank/a", 1, "read")?;
+    world.refused("zfs set sharenfs=ON tank/a", 1, "'sharenfs' cannot be set to invalid options")?;
+    world.refused("zfs set quota=1z tank/a", 1, "numeric value is too large")?;
+    world.ok("zpool list -H -o freeing,leaked tank")?.prints("0\t0")?;
     world.ok("zfs set org.example:key=value tank/a")?;
     world.ok("zfs get -H -o value,source org.example:key tank/a/b")?.prints("value\tinherited from tank/a")?;
     world.refused("zfs get nonsense tank", 2, "nonsense")?;
@@ -74,6 +77,15 @@ pub fn snapshots(world: &World) -> Result<(), Failure> {
     world.ok("zfs rename tank/a@one tank/a@uno")?;
     world.refused("zfs destroy tank/a", 1, "-r")?;
     world.ok("zfs destroy tank/a@uno")?;
+    world.ok("zfs snapshot -r tank@two")?;
+    world.ok("zfs snapshot tank/a@three")?;
+    world.refused("zfs rename -r tank@two tank@three", 1, "dataset already exists")?;
+    world.ok("zfs list -H -t snapshot -o name")?.prints("tank@one\ntank@two\ntank/a@two\ntank/a@three")?;
+    world.refused("zfs rename -r tank/a tank/b", 2, "source dataset for recursive rename must be a snapshot")?;
+    world.refused("zfs rename tank/a@two tank@four", 1, "snapshots must be part of same dataset")?;
+    world.ok("zfs rename -r tank@two @four")?;
+    world.ok("zfs destroy -r tank@four")?;
+    world.ok("zfs destroy tank/a@three")?;
     world.ok("zfs list -H -t snapshot -o name")?.prints("tank@one")?;
     world.refused("zfs destroy tank/a@uno", 1, "could not find any snapshots to destroy")?;
     same("still", std::fs::read(&file)?, b"second".to_vec())
@@ -101,6 +113,18 @@ pub fn directories(world: &World) -> Result<(), Failure> {
     world.ok("zfs unmount tank/c/b")?;
     same("an unmounted place stays", world.path("mnt/elsewhere/b").is_dir(), true)?;
     world.ok("zfs mount tank/c/b")?;
+    // A file system that is not to be mounted any more goes; what is mounted in it comes back.
+    world.ok("zfs set canmount=off tank/c")?;
+    world.ok("zfs get -H -o value mounted tank/c")?.prints("no")?;
+    same("a child's file", std::fs::read(world.path("mnt/elsewhere/b/file"))?, b"x".to_vec())?;
+    world.ok("zfs set canmount=on tank/c")?;
+    world.ok("zfs unmount tank/c")?;
+    world.ok("zfs set mountpoint={mnt}/again tank/c")?;
+    same("what was not mounted is, with what inherits its place", world.path("mnt/again/b/file").exists(), true)?;
+    std::fs::write(world.path("mnt/plain"), b"x")?;
+    let unable = world.ok("zfs set mountpoint={mnt}/plain tank/c")?;
+    unable.says("cannot mount 'tank/c'")?.says("property may be set but unable to remount filesystem")?;
+    world.ok("zfs set mountpoint={mnt}/elsewhere tank/c")?;
     world.ok("zfs destroy -r tank/c")?;
     same("a destroyed child's place", world.path("mnt/elsewhere/b").exists(), false)?;
     Ok(())

@@ -223,6 +223,12 @@ pub fn verbs(world: &World) -> Result<(), Failure> {
     world.ok("zpool scrub -w tank")?;
     let status = world.ok("zpool status tank")?;
     status.shows("state: ONLINE")?.shows("repaired 0B")?.hides("/old")?;
+    // A file that was removed is still open here; another one is at its place.
+    std::fs::remove_file(world.path("vdevs/a"))?;
+    std::fs::File::create(world.path("vdevs/a"))?.set_len(size)?;
+    world.ok("zpool replace -w tank {vdevs}/a {vdevs}/a")?.prints("")?;
+    world.ok("zpool scrub -w tank")?;
+    world.ok("zpool status tank")?.shows("state: ONLINE")?.shows("repaired 0B")?.hides("/old")?;
     // Room that nobody uses yet.
     world.ok("zpool list -H -o expandsize tank")?.prints("-")?;
     for name in ["a", "b", "c"] {
@@ -232,21 +238,17 @@ pub fn verbs(world: &World) -> Result<(), Failure> {
     same("room to grow", room > size, true)?;
     world.ok("zpool online -e tank a b c")?;
     world.ok("zpool list -H -o expandsize tank")?.prints("-")?;
+    world.ok("zpool history -i tank")?.shows("vdev online pool 'tank' size: ")?;
+    let rings = world.ok("zdb -lu {vdevs}/a")?.out;
+    let partial = rings.lines().find(|line| line.contains("labels = ") && !line.contains("labels = 0 1 2 3"));
+    same("uberblocks that not all labels have", partial, None)?;
     // The sectors of what is added.
     world.ok("zpool set ashift=12 tank")?;
     world.refused("zpool set ashift=8 tank", 1, "ashift")?;
     world.refused("zpool add -f --allow-in-use tank {vdevs}/d", 2, "not allowed")?;
     world.ok("zpool add -f tank {vdevs}/d")?;
     world.ok("zpool get -H -o value ashift tank {vdevs}/d")?.prints("12")?;
-    // A pool is where its cache file says.
-    std::fs::copy(&cache, world.path("kept"))?;
-    world.ok("zpool export tank")?;
-    same("nobody is in it", world.path("cache").exists(), false)?;
-    world.refused("zpool import -c {dir}/nowhere tank", 1, "failed to open cache file")?;
-    world.refused("zpool import -c {dir}/kept -d {vdevs} tank", 2, "-c is incompatible")?;
-    world.ok("zpool import -c {dir}/kept")?.shows("pool: tank")?;
-    world.ok("zpool import -c {dir}/kept -N tank")?;
-    world.ok("zpool destroy tank")?;
+    from_cache_file(world, &cache)?;
     // Labels go that are valid; what was written over others stays.
     world.ok("zpool create -O canmount=off two {vdevs}/e")?;
     world.ok("zpool export two")?;
@@ -254,5 +256,33 @@ pub fn verbs(world: &World) -> Result<(), Failure> {
     world.ok("zpool labelclear -f {vdevs}/e")?;
     same("what lies over the first labels", get(world, "e", 0, 1 << 20)?, vec![0xA5; 1 << 20])?;
     world.refused("zpool labelclear -f {vdevs}/e", 1, "no valid label")?;
+    Ok(())
+}
+
+/// A pool is where its cache file says, and can have another name for now.
+fn from_cache_file(world: &World, cache: &str) -> Result<(), Failure> {
+    std::fs::copy(cache, world.path("kept"))?;
+    world.ok("zpool export tank")?;
+    same("nobody is in it", world.path("cache").exists(), false)?;
+    world.refused("zpool import -c {dir}/nowhere tank", 1, "failed to open cache file")?;
+    world.refused("zpool import -c {dir}/kept -d {vdevs} tank", 2, "-c is incompatible")?;
+    world.ok("zpool import -c {dir}/kept")?.shows("pool: tank")?;
+    // Devices have other names since, in the same place.
+    std::fs::rename(world.path("vdevs/b"), world.path("vdevs/renamed"))?;
+    world.ok("zpool import -c {dir}/kept -N tank")?;
+    world.ok("zpool status -P tank")?.shows("state: ONLINE")?.shows("/vdevs/renamed ")?;
+    // A name for now is nobody's business later.
+    world.ok("zpool export tank")?;
+    world.refused("zpool import -d {vdevs} -t tank", 2, "-t needs a new pool name")?;
+    world.ok("zpool import -d {vdevs} -N -t tank now")?;
+    world.ok("zpool get -H -o value cachefile now")?.prints("none")?;
+    world.ok("zpool export now")?;
+    world.ok("zpool import -d {vdevs} -N tank")?;
+    world.ok("zpool destroy tank")?;
+    world.ok("zpool create -O canmount=off -t now tank {vdevs}/e")?;
+    world.ok("zpool list -H -o name")?.prints("now")?;
+    world.ok("zpool export now")?;
+    world.ok("zpool import -d {vdevs} -N tank")?;
+    world.ok("zpool destroy tank")?;
     Ok(())
 }

@@ -25,6 +25,16 @@ pub fn inject(world: &World) -> Result<(), Failure> {
     world.ok("zinject -c 1")?.prints("removed handler 1")?;
     world.refused("zinject -c 1", 1, "failed to remove handler 1: No such file or directory")?;
     same("the file", std::fs::read(world.path("mnt/tank/file"))? == data, true)?;
+    // Who wants no cache reads the devices.
+    world.ok("zfs set primarycache=metadata tank")?;
+    world.ok("zinject -d {vdevs}/a -e io -T read -f 100 tank")?;
+    same("the file, from the other device", std::fs::read(world.path("mnt/tank/file"))? == data, true)?;
+    let errors = world.ok("zpool status -p tank")?.out;
+    let line = errors.lines().find(|line| line.contains("vdevs/a")).unwrap_or_default();
+    same("errors of the one that was asked first", line.split_whitespace().nth(2) != Some("0"), true)?;
+    world.ok("zinject -c all")?;
+    world.ok("zfs inherit primarycache tank")?;
+    world.ok("zpool clear tank")?;
     // One device flips bits: a scrub finds and repairs nothing that was wrong on the device, and says where it was.
     world.ok("zinject -d {vdevs}/a -e corrupt -T read -f 100 tank")?;
     world.ok("zpool scrub -w tank")?;

@@ -109,8 +109,13 @@ pub fn spares(world: &World) -> Result<(), Failure> {
     world.ok("zpool status tank")?.shows("AVAIL")?.hides("spare-")?;
     world.ok("zpool online tank a")?;
     world.ok("zpool wait -t resilver tank")?;
-    // Failed: the spare stands in.
+    // Failed: the spare stands in. Who says that it failed may have something else in mind first.
+    let hold = world.path("state/sys/module/zfs/parameters/zirconia_spare_hold_ms");
+    std::fs::write(&hold, "3600000")?;
     world.ok("zpool offline -f tank b")?;
+    std::thread::sleep(Duration::from_secs(1));
+    world.ok("zpool status tank")?.shows("AVAIL")?.hides("spare-")?;
+    std::fs::write(&hold, "0")?;
     until(world, "zpool status tank", "INUSE")?;
     world.ok("zpool wait -t resilver tank")?;
     world.ok("zpool wait -t replace tank")?;
@@ -125,6 +130,7 @@ pub fn spares(world: &World) -> Result<(), Failure> {
     world.ok("zpool add two spare {vdevs}/s")?;
     world.ok("zpool status two")?.shows("in use by pool 'tank'")?;
     world.refused("zpool replace two {vdevs}/m {vdevs}/s", 1, "is busy")?;
+    world.refused("zpool export tank", 1, "'tank' has an active shared spare which could be used by other pools")?;
     // Cleared: what was missed is brought, then the spare goes by itself.
     world.ok("zpool clear tank b")?;
     until(world, "zpool status tank", "AVAIL")?;
@@ -145,6 +151,10 @@ pub fn spares(world: &World) -> Result<(), Failure> {
     world.ok("zpool offline -f tank c")?;
     until(world, "zpool status tank", "INUSE")?;
     world.ok("zpool wait tank")?;
+    // What is out of use can be made anew.
+    world.refused("zpool labelclear {vdevs}/c", 1, "is a member of pool 'tank'")?;
+    world.refused("zpool labelclear -f {vdevs}/a", 1, "is a member of pool 'tank'")?;
+    world.ok("zpool labelclear -f {vdevs}/c")?;
     world.ok("zpool replace -w tank c {vdevs}/e")?;
     until(world, "zpool status tank", "AVAIL")?;
     world.ok("zpool status tank")?.shows("state: ONLINE")?.hides("vdevs/c ")?.shows("vdevs/e ")?;
@@ -152,13 +162,17 @@ pub fn spares(world: &World) -> Result<(), Failure> {
     world.ok("zpool scrub -w tank")?;
     world.ok("zpool status tank")?.shows("scrub repaired 0B")?;
     world.ok("zpool events")?.shows("resource.fs.zfs.statechange")?.shows("sysevent.fs.zfs.vdev_spare")?;
-    // Missing at import: the spare stands in then.
+    spare_at_import(world)?;
+    same("the file", std::fs::read(world.path("mnt/tank/file"))? == file, true)
+}
+
+/// Missing at import: the spare stands in then.
+fn spare_at_import(world: &World) -> Result<(), Failure> {
     world.ok("zpool export tank")?;
     std::fs::rename(world.path("vdevs/e"), world.path("away"))?;
     world.ok("zpool import -d {vdevs} tank")?;
     until(world, "zpool status tank", "INUSE")?;
-    world.ok("zpool wait tank")?;
-    same("the file", std::fs::read(world.path("mnt/tank/file"))? == file, true)
+    world.ok("zpool wait tank").map(drop)
 }
 
 /// Devices grow, and come back by themselves; a blank one at the place of one that is gone is taken when the pool says so.

@@ -20,6 +20,7 @@ mod mapped;
 mod memory;
 mod mounts;
 mod output;
+mod parameters;
 mod pools;
 mod posix;
 mod providers;
@@ -46,6 +47,10 @@ struct Scenario {
 const SCENARIOS: &[Scenario] = &[
     Scenario { name: "pool: create, list, export, import", mounts: false, run: pools::life },
     Scenario { name: "pool: creation refused, and why", mounts: false, run: pools::refusals },
+    Scenario { name: "parameters: effects", mounts: true, run: parameters::effects },
+    Scenario { name: "pool: a sync that is forced", mounts: false, run: parameters::forced_sync },
+    Scenario { name: "pool: directories that were made for it", mounts: true, run: parameters::made_directories },
+    Scenario { name: "vdevs: properties", mounts: true, run: parameters::vdev_properties },
     Scenario { name: "pool: draid", mounts: false, run: pools::draid },
     Scenario { name: "pool: import by name, id, new name, altroot, read-only", mounts: true, run: pools::imports },
     Scenario { name: "pool: found below /dev/shm", mounts: false, run: pools::found_in_memory },

@@ -17,6 +17,7 @@ pub fn rebuild(world: &World) -> Result<(), Failure> {
     status.hides("vdevs/a ")?.hides("replacing")?.shows("scan: resilvered (mirror-0) ")?.shows(" with 0 errors on ")?;
     world.ok("zpool status -j tank")?.shows("\"rebuild_stats\"")?.shows("\"state\":\"COMPLETE\"")?;
     world.ok("zpool history -i tank")?.shows("rebuild vdev_id=0")?;
+    world.ok("zpool events -v tank")?.shows("sysevent.fs.zfs.resilver_start")?.shows("resilver_type = \"sequential\"")?;
     // Only the new ones are left.
     world.ok("zpool offline tank b")?;
     same("read from the rebuilt device", std::fs::read(world.path("mnt/tank/file"))? == data, true)?;
@@ -49,7 +50,7 @@ pub fn rebuild(world: &World) -> Result<(), Failure> {
 
 /// Free space is initialized and trimmed; files stay, sparse files of devices get their holes back.
 pub fn free_space(world: &World) -> Result<(), Failure> {
-    world.vdevs(&["a", "b"])?;
+    world.vdevs(&["a", "b", "c", "d"])?;
     world.ok("zpool create -m {mnt}/tank -O compression=off tank mirror {vdevs}/a {vdevs}/b")?;
     let data: Vec<u8> = (0..10_u32 << 18).flat_map(|word| word.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
     std::fs::write(world.path("mnt/tank/file"), &data)?;
@@ -76,6 +77,14 @@ pub fn free_space(world: &World) -> Result<(), Failure> {
     world.ok("zpool status -t tank")?.shows("(100% trimmed, completed at ")?.hides("(untrimmed)")?;
     same("the file has holes again", blocks("a")? < filled / 2, true)?;
     world.ok("zpool wait -t initialize,trim tank")?;
+    // Who waits for one device does not wait for others.
+    world.ok("zpool create -O canmount=off two {vdevs}/c {vdevs}/d")?;
+    world.ok("zpool trim -r 1M two d")?;
+    world.ok("zpool trim -w two c")?;
+    world.ok("zpool status -t two")?.shows("(100% trimmed, completed at ")?.shows("trimmed, started at ")?;
+    world.ok("zpool export -a")?;
+    world.ok("zpool list -H")?.prints("")?;
+    world.ok("zpool import -d {vdevs} tank")?;
     // A slow one is seen, stopped, and goes on with the next daemon.
     world.ok("zpool trim -r 1M tank")?;
     world.ok("zpool status -t tank")?.shows("% trimmed, started at ")?;

@@ -13,12 +13,58 @@ use ondisk::BlockPtr;
 
 /// Indirect blocks remembered per dnode; their buffers are shared with the cache.
 const REMEMBERED: usize = 4;
+/// Of a block whose pointers are holes after so many only these are kept: each file system has a tree of objects of six levels, of which each block
+/// of 128 KiB has one pointer.
+const FEW: usize = 16;
+
+/// What is kept of a block.
+#[derive(Debug)]
+enum Kept {
+    Whole(Abd),
+    /// Its first bytes, and how many it has; the others are zero.
+    Start(Box<[u8]>, usize),
+}
+
+impl Kept {
+    fn of(block: &Abd) -> Kept {
+        let start = block.as_contiguous().map(|bytes| bytes.split_at(bytes.len().min(FEW * BlockPtr::BYTES)));
+        match start {
+            Some((start, rest)) if abd::slice_is_zero(rest) => Kept::Start(start.into(), block.len()),
+            _ => Kept::Whole(block.clone()),
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            Kept::Whole(block) => block.len(),
+            Kept::Start(start, _) => start.len(),
+        }
+    }
+
+    fn pointer(&self, index: usize) -> BlockPtr {
+        match self {
+            Kept::Whole(block) => decode_pointer(block, index),
+            Kept::Start(start, _) => pointer_of(start, index),
+        }
+    }
+
+    fn block(&self) -> Abd {
+        match self {
+            Kept::Whole(block) => block.clone(),
+            Kept::Start(start, length) => {
+                let mut block = Abd::zeroed(*length);
+                block.make_mut()[..start.len()].copy_from_slice(start);
+                block
+            }
+        }
+    }
+}
 
 #[derive(Debug)]
 struct Entry {
     level: u8,
     id: u64,
-    block: Abd,
+    kept: Kept,
     _counted: Counted,
 }
 
@@ -46,7 +92,12 @@ impl IndirectCache {
             return None;
         }
         let entry = cache.entries.iter().find(|entry| entry.id == id && entry.level == level)?;
-        Some(decode_pointer(&entry.block, index))
+        Some(entry.kept.pointer(index))
+    }
+
+    fn has(&self, tree: &Tree, level: u8, id: u64) -> bool {
+        let cache = self.0.read();
+        cache.generation == tree.generation && cache.entries.iter().any(|entry| entry.id == id && entry.level == level)
     }
 
     fn block(&self, tree: &Tree, level: u8, id: u64) -> Option<Abd> {
@@ -54,7 +105,7 @@ impl IndirectCache {
         if cache.generation != tree.generation {
             return None;
         }
-        cache.entries.iter().find(|entry| entry.id == id && entry.level == level).map(|entry| entry.block.clone())
+        cache.entries.iter().find(|entry| entry.id == id && entry.level == level).map(|entry| entry.kept.block())
     }
 
     fn remember(&self, tree: &Tree, level: u8, id: u64, block: &Abd) {
@@ -62,7 +113,8 @@ impl IndirectCache {
         if cache.generation != tree.generation || cache.entries.iter().any(|entry| entry.id == id && entry.level == level) {
             return;
         }
-        let entry = Entry { level, id, block: block.clone(), _counted: Counted::new(What::Indirect, block.len()) };
+        let kept = Kept::of(block);
+        let entry = Entry { level, id, _counted: Counted::new(What::Indirect, kept.bytes()), kept };
         if cache.entries.len() < REMEMBERED {
             cache.entries.push(entry);
         } else {
@@ -73,14 +125,20 @@ impl IndirectCache {
     }
 }
 
+/// Pointer `index` of bytes; a hole beyond their end.
+fn pointer_of(bytes: &[u8], index: usize) -> BlockPtr {
+    let start = index * BlockPtr::BYTES;
+    match bytes.get(start..start + BlockPtr::BYTES).and_then(|raw| raw.first_chunk()) {
+        Some(raw) => BlockPtr::decode(raw, true),
+        None => BlockPtr::HOLE,
+    }
+}
+
 /// Pointer `index` of an indirect block; a hole beyond its end.
 pub(crate) fn decode_pointer(block: &Abd, index: usize) -> BlockPtr {
     let start = index * BlockPtr::BYTES;
     if let Some(bytes) = block.as_contiguous() {
-        return match bytes.get(start..start + BlockPtr::BYTES).and_then(|raw| raw.first_chunk()) {
-            Some(raw) => BlockPtr::decode(raw, true),
-            None => BlockPtr::HOLE,
-        };
+        return pointer_of(bytes, index);
     }
     let mut raw = [0; BlockPtr::BYTES];
     if start + raw.len() <= block.len() {
@@ -122,6 +180,11 @@ impl Dnode {
         Ok(Some(block))
     }
 
+    /// Has an indirect block of `tree` in memory, as [`Dnode::indirect`] would give it.
+    pub(crate) fn warm_indirect(&self, tree: &Tree, level: u8, id: u64) -> Result<(), BlockError> {
+        if self.indirects.has(tree, level, id) { Ok(()) } else { self.indirect(tree, level, id).map(drop) }
+    }
+
     /// As [`Dnode::pointer`], from memory only: starts to read what is missing and says `None`.
     pub(crate) fn pointer_now(&self, tree: &Tree, level: u8, id: u64) -> Option<BlockPtr> {
         if level + 1 >= tree.levels {
@@ -151,4 +214,35 @@ impl Dnode {
 fn split(tree: &Tree, id: u64) -> (u64, usize) {
     let shift = tree.pointer_shift();
     (id >> shift, (id & ((1 << shift) - 1)) as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BYTES: usize = 128 << 10;
+
+    fn block_of(pointers: usize) -> Abd {
+        let mut block = Abd::zeroed(BYTES);
+        for (index, raw) in block.make_mut().chunks_exact_mut(BlockPtr::BYTES).take(pointers).enumerate() {
+            let mut bp = BlockPtr::HOLE;
+            bp.set_lsize(4096 * (index + 1));
+            raw.copy_from_slice(&bp.encode());
+        }
+        block
+    }
+
+    /// A thousand mounted file systems held half a gigabyte of zeros; what is kept must say the same as the block.
+    #[test]
+    fn of_blocks_with_few_pointers_only_these_are_kept() {
+        for (pointers, bytes) in [(0, 2048), (1, 2048), (FEW, 2048), (FEW + 1, BYTES), (1024, BYTES)] {
+            let block = block_of(pointers);
+            let kept = Kept::of(&block);
+            assert_eq!(kept.bytes(), bytes, "{pointers} pointers");
+            assert!(kept.block().to_vec() == block.to_vec(), "{pointers} pointers");
+            for index in [0, 1, FEW - 1, FEW, 1023, 1024] {
+                assert_eq!(kept.pointer(index), decode_pointer(&block, index), "pointer {index} of {pointers}");
+            }
+        }
+    }
 }

@@ -123,7 +123,7 @@ impl Dnode {
                     started = id + PREFETCH_INDIRECTS;
                     self.prefetch_indirects(&tree, id..started.min((last >> shift) + 1));
                 }
-                if let Err(error) = self.indirect(&tree, 1, id) {
+                if let Err(error) = self.warm_indirect(&tree, 1, id) {
                     self.retry_if_stale(&tree, &mut tries, error)?;
                     continue 'again;
                 }

@@ -14,29 +14,50 @@ impl DslPool {
         let ((from_dataset, from_snapshot), (to_dataset, to_snapshot)) = (names::split(from)?, names::split(to)?);
         match (from_snapshot, to_snapshot) {
             (None, None) => self.rename_dataset(from_dataset.to_string(), to_dataset.to_string()),
-            (Some(old), Some(new)) if from_dataset == to_dataset => {
-                self.rename_snapshot(from_dataset.to_string(), old.to_string(), new.to_string())
-            }
+            (Some(old), Some(new)) if from_dataset == to_dataset => self.rename_snapshots(&[from_dataset.to_string()], old, new),
             _ => Err(DslError::BadName),
         }
     }
 
-    fn rename_snapshot(self: &Arc<Self>, dataset: String, old: String, new: String) -> Result<(), DslError> {
+    /// Renames the snapshots of one name of several datasets, all or none; those that have none, but for the first, are passed over
+    /// (OpenZFS: `dsl_dataset_rename_snapshot`).
+    ///
+    /// # Errors
+    /// [`DslError::NotFound`] when the first has none, [`DslError::Exists`] when one has another snapshot of the new name.
+    pub fn rename_snapshots(self: &Arc<Self>, datasets: &[String], old: &str, new: &str) -> Result<(), DslError> {
+        names::check_component(old)?;
+        names::check_component(new)?;
+        if let Some(longest) = datasets.iter().map(String::len).max()
+            && longest + 1 + new.len() >= names::NAME_BYTES_MAX
+        {
+            return Err(DslError::NameTooLong);
+        }
+        let (datasets, old, new) = (datasets.to_vec(), old.to_string(), new.to_string());
         let check = move |pool: &Arc<DslPool>, _: &Tx| {
-            let head = pool.find(&dataset)?;
-            let snapshot = pool.find_snapshot(&head, &old)?;
-            match pool.find_snapshot(&head, &new) {
-                Err(DslError::NotFound) => Ok((head, snapshot, old, new)),
-                Ok(_) => Err(DslError::Exists),
-                Err(error) => Err(error),
+            let mut found = Vec::new();
+            for (index, dataset) in datasets.iter().enumerate() {
+                let head = pool.find(dataset)?;
+                let snapshot = match pool.find_snapshot(&head, &old) {
+                    Err(DslError::NotFound) if index > 0 => continue,
+                    other => other?,
+                };
+                match pool.find_snapshot(&head, &new) {
+                    Err(DslError::NotFound) => found.push((head, snapshot)),
+                    Ok(_) => return Err(DslError::Exists),
+                    Err(error) => return Err(error),
+                }
             }
+            Ok((found, old, new))
         };
-        self.sync_task(check, |pool, (head, snapshot, old, new), tx| {
-            let table = pool.meta.zap(head.phys().ds_snapnames_zapobj)?;
-            table.remove(&old, tx)?;
-            table.add_u64(&new, snapshot.object, tx)?;
-            *snapshot.snapname.write() = Some(new.clone());
-            pool.log("rename", head.object, format!("@{old} -> @{new}"), tx)
+        self.sync_task(check, |pool, (found, old, new), tx| {
+            for (head, snapshot) in found {
+                let table = pool.meta.zap(head.phys().ds_snapnames_zapobj)?;
+                table.remove(&old, tx)?;
+                table.add_u64(&new, snapshot.object, tx)?;
+                *snapshot.snapname.write() = Some(new.clone());
+                pool.log("rename", head.object, format!("@{old} -> @{new}"), tx)?;
+            }
+            Ok(())
         })
     }
 
@@ -46,8 +67,8 @@ impl DslPool {
         }
         let old_name = from.clone();
         let check = move |pool: &Arc<DslPool>, _: &Tx| {
-            names::check_depth(&to)?;
             let dir = pool.find_dir(&from)?;
+            names::check_depth_of(to.matches('/').count() + pool.depth_below(&dir)?)?;
             let old_parent = dir.parent().ok_or(DslError::BadName)?;
             if to.split('/').next() != Some(pool.root_dir.name().as_str()) {
                 return Err(DslError::CrossPool);
@@ -75,6 +96,23 @@ impl DslPool {
             pool.refresh_props(&dir)?;
             pool.log("rename", dir.phys().dd_head_dataset_obj, format!("{old_name} -> {}", dir.full_name()), tx)
         })
+    }
+
+    /// Levels of directories below `dir`.
+    fn depth_below(&self, dir: &Arc<Dir>) -> Result<usize, DslError> {
+        let (mut deepest, mut waiting) = (0, vec![(dir.clone(), 0)]);
+        while let Some((dir, depth)) = waiting.pop() {
+            deepest = deepest.max(depth);
+            let mut children = Vec::new();
+            self.meta.zap(dir.phys().dd_child_dir_zapobj)?.for_each(|entry| {
+                children.push(entry.first_integer);
+                Ok(())
+            })?;
+            for child in children {
+                waiting.push((self.dir(child)?, depth + 1));
+            }
+        }
+        Ok(deepest)
     }
 
     /// Bytes of the longest name at or below `dir`, snapshots included.

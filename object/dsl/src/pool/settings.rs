@@ -21,6 +21,9 @@ const IN_FILE_SYSTEM: &[&str] = &["normalization", "utf8only", "casesensitivity"
 /// Properties that live in the volume.
 const IN_VOLUME: &[&str] = &["volsize", "volblocksize"];
 
+/// A property and the text that it gets.
+type Setting = (Prop, String);
+
 impl DslPool {
     // ---- reading ----
 
@@ -195,6 +198,10 @@ impl DslPool {
         for (prop, text) in checked {
             let value = stored_value(prop, text)?;
             store_local(&zap, prop, &value, tx)?;
+            // It counts from the setting on, not from the first block (OpenZFS: `dsl_dataset_set_compression`).
+            if prop.name() == "compression" && value.as_u64().is_some_and(|number| number & 0x7F == 16) {
+                dataset.activate(&self.meta, crate::features::bit(crate::features::ZSTD_COMPRESS), tx)?;
+            }
             if let (Prop::Native(desc), Some(number)) = (prop, value.as_u64()) {
                 self.take_effect(dataset, desc.name, number, tx)?;
             }
@@ -284,20 +291,26 @@ impl DslPool {
         Ok(())
     }
 
+    /// The dataset and its new properties, after a look that they are possible.
+    fn check_change(&self, object: u64, properties: &[(String, String)]) -> Result<(Arc<Dataset>, Vec<Setting>), DslError> {
+        let dataset = self.dataset(object)?;
+        if dataset.is_snapshot {
+            let checked = self.check_snapshot_props(properties)?;
+            return Ok((dataset, checked));
+        }
+        let checked = self.check_props(properties, self.kind_of(&dataset)?, false)?;
+        self.check_limits(&dataset, &checked)?;
+        Ok((dataset, checked))
+    }
+
     /// Sets properties of a dataset or snapshot, all or none.
     pub(crate) fn set_props_of(self: &Arc<Self>, object: u64, properties: Vec<(String, String)>) -> Result<(), DslError> {
-        let check = move |pool: &Arc<DslPool>, _: &Tx| {
-            let dataset = pool.dataset(object)?;
-            let checked = if dataset.is_snapshot {
-                pool.check_snapshot_props(&properties)?
-            } else {
-                let kind = pool.kind_of(&dataset)?;
-                let checked = pool.check_props(&properties, kind, false)?;
-                pool.check_limits(&dataset, &checked)?;
-                checked
-            };
-            Ok((dataset, checked))
-        };
+        // What cannot be is refused before anything waits, and what others are just writing counts for the limits as it did before.
+        {
+            let _config = self.config();
+            self.check_change(object, &properties)?;
+        }
+        let check = move |pool: &Arc<DslPool>, _: &Tx| pool.check_change(object, &properties);
         self.sync_task(check, |pool, (dataset, checked), tx| {
             if dataset.is_snapshot {
                 pool.store_snapshot_props(&dataset, &checked, tx)?;

@@ -1,5 +1,6 @@
 //! Properties: values with their source, as `zfs get` shows them.
 
+mod share;
 pub mod table;
 mod words;
 

@@ -11,6 +11,8 @@ pub const FILESYSTEM: u8 = 1;
 pub const VOLUME: u8 = 2;
 /// Applies to snapshots.
 pub const SNAPSHOT: u8 = 4;
+/// Longest text of a property, in bytes, final zero byte included.
+const TEXT_BYTES_MAX: usize = 1024;
 const ALL: u8 = FILESYSTEM | VOLUME | SNAPSHOT;
 const DATA: u8 = FILESYSTEM | VOLUME;
 const FILES: u8 = FILESYSTEM | SNAPSHOT;
@@ -133,29 +135,37 @@ pub enum Parsed {
     Text(String),
 }
 
-/// A size with an optional unit: `1.5G`, `128K`, `512` (OpenZFS: `zfs_nicestrtonum`).
-pub fn parse_bytes(text: &str) -> Option<u64> {
-    let text = text.trim();
+/// A size with an optional unit: `1.5G`, `128K`, `512` (OpenZFS: `zfs_nicestrtonum`); the error says in its words what is wrong.
+pub fn size(text: &str) -> Result<u64, String> {
+    if !text.starts_with(|c: char| c.is_ascii_digit() || c == '.') {
+        return Err(format!("bad numeric value '{text}'"));
+    }
+    let too_large = || "numeric value is too large".to_string();
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
-    let unit = unit.to_ascii_uppercase();
-    let shift = match unit.trim_end_matches('B').trim_end_matches('I') {
-        "" if unit.is_empty() || unit == "B" => 0,
-        "K" => 10,
-        "M" => 20,
-        "G" => 30,
-        "T" => 40,
-        "P" => 50,
-        "E" => 60,
-        _ => return None,
-    };
+    let shift = shift(unit).ok_or_else(|| format!("invalid numeric suffix '{unit}'"))?;
     if number.contains('.') {
-        let value: f64 = number.parse().ok()?;
-        let bytes = value * (1u64 << shift) as f64;
-        return (bytes.is_finite() && bytes < u64::MAX as f64).then_some(bytes as u64);
+        let value: f64 = number.parse().map_err(|_| format!("bad numeric value '{text}'"))?;
+        let bytes = value * 2f64.powi(shift as i32);
+        return if bytes < u64::MAX as f64 { Ok(bytes as u64) } else { Err(too_large()) };
     }
-    let value: u64 = number.parse().ok()?;
-    value.checked_mul(1 << shift)
+    let value: u64 = number.parse().map_err(|_| too_large())?;
+    1u64.checked_shl(shift).and_then(|unit| value.checked_mul(unit)).ok_or_else(too_large)
+}
+
+/// log2 of a unit: `K`, `KB`, `KiB` in either case and so on; `B` stands alone (OpenZFS: `str2shift`).
+fn shift(unit: &str) -> Option<u32> {
+    let unit = unit.to_ascii_uppercase();
+    let Some(letter) = unit.chars().next() else { return Some(0) };
+    let tail = &unit[letter.len_utf8()..];
+    let index = "BKMGTPEZ".find(letter)? as u32;
+    let is_unit = tail.is_empty() || index > 0 && matches!(tail, "B" | "IB");
+    is_unit.then_some(10 * index)
+}
+
+/// [`size`], without the reason.
+pub fn parse_bytes(text: &str) -> Option<u64> {
+    size(text).ok()
 }
 
 impl PropDesc {
@@ -176,7 +186,7 @@ impl PropDesc {
             Kind::BytesOrNone if self.is_quota() => parse_bytes(text).filter(|bytes| *bytes != 0),
             Kind::BytesOrNone | Kind::Bytes => parse_bytes(text),
             Kind::CountOrNone if text == "none" => Some(u64::MAX),
-            Kind::CountOrNone | Kind::Number | Kind::Ratio | Kind::Time => text.parse().ok(),
+            Kind::CountOrNone | Kind::Number | Kind::Ratio | Kind::Time => parse_bytes(text),
         };
         let number = number.ok_or(DslError::BadValue)?;
         // Who means none says so: 0 would be the smallest limit.
@@ -194,10 +204,16 @@ impl PropDesc {
     fn parse_text(&self, text: &str) -> Result<Parsed, DslError> {
         let possible = match self.name {
             "mountpoint" => matches!(text, "none" | "legacy") || text.starts_with('/'),
-            "keylocation" => false,
+            "keylocation" => text == "none",
+            "sharenfs" => super::share::is_nfs(text),
+            "sharesmb" => matches!(text, "on" | "off"),
             _ => true,
         };
-        if possible && text.len() < 1024 && !text.contains('\0') { Ok(Parsed::Text(text.to_string())) } else { Err(DslError::BadValue) }
+        if possible && text.len() < TEXT_BYTES_MAX && !text.contains('\0') {
+            Ok(Parsed::Text(text.to_string()))
+        } else {
+            Err(DslError::BadValue)
+        }
     }
 
     /// Why a user may not set this to `text`, in the words of OpenZFS's commands (`zfs_valid_proplist`); none when it is possible.
@@ -215,11 +231,16 @@ impl PropDesc {
                 format!("'{name}' must be one of '{}'", words.join(" | "))
             }
             Kind::Bytes if matches!(name, "recordsize" | "volblocksize") => format!("'{name}' must be power of 2 from 512B to 16M"),
+            Kind::Text(_) if matches!(name, "sharenfs" | "sharesmb") => format!("'{name}' cannot be set to invalid options"),
+            Kind::Text(_) if name == "mountpoint" && !text.starts_with('/') => {
+                format!("'{name}' must be an absolute path, 'none', or 'legacy'")
+            }
+            Kind::Text(_) if text.len() >= TEXT_BYTES_MAX => format!("'{name}' is too long"),
             Kind::Text(_) => format!("'{text}' is no value for '{name}'"),
             _ if text == "auto" && name == "refreservation" => "'refreservation=auto' only allowed on volumes".to_string(),
             _ if text == "auto" => format!("'auto' is invalid value for '{name}'"),
             _ if self.is_quota() && parse_bytes(text) == Some(0) => "use 'none' to disable quota/refquota".to_string(),
-            _ => format!("bad numeric value '{text}' for '{name}'"),
+            _ => size(text).err().unwrap_or_else(|| format!("bad numeric value '{text}'")),
         })
     }
 
@@ -349,9 +370,13 @@ mod tests {
         for (text, bytes) in [("512", 512), ("128K", 131072), ("1.5G", 1610612736), ("10m", 10485760), ("2TiB", 2 << 40), ("1B", 1)] {
             assert_eq!(parse_bytes(text), Some(bytes), "{text}");
         }
-        for bad in ["", "K", "1X", "-1", "1.2.3", "99999999999999E"] {
+        for bad in ["", "K", "1X", "-1", "1.2.3", "99999999999999E", " 1", "1BB", "1BiB", "1Kx"] {
             assert_eq!(parse_bytes(bad), None, "{bad}");
         }
+        assert_eq!(size("1z"), Err("numeric value is too large".to_string()));
+        assert_eq!(size("99999999999999999999"), Err("numeric value is too large".to_string()));
+        assert_eq!(size("1X"), Err("invalid numeric suffix 'X'".to_string()));
+        assert_eq!(size("big"), Err("bad numeric value 'big'".to_string()));
     }
 
     /// A value that the kernel does not know would make the property unreadable there.
@@ -366,6 +391,11 @@ mod tests {
         assert_eq!((prop("quota").parse("0"), prop("reservation").parse("0")), (Err(DslError::BadValue), Ok(Parsed::Number(0))));
         assert_eq!(objection("refquota", "0", FILESYSTEM, false).as_deref(), Some("use 'none' to disable quota/refquota"));
         assert_eq!(prop("mountpoint").parse("relative"), Err(DslError::BadValue));
+        assert!(prop("sharenfs").parse("rw=@10.0.0.0/8,no_root_squash").is_ok() && prop("sharenfs").parse("off").is_ok());
+        let wrong = Some("'sharenfs' cannot be set to invalid options".to_string());
+        for text in ["ON", "sss", "", "rw=[fe80::1"] {
+            assert_eq!(objection("sharenfs", text, FILESYSTEM, true), wrong, "{text}");
+        }
         assert_eq!(find("com.example:backup"), Ok(Prop::User("com.example:backup".to_string())));
         assert_eq!(find("nonsense"), Err(DslError::BadProperty));
     }

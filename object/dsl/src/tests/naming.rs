@@ -32,6 +32,44 @@ fn refuses_what_cannot_be() {
     pool.check();
 }
 
+/// If this fails, a rename of many snapshots stops in the middle, and backups find some under the old name and some under the new.
+#[test]
+fn snapshots_of_many_datasets_are_renamed_all_or_none() {
+    let pool = TestPool::create(4);
+    for name in ["tank/a", "tank/b", "tank/c"] {
+        pool.dsl.create_dataset(name, filesystem()).expect("creates");
+    }
+    pool.dsl.snapshot(&strings(&["tank@old", "tank/a@old", "tank/b@old"]), Vec::new()).expect("snapshots");
+    pool.dsl.snapshot(&strings(&["tank/b@new"]), Vec::new()).expect("snapshots");
+    let all = strings(&["tank", "tank/a", "tank/b", "tank/c"]);
+    let names =
+        |dataset: &str| -> Vec<String> { pool.dsl.snapshots(dataset).expect("lists").into_iter().map(|snapshot| snapshot.name).collect() };
+    assert_eq!(pool.dsl.rename_snapshots(&all, "old", "new"), Err(DslError::Exists));
+    assert_eq!((names("tank"), names("tank/a")), (strings(&["old"]), strings(&["old"])));
+    pool.dsl.destroy_snapshots(&strings(&["tank/b@new"]), false).expect("destroys");
+    assert_eq!(pool.dsl.rename_snapshots(&all, "old", "new"), Ok(()), "who has none is passed over");
+    assert_eq!((names("tank/b"), names("tank/c")), (strings(&["new"]), strings(&[])));
+    assert_eq!(pool.dsl.rename_snapshots(&all, "old", "newer"), Err(DslError::NotFound));
+}
+
+/// If this fails, a rename makes datasets that lie too deep for OpenZFS to open.
+#[test]
+fn what_is_renamed_counts_with_all_that_is_below_it() {
+    let pool = TestPool::create(5);
+    let deep = |top: &str, levels: usize| {
+        let mut name = "tank".to_string();
+        for _ in 0..levels {
+            name = format!("{name}/{top}");
+            pool.dsl.create_dataset(&name, filesystem()).expect("creates");
+        }
+        name
+    };
+    let (_, b) = (deep("a", 26), deep("b", 25));
+    assert_eq!(pool.dsl.rename("tank/a", &format!("{b}/a")), Err(DslError::NameTooLong));
+    let shorter = b.rsplit_once('/').expect("a parent").0.rsplit_once('/').expect("a parent").0.to_string();
+    assert_eq!(pool.dsl.rename("tank/a", &format!("{shorter}/a")), Ok(()));
+}
+
 /// A mounted file system must not vanish under its mount.
 #[test]
 fn holds_protect() {

@@ -74,7 +74,7 @@ fn quotas_and_reservations_hold() {
     assert_eq!(fill("tank/a/b").1, DslError::Quota);
     pool.drain();
     let used = pool.dsl.hold("tank/a").expect("holds").space().used;
-    assert!((16 << 20..20 << 20).contains(&used), "{used} bytes under a quota of 16 MiB");
+    assert!((16 << 20..(16 << 20) + 300_000).contains(&used), "{used} bytes under a quota of 16 MiB");
     assert_eq!(set(&pool, "tank/a", "quota", "1M"), Err(DslError::NoSpace), "less than is used");
     set(&pool, "tank/a", "quota", "none").expect("sets");
     set(&pool, "tank/a/b", "refquota", "24M").expect("sets");
@@ -102,7 +102,27 @@ fn quotas_and_reservations_hold() {
     set(&pool, "tank/a/b", "refquota", "none").expect("sets");
     assert_eq!(fill("tank").1, DslError::NoSpace);
     pool.drain();
+    let offered = pool.services.space.lock().usable_bytes - (1 << 30);
+    assert!(pool.dsl.used_bytes() < offered + 300_000, "the pool's reserve is not for who writes much at once");
     pool.check();
+}
+
+/// If this fails, `zpool get feature@zstd_compress` says that nothing needs the feature while everything written from now on does.
+#[test]
+fn a_compression_that_needs_a_feature_makes_it_active_when_it_is_set() {
+    use crate::PoolServices;
+    let pool = TestPool::create(13);
+    let refs = || pool.services.feature_refs(crate::features::ZSTD_COMPRESS);
+    pool.dsl.create_dataset("tank/a", with_props(&[("compression", "zstd-3")])).expect("creates");
+    pool.dsl.create_dataset("tank/a/b", filesystem()).expect("creates");
+    assert_eq!(refs(), 1, "once for the dataset that has it, not for those that inherit it");
+    set(&pool, "tank", "compression", "zstd").expect("sets");
+    set(&pool, "tank", "compression", "zstd-9").expect("sets");
+    assert_eq!(refs(), 2);
+    pool.check_features();
+    pool.dsl.destroy_dataset("tank/a/b").expect("destroys");
+    pool.dsl.destroy_dataset("tank/a").expect("destroys");
+    assert_eq!(refs(), 1);
 }
 
 /// OpenZFS steps from slot to slot in a dataset that does not say it has large dnodes, and trips over their inner slots: it could neither

@@ -99,11 +99,18 @@ pub struct RebuildParameters {
     pub vdev_limit: AtomicU64,
     /// A scrub follows (`zfs_rebuild_scrub_enabled`): 0 or 1.
     pub scrub_enabled: AtomicU64,
+    /// No rebuild makes progress (`zfs_scan_suspend_progress`): 0 or 1. See [`Pool::suspend_rebuilds`].
+    suspended: AtomicU64,
 }
 
 impl Default for RebuildParameters {
     fn default() -> Self {
-        RebuildParameters { max_segment: AtomicU64::new(1 << 20), vdev_limit: AtomicU64::new(64 << 20), scrub_enabled: AtomicU64::new(1) }
+        RebuildParameters {
+            max_segment: AtomicU64::new(1 << 20),
+            vdev_limit: AtomicU64::new(64 << 20),
+            scrub_enabled: AtomicU64::new(1),
+            suspended: AtomicU64::new(0),
+        }
     }
 }
 
@@ -235,7 +242,14 @@ impl Rebuilds {
         shared.workers > 0 || shared.tops.values().any(Top::is_active)
     }
 
-    /// The same, and until the scan that follows was begun.
+    /// True while a vdev has something left to be rebuilt. Who waited for that may begin a scrub, though the txg of the end is not on
+    /// disk yet.
+    pub fn is_unfinished(&self) -> bool {
+        // What ended is in the dirty time logs only later in the same sync.
+        self.shared.lock().tops.values().any(Top::is_active) || !self.services.rebuild_news.lock().is_empty()
+    }
+
+    /// As [`Rebuilds::is_active`], and until the scan that follows was begun.
     pub fn is_busy(&self) -> bool {
         self.is_active() || self.shared.lock().following
     }
@@ -321,13 +335,22 @@ impl Pool {
     pub fn rebuild_status(&self) -> Vec<RebuildStatus> {
         self.rebuilds.status()
     }
-    /// True while a vdev is being rebuilt, and until the scan that follows was begun.
+    /// True while a vdev is being rebuilt, and until the resilver that brings the rest was begun.
     pub fn is_rebuilding(&self) -> bool {
+        self.rebuilds.is_unfinished() || (self.rebuilds.is_busy() && self.tree().resilver_range().is_some())
+    }
+    /// True when nothing is left to rebuild, and the scrub that follows was not begun yet.
+    pub fn is_rebuild_ending(&self) -> bool {
         self.rebuilds.is_busy()
     }
     /// The knobs of sequential rebuilds.
     pub fn rebuild_parameters(&self) -> &RebuildParameters {
         &self.rebuilds.parameters
+    }
+    /// Lets no rebuild make progress, or all of them again (OpenZFS: `zfs_scan_suspend_progress`).
+    pub fn suspend_rebuilds(&self, suspended: bool) {
+        self.rebuilds.parameters.suspended.store(u64::from(suspended), Ordering::Relaxed);
+        self.rebuilds.changed.notify_all();
     }
     /// Waits until nothing is rebuilt any more. Does the work where there is no thread for it.
     pub fn rebuild_wait(&self) -> Result<(), PoolError> {

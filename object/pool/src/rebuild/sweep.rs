@@ -205,6 +205,7 @@ impl Rebuilds {
                 || pass.is_none_or(|pass| pass.in_flight.is_empty() || pass.in_flight_bytes + largest <= most)
         };
         loop {
+            self.changed.wait_until(self.exec(), &|| !self.is_held(vdev));
             {
                 let mut shared = self.shared.lock();
                 if Rebuilds::should_stop(&shared, vdev) {
@@ -231,6 +232,15 @@ impl Rebuilds {
             }
             self.changed.wait_until(self.exec(), &|| has_room(&self.shared.lock()));
         }
+    }
+
+    /// True while the vdev's rebuild is to make no progress, unless it is to stop or nothing needs it any more.
+    fn is_held(&self, vdev: VdevId) -> bool {
+        if load(&self.parameters.suspended) == 0 || Rebuilds::should_stop(&self.shared.lock(), vdev) {
+            return false;
+        }
+        let tree = self.zio.view().tree;
+        tree.top(vdev).is_some_and(|top| top.can_rebuild() && tree.rebuild_range(top).is_some())
     }
 
     fn begin_part(self: &Arc<Self>, vdev: VdevId, next: Next<Arc<Hold>>) {

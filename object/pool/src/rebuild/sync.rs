@@ -5,6 +5,7 @@ use super::{Outcome, Pass, RebuildNews, RebuildState, Rebuilds};
 use crate::PoolError;
 use crate::sync::SyncHook;
 use dmu::{SyncError, Tx};
+use kstat::Event;
 use ondisk::names::top_zap;
 use ondisk::{RebuildPhys, Txg, VdevId, to_words};
 use std::sync::atomic::Ordering;
@@ -79,6 +80,9 @@ impl Rebuilds {
             };
         }
         self.log(vdev, if again { "reset" } else { "started" }, tx);
+        if !again {
+            self.notify("sysevent.fs.zfs.resilver_start");
+        }
         self.services.rebuild_news.lock().push(RebuildNews::Began(vdev, max_txg));
         self.store(vdev, tx)
     }
@@ -95,6 +99,7 @@ impl Rebuilds {
         };
         self.services.features.add(DEVICE_REBUILD, -1, tx)?;
         self.log(vdev, if complete { "complete" } else { "canceled" }, tx);
+        self.notify("sysevent.fs.zfs.resilver_finish");
         self.services.rebuild_news.lock().push(RebuildNews::Ended(vdev, max_txg, is_whole));
         self.store(vdev, tx)
     }
@@ -143,6 +148,12 @@ impl Rebuilds {
             self.store(vdev, tx)?;
         }
         Ok(())
+    }
+
+    /// Tells that a rebuild began or ended (OpenZFS: `vdev_rebuild_log_notify`).
+    fn notify(&self, class: &'static str) {
+        let event = Event::new(class).with("pool", self.services.name.read().as_str()).with("pool_guid", self.zio.view().facts.guid.0);
+        self.services.events.event(event.with("resilver_type", "sequential"));
     }
 
     fn log(&self, vdev: VdevId, what: &str, tx: &Tx) {

@@ -8,7 +8,7 @@ use ondisk::names::leaf_zap;
 use ondisk::{Guid, ObjectId};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use vdev::{LABEL_START_BYTES, VdevTree};
+use vdev::{LABEL_START_BYTES, LeafState, VdevTree};
 use zap::{Zap, ZapError};
 
 /// The names of last offset, state and time.
@@ -54,11 +54,28 @@ impl SyncHook for Sweeps {
             self.shared.lock().auto_txgs.insert(tx.txg().0);
             self.changed.notify_all();
         }
+        self.cancel_faulted();
         self.sync_leaves(tx).map_err(PoolError::into_sync)
     }
 }
 
 impl Sweeps {
+    /// What runs on a leaf that is faulted ends, and does not go on when the leaf is back (OpenZFS: `vdev_initialize_thread`).
+    fn cancel_faulted(&self) {
+        let tree = self.zio.view().tree;
+        let is_faulted = |guid: Guid| tree.leaf_by_guid(guid).is_some_and(|id| tree.leaf(id).state == LeafState::Faulted);
+        let mut ended = Vec::new();
+        for ((kind, guid), sweep) in &mut self.shared.lock().leaves {
+            if sweep.state == Some(SweepState::Active) && is_faulted(*guid) {
+                (sweep.state, sweep.dirty) = (Some(SweepState::Canceled), true);
+                ended.extend(tree.leaf_by_guid(*guid).map(|id| (*kind, id)));
+            }
+        }
+        for (kind, id) in ended {
+            self.log(kind, tree.leaf(id), Some(SweepState::Active), Some(SweepState::Canceled));
+        }
+    }
+
     fn sync_leaves(&self, tx: &Tx) -> Result<(), PoolError> {
         let dirty: Vec<(SweepKind, Guid, LeafSweep)> = {
             let mut shared = self.shared.lock();

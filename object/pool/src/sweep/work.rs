@@ -197,7 +197,10 @@ impl Sweeps {
     fn do_pieces(self: &Arc<Self>, kind: SweepKind, pieces: Vec<Piece>, leaves: usize) -> BTreeMap<Guid, u64> {
         let (in_flight, failed) = (Arc::new(AtomicUsize::new(0)), Arc::new(exec::Mutex::new(BTreeMap::new())));
         let (least, most) = match kind {
-            SweepKind::Initialize => (0, load(&self.parameters.initialize_chunk).max(4096)),
+            SweepKind::Initialize => {
+                let sector = 1 << self.zio.view().tree.max_ashift();
+                (0, load(&self.parameters.initialize_chunk).max(1).next_multiple_of(sector))
+            }
             SweepKind::Trim => (load(&self.parameters.trim_min), load(&self.parameters.trim_max).max(4096)),
         };
         let pattern = if kind == SweepKind::Initialize { self.pattern(most as usize) } else { Abd::default() };

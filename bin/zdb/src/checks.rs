@@ -1,0 +1,113 @@
+//! `-b` and `-c` (every block), `-D`, `-h`, `-m` and `-s` of a whole pool.
+
+use crate::dump::Dump;
+use pool::{Pool, Reading, SpaceReport};
+use vdev::TopKind;
+
+/// Walks every block; 2 when blocks and space maps differ, or blocks are damaged (OpenZFS: `dump_block_stats`).
+pub fn blocks(dump: &mut Dump<'_>, pool: &Pool, (checksums, leaks): (u8, bool)) -> u8 {
+    let reading = match checksums {
+        0 => Reading::Nothing,
+        1 => Reading::Metadata,
+        _ => Reading::Everything,
+    };
+    let what = ["", "metadata checksums and ", "checksums and "][usize::from(checksums.min(2))];
+    dump.line(format_args!("\nTraversing all blocks to verify {what}{}...\n", if leaks { "nothing leaked " } else { "nothing " }));
+    let report = match pool.verify_blocks(reading) {
+        Ok(report) => report,
+        Err(error) => {
+            dump.damage(format_args!("the blocks cannot be walked: {error}"));
+            return 2;
+        }
+    };
+    if report.unreadable > 0 {
+        dump.line(format_args!("{} blocks cannot be read, or have a wrong checksum", report.unreadable));
+    }
+    if leaks {
+        space(dump, &report);
+    }
+    dump.line(format_args!("\n\tbp count:       {:14}", report.blocks));
+    dump.line(format_args!("\tganged count:   {:14}", report.gangs));
+    dump.line(format_args!("\tbp allocated:   {:14}      avg: {:6}", report.bytes, report.bytes.checked_div(report.blocks).unwrap_or(0)));
+    let is_right = report.unreadable == 0 && (!leaks || report.is_clean());
+    if is_right { 0 } else { 2 }
+}
+
+fn space(dump: &mut Dump<'_>, report: &SpaceReport) {
+    if report.overlapping == 0 && report.unallocated == 0 && report.leaked == 0 {
+        return dump.line(format_args!("\tNo leaks (block sum matches space maps exactly)"));
+    }
+    for (bytes, what) in [
+        (report.leaked, "leaked: allocated, and no block is there"),
+        (report.overlapping, "claimed by two blocks"),
+        (report.unallocated, "of blocks in free space"),
+    ] {
+        if bytes > 0 {
+            dump.line(format_args!("\t{bytes} bytes {what}"));
+        }
+    }
+}
+
+/// Deduplication tables: pools that have some are not opened for more than reading (OpenZFS: `dump_all_ddts`).
+pub fn dedup(dump: &mut Dump<'_>, pool: &Pool) {
+    let mut tables = 0;
+    let directory = zap::Zap::hold(pool.mos(), ondisk::ObjectId(1));
+    let counted = directory.and_then(|zap| {
+        zap.for_each(|entry| {
+            tables += u32::from(entry.name.starts_with(b"DDT-"));
+            Ok(())
+        })
+    });
+    match counted {
+        Ok(()) if tables == 0 => dump.line(format_args!("All DDTs are empty")),
+        Ok(()) => dump.line(format_args!("{tables} deduplication tables, which this release does not read")),
+        Err(error) => dump.damage(format_args!("the object directory: {error}")),
+    }
+}
+
+/// The history of the pool (OpenZFS: `dump_history`).
+pub fn history(dump: &mut Dump<'_>, pool: &Pool) {
+    dump.line(format_args!("\nHistory:"));
+    match pool.history() {
+        Ok(records) => records.iter().for_each(|record| {
+            let time = record.get_u64("history time").unwrap_or(0) as i64;
+            let text = record.get_str("history command").map(str::to_string).unwrap_or_else(|| {
+                let name = record.get_str("internal_name").unwrap_or_default();
+                format!(
+                    "[internal {name} txg:{}] {}",
+                    record.get_u64("history txg").unwrap_or(0),
+                    record.get_str("history internal str").unwrap_or_default()
+                )
+            });
+            dump.line(format_args!("{} {text}", cli::time::history(time)));
+        }),
+        Err(error) => dump.damage(format_args!("the history: {error}")),
+    }
+}
+
+/// The metaslabs of every vdev (OpenZFS: `dump_metaslabs`).
+pub fn metaslabs(dump: &mut Dump<'_>, pool: &Pool) {
+    let tree = pool.tree();
+    dump.line(format_args!("\nMetaslabs:"));
+    for top in tree.tops.iter().filter(|top| top.is_concrete() && top.kind != TopKind::Hole) {
+        let (size, all) = (1_u64 << top.ms_shift, pool.metaslab_bytes(top.id));
+        dump.line(format_args!(
+            "\tvdev {:10}   ms_unflushed_phys object 0\n\tmetaslabs {:5}   offset                space",
+            top.id.0,
+            all.len()
+        ));
+        for (index, allocated) in (0_u64..).zip(&all) {
+            let free = dump.number(size.saturating_sub(*allocated));
+            dump.line(format_args!("\tmetaslab {index:6}   offset {:12x}   size {size:12x}   free {free:>8}", index << top.ms_shift));
+        }
+    }
+}
+
+/// What was read so far (OpenZFS: `show_pool_stats`).
+pub fn statistics(dump: &mut Dump<'_>, pool: &Pool) {
+    dump.line(format_args!("\n{:40} {:>10} {:>12} {:>8}", "device", "reads", "bytes", "errors"));
+    for leaf in &pool.tree().leaves {
+        let counts = pool.zio().leaf_stats_of(leaf.guid).counts();
+        dump.line(format_args!("{:40} {:>10} {:>12} {:>8}", leaf.path, counts.ops[0], counts.bytes[0], counts.errors[0]));
+    }
+}

@@ -1,0 +1,41 @@
+//! `-r`: copies a file out of a dataset that is not mounted (OpenZFS: `zdb_copy_object`).
+
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+use zpl::{Node, Settings, Zfs, ZplError};
+
+/// Bytes that are copied at a time.
+const STEP: u64 = 1 << 20;
+const KIND: u64 = 0o170_000;
+const REGULAR: u64 = 0o100_000;
+
+fn find(files: &Arc<Zfs>, path: &str) -> Result<Node, ZplError> {
+    let mut node = files.node(files.root())?;
+    for name in path.split('/').filter(|name| !name.is_empty()) {
+        node = files.lookup(&node, name.as_bytes())?;
+    }
+    Ok(node)
+}
+
+/// Copies the file at `path` of an object set to `target`, which is made or replaced.
+///
+/// # Errors
+/// What to tell the user.
+pub fn copy(objset: &Arc<dmu::Objset>, path: &str, target: &Path) -> Result<(), String> {
+    let files = Zfs::open(objset, None, Settings::default()).map_err(|error| error.to_string())?;
+    let node = find(&files, path).map_err(|error| format!("failed to lookup inode for path '{path}': {error}"))?;
+    let fields = node.fields();
+    if fields.mode & KIND != REGULAR {
+        return Err(format!("'{path}' is not a file"));
+    }
+    let mut out = std::fs::File::create(target).map_err(|error| format!("{}: {}", target.display(), cli::os_error(&error)))?;
+    cli::outln!("Copying object {} to file {}", node.object().0, target.display());
+    let mut offset = 0;
+    while offset < fields.size {
+        let bytes = files.read(&node, offset, STEP.min(fields.size - offset)).map_err(|error| format!("'{path}' at {offset}: {error}"))?;
+        out.write_all(&bytes.to_vec()).map_err(|error| format!("{}: {}", target.display(), cli::os_error(&error)))?;
+        offset += bytes.len() as u64;
+    }
+    out.sync_all().map_err(|error| cli::os_error(&error))
+}

@@ -1,0 +1,97 @@
+//! Parameters under OpenZFS's names do what they say, and what follows from them is seen with the commands; properties of vdevs.
+
+use crate::world::{Failure, World, same};
+
+fn set(world: &World, name: &str, value: &str) -> Result<(), Failure> {
+    Ok(std::fs::write(world.path(&format!("state/sys/module/zfs/parameters/{name}")), value)?)
+}
+
+/// What new vdevs, datasets and events are like is a matter of parameters.
+pub fn effects(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a", "b", "c"])?;
+    world.ok("zpool create -m none tank {vdevs}/a")?;
+    set(world, "vdev_file_physical_ashift", "12")?;
+    world.ok("zpool create -m none four {vdevs}/b")?;
+    world.ok("zpool get -H -o value ashift four {vdevs}/b")?.prints("12")?;
+    world.ok("zpool get -H -o value ashift tank {vdevs}/a")?.prints("9")?;
+    set(world, "zfs_vdev_max_auto_ashift", "11")?;
+    world.ok("zpool create -m none nine {vdevs}/c")?;
+    world.ok("zpool get -H -o value ashift nine {vdevs}/c")?.prints("9")?;
+    same("sectors of 128 bytes are refused", set(world, "vdev_file_logical_ashift", "7").is_err(), true)?;
+    set(world, "zfs_max_dataset_nesting", "3")?;
+    world.ok("zfs create -p tank/a/b")?;
+    world.refused("zfs create tank/a/b/c", 1, "cannot create 'tank/a/b/c'")?;
+    set(world, "zfs_max_dataset_nesting", "50")?;
+    world.ok("zfs create tank/a/b/c")?;
+    set(world, "zfs_zevent_len_max", "2")?;
+    same("old events go", world.ok("zpool events -H")?.out.lines().count(), 2)?;
+    world.ok("zpool destroy nine")?;
+    same("new events push them out", world.ok("zpool events -H")?.out.lines().count(), 2)?;
+    Ok(())
+}
+
+/// A txg is written when one is asked for, also with nothing to write.
+pub fn forced_sync(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a"])?;
+    world.ok("zpool create -m none tank {vdevs}/a")?;
+    world.ok("zpool sync")?;
+    let txg = || -> Result<u64, Failure> {
+        let ran = world.ok("zdb -e -p {vdevs} -u tank")?;
+        let line = ran.out.lines().find_map(|line| line.trim().strip_prefix("txg = ")?.parse().ok());
+        line.ok_or_else(|| ran.fault("no txg".to_string()))
+    };
+    let before = txg()?;
+    world.ok("zpool sync -f tank")?;
+    same("a txg was written", txg()? > before, true)
+}
+
+/// What the daemon made for a pool's file systems goes with the pool, mounted or not; what others put there stays.
+pub fn made_directories(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a"])?;
+    let place = world.path("mnt/alt/tank");
+    world.ok("zpool create -R {mnt}/alt tank {vdevs}/a")?;
+    world.ok("zfs unmount -a")?;
+    same("an unmount leaves the directory", place.exists(), true)?;
+    world.ok("zpool destroy tank")?;
+    same("the end of the pool does not", place.exists(), false)?;
+    world.ok("zpool create -R {mnt}/alt tank {vdevs}/a")?;
+    world.ok("zfs unmount -a")?;
+    std::fs::write(place.join("file"), b"somebody's")?;
+    world.ok("zpool export tank")?;
+    same("what others put there stays", std::fs::read(place.join("file"))?, b"somebody's".to_vec())
+}
+
+/// Properties of vdevs are kept in the pool, and count.
+pub fn vdev_properties(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a", "b"])?;
+    world.ok("zpool create -m {mnt}/tank -O compression=off -O primarycache=none tank mirror {vdevs}/a {vdevs}/b")?;
+    world.ok("zpool set comment=ours tank root")?;
+    world.ok("zpool get -H -o value,source comment tank root")?.prints("ours\tlocal")?;
+    world.ok("zpool get -H -o value,source comment tank")?.prints("-\tdefault")?;
+    world.ok("zpool set com.example:slot=7 tank {vdevs}/a")?;
+    world.ok("zpool set io_n=1 tank mirror-0")?;
+    world.refused("zpool set failfast=off tank {vdevs}/a", 1, "devices are not asked to fail fast here")?;
+    world.refused("zpool set guid=5 tank {vdevs}/a", 1, "'guid' is readonly")?;
+    world.refused("zpool set io_n=many tank {vdevs}/a", 1, "'many' is no value for 'io_n'")?;
+    world.refused("zpool set io_n=1 tank nothing", 1, "invalid vdev 'nothing'")?;
+    world.ok("zpool export tank")?;
+    world.ok("zpool import -d {vdevs} tank")?;
+    world.ok("zpool get -H -o value,source com.example:slot tank {vdevs}/a")?.prints("7\tlocal")?;
+    world.ok("zpool get -H -o value,source io_n tank mirror-0")?.prints("1\tlocal")?;
+    world.ok("zpool set com.example:slot= tank {vdevs}/a")?;
+    world.ok("zpool get -H -o value,source com.example:slot tank {vdevs}/a")?.prints("-\tdefault")?;
+    // Two errors are too many now.
+    std::fs::write(world.path("mnt/tank/file"), vec![7; 1 << 20])?;
+    world.ok("zpool sync tank")?;
+    world.ok("zinject -d {vdevs}/b -e io -T read -f 100 tank")?;
+    world.ok("zpool scrub -w tank")?;
+    let start = std::time::Instant::now();
+    while !world.ok("zpool status tank")?.out.contains("FAULTED") {
+        if start.elapsed().as_secs() > 30 {
+            return Err("the device stays in use".into());
+        }
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    world.ok("zinject -c all")?;
+    Ok(())
+}
