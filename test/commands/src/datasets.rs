@@ -118,7 +118,7 @@ pub fn directories(world: &World) -> Result<(), Failure> {
     world.ok("zfs get -H -o value mounted tank/c")?.prints("no")?;
     same("a child's file", std::fs::read(world.path("mnt/elsewhere/b/file"))?, b"x".to_vec())?;
     world.ok("zfs set canmount=on tank/c")?;
-    world.ok("zfs unmount tank/c")?;
+    world.ok("zfs unmount tank/c/b")?;
     world.ok("zfs set mountpoint={mnt}/again tank/c")?;
     same("what was not mounted is, with what inherits its place", world.path("mnt/again/b/file").exists(), true)?;
     std::fs::write(world.path("mnt/plain"), b"x")?;

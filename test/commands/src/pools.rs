@@ -39,7 +39,7 @@ pub fn refusals(world: &World) -> Result<(), Failure> {
     world.refused("zpool create other -o nonsense=1 {vdevs}/b", 1, "nonsense")?;
     world.refused("zpool create other -o ashift=99 {vdevs}/b", 1, "ashift")?;
     world.refused("zpool create -n -O volsize=10M other {vdevs}/b", 1, "'volsize' does not apply to datasets of this type")?;
-    world.refused("zpool create -O sharenfs=ON other {vdevs}/b", 1, "'ON' is no value for 'sharenfs'")?;
+    world.refused("zpool create -O sharenfs=ON other {vdevs}/b", 1, "'sharenfs' cannot be set to invalid options")?;
     world.refused("zpool create other", 2, "missing")?;
     world.refused("zpool destroy nothing", 1, "cannot open 'nothing': no such pool")?;
     world.refused("zpool frobnicate", 2, "frobnicate")?;

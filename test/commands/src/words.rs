@@ -54,7 +54,7 @@ pub fn properties(world: &World) -> Result<(), Failure> {
     // What is lacking is said by name.
     world.refused("zfs send tank/fs@a", 1, "'zfs send' is not available in this version")?;
     world.refused("zpool split tank other", 1, "'zpool split' is not available in this version")?;
-    world.refused("zpool import -t tank", 1, "option '-t' of 'zpool import' is not available in this version")?;
+    world.refused("zpool import -l tank", 1, "option '-l' of 'zpool import' is not available in this version")?;
     world.refused("zfs frobnicate", 2, "unrecognized command 'frobnicate'")?;
     // All that is in a pool goes; the pool and its own file system stay.
     world.refused("zfs destroy tank", 1, "use 'zfs destroy -r tank' to destroy all datasets in the pool")?;
