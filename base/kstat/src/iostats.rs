@@ -1,6 +1,6 @@
 //! How a pool's data is read and written: through the cache, or directly (OpenZFS: `spa_iostats_t`, `spa_stats.c`).
 //!
-//! Only the rows of the pool's `iostats` that the data path bumps; trims are counted where they are done.
+//! The data path bumps reads and writes, sweeps their trims.
 
 use crate::Counter;
 
@@ -31,6 +31,23 @@ impl CountBytes {
     }
 }
 
+/// What became of the free extents that a kind of trim met.
+#[derive(Debug, Default)]
+pub struct TrimCounts {
+    /// Given back to the device.
+    pub written: CountBytes,
+    /// Too short to be worth it.
+    pub skipped: CountBytes,
+    /// Refused by the device.
+    pub failed: CountBytes,
+}
+
+impl TrimCounts {
+    fn all(&self) -> [&CountBytes; 3] {
+        [&self.written, &self.skipped, &self.failed]
+    }
+}
+
 /// The counters of one pool.
 #[derive(Debug, Default)]
 pub struct IoStats {
@@ -42,23 +59,32 @@ pub struct IoStats {
     pub direct_read: CountBytes,
     /// `direct_write_*`: blocks that a direct write issued, whether they then succeeded or not.
     pub direct_write: CountBytes,
+    /// `trim_*`: what `zpool trim` does.
+    pub trim: TrimCounts,
+    /// `autotrim_*`: what the property `autotrim` does.
+    pub autotrim: TrimCounts,
+    /// `simple_trim_*`: trims of whole devices, of which there are none yet.
+    pub simple_trim: TrimCounts,
 }
 
 impl IoStats {
     /// Names and values, in OpenZFS's order.
-    pub fn rows(&self) -> [(&'static str, u64); 8] {
-        let [(arc_reads, arc_read_bytes), (arc_writes, arc_write_bytes)] = [self.arc_read.get(), self.arc_write.get()];
-        let [(reads, read_bytes), (writes, write_bytes)] = [self.direct_read.get(), self.direct_write.get()];
-        [
-            ("arc_read_count", arc_reads),
-            ("arc_read_bytes", arc_read_bytes),
-            ("arc_write_count", arc_writes),
-            ("arc_write_bytes", arc_write_bytes),
-            ("direct_read_count", reads),
-            ("direct_read_bytes", read_bytes),
-            ("direct_write_count", writes),
-            ("direct_write_bytes", write_bytes),
-        ]
+    pub fn rows(&self) -> Vec<(String, u64)> {
+        let trims = self.trims().into_iter().flat_map(|(kind, counts)| {
+            let outcomes = ["written", "skipped", "failed"].into_iter().zip(counts.all());
+            outcomes.flat_map(move |(outcome, done)| pair(&format!("{kind}_extents_{outcome}"), &format!("{kind}_bytes_{outcome}"), done))
+        });
+        let data = [
+            ("arc_read", &self.arc_read),
+            ("arc_write", &self.arc_write),
+            ("direct_read", &self.direct_read),
+            ("direct_write", &self.direct_write),
+        ];
+        trims.chain(data.into_iter().flat_map(|(name, done)| pair(&format!("{name}_count"), &format!("{name}_bytes"), done))).collect()
+    }
+
+    fn trims(&self) -> [(&'static str, &TrimCounts); 3] {
+        [("trim", &self.trim), ("autotrim", &self.autotrim), ("simple_trim", &self.simple_trim)]
     }
 
     /// Sets everything to zero, as writing to the kstat does.
@@ -66,7 +92,13 @@ impl IoStats {
         for counters in [&self.arc_read, &self.arc_write, &self.direct_read, &self.direct_write] {
             counters.reset();
         }
+        self.trims().into_iter().flat_map(|(_, counts)| counts.all()).for_each(CountBytes::reset);
     }
+}
+
+fn pair(count: &str, bytes: &str, done: &CountBytes) -> [(String, u64); 2] {
+    let values = done.get();
+    [(count.to_string(), values.0), (bytes.to_string(), values.1)]
 }
 
 #[cfg(test)]
@@ -81,13 +113,18 @@ mod tests {
         stats.arc_write.add(2, 20);
         stats.direct_read.add(3, 30);
         stats.direct_write.add(4, 40);
+        stats.trim.written.add(5, 50);
+        stats.autotrim.failed.add(6, 60);
         let rows = stats.rows();
-        assert_eq!(rows.map(|(_, value)| value), [1, 10, 2, 20, 3, 30, 4, 40]);
-        assert_eq!(
-            (rows[0].0, rows[3].0, rows[4].0, rows[7].0),
-            ("arc_read_count", "arc_write_bytes", "direct_read_count", "direct_write_bytes")
-        );
+        let value = |name: &str| rows.iter().find(|(row, _)| row == name).map(|(_, value)| *value);
+        for (name, expected) in [("arc_read_count", 1), ("arc_write_bytes", 20), ("direct_read_count", 3), ("direct_write_bytes", 40)] {
+            assert_eq!(value(name), Some(expected), "{name}");
+        }
+        for (name, expected) in [("trim_extents_written", 5), ("trim_bytes_skipped", 0), ("autotrim_bytes_failed", 60)] {
+            assert_eq!(value(name), Some(expected), "{name}");
+        }
+        assert_eq!((rows.len(), rows[0].0.as_str(), rows[18].0.as_str()), (26, "trim_extents_written", "arc_read_count"));
         stats.reset();
-        assert_eq!(stats.rows().map(|(_, value)| value), [0; 8]);
+        assert!(stats.rows().iter().all(|(_, value)| *value == 0));
     }
 }

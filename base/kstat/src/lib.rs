@@ -14,6 +14,6 @@ mod tests;
 
 pub use counter::{Counter, Gauge};
 pub use event::{Event, EventLog, EventSink, FieldValue, Listener, LoggedEvent, NoEvents, WallClock};
-pub use iostats::{CountBytes, IoStats};
+pub use iostats::{CountBytes, IoStats, TrimCounts};
 pub use registry::{Kstat, Registered, Registry, Stamp, Value};
 pub use sheet::{Histogram, Row, Sheet, bucket};

@@ -25,12 +25,6 @@ pub(crate) const ARCSTATS: &str = "hits iohits misses demand_data_hits demand_da
     demand_hit_predictive_prefetch demand_iohit_predictive_prefetch prescient_prefetch demand_hit_prescient_prefetch \
     demand_iohit_prescient_prefetch arc_need_free arc_sys_free arc_raw_size cached_only_in_progress abd_chunk_waste_size";
 
-/// The trims of `zfs/POOL/iostats`; the other rows come from `kstat::IoStats`.
-pub(crate) const TRIM_KINDS: [&str; 3] = ["trim", "autotrim", "simple_trim"];
-/// What each kind of trim counts.
-pub(crate) const TRIM_COUNTS: [&str; 6] =
-    ["extents_written", "bytes_written", "extents_skipped", "bytes_skipped", "extents_failed", "bytes_failed"];
-
 /// `zfs/zfetchstats`.
 pub(crate) const ZFETCHSTATS: &str = "hits future stride past misses max_streams io_issued io_active";
 

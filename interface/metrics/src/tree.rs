@@ -2,7 +2,7 @@
 
 use crate::arcstats::arcstats;
 use crate::memory::memory;
-use crate::names::{ABDSTATS, TRIM_COUNTS, TRIM_KINDS, ZEROS, ZFETCHSTATS, ZIL, words};
+use crate::names::{ABDSTATS, ZEROS, ZFETCHSTATS, ZIL, words};
 use crate::{PARAMETERS, ParameterError, Parameters, When};
 use arc::Cache;
 use dmu::TxgManager;
@@ -271,11 +271,9 @@ impl PoolView {
         }
     }
 
-    /// The rows of `iostats`; trims are not done yet.
+    /// The rows of `iostats`.
     pub(crate) fn iostats(&self) -> Vec<(String, u64)> {
-        let trims = TRIM_KINDS.iter().flat_map(|kind| TRIM_COUNTS.map(|count| (format!("{kind}_{count}"), 0)));
-        let rows = self.cache.zio().iostats().rows();
-        trims.chain(rows.map(|(name, value)| (name.to_string(), value))).collect()
+        self.cache.zio().iostats().rows()
     }
 
     /// The last synced and the open transaction group (OpenZFS: `spa_txg_history_show`); their times are not kept.

@@ -206,6 +206,10 @@ fn what_was_freed_is_trimmed_by_itself() {
     }
     let trims = pool.status().leaves[0].counts.ops[zio_trims()];
     assert!(trims > 0, "something was freed, rested, and trimmed");
+    // Monitoring looks there whether devices are told what is free.
+    let (auto, by_hand) = (&pool.iostats().autotrim, &pool.iostats().trim);
+    assert!(auto.written.get().0 > 0 && auto.written.get().1 >= 4096 * auto.written.get().0, "{auto:?}");
+    assert_eq!((auto.failed.get(), by_hand.written.get()), ((0, 0), (0, 0)));
     pool.set_prop("autotrim", "off").expect("set");
     write(&pool, object, 0..BLOCKS, 9);
     for _ in 0..4 {

@@ -4,6 +4,7 @@ use super::{LeafSweep, Shared, SweepKind, SweepState, Sweeps, load, span_of};
 use abd::Abd;
 use device::DeviceOp;
 use exec::TaskClass;
+use kstat::{CountBytes, IoStats, TrimCounts};
 use metaslab::Loan;
 use ondisk::{Guid, VdevId};
 use range_tree::RangeTree;
@@ -39,6 +40,9 @@ struct Pass {
 
 /// A piece of a leaf: a range of its allocatable space.
 type Piece = (Guid, Range<u64>);
+
+/// Where pieces of a trim are counted.
+type Counts = fn(&IoStats) -> &TrimCounts;
 
 /// The windows of a metaslab.
 fn windows(top: &TopVdev, range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
@@ -138,7 +142,8 @@ impl Sweeps {
         let loan = self.services.allocator.lend(top.id, metaslab, window, None);
         let from: BTreeMap<LeafId, u64> = ends.iter().map(|(member, _)| (member.id, member.last_offset)).collect();
         let pieces = pieces(tree, top, &loan, &|id| from.get(&id).copied());
-        let failed = self.do_pieces(kind, pieces, ends.len());
+        let counts = (kind == SweepKind::Trim).then_some((|stats| &stats.trim) as Counts);
+        let failed = self.do_pieces(kind, counts, pieces, ends.len());
         drop(loan);
         let mut shared = self.shared.lock();
         for (member, end) in ends {
@@ -189,12 +194,12 @@ impl Sweeps {
         for window in windows(top, top.metaslab_range(metaslab)) {
             let loan = self.services.allocator.lend(top.id, metaslab, &window, Some(only));
             let pieces = pieces(&view.tree, top, &loan, &|id| can_trim(id).then_some(0));
-            self.do_pieces(SweepKind::Trim, pieces, top.columns());
+            self.do_pieces(SweepKind::Trim, Some(|stats| &stats.autotrim), pieces, top.columns());
         }
     }
 
     /// Does the I/Os for pieces of leaves, several at a time, and waits for them; how many failed, by leaf.
-    fn do_pieces(self: &Arc<Self>, kind: SweepKind, pieces: Vec<Piece>, leaves: usize) -> BTreeMap<Guid, u64> {
+    fn do_pieces(self: &Arc<Self>, kind: SweepKind, counts: Option<Counts>, pieces: Vec<Piece>, leaves: usize) -> BTreeMap<Guid, u64> {
         let (in_flight, failed) = (Arc::new(AtomicUsize::new(0)), Arc::new(exec::Mutex::new(BTreeMap::new())));
         let (least, most) = match kind {
             SweepKind::Initialize => {
@@ -205,7 +210,11 @@ impl Sweeps {
         };
         let pattern = if kind == SweepKind::Initialize { self.pattern(most as usize) } else { Abd::default() };
         let room = leaves.max(1) * IN_FLIGHT_MAX;
-        for (leaf, piece) in pieces.into_iter().filter(|(_, piece)| piece.end - piece.start >= least) {
+        for (leaf, piece) in pieces {
+            if piece.end - piece.start < least {
+                self.count(counts, |trims| &trims.skipped, piece.end - piece.start);
+                continue;
+            }
             for start in (piece.start..piece.end).step_by(most as usize) {
                 let length = most.min(piece.end - start);
                 let op = match kind {
@@ -220,6 +229,7 @@ impl Sweeps {
                 let job = move || {
                     let owner = sweeps.clone();
                     let done = move |result: Result<Abd, device::DeviceError>| {
+                        owner.count(counts, |trims| if result.is_ok() { &trims.written } else { &trims.failed }, length);
                         if result.is_err() {
                             *failed.lock().entry(leaf).or_insert(0) += 1;
                         }
@@ -233,6 +243,13 @@ impl Sweeps {
         }
         self.changed.wait_until(self.exec(), &|| in_flight.load(Ordering::Acquire) == 0);
         std::mem::take(&mut *failed.lock())
+    }
+
+    /// Counts a piece of `bytes` in the pool's `iostats`, when it is a trim's.
+    fn count(&self, counts: Option<Counts>, outcome: impl FnOnce(&TrimCounts) -> &CountBytes, bytes: u64) {
+        if let Some(counts) = counts {
+            outcome(counts(self.zio.iostats())).add(1, bytes);
+        }
     }
 
     fn pattern(&self, length: usize) -> Abd {
