@@ -48,6 +48,7 @@ mod vdev_props;
 mod vdevs;
 mod volumes;
 mod watch;
+mod working;
 
 pub(crate) use open_pool::OpenPool;
 

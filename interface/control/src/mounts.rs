@@ -461,13 +461,23 @@ impl Mounts {
         self.there(name).map(|mounted| mounted.wishes()).unwrap_or_default()
     }
 
-    /// Closes snapshots that were browsed under `.zfs/snapshot` and are to be destroyed or renamed. Busy when a file of one is open.
+    /// Closes snapshots that were browsed under `.zfs/snapshot` and are to be destroyed or renamed. Busy when a file of one is open, or a
+    /// directory is where a program works.
     pub fn close_snapshots(&self, names: &[String], verb: &str) -> Result<(), Failure> {
         for name in names {
             let Some((filesystem, snapshot)) = name.split_once('@') else { continue };
-            if self.there(filesystem).is_some_and(|mounted| !mounted.handler.close_snapshot(snapshot)) {
-                let failure = because(ErrorKind::Busy, format!("cannot {verb} snapshot {name}"), "dataset is busy");
-                return Err(failure.advise("close the files that are open under .zfs/snapshot"));
+            let Some(mounted) = self.there(filesystem) else { continue };
+            let busy = || because(ErrorKind::Busy, format!("cannot {verb} snapshot {name}"), "dataset is busy");
+            if let (true, Standing::Mounted(place)) = (mounted.handler.has_entered(snapshot), self.standing(&mounted))
+                && let Some(program) = crate::working::somebody_in(&place.join(".zfs/snapshot").join(snapshot))
+            {
+                return Err(busy().advise(format!(
+                    "process {program} works in {}/.zfs/snapshot/{snapshot}: let it change its directory",
+                    place.display()
+                )));
+            }
+            if !mounted.handler.close_snapshot(snapshot) {
+                return Err(busy().advise("close the files that are open under .zfs/snapshot"));
             }
         }
         Ok(())

@@ -115,6 +115,10 @@ impl Ctldir {
         }
     }
 
+    pub(crate) fn has_entered(&self, name: &str) -> bool {
+        self.opened.lock().by_name.contains_key(name)
+    }
+
     /// Closes a snapshot that is to be destroyed; false when a file of it is open.
     pub(crate) fn close(&self, name: &str) -> bool {
         let mut opened = self.opened.lock();

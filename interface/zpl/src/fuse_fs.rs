@@ -84,6 +84,11 @@ impl ZplFuse {
         self.control.close(name)
     }
 
+    /// True for a snapshot that was entered and not closed since.
+    pub fn has_entered(&self, name: &str) -> bool {
+        self.control.has_entered(name)
+    }
+
     /// True when there is a `.zfs` in the root.
     fn has_control(&self) -> bool {
         self.control.is_present() && self.zfs.settings().snapdir != Snapdir::Disabled

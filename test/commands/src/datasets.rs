@@ -72,6 +72,11 @@ pub fn snapshots(world: &World) -> Result<(), Failure> {
     std::fs::write(&file, b"second")?;
     same("in the snapshot", std::fs::read(world.path("mnt/tank/a/.zfs/snapshot/one/file"))?, b"first".to_vec())?;
     same("in the file system", std::fs::read(&file)?, b"second".to_vec())?;
+    // A shell that stands in a snapshot would find itself nowhere.
+    let mut shell = std::process::Command::new("sleep").arg("1000").current_dir(world.path("mnt/tank/a/.zfs/snapshot/one")).spawn()?;
+    let busy = world.refused("zfs destroy tank/a@one", 1, "dataset is busy").and_then(|ran| ran.says("(sleep) works in").map(drop));
+    shell.kill().and_then(|()| shell.wait())?;
+    busy?;
     world.refused("zfs snapshot tank/a@one", 1, "dataset already exists")?;
     world.ok("zfs list -H -t snapshot -o name")?.prints("tank@one\ntank/a@one")?;
     world.ok("zfs rename tank/a@one tank/a@uno")?;
