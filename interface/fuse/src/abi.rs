@@ -105,6 +105,10 @@ Statx, 256 { mask: u32, blksize: u32, attributes: u64, nlink: u32, uid: u32, gid
     dev_major: u32, dev_minor: u32, spare2: [u64; 14] });
 wire!(/// Reply to STATX.
 StatxOut, 288 { attr_valid: u64, attr_valid_nsec: u32, flags: u32, spare: [u64; 2], stat: Statx });
+wire!(/// IOCTL, followed by its input.
+IoctlIn, 32 { fh: u64, flags: u32, cmd: u32, arg: u64, in_size: u32, out_size: u32 });
+wire!(/// Reply to IOCTL, followed by its output.
+IoctlOut, 16 { result: i32, flags: u32, in_iovs: u32, out_iovs: u32 });
 wire!(/// POLL.
 PollIn, 24 { fh: u64, kh: u64, flags: u32, events: u32 });
 wire!(/// Reply to POLL.

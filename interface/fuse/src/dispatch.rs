@@ -135,7 +135,17 @@ fn rest(handler: &dyn Handler, request: &Request<'_>, caller: &Caller, node: Nod
             let ready = (libc::POLLIN | libc::POLLOUT | libc::POLLRDNORM | libc::POLLWRNORM) as u32;
             put(out, &abi::PollOut { revents: input.events & ready, padding: 0 })
         }
-        op::IOCTL => Err(Errno::ENOTTY),
+        op::IOCTL => {
+            let input: abi::IoctlIn = take(&mut body)?;
+            let argument = body.get(..input.in_size as usize).ok_or(Errno::EINVAL)?;
+            let result = handler.ioctl(caller, node, input.cmd, argument)?;
+            if result.len() > input.out_size as usize {
+                return Err(Errno::EINVAL);
+            }
+            out.extend_from_slice(abi::IoctlOut::default().as_bytes());
+            out.extend_from_slice(&result);
+            Ok(Output::Small)
+        }
         // An interrupted request still completes; the kernel accepts its reply. Notify replies answer nothing we sent.
         op::INTERRUPT | op::NOTIFY_REPLY => Ok(Output::Nothing),
         _ => Err(Errno::ENOSYS),
@@ -369,8 +379,33 @@ mod tests {
     use crate::{Errno, Reply, abi};
     use abd::Abd;
     use std::time::Duration;
+    use zerocopy::IntoBytes;
 
     struct Nothing;
+
+    /// Answers the ioctl 7 with what came along.
+    struct Echo;
+
+    impl Handler for Echo {
+        fn lookup(&self, _: &Caller, _: NodeId, _: &[u8]) -> Reply<Entry> {
+            Err(Errno::ENOENT)
+        }
+        fn getattr(&self, _: &Caller, _: NodeId, _: Option<FileHandle>) -> Reply<(FileAttr, Duration)> {
+            Err(Errno::ENOENT)
+        }
+        fn open(&self, _: &Caller, _: NodeId, _: u32) -> Reply<Opened> {
+            Err(Errno::ENOENT)
+        }
+        fn read(&self, _: &Caller, _: &ReadRequest) -> Reply<Abd> {
+            Err(Errno::ENOENT)
+        }
+        fn readdir(&self, _: &Caller, _: NodeId, _: FileHandle, _: u64, _: &mut dyn DirSink) -> Reply<()> {
+            Err(Errno::ENOENT)
+        }
+        fn ioctl(&self, _: &Caller, _: NodeId, command: u32, argument: &[u8]) -> Reply<Vec<u8>> {
+            if command == 7 { Ok(argument.to_vec()) } else { Err(Errno::ENOTTY) }
+        }
+    }
 
     impl Handler for Nothing {
         fn lookup(&self, _: &Caller, _: NodeId, _: &[u8]) -> Reply<Entry> {
@@ -388,6 +423,23 @@ mod tests {
         fn readdir(&self, _: &Caller, _: NodeId, _: FileHandle, _: u64, _: &mut dyn DirSink) -> Reply<()> {
             Ok(())
         }
+    }
+
+    /// An ioctl whose answer goes elsewhere than it asked, or is larger than what it has room for, would overwrite a program's memory.
+    #[test]
+    fn ioctls_get_their_answer_or_an_error() {
+        let payload = Abd::zeroed(0);
+        let ask = |cmd: u32, in_size: u32, out_size: u32, argument: &[u8]| {
+            let input = abi::IoctlIn { cmd, in_size, out_size, ..abi::IoctlIn::default() };
+            let body = [input.as_bytes(), argument].concat();
+            let header = abi::InHeader { opcode: abi::op::IOCTL, nodeid: 1, ..abi::InHeader::default() };
+            let mut out = Vec::new();
+            dispatch(&Echo, &Request { header, payload: &payload, payload_bytes: 0, body: &body }, &mut out).map(|_| out)
+        };
+        assert_eq!(ask(7, 4, 4, b"abcd").unwrap()[size_of::<abi::IoctlOut>()..], *b"abcd");
+        assert_eq!(ask(7, 4, 0, b"abcd").unwrap_err(), Errno::EINVAL);
+        assert_eq!(ask(7, 5, 8, b"abcd").unwrap_err(), Errno::EINVAL);
+        assert_eq!(ask(8, 0, 0, b"").unwrap_err(), Errno::ENOTTY);
     }
 
     /// A request that is cut short or garbled must be refused: a panic would take every mount of the process with it.

@@ -398,6 +398,11 @@ pub trait Handler: Send + Sync + 'static {
     fn access(&self, caller: &Caller, node: NodeId, mask: u32) -> Reply<()> {
         Err(Errno::ENOSYS)
     }
+    /// ioctl(2) by its number, with the bytes that its number says come along; answers with those that go back, which may be fewer
+    /// than the number says.
+    fn ioctl(&self, caller: &Caller, node: NodeId, command: u32, argument: &[u8]) -> Reply<Vec<u8>> {
+        Err(Errno::ENOTTY)
+    }
     /// Allocates, punches, zeroes.
     fn fallocate(&self, caller: &Caller, request: &FallocateRequest) -> Reply<()> {
         Err(Errno::EOPNOTSUPP)

@@ -37,3 +37,5 @@ pub use table::{MountRow, MountTable, topmost};
 
 /// open(2)'s O_DIRECT, in [`ReadRequest::open_flags`], [`WriteRequest::open_flags`] and the flags of open.
 pub const O_DIRECT: u32 = libc::O_DIRECT as u32;
+/// open(2)'s O_APPEND, in the flags of open.
+pub const O_APPEND: u32 = libc::O_APPEND as u32;

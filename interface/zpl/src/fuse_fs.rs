@@ -7,6 +7,7 @@
 
 use crate::ctldir::{ControlNode, Ctldir, SnapshotSource};
 use crate::direct::{Access, Property};
+use crate::file_flags;
 use crate::io::clear_suid;
 use crate::kernel::{self, PastCache};
 use crate::setattr::{SetAttrs, Stat};
@@ -404,6 +405,7 @@ impl Handler for ZplFuse {
             atime: set.atime.map(time),
             mtime: set.mtime.map(time),
             kill_suid: set.kill_suid,
+            touches: ![set.atime, set.mtime].iter().any(|time| matches!(time, Some(SetTime::At(_)))),
         };
         let more = set.mode.is_some() || set.uid.is_some() || set.gid.is_some() || set.atime.is_some() || set.mtime.is_some();
         if more || set.kill_suid {
@@ -445,15 +447,19 @@ impl Handler for ZplFuse {
         self.finish(&directory)
     }
 
-    fn rename(&self, _caller: &Caller, request: &RenameRequest<'_>) -> Reply<()> {
-        let mode = match request.flags {
+    fn rename(&self, caller: &Caller, request: &RenameRequest<'_>) -> Reply<()> {
+        const WHITEOUT: u32 = 4;
+        let whiteout = new_node(caller, &fuse::NewNode { mode: 0o020_000, rdev: 0 }, &[]);
+        let leaves = (request.flags & WHITEOUT != 0).then_some(&whiteout);
+        let mode = match request.flags & !WHITEOUT {
             0 => RenameMode::Replace,
             1 => RenameMode::NoReplace,
             2 => RenameMode::Exchange,
             _ => return Err(Errno::EINVAL),
         };
         let (from, to) = (self.node(request.parent)?, self.node(request.new_parent)?);
-        self.zfs.rename(Place { directory: &from, name: request.name }, Place { directory: &to, name: request.new_name }, mode)?;
+        let (old, new) = (Place { directory: &from, name: request.name }, Place { directory: &to, name: request.new_name });
+        self.zfs.rename_leaving(old, new, mode, leaves)?;
         self.finish(&to)
     }
 
@@ -465,6 +471,11 @@ impl Handler for ZplFuse {
     }
 
     fn open(&self, _caller: &Caller, id: NodeId, flags: u32) -> Reply<Opened> {
+        if kernel::may_change(flags)
+            && let Ok(node) = self.node(id)
+        {
+            node.check_opens(flags & fuse::O_APPEND != 0)?;
+        }
         self.note_open(id, flags, true);
         Ok(self.opened(flags))
     }
@@ -606,6 +617,18 @@ impl Handler for ZplFuse {
         let node = self.node(node)?;
         self.zfs.remove_xattr(&node, name)?;
         self.finish(&node)
+    }
+
+    fn ioctl(&self, caller: &Caller, id: NodeId, command: u32, argument: &[u8]) -> Reply<Vec<u8>> {
+        let node = self.any_node(id).map_err(|_| Errno::ENOTTY)?;
+        let Some(change) = file_flags::asked(&node.fields(), command, argument)? else {
+            return file_flags::shown(&node.fields(), command);
+        };
+        let node = self.node(id)?;
+        file_flags::check_caller(caller, &node.fields(), change)?;
+        self.zfs.change_flags(&node, change)?;
+        self.finish(&node)?;
+        Ok(Vec::new())
     }
 
     fn fallocate(&self, caller: &Caller, request: &FallocateRequest) -> Reply<()> {

@@ -101,7 +101,7 @@ impl Zfs {
     pub(crate) fn check_changeable(&self, node: &Znode) -> Result<(), ZplError> {
         self.check_writable()?;
         check_regular(node)?;
-        if node.fields().flags & (flag::IMMUTABLE | flag::READONLY) != 0 {
+        if node.fields().flags & flag::IMMUTABLE != 0 {
             return Err(ZplError::NotPermitted);
         }
         Ok(())

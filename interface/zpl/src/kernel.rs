@@ -58,6 +58,11 @@ impl KernelView {
     }
 }
 
+/// True for flags of open(2) that allow changes.
+pub(crate) fn may_change(flags: u32) -> bool {
+    flags & O_ACCMODE != 0
+}
+
 /// True for flags of open(2) that allow a mapping that can be stored to.
 pub(crate) fn may_map(flags: u32) -> bool {
     flags & O_ACCMODE == O_RDWR

@@ -201,6 +201,9 @@ impl Zfs {
         if fields.is_directory() {
             return Err(ZplError::NotPermitted);
         }
+        if fields.flags & (flag::IMMUTABLE | flag::APPENDONLY) != 0 {
+            return Err(ZplError::NotPermitted);
+        }
         if fields.flags & flag::XATTR != directory.fields().flags & flag::XATTR {
             return Err(ZplError::Invalid);
         }

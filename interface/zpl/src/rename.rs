@@ -7,7 +7,7 @@ use crate::fs::TX_NAMES;
 use crate::names::lock_names;
 use crate::undo::Undo;
 use crate::znode::{CTIME, Node, Znode, flag};
-use crate::{Zfs, ZplError};
+use crate::{NewNode, Zfs, ZplError};
 use ondisk::ObjectId;
 use std::sync::Arc;
 
@@ -38,7 +38,22 @@ pub struct Place<'a> {
 impl Zfs {
     /// Moves `from` to `to`.
     pub fn rename(self: &Arc<Self>, from: Place<'_>, to: Place<'_>, mode: RenameMode) -> Result<(), ZplError> {
+        self.rename_leaving(from, to, mode, None)
+    }
+
+    /// Moves `from` to `to` and leaves a new node under the old name, for an overlay a whiteout (RENAME_WHITEOUT): a character device
+    /// of number 0. EINVAL together with an exchange.
+    pub fn rename_leaving(
+        self: &Arc<Self>,
+        from: Place<'_>,
+        to: Place<'_>,
+        mode: RenameMode,
+        leaves: Option<&NewNode<'_>>,
+    ) -> Result<(), ZplError> {
         self.check_writable()?;
+        if leaves.is_some() && mode == RenameMode::Exchange {
+            return Err(ZplError::Invalid);
+        }
         if [from.name, to.name].iter().any(|name| *name == b"." || *name == b"..") {
             return Err(ZplError::Invalid);
         }
@@ -68,7 +83,15 @@ impl Zfs {
         if still(to.directory, to.name)? != target.as_ref().map(|target| target.object) {
             return Err(if target.is_some() { ZplError::NotFound } else { ZplError::Exists });
         }
-        self.move_name(from, to, &source, target.as_ref(), mode)
+        self.move_name(from, to, &source, target.as_ref(), mode, leaves)
+    }
+
+    /// Takes the old name off `source`, or lets it stand for a new node.
+    fn vacate(self: &Arc<Self>, from: Place<'_>, source: &Node, leaves: Option<&NewNode<'_>>, undo: &mut Undo<'_>) -> Result<(), ZplError> {
+        let Some(new) = leaves else { return self.drop_name(&from.directory.znode, &source.znode, from.name, undo) };
+        let left = self.make_node(Some(from.directory), new, undo)?;
+        self.point_name(from, &left.znode, undo)?;
+        self.count_names(&from.directory.znode, 0, -i64::from(source.fields().is_directory()), undo)
     }
 
     fn move_name(
@@ -78,6 +101,7 @@ impl Zfs {
         source: &Node,
         target: Option<&Node>,
         mode: RenameMode,
+        leaves: Option<&NewNode<'_>>,
     ) -> Result<(), ZplError> {
         let across = from.directory.object != to.directory.object;
         Self::check_removable(&source.fields(), &from.directory.fields())?;
@@ -91,7 +115,7 @@ impl Zfs {
             let tx = self.assign(2 * TX_NAMES)?;
             return self.atomically(&tx, |undo| {
                 self.add_name(&to.directory.znode, &source.znode, to.name, undo)?;
-                self.drop_name(&from.directory.znode, &source.znode, from.name, undo)?;
+                self.vacate(from, source, leaves, undo)?;
                 self.stamp(source, undo)
             });
         };
@@ -122,7 +146,7 @@ impl Zfs {
             undo.change(&source.znode, |fields| fields.parent = to.directory.object.0)?;
             // One directory came for the other, if they are directories.
             self.count_names(&to.directory.znode, 0, 0, undo)?;
-            self.drop_name(&from.directory.znode, &source.znode, from.name, undo)?;
+            self.vacate(from, source, leaves, undo)?;
             self.stamp(source, undo)
         })
     }

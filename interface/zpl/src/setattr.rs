@@ -27,6 +27,8 @@ pub struct SetAttrs {
     pub mtime: Option<Time>,
     /// Clear setuid and setgid.
     pub kill_suid: bool,
+    /// The times are the present, as of touch(1): who may only append may do that.
+    pub touches: bool,
 }
 
 /// What stat(2) shows.
@@ -54,8 +56,10 @@ impl Zfs {
     /// Changes attributes; the size is [`Zfs::truncate`]'s.
     pub fn set_attrs(self: &Arc<Self>, node: &Node, set: &SetAttrs) -> Result<(), ZplError> {
         self.check_writable()?;
-        let flags = node.fields().flags;
-        if flags & (flag::IMMUTABLE | flag::APPENDONLY) != 0 {
+        let appends =
+            set.mode.is_none() && set.uid.is_none() && set.gid.is_none() && (set.touches || set.atime.is_none() && set.mtime.is_none());
+        let forbids = if appends { flag::IMMUTABLE } else { flag::IMMUTABLE | flag::APPENDONLY };
+        if node.fields().flags & forbids != 0 {
             return Err(ZplError::NotPermitted);
         }
         // Lists are dropped after the locks: so are the nodes that they hold.

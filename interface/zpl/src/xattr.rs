@@ -142,6 +142,7 @@ impl Zfs {
     /// Sets an extended attribute.
     pub fn set_xattr(self: &Arc<Self>, node: &Node, name: &[u8], value: &[u8], mode: SetMode) -> Result<(), ZplError> {
         self.check_writable()?;
+        node.check_attributes_change()?;
         check_namespace(name)?;
         if name.len() > crate::NAME_BYTES_MAX {
             return Err(ZplError::NameTooLong);
@@ -168,6 +169,7 @@ impl Zfs {
     /// Removes an extended attribute.
     pub fn remove_xattr(self: &Arc<Self>, node: &Node, name: &[u8]) -> Result<(), ZplError> {
         self.check_writable()?;
+        node.check_attributes_change()?;
         check_namespace(name)?;
         let change;
         let _names = node.names.write();

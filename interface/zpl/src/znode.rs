@@ -36,11 +36,17 @@ pub(crate) mod flag {
     pub const ACL_AUTO_INHERIT: u64 = 0x40;
     pub const NO_EXECS_DENIED: u64 = 0x100;
     pub const READONLY: u64 = 0x1_0000_0000;
+    pub const HIDDEN: u64 = 0x2_0000_0000;
+    pub const SYSTEM: u64 = 0x4_0000_0000;
     pub const ARCHIVE: u64 = 0x8_0000_0000;
     pub const IMMUTABLE: u64 = 0x10_0000_0000;
     pub const NOUNLINK: u64 = 0x20_0000_0000;
     pub const APPENDONLY: u64 = 0x40_0000_0000;
+    pub const NODUMP: u64 = 0x80_0000_0000;
     pub const AV_MODIFIED: u64 = 0x400_0000_0000;
+    pub const REPARSE: u64 = 0x800_0000_0000;
+    pub const OFFLINE: u64 = 0x1000_0000_0000;
+    pub const SPARSE: u64 = 0x2000_0000_0000;
     pub const PROJINHERIT: u64 = 0x4000_0000_0000;
     pub const PROJID: u64 = 0x8000_0000_0000;
 }

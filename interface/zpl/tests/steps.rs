@@ -8,7 +8,8 @@ use dmu::{Objset, ObjsetProps};
 use ondisk::{ObjectId, ObjsetType};
 use std::sync::Arc;
 use zpl::{
-    Allocate, CaseSensitivity, CreateOptions, NewNode, Node, Place, RenameMode, SetAttrs, SetMode, Settings, WriteData, Zfs, ZplError,
+    Allocate, CaseSensitivity, CreateOptions, FlagChange, NewNode, Node, Place, RenameMode, SetAttrs, SetMode, Settings, WriteData, Zfs,
+    ZplError,
 };
 
 type Outcome = Result<(), ZplError>;
@@ -155,6 +156,12 @@ fn rename(zfs: &Arc<Zfs>, from: (&str, &str), to: (&str, &str), mode: RenameMode
     zfs.rename(Place { directory: &source, name: from.1.as_bytes() }, Place { directory: &target, name: to.1.as_bytes() }, mode)
 }
 
+fn leave(zfs: &Arc<Zfs>, from: (&str, &str), to: (&str, &str)) -> Outcome {
+    let (source, target) = (at(zfs, from.0)?, at(zfs, to.0)?);
+    let (from, to) = (Place { directory: &source, name: from.1.as_bytes() }, Place { directory: &target, name: to.1.as_bytes() });
+    zfs.rename_leaving(from, to, RenameMode::Replace, Some(&new(0o020_000)))
+}
+
 fn attribute(zfs: &Arc<Zfs>, path: &str, name: &[u8], length: usize) -> Outcome {
     zfs.set_xattr(&at(zfs, path)?, name, &bytes(length, 9), SetMode::Any)
 }
@@ -188,6 +195,9 @@ const OPERATIONS: &[Operation] = &[
     ("rename over a file", |zfs| rename(zfs, ("a", "f"), ("b", "f"), RenameMode::Replace)),
     ("rename over one name of two", |zfs| rename(zfs, ("a", "f"), ("b", "g2"), RenameMode::Replace)),
     ("rename over a directory", |zfs| rename(zfs, ("a", "full"), ("b", "empty"), RenameMode::Replace)),
+    ("rename that leaves a whiteout", |zfs| leave(zfs, ("a", "f"), ("b", "new"))),
+    ("rename of a directory over another that leaves a whiteout", |zfs| leave(zfs, ("a", "full"), ("b", "empty"))),
+    ("chattr", |zfs| zfs.change_flags(&at(zfs, "a/f")?, FlagChange { mask: 0x10 << 32, set: 0x10 << 32 })),
     ("exchange", |zfs| rename(zfs, ("a", "f"), ("a", "g"), RenameMode::Exchange)),
     ("exchange across of a file and a directory", |zfs| rename(zfs, ("a", "full"), ("b", "f"), RenameMode::Exchange)),
     ("chmod", |zfs| zfs.set_attrs(&at(zfs, "a/f")?, &SetAttrs { mode: Some(0o7711), ..SetAttrs::default() })),

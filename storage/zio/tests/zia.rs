@@ -203,7 +203,7 @@ fn lost_devices_are_read_through_whatever_the_provider_does() {
     assert!(world.rig.checksum_errors(0) + world.rig.checksum_errors(3) + world.rig.checksum_errors(4) == 0, "a device was blamed");
 }
 
-/// The cache hands a file's bytes to its reader wrong if this fails.
+/// The cache hands a file's bytes to its reader wrong if this fails, or asks a provider on and on that was caught lying.
 #[test]
 fn blocks_read_raw_are_unpacked_to_what_was_written_whatever_the_provider_does() {
     let mut world = world(&[(TopKind::Raidz(1), 3)], everything(), u32::MAX);
@@ -226,6 +226,16 @@ fn blocks_read_raw_are_unpacked_to_what_was_written_whatever_the_provider_does()
     unpack_all(&world, "no fault");
     let operations = world.faulty.operations();
     assert!(operations >= packed.len() as u64, "{operations} operations for {} blocks", packed.len());
+    // Lies first: after a failure the device is left alone for a while.
+    for kind in [OpKind::CopyIn, OpKind::Decompress, OpKind::Checksum, OpKind::CopyOut] {
+        for skip in 0..packed.len() as u64 {
+            trust_again(&mut world);
+            world.faulty.inject(Some(Fault { harm: Harm::Lie, when: When::KindAt { kind, skip } }));
+            unpack_all(&world, "a lie");
+            assert_eq!(world.faulty.struck(), 1, "{kind:?}, {skip}: struck nothing");
+            assert!(world.device.is_distrusted(), "{kind:?}, {skip}: it lied, and is used on");
+        }
+    }
     for harm in HARMS {
         for at in 0..operations {
             let what = format!("{harm:?} at {at}");

@@ -28,8 +28,10 @@ struct Packed {
 #[derive(Clone, Copy)]
 struct Nodes {
     copy_out: NodeId,
-    /// Checksums of what was copied in and of what was made of it, when that is not verified.
-    proofs: Option<[NodeId; 2]>,
+    /// Checksum of what was copied in, when the provider can say it: one that got other bytes may fail at them.
+    source: Option<NodeId>,
+    /// Checksum of what was made of it, when that is not verified.
+    made: Option<NodeId>,
 }
 
 /// Delivers the logical bytes of a block whose `physical` bytes are right: by the accelerator where it is asked to and able to, else, or when it
@@ -81,10 +83,10 @@ impl Packed {
         let mut graph = Graph::new();
         graph.copy_in(&self.physical, &source);
         graph.decompress(&source, &target, self.bp.compression());
-        let mut sum = |view| graph.checksum(view, PROOF, ByteOrder::Little);
-        let proofs = (!self.is_verified).then(|| [sum(&source), sum(&target)]);
+        let proof = can_prove(&self.device).then(|| graph.checksum(&source, PROOF, ByteOrder::Little));
+        let made = (!self.is_verified).then(|| graph.checksum(&target, PROOF, ByteOrder::Little));
         let copy_out = graph.copy_out(&target, vec![AbdPart::scratch(self.bp.lsize())]);
-        Ok((graph, Nodes { copy_out, proofs }))
+        Ok((graph, Nodes { copy_out, source: proof, made }))
     }
 
     fn submit(self) {
@@ -100,16 +102,16 @@ impl Packed {
     }
 
     fn landed(self, mut report: Report, nodes: Nodes) {
-        let sums = nodes.proofs.map(|[source, output]| Ok((report.checksum(source)?, report.checksum(output)?))).transpose();
-        let bytes = report.all().and(sums).and_then(|sums| Ok((report.take_bytes(nodes.copy_out)?, sums)));
-        let (output, sums) = match bytes {
+        // First, and also of what failed: other bytes than were given may be why.
+        let source = nodes.source.and_then(|source| report.checksum(source).ok());
+        let source_is_right = source.is_none_or(|sum| copy_is_right(&self.device, OpKind::CopyIn, &self.physical, sum));
+        let made = nodes.made.map(|made| report.checksum(made)).transpose();
+        let bytes = report.all().and(made).and_then(|made| Ok((report.take_bytes(nodes.copy_out)?, made)));
+        let (output, made) = match bytes {
             Ok(bytes) => bytes,
             Err(error) => return self.in_software(error),
         };
-        let copies_are_right = sums.is_none_or(|(source, made)| {
-            copy_is_right(&self.device, OpKind::CopyIn, &self.physical, source)
-                && copy_is_right(&self.device, OpKind::CopyOut, &output, made)
-        });
+        let copies_are_right = source_is_right && made.is_none_or(|sum| copy_is_right(&self.device, OpKind::CopyOut, &output, sum));
         let is_verified = self.is_verified || report.is_probe || self.device.is_distrusted();
         if !copies_are_right || (is_verified && !self.is_right(&output)) {
             return (self.then)(decompress_into(&self.bp, &self.physical, self.near));

@@ -1,0 +1,105 @@
+//! Files that are protected, and what a rename leaves behind. When these fail, a log that is append-only can be rewritten, an immutable
+//! file changed, or a name that an overlay removed comes back.
+
+use abd::Abd;
+use dmu::ObjsetProps;
+use dmu::testing::{MemBlockIo, TestPool};
+use ondisk::ObjsetType;
+use std::sync::Arc;
+use zpl::{Allocate, CreateOptions, FlagChange, NewNode, Node, Place, RenameMode, SetAttrs, SetMode, Settings, WriteData, Zfs, ZplError};
+
+// As `ZPL_FLAGS` has them.
+const READONLY: u64 = 1 << 32;
+const IMMUTABLE: u64 = 0x10 << 32;
+const APPENDONLY: u64 = 0x40 << 32;
+const REPARSE: u64 = 0x800 << 32;
+const PROJINHERIT: u64 = 0x4000 << 32;
+
+fn write(zfs: &Arc<Zfs>, node: &Node, offset: u64) -> Result<u64, ZplError> {
+    let data = Abd::from_slice(b"new!");
+    zfs.write(node, WriteData { offset, data, may_keep: true, kill_suid: false, synchronous: false })
+}
+
+struct Bed {
+    _pool: TestPool,
+    zfs: Arc<Zfs>,
+    root: Node,
+    file: Node,
+}
+
+fn bed() -> Bed {
+    let pool = TestPool::create(MemBlockIo::inline(3), ObjsetType::ZFS, ObjsetProps::default()).expect("an object set");
+    Zfs::create(&pool.objset, &CreateOptions::default(), &pool.txgs.assign(0).expect("a transaction")).expect("a file system");
+    let zfs = Zfs::open(&pool.objset, Some(pool.txgs.clone()), Settings::default()).expect("it opens");
+    let root = zfs.node(zfs.root()).expect("a root");
+    let file = zfs.create_node(&root, b"f", &NewNode { mode: 0o100_644, ..NewNode::default() }).expect("a file");
+    write(&zfs, &file, 0).expect("written");
+    Bed { _pool: pool, zfs, root, file }
+}
+
+impl Bed {
+    fn mark(&self, set: u64) {
+        self.zfs.change_flags(&self.file, FlagChange { mask: READONLY | IMMUTABLE | APPENDONLY, set }).expect("marked");
+    }
+
+    /// What no protected file lets happen.
+    fn is_kept(&self) {
+        let (zfs, root, file) = (&self.zfs, &self.root, &self.file);
+        let refused = Err(ZplError::NotPermitted);
+        assert_eq!(write(zfs, file, 0).map(drop), refused);
+        assert_eq!(zfs.truncate(file, 0), refused);
+        assert_eq!(zfs.unlink(root, b"f"), refused);
+        assert_eq!(zfs.link(file, root, b"g"), refused);
+        let to = Place { directory: root, name: b"g" };
+        assert_eq!(zfs.rename(Place { directory: root, name: b"f" }, to, RenameMode::Replace), refused);
+        assert_eq!(zfs.set_attrs(file, &SetAttrs { mode: Some(0o777), ..SetAttrs::default() }), refused);
+        assert_eq!(zfs.set_attrs(file, &SetAttrs { mtime: Some((1, 0)), ..SetAttrs::default() }), refused);
+        assert_eq!(zfs.set_xattr(file, b"user.a", b"b", SetMode::Any), refused);
+        assert_eq!(zfs.remove_xattr(file, b"user.a"), refused);
+    }
+}
+
+#[test]
+fn protected_files_stay_as_they_are() {
+    let bed = bed();
+    let (zfs, file) = (&bed.zfs, &bed.file);
+    let touch = SetAttrs { mtime: Some((5, 0)), touches: true, ..SetAttrs::default() };
+    bed.mark(IMMUTABLE);
+    bed.is_kept();
+    assert_eq!(write(zfs, file, 4), Err(ZplError::NotPermitted));
+    assert_eq!(zfs.allocate(file, 0, 4, Allocate::Zero), Err(ZplError::NotPermitted));
+    assert_eq!(zfs.set_attrs(file, &touch), Err(ZplError::NotPermitted));
+    bed.mark(APPENDONLY);
+    bed.is_kept();
+    assert_eq!(write(zfs, file, 4), Ok(4), "it can be appended to");
+    assert_eq!(zfs.set_attrs(file, &touch), Ok(()), "and touched");
+    // DOS's mark is for programs that look at it; OpenZFS on Linux writes all the same.
+    bed.mark(READONLY);
+    assert_eq!(write(zfs, file, 0), Ok(4));
+    bed.mark(0);
+    assert_eq!(zfs.unlink(&bed.root, b"f"), Ok(()));
+}
+
+/// What is not kept must not seem to be.
+#[test]
+fn flags_without_a_meaning_here_are_refused() {
+    let bed = bed();
+    let set = |set: u64| bed.zfs.change_flags(&bed.file, FlagChange { mask: set, set });
+    assert_eq!(set(REPARSE), Err(ZplError::NotPermitted));
+    assert_eq!(set(PROJINHERIT), Err(ZplError::NotSupported), "the file has no project");
+}
+
+#[test]
+fn a_whiteout_takes_the_old_name() {
+    let bed = bed();
+    let (zfs, root) = (&bed.zfs, &bed.root);
+    let (from, to) = (Place { directory: root, name: b"f" }, Place { directory: root, name: b"g" });
+    let whiteout = NewNode { mode: 0o020_000, uid: 7, gid: 8, ..NewNode::default() };
+    assert_eq!(zfs.rename_leaving(from, to, RenameMode::Exchange, Some(&whiteout)), Err(ZplError::Invalid));
+    zfs.rename_leaving(from, to, RenameMode::Replace, Some(&whiteout)).expect("renamed");
+    let left = zfs.lookup(root, b"f").expect("something is there").fields();
+    assert_eq!((left.mode, left.rdev, left.uid, left.gid, left.links), (0o020_000, 0, 7, 8, 1));
+    let moved = zfs.lookup(root, b"g").expect("moved");
+    assert!(zfs.read(&moved, 0, 9).expect("read") == Abd::from_slice(b"new!"));
+    assert_eq!(root.fields().size, 4, "the root has two names more than its own");
+}
