@@ -156,6 +156,7 @@ impl Control {
             count_limit: get("zfs_vdev_ms_count_limit"),
             shift_default: shift("zfs_vdev_default_ms_shift"),
         });
+        zpl::set_admin_snapshot(get("zfs_admin_snapshot") != 0);
         dsl::names::set_max_dataset_nesting(shift("zfs_max_dataset_nesting"));
         self.events.set_capacity(get("zfs_zevent_len_max") as usize);
         for open in self.pools.read().values() {

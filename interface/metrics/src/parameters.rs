@@ -67,7 +67,7 @@ const SHIFT: (u64, u64) = (9, 16);
 const ACTIVE: (u64, u64) = (1, u32::MAX as u64);
 
 /// Every parameter, sorted by name.
-pub const PARAMETERS: [Parameter; 91] = [
+pub const PARAMETERS: [Parameter; 92] = [
     new("spa_slop_shift", 5, ANY, When::Fixed, "share of a pool that is kept back, as a shift"),
     new("vdev_file_logical_ashift", 9, SHIFT, When::Now, "sectors of files that are opened from now on, as a shift"),
     new("vdev_file_physical_ashift", 9, SHIFT, When::Now, "sectors that new vdevs on files should have, as a shift"),
@@ -77,6 +77,7 @@ pub const PARAMETERS: [Parameter; 91] = [
     new("zfetch_max_reorder", 16 << 20, U32, When::Now, "bytes from a stream's position at which a read still belongs to it"),
     new("zfetch_max_streams", 8, U32, When::Now, "streams per file"),
     new("zfetch_min_distance", 4 << 20, U32, When::Now, "least bytes read ahead per stream"),
+    new("zfs_admin_snapshot", 0, BIT, When::Now, "1: mkdir, rmdir and mv in .zfs/snapshot make, destroy and rename snapshots"),
     new(
         "zfs_arc_max",
         0,

@@ -10,19 +10,6 @@ use std::sync::Arc;
 
 type Failure = Box<dyn std::error::Error>;
 
-struct Snapshots(dsl::DatasetHandle);
-
-impl zpl::SnapshotSource for Snapshots {
-    fn list(&self) -> Result<Vec<String>, zpl::ZplError> {
-        Ok(self.0.snapshots().map_err(|_| zpl::ZplError::Io)?.into_iter().map(|snapshot| snapshot.name).collect())
-    }
-    fn open(&self, name: &str) -> Result<zpl::OpenSnapshot, zpl::ZplError> {
-        let snapshot = self.0.hold_snapshot(name).map_err(|_| zpl::ZplError::NotFound)?;
-        let objset = snapshot.objset().map_err(|_| zpl::ZplError::NotFound)?;
-        Ok(zpl::OpenSnapshot { objset, hold: Box::new(snapshot) })
-    }
-}
-
 fn devices(folder: &Path, writable: bool) -> Result<Vec<Arc<dyn device::BlockDevice>>, Failure> {
     let mut devices: Vec<Arc<dyn device::BlockDevice>> = Vec::new();
     for entry in std::fs::read_dir(folder)? {
@@ -106,7 +93,7 @@ fn main() -> Result<(), Failure> {
         if let Some(file_bytes) = rest.get(2) {
             return engine_alone(&zfs, file_bytes.parse()?);
         }
-        let snapshots: Option<Arc<dyn zpl::SnapshotSource>> = Some(Arc::new(Snapshots(handle)));
+        let snapshots: Option<Arc<dyn zpl::SnapshotSource>> = Some(Arc::new(handle));
         let handler = Arc::new(zpl::ZplFuse::new(zfs, snapshots));
         let options = fuse::MountOptions { source: dataset.replace(',', "_"), ..Default::default() };
         let session = fuse::Session::mount(&exec, handler, mountpoint.as_ref(), &options)?;

@@ -7,10 +7,11 @@
 use crate::{Settings, Zfs, ZplError};
 use dmu::Objset;
 use exec::Mutex;
-use fuse::{DirEntry, DirSink, Reply};
+use fuse::{Caller, DirEntry, DirSink, Reply};
 use std::any::Any;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Where the snapshots of a file system are known (the dataset).
 pub trait SnapshotSource: Send + Sync {
@@ -18,6 +19,19 @@ pub trait SnapshotSource: Send + Sync {
     fn list(&self) -> Result<Vec<String>, ZplError>;
     /// One of them.
     fn open(&self, name: &str) -> Result<OpenSnapshot, ZplError>;
+    /// Takes one.
+    fn create(&self, name: &str) -> Result<(), ZplError>;
+    /// Destroys one.
+    fn destroy(&self, name: &str) -> Result<(), ZplError>;
+    /// Gives one another name.
+    fn rename(&self, from: &str, to: &str) -> Result<(), ZplError>;
+}
+
+static MAY_CHANGE: AtomicBool = AtomicBool::new(false);
+
+/// Whether snapshots are made, destroyed and renamed by `mkdir`, `rmdir` and `mv` in `.zfs/snapshot` (OpenZFS: `zfs_admin_snapshot`).
+pub fn set_admin_snapshot(may_change: bool) {
+    MAY_CHANGE.store(may_change, Ordering::Relaxed);
 }
 
 /// A snapshot that is held.
@@ -59,6 +73,10 @@ impl ControlNode {
             ControlNode::Snapshots => SNAPSHOTS,
         }
     }
+}
+
+fn utf8(name: &[u8]) -> Result<&str, ZplError> {
+    std::str::from_utf8(name).map_err(|_| ZplError::Invalid)
 }
 
 #[derive(Default)]
@@ -133,6 +151,42 @@ impl Ctldir {
         true
     }
 
+    /// Where snapshots may be changed, by root and by whoever the daemon belongs to (OpenZFS asks for the same rights as `zfs snapshot` does).
+    fn changeable(&self, caller: &Caller) -> Result<&dyn SnapshotSource, ZplError> {
+        let source = self.source.as_deref().ok_or(ZplError::NotFound)?;
+        if !MAY_CHANGE.load(Ordering::Relaxed) {
+            return Err(ZplError::AccessDenied);
+        }
+        let is_ours = caller.uid == 0 || caller.uid == rustix::process::geteuid().as_raw();
+        if is_ours { Ok(source) } else { Err(ZplError::NotPermitted) }
+    }
+
+    /// `mkdir` in `.zfs/snapshot` (OpenZFS: `zfsctl_snapdir_mkdir`).
+    pub(crate) fn make(&self, caller: &Caller, name: &[u8]) -> Result<(), ZplError> {
+        self.changeable(caller)?.create(utf8(name)?)
+    }
+
+    /// `rmdir` there (OpenZFS: `zfsctl_snapdir_remove`).
+    pub(crate) fn remove(&self, caller: &Caller, name: &[u8]) -> Result<(), ZplError> {
+        let (source, name) = (self.changeable(caller)?, utf8(name)?);
+        if !self.close(name) {
+            return Err(ZplError::Busy);
+        }
+        source.destroy(name)
+    }
+
+    /// `rename` within it (OpenZFS: `zfsctl_snapdir_rename`).
+    pub(crate) fn rename(&self, caller: &Caller, from: &[u8], to: &[u8]) -> Result<(), ZplError> {
+        let (source, from, to) = (self.changeable(caller)?, utf8(from)?, utf8(to)?);
+        if from == to {
+            return Ok(());
+        }
+        if !self.close(from) {
+            return Err(ZplError::Busy);
+        }
+        source.rename(from, to)
+    }
+
     /// Closes all snapshots: the end of a mount.
     pub(crate) fn close_all(&self) {
         let closed = std::mem::take(&mut self.opened.lock().by_number);
@@ -142,7 +196,7 @@ impl Ctldir {
     /// Opens a snapshot by name. One that was destroyed and made again is another one.
     pub(crate) fn open(&self, name: &[u8], settings: Settings) -> Result<(u64, Arc<Zfs>), ZplError> {
         let source = self.source.as_ref().ok_or(ZplError::NotFound)?;
-        let name = std::str::from_utf8(name).map_err(|_| ZplError::NotFound)?;
+        let name = utf8(name).map_err(|_| ZplError::NotFound)?;
         let OpenSnapshot { objset, hold } = source.open(name)?;
         let now_ns = objset.io().exec().now_ns();
         let mut opened = self.opened.lock();

@@ -36,6 +36,32 @@ impl SnapshotSource for DatasetHandle {
         let objset = snapshot.objset().map_err(|_| ZplError::NotFound)?;
         Ok(OpenSnapshot { objset, hold: Box::new(snapshot) })
     }
+
+    fn create(&self, name: &str) -> Result<(), ZplError> {
+        let name = format!("{}@{name}", self.name());
+        self.pool().snapshot(&[name], Vec::new()).map_err(changing)
+    }
+
+    fn destroy(&self, name: &str) -> Result<(), ZplError> {
+        let name = format!("{}@{name}", self.name());
+        self.pool().destroy_snapshots(&[name], false).map_err(changing)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<(), ZplError> {
+        self.pool().rename_snapshots(&[self.name()], from, to).map_err(changing)
+    }
+}
+
+/// Why a snapshot is not made, destroyed or renamed.
+fn changing(error: DslError) -> ZplError {
+    match error {
+        DslError::NotFound => ZplError::NotFound,
+        DslError::Exists => ZplError::Exists,
+        DslError::BadName => ZplError::Invalid,
+        DslError::NameTooLong => ZplError::NameTooLong,
+        DslError::Busy | DslError::HasClones => ZplError::Busy,
+        other => assigning(other),
+    }
 }
 
 /// Why there is no transaction.

@@ -59,6 +59,10 @@ errors! {
     NoAttribute = ENODATA, "no such attribute";
     /// SEEK_DATA or SEEK_HOLE beyond the end.
     PastEnd = ENXIO, "offset past the end of the file";
+    /// Nobody may do this here unless a parameter says so.
+    AccessDenied = EACCES, "permission denied";
+    /// A snapshot has open files, a hold or clones.
+    Busy = EBUSY, "in use";
     /// Not possible on this kind of node or this version of the file system.
     NotSupported = EOPNOTSUPP, "operation not supported";
     /// A namespace of extended attributes that nobody handles.

@@ -432,6 +432,10 @@ impl Handler for ZplFuse {
     }
 
     fn mkdir(&self, caller: &Caller, parent: NodeId, name: &[u8], new: &fuse::NewNode) -> Reply<Entry> {
+        if ControlNode::of(parent.0) == Some(ControlNode::Snapshots) {
+            self.control.make(caller, name)?;
+            return self.lookup_control(ControlNode::Snapshots, name);
+        }
         self.make(parent, name, &new_node(caller, new, &[]))
     }
 
@@ -441,13 +445,20 @@ impl Handler for ZplFuse {
         self.finish(&directory)
     }
 
-    fn rmdir(&self, _caller: &Caller, parent: NodeId, name: &[u8]) -> Reply<()> {
+    fn rmdir(&self, caller: &Caller, parent: NodeId, name: &[u8]) -> Reply<()> {
+        if ControlNode::of(parent.0) == Some(ControlNode::Snapshots) {
+            return Ok(self.control.remove(caller, name)?);
+        }
         let directory = self.node(parent)?;
         self.zfs.rmdir(&directory, name)?;
         self.finish(&directory)
     }
 
     fn rename(&self, caller: &Caller, request: &RenameRequest<'_>) -> Reply<()> {
+        let inside = [request.parent, request.new_parent].map(|id| ControlNode::of(id.0) == Some(ControlNode::Snapshots));
+        if inside == [true; 2] && request.flags <= 1 {
+            return Ok(self.control.rename(caller, request.name, request.new_name)?);
+        }
         const WHITEOUT: u32 = 4;
         let whiteout = new_node(caller, &fuse::NewNode { mode: 0o020_000, rdev: 0 }, &[]);
         let leaves = (request.flags & WHITEOUT != 0).then_some(&whiteout);

@@ -34,7 +34,7 @@ mod xattr;
 mod znode;
 
 pub use accounting::Accounting;
-pub use ctldir::{OpenSnapshot, SnapshotSource};
+pub use ctldir::{OpenSnapshot, SnapshotSource, set_admin_snapshot};
 pub use error::ZplError;
 pub use file_flags::FlagChange;
 pub use fs::{CaseSensitivity, CreateOptions, Settings, Snapdir, Space, SpaceSource, TxKind, Zfs};

@@ -62,6 +62,37 @@ pub fn properties(world: &World) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Who shares a file system lets users take snapshots with what they have: mkdir, mv and rmdir in `.zfs/snapshot`.
+fn by_directories(world: &World) -> Result<(), Failure> {
+    let place = |name: &str| world.path("mnt/tank/a/.zfs/snapshot").join(name);
+    let refused = std::fs::create_dir(place("made")).map_err(|error| error.kind());
+    same("without the parameter", refused, Err(std::io::ErrorKind::PermissionDenied))?;
+    std::fs::write(world.path("state/sys/module/zfs/parameters/zfs_admin_snapshot"), "1")?;
+    std::fs::create_dir(place("made"))?;
+    same("it is there", std::fs::read(place("made/file"))?, b"second".to_vec())?;
+    let twice = std::fs::create_dir(place("made")).map_err(|error| error.kind());
+    same("twice", twice, Err(std::io::ErrorKind::AlreadyExists))?;
+    std::fs::rename(place("made"), place("moved"))?;
+    world.ok("zfs list -H -t snapshot -o name tank/a")?.prints("tank/a@one\ntank/a@moved")?;
+    let open = std::fs::File::open(place("moved/file"))?;
+    same("in use", std::fs::remove_dir(place("moved")).map_err(|error| error.raw_os_error()), Err(Some(16)))?;
+    drop(open);
+    until_gone(&place("moved"))?;
+    world.ok("zfs list -H -t snapshot -o name tank/a")?.prints("tank/a@one")?;
+    Ok(std::fs::write(world.path("state/sys/module/zfs/parameters/zfs_admin_snapshot"), "0")?)
+}
+
+/// Removes a directory; that a file of it was closed is known a moment later.
+fn until_gone(path: &std::path::Path) -> Result<(), Failure> {
+    for _ in 0..100 {
+        match std::fs::remove_dir(path) {
+            Err(error) if error.raw_os_error() == Some(16) => std::thread::sleep(std::time::Duration::from_millis(20)),
+            done => return Ok(done?),
+        }
+    }
+    Err("the directory stays in use".into())
+}
+
 /// Snapshots are taken, read, renamed and destroyed.
 pub fn snapshots(world: &World) -> Result<(), Failure> {
     pool(world, "-m {mnt}/tank")?;
@@ -77,6 +108,7 @@ pub fn snapshots(world: &World) -> Result<(), Failure> {
     let busy = world.refused("zfs destroy tank/a@one", 1, "dataset is busy").and_then(|ran| ran.says("(sleep) works in").map(drop));
     shell.kill().and_then(|()| shell.wait())?;
     busy?;
+    by_directories(world)?;
     world.refused("zfs snapshot tank/a@one", 1, "dataset already exists")?;
     world.ok("zfs list -H -t snapshot -o name")?.prints("tank@one\ntank/a@one")?;
     world.ok("zfs rename tank/a@one tank/a@uno")?;
