@@ -19,6 +19,8 @@ pub trait SnapshotSource: Send + Sync {
     fn list(&self) -> Result<Vec<String>, ZplError>;
     /// One of them.
     fn open(&self, name: &str) -> Result<OpenSnapshot, ZplError>;
+    /// When one was last taken, destroyed or renamed, in seconds and nanoseconds since 1970; zeros when nobody knows.
+    fn changed(&self) -> (u64, u32);
     /// Takes one.
     fn create(&self, name: &str) -> Result<(), ZplError>;
     /// Destroys one.
@@ -131,6 +133,11 @@ impl Ctldir {
         if let Some(entered) = self.opened.lock().by_number.get_mut(&number) {
             entered.open_files = if is_open { entered.open_files + 1 } else { entered.open_files.saturating_sub(1) };
         }
+    }
+
+    /// When the snapshots last changed.
+    pub(crate) fn changed(&self) -> (u64, u32) {
+        self.source.as_ref().map_or((0, 0), |source| source.changed())
     }
 
     pub(crate) fn has_entered(&self, name: &str) -> bool {

@@ -37,6 +37,10 @@ impl SnapshotSource for DatasetHandle {
         Ok(OpenSnapshot { objset, hold: Box::new(snapshot) })
     }
 
+    fn changed(&self) -> (u64, u32) {
+        self.snapshots_changed().ok().flatten().unwrap_or_default()
+    }
+
     fn create(&self, name: &str) -> Result<(), ZplError> {
         let name = format!("{}@{name}", self.name());
         self.pool().snapshot(&[name], Vec::new()).map_err(changing)

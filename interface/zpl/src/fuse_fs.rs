@@ -181,19 +181,27 @@ impl ZplFuse {
             node: NodeId(control.number()),
             generation: 0,
             attr: self.control_attr(control),
-            attr_ttl: ATTR_TTL,
+            attr_ttl: Duration::ZERO,
             entry_ttl: Duration::ZERO,
         }
     }
 
     fn control_attr(&self, control: ControlNode) -> FileAttr {
         let time = stamp(self.zfs.now());
+        // Programs that look for new snapshots look here (OpenZFS: `zpl_snapdir_getattr_impl`).
+        let changed = match control {
+            ControlNode::Root => time,
+            ControlNode::Snapshots => {
+                let (seconds, nanoseconds) = self.control.changed();
+                Timestamp { seconds: seconds as _, nanoseconds }
+            }
+        };
         FileAttr {
             ino: control.number(),
             size: 2,
             atime: time,
-            mtime: time,
-            ctime: time,
+            mtime: changed,
+            ctime: changed,
             btime: time,
             mode: 0o040_555,
             nlink: 2,
@@ -385,7 +393,7 @@ impl Handler for ZplFuse {
                 let attr = self.attr(&node, space)?;
                 Ok((attr, attr_ttl(&attr)))
             }
-            Target::Control(control) => Ok((self.control_attr(control), ATTR_TTL)),
+            Target::Control(control) => Ok((self.control_attr(control), Duration::ZERO)),
         }
     }
 

@@ -312,7 +312,11 @@ impl DatasetHandle {
             },
             "clones" => text(&self.pool.clone_names(&self.dataset)?.join(",")),
             "mounted" => text("no"),
-            "keystatus" | "encryptionroot" | "receive_resume_token" | "redact_snaps" | "snapshots_changed" => PropValue::None,
+            "keystatus" | "encryptionroot" | "receive_resume_token" | "redact_snaps" => PropValue::None,
+            "snapshots_changed" => match self.snapshots_changed()? {
+                Some((seconds, _)) => PropValue::Time(seconds),
+                None => PropValue::None,
+            },
             "filesystem_count" | "snapshot_count" => match self.pool.counts_of(&self.dataset.dir)? {
                 Some((filesystems, snapshots)) => PropValue::Count(if desc.name == "filesystem_count" { filesystems } else { snapshots }),
                 None => text("none"),
@@ -359,6 +363,11 @@ impl DatasetHandle {
         self.dataset.ledger.want_features(features::bit(guid));
         self.dataset.ledger.dirtied(tx.txg());
     }
+    /// When a snapshot of it was last taken, destroyed or renamed, in seconds and nanoseconds since 1970.
+    pub fn snapshots_changed(&self) -> Result<Option<(u64, u32)>, DslError> {
+        self.pool.snapshots_changed(&self.dataset.dir)
+    }
+
     /// Its snapshots, oldest first.
     pub fn snapshots(&self) -> Result<Vec<SnapshotEntry>, DslError> {
         let _config = self.pool.config();

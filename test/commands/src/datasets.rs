@@ -99,7 +99,12 @@ pub fn snapshots(world: &World) -> Result<(), Failure> {
     world.ok("zfs create tank/a")?;
     let file = world.path("mnt/tank/a/file");
     std::fs::write(&file, b"first")?;
+    world.ok("zfs get -Hp -o value snapshots_changed tank/a")?.prints("-")?;
     world.ok("zfs snapshot -r tank@one")?;
+    // Who backs up looks there before it lists snapshots.
+    let changed: i64 = world.ok("zfs get -Hp -o value snapshots_changed tank/a")?.out.trim().parse()?;
+    let shown = std::os::unix::fs::MetadataExt::mtime(&std::fs::metadata(world.path("mnt/tank/a/.zfs/snapshot"))?);
+    same("when the snapshots changed", (changed > 1_700_000_000, shown), (true, changed))?;
     std::fs::write(&file, b"second")?;
     same("in the snapshot", std::fs::read(world.path("mnt/tank/a/.zfs/snapshot/one/file"))?, b"first".to_vec())?;
     same("in the file system", std::fs::read(&file)?, b"second".to_vec())?;

@@ -195,6 +195,7 @@ impl DslPool {
         let head = self.head(&snapshot.dir)?;
         self.meta.zap(head.phys().ds_snapnames_zapobj)?.remove(&name, tx)?;
         self.count_snapshots(&snapshot.dir, -1, tx)?;
+        self.note_snapshots_changed(&snapshot.dir, tx)?;
         for object in [phys.ds_next_clones_obj, phys.ds_props_obj, phys.ds_userrefs_obj] {
             if object != 0 {
                 self.meta.free_object(object, tx)?;

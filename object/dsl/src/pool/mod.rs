@@ -4,6 +4,7 @@
 //! reading while the MOS is read; nobody who holds it waits for a txg.
 
 mod bptree;
+mod changed;
 mod clone;
 mod create;
 mod destroy;

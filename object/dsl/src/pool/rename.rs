@@ -54,6 +54,7 @@ impl DslPool {
                 let table = pool.meta.zap(head.phys().ds_snapnames_zapobj)?;
                 table.remove(&old, tx)?;
                 table.add_u64(&new, snapshot.object, tx)?;
+                pool.note_snapshots_changed(&head.dir, tx)?;
                 *snapshot.snapname.write() = Some(new.clone());
                 pool.log("rename", head.object, format!("@{old} -> @{new}"), tx)?;
             }

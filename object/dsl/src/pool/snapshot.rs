@@ -116,6 +116,9 @@ impl DslPool {
             phys.ds_flags |= ds_flags::UNIQUE_ACCURATE;
         })?;
         self.meta.zap(old.ds_snapnames_zapobj)?.add_u64(name, object, tx)?;
+        if name != ORIGIN_DIR {
+            self.note_snapshots_changed(&head.dir, tx)?;
+        }
         Ok(snapshot)
     }
 
