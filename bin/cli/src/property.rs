@@ -264,7 +264,8 @@ pub fn canonical(table: &'static [Described], word: &str) -> Result<String, Stop
 pub fn is_asked(word: &str) -> bool {
     let Some((kind, whose)) = word.split_once('@') else { return false };
     let owner = ["user", "group", "project"].into_iter().find_map(|who| kind.strip_prefix(who));
-    !whose.is_empty() && (kind == "written" || owner.is_some_and(|what| matches!(what, "used" | "quota" | "objused" | "objquota")))
+    // Of nobody there is no value, which is what OpenZFS shows, too.
+    !whose.is_empty() && kind == "written" || owner.is_some_and(|what| matches!(what, "used" | "quota" | "objused" | "objquota"))
 }
 
 /// The same with the number of the user or group, which the daemon knows; words that it does not know stay.
@@ -305,7 +306,8 @@ mod tests {
         assert_eq!(canonical(POOL, "frag").expect("heading"), "fragmentation");
         assert_eq!(canonical(DATASET, "com.example:x").expect("user property"), "com.example:x");
         assert_eq!(canonical(DATASET, "written@a").expect("asked"), "written@a");
-        assert!(canonical(DATASET, "used@a").is_err() && canonical(DATASET, "userused@").is_err());
+        assert!(canonical(DATASET, "used@a").is_err() && canonical(DATASET, "written@").is_err());
+        assert_eq!(canonical(DATASET, "userused@").expect("nobody's"), "userused@");
         assert_eq!(with_number("userobjused@root"), "userobjused@0");
         assert!(matches!(canonical(DATASET, "nosuch"), Err(Stop::Usage(why)) if why == "bad property list: invalid property 'nosuch'"));
     }

@@ -1,6 +1,6 @@
 //! Requests that need no output of their own, and the words that become them.
 
-use crate::property::{Described, described};
+use crate::property::{self, Described, described};
 use crate::{Client, Stop};
 use control_api::{ErrorKind, Failure, Request};
 use std::collections::BTreeMap;
@@ -38,8 +38,9 @@ pub fn properties(table: &'static [Described], words: &[String]) -> Result<BTree
     let mut map = BTreeMap::new();
     for word in words {
         let (name, value) = word.split_once('=').ok_or_else(|| wrong(format!("missing '=' for property=value argument '{word}'")))?;
-        let name = described(table, name).map_or(name, |known| known.name);
-        if map.insert(name.to_string(), value.to_string()).is_some() {
+        let number = || if property::is_asked(name) { property::with_number(name) } else { name.to_string() };
+        let name = described(table, name).map_or_else(number, |known| known.name.to_string());
+        if map.insert(name.clone(), value.to_string()).is_some() {
             return Err(wrong(format!("property '{name}' specified multiple times")));
         }
     }

@@ -117,6 +117,12 @@ pub enum Verb {
         #[arg(value_name = "filesystem|mountpoint")]
         target: Option<String>,
     },
+    /// Show what users use of a file system, and their quotas.
+    Userspace(Userspace),
+    /// Show what groups use of a file system, and their quotas.
+    Groupspace(Userspace),
+    /// Show what projects use of a file system, and their quotas.
+    Projectspace(Projectspace),
     /// Show how much I/O was direct, and why the rest was not.
     DirectStats(DirectStats),
     /// Show versions.
@@ -125,6 +131,61 @@ pub enum Verb {
         #[arg(short = 'j', long = "json")]
         json: bool,
     },
+}
+
+/// `zfs userspace`, `zfs groupspace`.
+#[derive(Debug, Args)]
+pub struct Userspace {
+    /// Numbers instead of names.
+    #[arg(short)]
+    pub numeric: bool,
+    /// Translate SIDs to POSIX ids; there are none here, so this changes nothing.
+    #[arg(short = 'i')]
+    pub translate: bool,
+    /// Columns and order.
+    #[command(flatten)]
+    pub select: Owners,
+    /// all, posixuser, smbuser, posixgroup, smbgroup.
+    #[arg(short = 't', value_delimiter = ',', value_name = "type")]
+    pub types: Vec<String>,
+    /// File system or snapshot.
+    #[arg(value_name = "filesystem|snapshot|path", long_help = "dataset name")]
+    pub name: String,
+}
+
+/// `zfs projectspace`.
+#[derive(Debug, Args)]
+pub struct Projectspace {
+    /// Columns and order.
+    #[command(flatten)]
+    pub select: Owners,
+    /// File system or snapshot.
+    #[arg(value_name = "filesystem|snapshot|path", long_help = "dataset name")]
+    pub name: String,
+}
+
+impl Projectspace {
+    /// As of the others: projects have no names.
+    pub fn with_project(self) -> Userspace {
+        Userspace { numeric: true, translate: false, select: self.select, types: Vec::new(), name: self.name }
+    }
+}
+
+/// Options that `userspace`, `groupspace` and `projectspace` share.
+#[derive(Debug, Args)]
+pub struct Owners {
+    /// No headings, tabs between fields.
+    #[arg(short = 'H')]
+    pub scripted: bool,
+    /// Exact numbers.
+    #[arg(short = 'p')]
+    pub parsable: bool,
+    /// Columns: type, name, used, quota, objused, objquota.
+    #[arg(short = 'o', value_delimiter = ',', value_name = "field")]
+    pub fields: Vec<String>,
+    /// How to sort.
+    #[command(flatten)]
+    pub sort: Sort,
 }
 
 /// `zfs direct-stats`.

@@ -9,6 +9,7 @@ mod direct_stats;
 mod get;
 mod list;
 mod mount_zfs;
+mod userspace;
 
 use args::{Arguments, Verb};
 use cli::number::nice_bytes;
@@ -46,9 +47,6 @@ const LACKING: Lacking = Lacking {
         "load-key",
         "unload-key",
         "change-key",
-        "userspace",
-        "groupspace",
-        "projectspace",
         "project",
         "allow",
         "unallow",
@@ -96,6 +94,9 @@ fn run(verb: Verb) -> Result<u8, Stop> {
             }
             Ok(done(&client, &Request::Unmount(UnmountRequest { target: target.map(absolute), all, force }))?)
         }
+        Verb::Userspace(arguments) => userspace::run(&client, &arguments, "user"),
+        Verb::Groupspace(arguments) => userspace::run(&client, &arguments, "group"),
+        Verb::Projectspace(arguments) => userspace::run(&client, &arguments.with_project(), "project"),
         Verb::DirectStats(arguments) => direct_stats::run(&client, &arguments),
         Verb::Version { json } => Ok(version(json)),
     }

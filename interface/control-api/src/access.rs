@@ -45,6 +45,7 @@ impl Request {
             | Request::LabelClear(_)
             | Request::DatasetCreate(_)
             | Request::DatasetDestroy(_)
+            | Request::Userspace(_)
             | Request::DatasetSet(_)
             | Request::DatasetInherit(_)
             | Request::Snapshot(_)
@@ -89,6 +90,7 @@ impl Request {
             Request::LabelClear(request) => format!("failed to clear label for {}", request.device),
             Request::DatasetCreate(request) => format!("cannot create '{}'", request.name),
             Request::DatasetDestroy(request) => format!("cannot destroy '{}'", request.name),
+            Request::Userspace(query) => format!("cannot get used/quota for {}", query.name),
             Request::DatasetSet(request) => format!("cannot set property for '{}'", request.name),
             Request::DatasetInherit(request) => format!("cannot inherit {} for '{}'", request.property, request.name),
             Request::Snapshot(request) => pools("create snapshot", &request.names),

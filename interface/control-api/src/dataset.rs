@@ -71,6 +71,34 @@ pub struct DatasetReport {
     pub properties: Vec<Property>,
 }
 
+/// `zfs userspace`, `groupspace`, `projectspace`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct UserspaceQuery {
+    /// File system or snapshot.
+    pub name: String,
+    /// Whose: `user`, `group`, `project`.
+    pub who: Vec<String>,
+}
+
+/// What one user, group or project uses and may use; none where nothing is counted or limited.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct OwnerReport {
+    /// `user`, `group`, `project`.
+    pub who: String,
+    /// Its number.
+    pub id: u64,
+    /// Bytes used.
+    pub used: Option<u64>,
+    /// Bytes allowed.
+    pub quota: Option<u64>,
+    /// Objects used.
+    pub objects_used: Option<u64>,
+    /// Objects allowed.
+    pub objects_quota: Option<u64>,
+}
+
 /// `zfs set`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

@@ -103,6 +103,8 @@ pub enum Request {
     DatasetDestroy(DatasetDestroy),
     /// Properties of datasets; answers [`Response::Datasets`].
     DatasetQuery(DatasetQuery),
+    /// `zfs userspace` and its kind; answers [`Response::Owners`].
+    Userspace(UserspaceQuery),
     /// `zfs set`.
     DatasetSet(DatasetSet),
     /// `zfs inherit`.
@@ -139,6 +141,7 @@ impl Request {
                 | Request::PoolEvents(_)
                 | Request::InjectList
                 | Request::DatasetQuery(_)
+                | Request::Userspace(_)
                 | Request::Direct(_)
                 | Request::ProviderList
         )
@@ -199,6 +202,8 @@ pub enum Response {
         /// Bytes that would be reclaimed.
         reclaim_bytes: u64,
     },
+    /// What users, groups and projects use and may use.
+    Owners(Vec<OwnerReport>),
     /// Mounted file systems.
     Mounts(Vec<MountReport>),
     /// Counts of direct I/O.

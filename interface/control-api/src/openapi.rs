@@ -38,6 +38,7 @@ const ANSWERS: &[(&str, &str)] = &[
     ("dataset-create", "done"),
     ("dataset-destroy", "destroyed"),
     ("dataset-query", "datasets"),
+    ("userspace", "owners"),
     ("dataset-set", "done"),
     ("dataset-inherit", "done"),
     ("snapshot", "done"),

@@ -1,7 +1,7 @@
 //! Properties that are worked out only when somebody names them: `written@SNAPSHOT`, `userused@USER` and their kind.
 
 use crate::Control;
-use control_api::{DatasetReport, Property, Value};
+use control_api::{DatasetReport, Property, Source, Value};
 use dsl::DatasetHandle;
 
 impl Control {
@@ -14,7 +14,10 @@ impl Control {
             let open = self.pools.read().get(&report.pool).cloned();
             // A dataset may be destroyed between the listing and the hold.
             let Some(handle) = open.and_then(|open| open.dsl().hold(&report.name).ok()) else { continue };
-            report.properties.extend(asked.iter().map(|name| Property::fact(name, value(&handle, name).unwrap_or(Value::None))));
+            report.properties.extend(asked.iter().map(|name| match value(&handle, name) {
+                Some(value) => Property { name: name.clone(), value, source: Source::Local },
+                None => Property::fact(name, Value::None),
+            }));
         }
     }
 }

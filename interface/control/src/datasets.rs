@@ -5,6 +5,7 @@ use crate::following::Following;
 use crate::mount_options::Asked;
 use crate::mounting::{Wish, effective_mountpoint, settings_of, text_of};
 use crate::mounts::{Directory, source};
+use crate::owners;
 use crate::volumes::{self, NewVolume, Refusal};
 use crate::{Control, OpenPool};
 use control_api::{
@@ -101,7 +102,7 @@ impl Control {
         Ok(Response::Datasets(reports))
     }
 
-    fn by_mountpoint(&self, path: &str) -> Result<String, Failure> {
+    pub(crate) fn by_mountpoint(&self, path: &str) -> Result<String, Failure> {
         let pools = self.pools.read();
         pools
             .values()
@@ -193,6 +194,8 @@ impl Control {
             })?,
             _ => volumes::Change { size: None, properties: request.properties.clone() },
         };
+        let (limits, properties) = owners::split(&change.properties);
+        let change = volumes::Change { properties, ..change };
         let pairs: Vec<(String, String)> = change.properties.clone().into_iter().collect();
         let changed: Vec<&str> = request.properties.keys().map(String::as_str).collect();
         let follows = Following {
@@ -204,6 +207,7 @@ impl Control {
         self.follow(&pool, &follows, || {
             let set = if pairs.is_empty() { Ok(()) } else { handle.set_props(&pairs) };
             set.and_then(|()| change.size.map_or(Ok(()), |bytes| handle.resize_volume(bytes)))
+                .and_then(|()| owners::set(&pool.mounts, &handle, &limits))
                 .map_err(|error| property_failure(&request.name, &change.properties, kind, &error))
         })
     }
@@ -388,11 +392,15 @@ pub(crate) fn new_filesystem(properties: &BTreeMap<String, String>) -> Result<Cr
     let utf8_only = properties.get("utf8only").is_some_and(|value| value == "on") || normalization != NormFlags::default();
     // The root directory belongs to whoever makes the file system, as OpenZFS has it for delegated users.
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let (limits, properties) = owners::split(properties);
     let options = CreateOptions { case, normalization, utf8_only, uid, gid, ..CreateOptions::default() };
     Ok(CreateDataset {
         kind: ObjsetType::ZFS,
-        properties: properties.clone().into_iter().collect(),
-        init: Box::new(move |objset, tx| Zfs::create(objset, &options, tx).map_err(|_| DslError::Unsupported)),
+        properties: properties.into_iter().collect(),
+        init: Box::new(move |objset, tx| {
+            let made = Zfs::create(objset, &options, tx).map_err(|_| DslError::Unsupported);
+            made.and_then(|()| owners::enter(objset, &limits, tx))
+        }),
     })
 }
 

@@ -31,6 +31,7 @@ mod mounts;
 mod offload;
 mod open_pool;
 mod opening;
+mod owners;
 mod policy;
 mod pools;
 mod providers;
@@ -276,6 +277,7 @@ impl Control {
             }
             Request::DatasetDestroy(request) => self.dataset_destroy(request),
             Request::DatasetQuery(query) => self.dataset_query(query),
+            Request::Userspace(query) => self.userspace(query),
             Request::DatasetSet(request) => {
                 let what = || format!("cannot set property for '{}'", request.name);
                 effects::around(what, effects::of_dataset(&request.properties), || self.dataset_set(request))

@@ -483,6 +483,14 @@ impl Mounts {
         Ok(())
     }
 
+    /// What users, groups and projects may use was changed: a mounted file system looks again.
+    pub fn renew_limits(&self, name: &str) {
+        if let Some(mounted) = self.there(name) {
+            // Those that were read before stay where the master node cannot be read.
+            let _ = mounted.zfs.renew_limits();
+        }
+    }
+
     /// Applies changed properties to a mounted file system.
     pub fn apply(&self, name: &str, settings: Settings) {
         if let Some(mounted) = self.there(name) {

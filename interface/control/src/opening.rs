@@ -63,6 +63,7 @@ fn about(request: &Request) -> About<'_> {
         Request::PoolSync(query) if !all(&query.pools) => &query.pools,
         Request::PoolReopen(query) if !all(&query.pools) => &query.pools,
         Request::DatasetQuery(query) if !all(&query.names) => &query.names,
+        Request::Userspace(query) => std::slice::from_ref(&query.name),
         Request::PoolWait(query) => std::slice::from_ref(&query.pool),
         other => match crate::changed_pool(other) {
             Some(name) => return About::Pools(vec![name]),

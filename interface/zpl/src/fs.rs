@@ -9,6 +9,7 @@ use crate::counts::DatasetCounts;
 use crate::direct::{Again, Direct, Property};
 use crate::sa::{Attr, Sa};
 use crate::undo::Undo;
+use crate::userspace::Limits;
 use crate::znode::{Node, S_IFDIR, Time, Znode, decode_fields, flag};
 use crate::{Accounting, NewNode, ZplError};
 use dmu::{Objset, Tx, TxgManager};
@@ -208,6 +209,7 @@ pub struct Zfs {
     pub(crate) case: CaseSensitivity,
     pub(crate) utf8_only: bool,
     settings: RwLock<Settings>,
+    pub(crate) limits: RwLock<Limits>,
     pub(crate) space: RwLock<Option<Arc<dyn SpaceSource>>>,
     direct: OnceLock<Direct>,
     nodes: Vec<Mutex<Shard>>,
@@ -304,6 +306,7 @@ impl Zfs {
             case,
             utf8_only: property("utf8only")? != 0,
             settings: RwLock::new(settings),
+            limits: RwLock::new(Limits::read(objset)?),
             space: RwLock::new(None),
             direct: OnceLock::new(),
             parked: Mutex::new(Vec::new()),

@@ -3,6 +3,7 @@
 use crate::fs::TX_NAMES;
 use crate::sa::Attr;
 use crate::undo::Undo;
+use crate::userspace::Owner;
 use crate::znode::{Fields, Node, S_IFBLK, S_IFCHR, S_IFDIR, S_IFMT, S_IFREG, S_ISGID, Time, Znode, decode_fields, encode_time, flag};
 use crate::{Zfs, ZplError, acl};
 use dmu::NewObject;
@@ -130,6 +131,15 @@ impl Zfs {
         Ok(self.adopt(znode))
     }
 
+    /// Who is charged for a new node below `parent`.
+    fn owner_of(&self, parent: &Znode, new: &NewNode<'_>) -> Owner {
+        let above = parent.fields();
+        let gid = if above.mode & S_ISGID != 0 && !new.xattr { above.gid } else { u64::from(new.gid) };
+        let counts_projects = self.settings().project_quota && matches!(new.mode & S_IFMT, S_IFREG | S_IFDIR);
+        let project = if above.flags & flag::PROJINHERIT != 0 { above.project } else { 0 };
+        Owner { uid: Some(u64::from(new.uid)), gid: Some(gid), project: counts_projects.then_some(project) }
+    }
+
     /// Makes a node with a name (OpenZFS: `zfs_create`, `zfs_mkdir`, `zfs_symlink`).
     pub fn create_node(self: &Arc<Self>, directory: &Node, name: &[u8], new: &NewNode<'_>) -> Result<Node, ZplError> {
         self.check_writable()?;
@@ -142,6 +152,7 @@ impl Zfs {
         if self.find(directory, name)?.is_some() {
             return Err(ZplError::Exists);
         }
+        self.check_limits(&self.owner_of(directory, new), true)?;
         let tx = self.assign(TX_NAMES)?;
         let made = self.atomically(&tx, |undo| {
             let node = self.make_node(Some(directory), new, undo)?;
@@ -163,6 +174,7 @@ impl Zfs {
     /// A file without a name that is meant for a place below `parent`.
     pub(crate) fn make_nameless(self: &Arc<Self>, parent: &Znode, new: &NewNode<'_>) -> Result<Node, ZplError> {
         let mut made = None;
+        self.check_limits(&self.owner_of(parent, new), true)?;
         let tx = self.assign(TX_NAMES)?;
         let marked = self.atomically(&tx, |undo| {
             let node = made.insert(self.make_node(Some(parent), &NewNode { nameless: true, ..*new }, undo)?);

@@ -6,6 +6,7 @@
 use crate::fs::TX_NAMES;
 use crate::io::clear_suid;
 use crate::sa::Attr;
+use crate::userspace::Owner;
 use crate::xattr::XattrChange;
 use crate::znode::{ATIME, CTIME, MTIME, Node, S_IFMT, State, Time, Znode, flag};
 use crate::{Zfs, ZplError, acl};
@@ -62,6 +63,9 @@ impl Zfs {
         if node.fields().flags & forbids != 0 {
             return Err(ZplError::NotPermitted);
         }
+        let now = node.fields();
+        let new = |id: Option<u32>, old: u64| id.map(u64::from).filter(|id| *id != old);
+        self.check_limits(&Owner { uid: new(set.uid, now.uid), gid: new(set.gid, now.gid), project: None }, true)?;
         // Lists are dropped after the locks: so are the nodes that they hold.
         let list;
         let _names = set.mode.and_then(|_| self.settings().posix_acl.then(|| node.names.write()));

@@ -1,39 +1,150 @@
-//! What one user, group or project uses and may use (OpenZFS: `zfs_userspace_one`).
+//! What users, groups and projects use and may use (OpenZFS: `zfs_quota.c`).
+//!
+//! What is used is counted by the sync (see [`crate::Accounting`]), so that a limit is noticed at the first txg after the one that
+//! passed it, as in OpenZFS. Limits stand in objects of the file system that its master node names.
 
-use dmu::{DmuError, GROUPUSED_OBJECT, Objset, PROJECTUSED_OBJECT, USERUSED_OBJECT};
-use ondisk::ObjectId;
+use crate::{Zfs, ZplError};
+use dmu::{DmuError, GROUPUSED_OBJECT, Objset, PROJECTUSED_OBJECT, Tx, USERUSED_OBJECT};
+use ondisk::{ObjectId, ObjectType, objset_flags};
 use std::sync::Arc;
 use zap::{Zap, ZapError};
 
 /// The object that names all others of a file system.
 const MASTER_NODE: ObjectId = ObjectId(1);
+/// What the counts of objects are called, before the id.
+const OBJECTS: &str = "obj-";
+/// Who uses something, with the table of what they use.
+const WHO: [(&str, ObjectId); 3] = [("user", USERUSED_OBJECT), ("group", GROUPUSED_OBJECT), ("project", PROJECTUSED_OBJECT)];
 
-/// The value of `userused`, `groupobjquota` …, 0 where nothing is counted or limited.
+/// The table of a kind, none when nothing was ever entered, and what precedes the ids in it.
+fn table(objset: &Arc<Objset>, kind: &str) -> Result<(Option<Zap>, &'static str), ZapError> {
+    let (object, what) = WHO.into_iter().find_map(|(who, object)| Some((object, kind.strip_prefix(who)?))).ok_or(ZapError::NotFound)?;
+    let (object, prefix) = match what {
+        "used" => (Some(object), ""),
+        "objused" => (Some(object), OBJECTS),
+        "quota" | "objquota" => (Zap::hold(objset, MASTER_NODE)?.try_lookup_u64(format!("{kind}@"))?.map(ObjectId), ""),
+        _ => return Err(ZapError::NotFound),
+    };
+    match object.map(|object| Zap::hold(objset, object)) {
+        None | Some(Err(ZapError::Dmu(DmuError::NoSuchObject))) => Ok((None, prefix)),
+        Some(held) => Ok((Some(held?), prefix)),
+    }
+}
+
+/// The value of `userused`, `groupobjquota` …, 0 where nothing is counted or limited (OpenZFS: `zfs_userspace_one`).
 ///
 /// # Errors
 /// `NotFound` for what is none of them.
 pub fn value(objset: &Arc<Objset>, kind: &str, id: u64) -> Result<u64, ZapError> {
-    let (who, what) =
-        ["user", "group", "project"].into_iter().find_map(|who| Some((who, kind.strip_prefix(who)?))).ok_or(ZapError::NotFound)?;
-    let (table, name) = match what {
-        "used" | "objused" => {
-            let object = match who {
-                "user" => USERUSED_OBJECT,
-                "group" => GROUPUSED_OBJECT,
-                _ => PROJECTUSED_OBJECT,
-            };
-            (Some(object), if what == "used" { format!("{id:x}") } else { format!("obj-{id:x}") })
+    let (table, prefix) = table(objset, kind)?;
+    Ok(table.map_or(Ok(None), |table| table.try_lookup_u64(format!("{prefix}{id:x}")))?.unwrap_or(0))
+}
+
+/// All ids with a value of this kind, in no order (OpenZFS: `zfs_userspace_many`). Entries of other systems' identities, which have no
+/// number here, are left out.
+///
+/// # Errors
+/// `NotFound` for what is no kind.
+pub fn list(objset: &Arc<Objset>, kind: &str) -> Result<Vec<(u64, u64)>, ZapError> {
+    let mut found = Vec::new();
+    let (table, prefix) = table(objset, kind)?;
+    let Some(table) = table else { return Ok(found) };
+    table.for_each(|entry| {
+        let name = String::from_utf8_lossy(&entry.name).into_owned();
+        let id = name.strip_prefix(prefix).and_then(|id| u64::from_str_radix(id, 16).ok());
+        found.extend(id.map(|id| (id, entry.first_integer)));
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+/// Sets a limit (`userquota`, `projectobjquota` …) in bytes or objects; 0 takes it away (OpenZFS: `zfs_set_userquota`).
+///
+/// # Errors
+/// `NotFound` for what is no limit.
+pub fn set(objset: &Arc<Objset>, kind: &str, id: u64, limit: u64, tx: &Tx) -> Result<(), ZapError> {
+    if !kind.ends_with("quota") {
+        return Err(ZapError::NotFound);
+    }
+    let table = match table(objset, kind)?.0 {
+        Some(table) => table,
+        None if limit == 0 => return Ok(()),
+        None => {
+            let object = zap::create(objset, ObjectType::USERGROUP_QUOTA, tx)?;
+            Zap::hold(objset, MASTER_NODE)?.update_u64(format!("{kind}@"), object.0, tx)?;
+            Zap::hold(objset, object)?
         }
-        "quota" | "objquota" => {
-            let table = Zap::hold(objset, MASTER_NODE)?.try_lookup_u64(format!("{kind}@"))?;
-            (table.map(ObjectId), format!("{id:x}"))
-        }
-        _ => return Err(ZapError::NotFound),
     };
-    let Some(table) = table else { return Ok(0) };
-    match Zap::hold(objset, table) {
-        Ok(zap) => Ok(zap.try_lookup_u64(&name)?.unwrap_or(0)),
-        Err(ZapError::Dmu(DmuError::NoSuchObject)) => Ok(0),
-        Err(error) => Err(error),
+    let id = format!("{id:x}");
+    if limit != 0 {
+        return table.update_u64(&id, limit, tx);
+    }
+    match table.remove(&id, tx) {
+        Err(ZapError::NotFound) => Ok(()),
+        other => other,
+    }
+}
+
+/// Who is charged for a node.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Owner {
+    pub(crate) uid: Option<u64>,
+    pub(crate) gid: Option<u64>,
+    pub(crate) project: Option<u64>,
+}
+
+/// The tables of limits that a file system has, so that one without limits looks at nothing: of bytes and of objects, by [`WHO`].
+#[derive(Default)]
+pub(crate) struct Limits {
+    bytes: [Option<Zap>; 3],
+    objects: [Option<Zap>; 3],
+}
+
+impl Limits {
+    /// Reads which there are.
+    pub(crate) fn read(objset: &Arc<Objset>) -> Result<Limits, ZapError> {
+        let mut limits = Limits::default();
+        for (index, (who, _)) in WHO.into_iter().enumerate() {
+            limits.bytes[index] = table(objset, &format!("{who}quota"))?.0;
+            limits.objects[index] = table(objset, &format!("{who}objquota"))?.0;
+        }
+        Ok(limits)
+    }
+}
+
+/// True when the id has a limit and has reached it; `who` and `what` say where its use is counted.
+fn is_over(limits: Option<&Zap>, objset: &Arc<Objset>, (who, what): (&str, &str), id: u64) -> Result<bool, ZapError> {
+    let Some(limits) = limits else { return Ok(false) };
+    match limits.try_lookup_u64(format!("{id:x}"))? {
+        Some(limit) => Ok(value(objset, &format!("{who}{what}"), id)? >= limit),
+        None => Ok(false),
+    }
+}
+
+impl Zfs {
+    /// Looks again which limits there are; what was set counts from now on.
+    ///
+    /// # Errors
+    /// Those of reading the master node.
+    pub fn renew_limits(&self) -> Result<(), ZplError> {
+        let limits = Limits::read(&self.objset)?;
+        *self.limits.write() = limits;
+        Ok(())
+    }
+
+    /// Refuses what would charge somebody who has reached a limit: of bytes, and of objects where one is `added`
+    /// (OpenZFS: `zfs_id_overblockquota`, `zfs_id_overobjquota`).
+    pub(crate) fn check_limits(&self, owner: &Owner, added: bool) -> Result<(), ZplError> {
+        let limits = self.limits.read();
+        let counts_objects = self.objset.flags() & objset_flags::USEROBJACCOUNTING_COMPLETE != 0;
+        for (index, id) in [owner.uid, owner.gid, owner.project].into_iter().enumerate() {
+            let (Some(id), who) = (id, WHO[index].0) else { continue };
+            let over_bytes = is_over(limits.bytes[index].as_ref(), &self.objset, (who, "used"), id)?;
+            let of_objects = limits.objects[index].as_ref().filter(|_| added && counts_objects);
+            if over_bytes || is_over(of_objects, &self.objset, (who, "objused"), id)? {
+                return Err(ZplError::OverQuota);
+            }
+        }
+        Ok(())
     }
 }

@@ -8,6 +8,7 @@ use crate::direct::{DirectSnapshot, DirectStats};
 use crate::kernel::KernelView;
 use crate::range_lock::{RangeGuard, RangeLock};
 use crate::sa::{Attr, Attrs, Sa};
+use crate::userspace::Owner;
 use crate::{Zfs, ZplError};
 use dmu::{Dnode, Tx};
 use exec::{Exec, Mutex, RwLock};
@@ -293,6 +294,13 @@ impl Znode {
     /// Its attributes now.
     pub fn fields(&self) -> Fields {
         self.state.lock().fields
+    }
+
+    /// Who is charged for it.
+    pub(crate) fn owner(&self) -> Owner {
+        let fields = self.fields();
+        let project = (fields.flags & flag::PROJID != 0).then_some(fields.project);
+        Owner { uid: Some(fields.uid), gid: Some(fields.gid), project }
     }
 
     /// The last txg that changed it.

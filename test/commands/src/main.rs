@@ -20,6 +20,7 @@ mod mapped;
 mod memory;
 mod mounts;
 mod output;
+mod owners;
 mod parameters;
 mod pools;
 mod posix;
@@ -116,6 +117,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "output: scripted, columns, usage", mounts: false, run: output::scripted },
     Scenario { name: "output: history, wait, iostat, version", mounts: false, run: output::others },
     Scenario { name: "words: properties, paths, what is lacking", mounts: true, run: words::properties },
+    Scenario { name: "users: quotas and who uses how much", mounts: true, run: owners::quotas },
     Scenario { name: "users: readers that go away, zones", mounts: false, run: users::output },
     Scenario { name: "users: strangers look and change nothing", mounts: true, run: users::strangers },
 ];

@@ -273,6 +273,7 @@ impl Zfs {
         if length == 0 {
             return Ok(Prepared::Nothing);
         }
+        self.check_limits(&node.owner(), false)?;
         if access.append {
             write.offset = node.fields().size;
         }

@@ -7,7 +7,7 @@ use crate::dir::{Dir, NewDir};
 use crate::prop::table::Prop;
 use crate::{DslError, HistoryEvent, features, names};
 use dmu::{NewObject, Objset, Tx};
-use ondisk::{DslDatasetPhys, ObjectType, ObjsetType, ds_flags};
+use ondisk::{DslDatasetPhys, ObjectType, ObjsetType, ds_flags, objset_flags};
 use std::sync::Arc;
 use zap::{CreateOptions, NormFlags};
 
@@ -203,7 +203,23 @@ impl DslPool {
         let objset = Objset::create(dataset.env(&self.meta), kind, props, tx)?;
         dataset.set_objset(Some(objset.clone()));
         self.dirty.add(tx.txg(), object);
+        if kind == ObjsetType::ZFS {
+            self.count_more(&dataset, &objset, tx)?;
+        }
         init(&objset, tx)
+    }
+
+    /// A new file system counts objects and projects from the start, where the pool has the features (OpenZFS: `dmu_objset_create_impl_dnstats`).
+    fn count_more(&self, dataset: &Dataset, objset: &Arc<Objset>, tx: &Tx) -> Result<(), DslError> {
+        let counted = [
+            (features::USEROBJ_ACCOUNTING, objset_flags::USEROBJACCOUNTING_COMPLETE),
+            (features::PROJECT_QUOTA, objset_flags::PROJECTQUOTA_COMPLETE),
+        ];
+        for (feature, flag) in counted.into_iter().filter(|(feature, _)| self.meta.services.feature_enabled(feature)) {
+            objset.set_flags(objset.flags() | flag, tx)?;
+            dataset.activate(&self.meta, features::bit(feature), tx)?;
+        }
+        Ok(())
     }
 
     /// Writes a line of history about a dataset.

@@ -111,6 +111,7 @@ pub fn find(name: &str) -> Result<Prop, DslError> {
 /// OpenZFS's commands; none when it is possible.
 pub fn objection(name: &str, text: &str, kind: u8, creating: bool) -> Option<String> {
     match find(name) {
+        Err(_) if is_owners(name) => owners_objection(name, text, kind),
         Err(_) => {
             Some(format!("invalid property '{name}' ('zfs get all' lists the properties; the user's own have a colon in their names)"))
         }
@@ -119,6 +120,37 @@ pub fn objection(name: &str, text: &str, kind: u8, creating: bool) -> Option<Str
         Ok(Prop::Native(desc)) => desc.objection(text, creating),
         Ok(Prop::User(_)) => None,
     }
+}
+
+/// True for what concerns one user, group or project: `userquota@ID`, `projectobjused@ID` and their kind. A dataset keeps such values
+/// apart from its properties.
+pub fn is_owners(name: &str) -> bool {
+    let what = |kind: &'_ str| ["user", "group", "project"].iter().find_map(|who| kind.strip_prefix(who).map(str::to_string));
+    let kind = name.split_once('@').and_then(|(kind, _)| what(kind));
+    kind.is_some_and(|what| matches!(what.as_str(), "used" | "objused" | "quota" | "objquota"))
+}
+
+/// The number behind the `@`: of a user, a group or a project.
+pub fn owner(name: &str) -> Option<u64> {
+    let (_, id) = name.split_once('@')?;
+    // The largest is nobody's (OpenZFS: `zpl_is_valid_projid`).
+    id.parse().ok().filter(|number| *number < u64::from(u32::MAX) && id.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+/// [`objection`] to a limit of one user, group or project.
+fn owners_objection(name: &str, text: &str, kind: u8) -> Option<String> {
+    match kind {
+        SNAPSHOT => return Some("this property can not be modified for snapshots".to_string()),
+        FILESYSTEM => {}
+        _ => return Some(format!("'{name}' does not apply to datasets of this type")),
+    }
+    if owner(name).is_none() {
+        return Some(format!("'{name}' has an invalid user/group name"));
+    }
+    if name.split_once('@').is_some_and(|(kind, _)| kind.ends_with("used")) {
+        return Some(format!("'{name}' is readonly"));
+    }
+    if text == "none" { None } else { size(text).err() }
 }
 
 /// The native property of this name.

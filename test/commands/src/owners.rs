@@ -1,0 +1,67 @@
+//! Quotas of single users and groups, and who uses how much: `userquota@USER`, `zfs userspace` and their kind.
+
+use crate::world::{Failure, World, same};
+use std::io::{ErrorKind, Write};
+
+/// An administrator's limit for one user holds, in this file system only, and everybody's use is told.
+pub fn quotas(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a"])?;
+    world.ok("zpool create -O compression=off -O mountpoint={mnt}/tank -O groupquota@4711=64M tank {vdevs}/a")?;
+    let uid = world.ok("id -u")?.out.trim().to_string();
+    world.ok(&format!("zfs create -o userquota@{uid}=1M tank/fs"))?;
+    world.ok("zfs create tank/other")?;
+    world.ok("zfs get -Hp -o value groupquota@4711 tank")?.prints("67108864")?;
+    world.ok(&format!("zfs get -H -o value,source userquota@{uid} tank/fs"))?.prints("1M\tlocal")?;
+    world.ok(&format!("zfs get -H -o value userquota@{uid} tank/other"))?.prints("none")?;
+    std::fs::write(world.path("mnt/tank/fs/file"), vec![7_u8; 1 << 20])?;
+    world.ok("zpool sync tank")?;
+    let full = |result: std::io::Result<()>| result.err().map(|error| error.kind()) == Some(ErrorKind::QuotaExceeded);
+    same("another file", full(std::fs::write(world.path("mnt/tank/fs/more"), "x")), true)?;
+    let append = || -> std::io::Result<()> {
+        let mut file = std::fs::OpenOptions::new().append(true).open(world.path("mnt/tank/fs/file"))?;
+        file.write_all(b"x")?;
+        file.sync_all()
+    };
+    same("more in the file", full(append()), true)?;
+    std::fs::write(world.path("mnt/tank/other/file"), "x")?;
+    let used = world.ok("zfs userspace -Hpn -o type,name,used,quota tank/fs")?;
+    let fields: Vec<Vec<&str>> = used.out.lines().map(|line| line.split('\t').collect()).collect();
+    let [line] = fields.as_slice() else { return Err(used.fault("one user has files here")) };
+    same("who", (line[0], line[1], line[3]), ("POSIX User", uid.as_str(), "1048576"))?;
+    same("how much", line[2].parse::<u64>().is_ok_and(|bytes| bytes >= 1 << 20), true)?;
+    world.ok("zfs userspace tank/fs")?.shows("TYPE").and_then(|ran| ran.shows("QUOTA"))?;
+    world.ok("zfs groupspace -Hp -o name,quota -S quota tank")?.shows("4711\t67108864")?;
+    // A snapshot keeps what was so; a larger limit counts at once.
+    world.ok("zfs snapshot tank/fs@then")?;
+    world.ok(&format!("zfs set userquota@{uid}=8M tank/fs"))?;
+    append()?;
+    world.ok(&format!("zfs get -Hp -o value userquota@{uid} tank/fs@then"))?.prints("1048576")?;
+    world.ok("zfs userspace -Hp -o quota {mnt}/tank/fs")?.prints("8388608")?;
+    world.ok(&format!("zfs set userquota@{uid}=none tank/fs"))?;
+    world.ok(&format!("zfs get -H -o value userquota@{uid} tank/fs"))?.prints("none")?;
+    // Files and directories: two are there, the root and the file.
+    world.ok(&format!("zfs get -Hp -o value userobjused@{uid} tank/fs"))?.prints("2")?;
+    world.ok(&format!("zfs set userobjquota@{uid}=2 tank/fs"))?;
+    same("a third object", full(std::fs::create_dir(world.path("mnt/tank/fs/folder"))), true)?;
+    append()?;
+    world.ok("zfs userspace -Hp -o objused,objquota tank/fs")?.prints("2\t2")?;
+    world.ok("zfs projectspace -Hp -o type,name,objused tank/fs")?.prints("Project\t0\t2")?;
+    refusals(world)?;
+    world.ok("zpool export tank")?;
+    world.ok("zpool import -d {vdevs} tank")?;
+    world.ok("zfs get -Hp -o value groupquota@4711 tank")?.prints("67108864")?;
+    world.ok("zpool destroy tank").map(|_| ())
+}
+
+fn refusals(world: &World) -> Result<(), Failure> {
+    world.refused("zfs set userquota@no-such-user=1M tank/fs", 1, "'userquota@no-such-user' has an invalid user/group name")?;
+    world.refused("zfs set projectquota@-1=1M tank/fs", 1, "has an invalid user/group name")?;
+    world.refused("zfs set userquota@7=1Mx tank/fs", 1, "invalid numeric suffix 'Mx'")?;
+    world.refused("zfs set userused@7=1M tank/fs", 1, "'userused@7' is readonly")?;
+    world.refused("zfs set userquota@7=1M tank/fs@then", 1, "this property can not be modified for snapshots")?;
+    world.refused("zfs create -V 8M -o userquota@7=1M tank/vol", 1, "'userquota@7' does not apply to datasets of this type")?;
+    world.refused("zfs userspace -o size tank/fs", 1, "invalid type 'size' for -o option")?;
+    world.refused("zfs userspace -t everybody tank/fs", 1, "invalid type 'everybody' for -t option")?;
+    world.refused("zfs userspace -s size tank/fs", 2, "invalid field 'size'")?;
+    world.refused("zfs groupspace", 2, "missing dataset name").map(|_| ())
+}
