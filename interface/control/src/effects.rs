@@ -95,6 +95,7 @@ const OF_POOLS: &[(&str, Effect)] = &[
     ("autoreplace", Works),
     ("autotrim", Works),
     ("background_latency_target", Works),
+    ("bootfs", Works),
     ("cachefile", Works),
     ("comment", Works),
     ("compatibility", Stored(OFF, "features are not limited by it in this version")),

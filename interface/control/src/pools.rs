@@ -153,6 +153,7 @@ fn create_properties(request: &PoolCreate, what: &str) -> Result<CreatePropertie
                 wanted.ashift = (ashift != 0).then_some(ashift);
                 wanted.stored.push((name.clone(), value.to_string()));
             }
+            ("bootfs", _) => return Err(invalid("property 'bootfs' cannot be set at creation or import time".into())),
             ("comment", value) => wanted.comment = Some(value.to_string()),
             (feature, "enabled") if feature.starts_with("feature@") => {
                 let short = feature.trim_start_matches("feature@").to_string();
@@ -514,6 +515,9 @@ impl Control {
                 open.pool().set_prop(&request.property, &request.value).map_err(|error| match error {
                     PoolError::BadProperty => {
                         because(ErrorKind::Invalid, &*what, format!("property '{}' does not exist or cannot be set", request.property))
+                    }
+                    PoolError::BadValue if request.property == "bootfs" => {
+                        because(ErrorKind::Invalid, &*what, format!("'{}' is an invalid name", request.value))
                     }
                     PoolError::BadValue => {
                         because(ErrorKind::Invalid, &*what, format!("'{}' is no value for '{}'", request.value, request.property))

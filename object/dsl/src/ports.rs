@@ -1,7 +1,8 @@
 //! What the crate consumes: the pool's features, space and history. Implemented by the pool.
 
 use crate::DslError;
-use dmu::{ObjsetProps, Tx};
+use dmu::{Objset, ObjsetProps, Tx};
+use std::sync::Arc;
 
 /// The pool's space as datasets see it, in deflated bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,6 +46,11 @@ pub trait PoolServices: Send + Sync {
     }
     /// Writes a line of history.
     fn history(&self, event: HistoryEvent, tx: &Tx);
+    /// A dataset or snapshot of this object goes in this transaction; `mos` is the pool's own object set.
+    fn dataset_destroyed(&self, mos: &Arc<Objset>, object: u64, tx: &Tx) -> Result<(), DslError> {
+        let _ = (mos, object, tx);
+        Ok(())
+    }
     /// What every object set of the pool starts from: copies of metadata, hole births, compression of metadata.
     fn objset_props(&self) -> ObjsetProps;
     /// False when the pool was imported read-only.

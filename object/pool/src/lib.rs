@@ -18,6 +18,7 @@
 mod adapter;
 mod add;
 mod attach;
+mod bootfs;
 mod config;
 mod create;
 mod dtl;

@@ -4,7 +4,7 @@
 
 use crate::features::{DIRECTORY, create_linked_zap};
 use crate::queues::target_of;
-use crate::{Pool, PoolError, zia};
+use crate::{Pool, PoolError, bootfs, zia};
 use dmu::{Objset, Tx};
 use dsl::{DslError, DslPool};
 use ondisk::{ObjectId, ObjectType};
@@ -97,7 +97,7 @@ pub fn is_stored_prop(name: &str) -> bool {
 
 /// The properties that [`Pool::set_prop`] sets, those that users make up apart.
 pub fn settable_props() -> impl Iterator<Item = &'static str> {
-    let texts = ["comment", "compatibility", ASHIFT];
+    let texts = ["comment", "compatibility", ASHIFT, bootfs::BOOTFS];
     NUMERIC.iter().map(|numeric| numeric.name).chain(OWN.iter().map(|own| own.name)).chain(texts)
 }
 
@@ -107,7 +107,7 @@ pub fn is_user_prop(name: &str) -> bool {
     name.contains(':') && name.chars().all(is_allowed)
 }
 
-fn props_zap(mos: &Arc<Objset>) -> Result<Option<Zap>, PoolError> {
+pub(crate) fn props_zap(mos: &Arc<Objset>) -> Result<Option<Zap>, PoolError> {
     let object = Zap::hold(mos, DIRECTORY)?.try_lookup_u64("pool_props")?;
     Ok(match object {
         Some(object) => Some(Zap::hold(mos, ObjectId(object))?),
@@ -197,6 +197,9 @@ impl Pool {
         if let Some(ashift) = ashift {
             props.push(PoolProp { name: ASHIFT.to_string(), value: ashift.to_string(), is_local: ashift != 0 });
         }
+        if let Some(name) = self.boot_dataset()? {
+            props.push(PoolProp { name: bootfs::BOOTFS.to_string(), value: name, is_local: true });
+        }
         let facts = self.syncer.config.lock().facts.clone();
         for (name, text) in [("comment", facts.comment), ("compatibility", facts.compatibility)] {
             let is_local = text.is_some();
@@ -256,6 +259,9 @@ impl Pool {
         if let Some(own) = own(name) {
             return self.set_own_prop(own, value);
         }
+        if name == bootfs::BOOTFS {
+            return self.set_boot_dataset(value);
+        }
         if name == ASHIFT {
             let is_valid = |ashift: &u64| *ashift == 0 || (u64::from(vdev::ASHIFT_MIN)..=u64::from(vdev::ASHIFT_MAX)).contains(ashift);
             let ashift = value.parse().ok().filter(is_valid).ok_or(PoolError::BadValue)?;
@@ -305,7 +311,7 @@ impl Pool {
         self.store_logged(name, text, format!("{name}={value}"))
     }
 
-    fn store_logged(&self, name: &str, value: zap::Value, text: String) -> Result<(), PoolError> {
+    pub(crate) fn store_logged(&self, name: &str, value: zap::Value, text: String) -> Result<(), PoolError> {
         let (mos, services, name) = (self.mos().clone(), self.syncer.services.clone(), name.to_string());
         let set = move |_: &Arc<DslPool>, (), tx: &Tx| {
             store(&mos, &name, &value, tx).map_err(|_| DslError::Unsupported)?;

@@ -4,7 +4,7 @@ use crate::PoolError;
 use crate::features::Features;
 use crate::history::History;
 use crate::rebuild::RebuildNews;
-use dmu::{ObjsetProps, Tx};
+use dmu::{Objset, ObjsetProps, Tx};
 use dsl::{DslError, HistoryEvent, PoolServices, PoolSpace};
 use exec::{Exec, Mutex, RwLock};
 use kstat::EventSink;
@@ -109,6 +109,9 @@ impl PoolServices for Services {
         record.add("history internal str", event.text.as_str()).add("internal_name", event.name);
         record.add("history txg", tx.txg().0).add("history time", self.exec.wall_clock().0 as u64);
         self.history.log(record);
+    }
+    fn dataset_destroyed(&self, mos: &Arc<Objset>, object: u64, tx: &Tx) -> Result<(), DslError> {
+        crate::bootfs::forget(mos, object, tx).map_err(dsl_error)
     }
     fn objset_props(&self) -> ObjsetProps {
         let lz4 = !self.features.exist() || self.features.refs("org.illumos:lz4_compress") != 0;

@@ -56,6 +56,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "pool: import by name, id, new name, altroot, read-only", mounts: true, run: pools::imports },
     Scenario { name: "pool: found below /dev/shm", mounts: false, run: pools::found_in_memory },
     Scenario { name: "pool: labels cleared", mounts: false, run: pools::labelclear },
+    Scenario { name: "pool: the dataset to boot from", mounts: false, run: pools::bootfs },
     Scenario { name: "dataset: create, list, destroy", mounts: false, run: datasets::life },
     Scenario { name: "dataset: properties, inheritance, refusals", mounts: false, run: datasets::properties },
     Scenario { name: "dataset: volumes", mounts: false, run: volumes::life },

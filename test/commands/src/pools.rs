@@ -124,6 +124,35 @@ pub fn found_in_memory(world: &World) -> Result<(), Failure> {
     outcome
 }
 
+/// The dataset that a boot loader is to take is named, follows a rename, and is not another one after it was destroyed: a system would start from that.
+pub fn bootfs(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a"])?;
+    let is = |wanted: &str| -> Result<(), Failure> { world.ok("zpool get -H -o value,source bootfs tank")?.prints(wanted).map(drop) };
+    world.refused("zpool create -o bootfs=tank/root tank {vdevs}/a", 1, "property 'bootfs' cannot be set at creation or import time")?;
+    world.ok("zpool create -O canmount=off tank {vdevs}/a")?;
+    world.ok("zfs create tank/root")?;
+    world.ok("zfs create -s -V 16m tank/volume")?;
+    is("-\tdefault")?;
+    world.ok("zpool set bootfs=tank/root tank")?.prints("")?;
+    is("tank/root\tlocal")?;
+    world.ok("zfs rename tank/root tank/system")?;
+    is("tank/system\tlocal")?;
+    world.ok("zpool export tank")?;
+    world.ok("zpool import -d {vdevs} tank")?;
+    is("tank/system\tlocal")?;
+    world.refused("zpool set bootfs=other/root tank", 1, "'other/root' is an invalid name")?;
+    world.refused("zpool set bootfs=tank/nothing tank", 1, "cannot set property for 'tank'")?;
+    world.refused("zpool set bootfs=tank/volume tank", 1, "cannot set property for 'tank'")?;
+    is("tank/system\tlocal")?;
+    world.ok("zfs destroy tank/system")?;
+    world.ok("zfs create tank/next")?;
+    is("-\tdefault")?;
+    world.ok("zpool set bootfs=tank/next tank")?;
+    world.ok("zpool set bootfs= tank")?;
+    is("-\tdefault")?;
+    Ok(())
+}
+
 /// labelclear refuses what is in use or may be wanted, and clears the rest.
 pub fn labelclear(world: &World) -> Result<(), Failure> {
     world.vdevs(&["a", "b"])?;

@@ -81,6 +81,7 @@ impl DslPool {
             return self.log("defer_destroy", snapshot.object, String::new(), tx);
         }
         self.log("destroy", snapshot.object, String::new(), tx)?;
+        self.meta.services.dataset_destroyed(self.mos(), snapshot.object, tx)?;
         snapshot.deactivate_all(&self.meta, tx)?;
         let prev = match phys.ds_prev_snap_obj {
             0 => None,
@@ -243,6 +244,7 @@ impl DslPool {
         let phys = head.phys();
         let dir = head.dir.clone();
         self.log("destroy", head.object, format!("(bptree, mintxg={})", phys.ds_prev_snap_txg), tx)?;
+        self.meta.services.dataset_destroyed(self.mos(), head.object, tx)?;
         self.set_refreservation(head, 0, tx)?;
         head.deactivate_all(&self.meta, tx)?;
         let origin = self.unlink_clone(head, tx)?;
