@@ -21,7 +21,7 @@ pub struct Options {
     pub labels: u8,
     /// 0: none; 1: uberblocks; 2: also empty slots; 3: of each label; 4: also what repeats.
     pub uberblocks: u8,
-    /// Nothing but the status.
+    /// Nothing of configs: the status, and uberblocks that are asked for.
     pub quiet: bool,
 }
 
@@ -86,21 +86,21 @@ pub fn dump(device: &Device, options: Options) -> (String, u8) {
     let mut out = String::new();
     let mut ashift = SECTOR_SHIFT;
     let mut labels: Vec<Option<Label>> = (0..label::LABELS).map(|index| read(device, index, &mut ashift)).collect();
-    for index in (0..label::LABELS).filter(|&index| labels[index].is_none()) {
+    for index in (0..label::LABELS).filter(|&index| labels[index].is_none() && !options.quiet) {
         line(&mut out, format_args!("failed to read label {index}"));
     }
     let damaged = labels.iter().any(|label| label.as_ref().is_none_or(|label| label.config.is_none()));
     let found = labels.iter().flatten().any(|label| label.config.is_some());
     for index in 0..label::LABELS {
-        dump_config(&mut out, &mut labels, index, options);
+        if !options.quiet {
+            dump_config(&mut out, &mut labels, index, options);
+        }
+        // Uberblocks that were asked for are shown all the same.
         dump_uberblocks(&mut out, &mut labels, index, options);
     }
     let is_cache = |list: &NvList| list.get_u64(config::POOL_STATE) == Some(pool_state::L2CACHE);
-    if labels.iter().flatten().filter_map(|label| label.config.as_ref()).any(is_cache) {
+    if !options.quiet && labels.iter().flatten().filter_map(|label| label.config.as_ref()).any(is_cache) {
         dump_cache_header(&mut out, device);
-    }
-    if options.quiet {
-        out.clear();
     }
     (out, if !found { 2 } else { u8::from(damaged) })
 }
@@ -110,9 +110,9 @@ fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
     let _ = writeln!(out, "{text}");
 }
 
-fn header(out: &mut String, label: &mut Label, index: usize) {
+fn header(out: &mut String, label: &mut Label, (index, quiet): (usize, bool)) {
     const RULE: &str = "------------------------------------";
-    if !label.header_printed {
+    if !label.header_printed && !quiet {
         label.header_printed = true;
         let note = if label.checksum_valid { "" } else { "(Bad label cksum)" };
         line(out, format_args!("{RULE}\nLABEL {index} {note}\n{RULE}"));
@@ -138,7 +138,7 @@ fn dump_config(out: &mut String, labels: &mut [Option<Label>], index: usize, opt
         return;
     }
     let Some(label) = &mut labels[index] else { return };
-    header(out, label, index);
+    header(out, label, (index, options.quiet));
     let Some(list) = &label.config else { return };
     out.push_str(&list.dump(4));
     line(out, format_args!("    labels = {}", numbers(&holders)));
@@ -156,7 +156,7 @@ fn dump_uberblocks(out: &mut String, labels: &mut [Option<Label>], index: usize,
         let Some(label) = &mut labels[index] else { return };
         let Some(uberblock) = label.uberblocks[slot].clone() else {
             if options.uberblocks >= 2 {
-                header(out, label, index);
+                header(out, label, (index, options.quiet));
                 line(out, format_args!("    Uberblock[{slot}] invalid"));
             }
             continue;
@@ -170,7 +170,7 @@ fn dump_uberblocks(out: &mut String, labels: &mut [Option<Label>], index: usize,
             continue;
         }
         let Some(label) = &mut labels[index] else { return };
-        header(out, label, index);
+        header(out, label, (index, options.quiet));
         line(out, format_args!("    Uberblock[{slot}]"));
         dump_uberblock(out, &uberblock, options.uberblocks >= 4);
         line(out, format_args!("        labels = {}", numbers(&holders)));
@@ -301,5 +301,8 @@ mod tests {
         assert_eq!(status, 1);
         let (text, status) = dump(&device("quiet", |image| image.fill(0)), Options { labels: 1, uberblocks: 1, quiet: true });
         assert_eq!((text.as_str(), status), ("", 2));
+        let (text, status) = dump(&device("counted", |_| {}), Options { labels: 1, uberblocks: 3, quiet: true });
+        let shown = text.lines().filter(|line| line.contains("Uberblock") && !line.contains("invalid")).count();
+        assert_eq!((shown, status, text.contains("LABEL")), (4, 0, false), "uberblocks are counted with -q: {text}");
     }
 }

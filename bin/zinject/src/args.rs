@@ -390,6 +390,15 @@ impl Arguments {
             ),
         };
         let copies = self.copies.as_deref().and_then(copies_of).unwrap_or(0);
-        Ok(InjectFault::File { path: object.clone(), inode: 0, dnode: kind == "dnode", level: self.level(), range, copies, error })
+        Ok(InjectFault::File {
+            path: object.clone(),
+            dataset: None,
+            inode: 0,
+            dnode: kind == "dnode",
+            level: self.level(),
+            range,
+            copies,
+            error,
+        })
     }
 }

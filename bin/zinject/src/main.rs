@@ -99,12 +99,13 @@ fn run(arguments: &Arguments, task: Task) -> Result<(), Failure> {
 
 fn add(client: &Client, arguments: &Arguments, mut request: InjectAdd) -> Result<(), Failure> {
     let mut remount = None;
-    if let Some(InjectFault::File { path, inode, .. }) = &mut request.fault {
+    if let Some(InjectFault::File { path, dataset, inode, .. }) = &mut request.fault {
         let metadata = std::fs::metadata(&*path)
             .map_err(|error| Failure::new(ErrorKind::NotFound, format!("cannot find mountpoint for '{path}'"), error.to_string()))?;
         *inode = metadata.ino();
         if arguments.remount {
             remount = dataset_of(client, path)?;
+            dataset.clone_from(&remount);
         }
     }
     if let (true, Some(InjectFault::File { path, .. })) = (arguments.flush, &request.fault) {

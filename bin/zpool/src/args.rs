@@ -33,7 +33,7 @@ pub enum Verb {
         /// Unmount by force.
         #[arg(short)]
         force: bool,
-        /// As -f.
+        /// As -f, and the devices and the cache file go on saying that the pool is in use: it can be imported with the cache file.
         #[arg(short = 'F')]
         hard_force: bool,
         /// Pools.
@@ -59,6 +59,15 @@ pub enum Verb {
         /// One of its vdevs, whose property it is.
         #[arg(value_name = "vdev")]
         vdev: Option<String>,
+    },
+    /// Give a pool another guid.
+    Reguid {
+        /// The guid, as a decimal number; without it, a random one.
+        #[arg(short = 'g', value_name = "guid", allow_hyphen_values = true)]
+        guid: Option<String>,
+        /// Pool.
+        #[arg(long_help = "pool name")]
+        pool: String,
     },
     /// Verify every block, and repair what redundancy allows.
     Scrub(Scrub),

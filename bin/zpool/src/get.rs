@@ -7,6 +7,9 @@ use cli::{Client, Stop, find, json, show_source};
 use control_api::{ErrorKind, Failure, PoolReport, Property};
 use serde_json::Map;
 
+/// Names of user properties are shorter.
+const USER_NAME_BYTES: usize = 256;
+
 const FIELDS: [&str; 4] = ["name", "property", "value", "source"];
 
 /// Runs the verb.
@@ -26,7 +29,7 @@ pub fn run(client: &Client, arguments: &args::Get) -> Result<u8, Stop> {
     let known = if matches!(subject, Subject::Vdevs(..)) { VDEV } else { POOL };
     let wanted = match arguments.properties.as_str() {
         "all" => None,
-        list => Some(list.split(',').map(|name| property::canonical(known, name)).collect::<Result<Vec<_>, _>>()?),
+        list => Some(list.split(',').map(|name| property_name(known, name)).collect::<Result<Vec<_>, _>>()?),
     };
     match subject {
         Subject::Pools(reports) => Ok(pools(&reports, wanted.as_deref(), &fields, arguments)),
@@ -36,6 +39,14 @@ pub fn run(client: &Client, arguments: &args::Get) -> Result<u8, Stop> {
             Ok(cli::EXIT_FAILURE)
         }
     }
+}
+
+/// The name of a property as it was asked for; no user property can be longer (OpenZFS: `ZAP_MAXNAMELEN`).
+fn property_name(known: &'static [property::Described], word: &str) -> Result<String, Stop> {
+    if word.contains(':') && word.len() >= USER_NAME_BYTES {
+        return Err(Stop::usage(format!("bad property list: invalid property '{word}'")));
+    }
+    property::canonical(known, word)
 }
 
 /// Whose properties are asked for.
@@ -132,7 +143,7 @@ fn select(report: &PoolReport, wanted: Option<&[String]>) -> Vec<Property> {
             Some(property) => Some(property.clone()),
             None if name == "name" => Some(name_of_pool()),
             // A property that nobody made up stands there as what it would be.
-            None if name.contains(':') && report.properties_unavailable.is_none() && name.len() < 256 => {
+            None if name.contains(':') && report.properties_unavailable.is_none() && name.len() < USER_NAME_BYTES => {
                 Some(Property { source: control_api::Source::Default, ..Property::fact(name, control_api::Value::None) })
             }
             // What cannot be read was complained of; it is not absent.

@@ -24,7 +24,7 @@ mod wait;
 
 use args::{Arguments, Verb};
 use cli::{Client, Lacking, Stop, done};
-use control_api::{ErrorKind, Failure, LabelClear, PoolClear, PoolScrub, PoolSet, PoolSync, PoolTarget, Request, ScrubAction};
+use control_api::{ErrorKind, Failure, LabelClear, PoolClear, PoolReguid, PoolScrub, PoolSet, PoolSync, PoolTarget, Request, ScrubAction};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -33,7 +33,7 @@ fn main() -> ExitCode {
 
 /// What `zpool` of OpenZFS 2.3 has besides.
 const LACKING: Lacking = Lacking {
-    verbs: &["checkpoint", "prefetch", "split", "upgrade", "reguid", "ddtprune", "freeze"],
+    verbs: &["checkpoint", "prefetch", "split", "upgrade", "ddtprune", "freeze"],
     options: &[
         ("import", &["E", "l", "m", "T", "V", "X", "-rewind-to-checkpoint"]),
         ("clear", &["n", "F", "-power"]),
@@ -47,13 +47,17 @@ fn run(verb: Verb) -> Result<u8, Stop> {
     let client = Client::from_environment()?;
     match verb {
         Verb::Create(arguments) => create::run(&client, arguments),
-        Verb::Destroy { force, pool } => Ok(done(&client, &Request::PoolDestroy(PoolTarget { pool, force }))?),
-        Verb::Export { all, force, hard_force, pools } => export(&client, all, force || hard_force, pools),
+        Verb::Destroy { force, pool } => Ok(done(&client, &Request::PoolDestroy(PoolTarget { pool, force, hard: false }))?),
+        Verb::Export { all, force, hard_force, pools } => export(&client, all, (force || hard_force, hard_force), pools),
         Verb::Import(arguments) => import::run(&client, arguments),
         Verb::List(arguments) => list::run(&client, &arguments),
         Verb::Status(arguments) => status::run(&client, &arguments),
         Verb::Get(arguments) => get::run(&client, &arguments),
         Verb::Set { assignment, pool, vdev } => set(&client, &assignment, (pool, vdev)),
+        Verb::Reguid { guid, pool } => {
+            let guid = guid.map(|word| guid_number(&word)).transpose()?;
+            Ok(done(&client, &Request::PoolReguid(PoolReguid { pool, guid }))?)
+        }
         Verb::Scrub(arguments) => scrub(&client, &arguments),
         Verb::Resilver { pools } => {
             each(pools, |pool| done(&client, &Request::PoolScrub(PoolScrub { pool, action: ScrubAction::Resilver })))
@@ -86,8 +90,8 @@ fn labelled_path(word: &str) -> String {
     if word.contains('/') || std::path::Path::new(word).exists() { cli::absolute(word) } else { spec::device_path(word) }
 }
 
-fn export(client: &Client, all: bool, force: bool, pools: Vec<String>) -> Result<u8, Stop> {
-    let one = |pool: &String| done(client, &Request::PoolExport(PoolTarget { pool: pool.clone(), force }));
+fn export(client: &Client, all: bool, (force, hard): (bool, bool), pools: Vec<String>) -> Result<u8, Stop> {
+    let one = |pool: &String| done(client, &Request::PoolExport(PoolTarget { pool: pool.clone(), force, hard }));
     match (all, pools.is_empty()) {
         (true, true) => {}
         (false, false) => return each(pools, |pool| one(&pool)),
@@ -133,6 +137,15 @@ fn set(client: &Client, assignment: &str, (pool, vdev): (String, Option<String>)
     };
     let vdev = vdev.map(|word| guid_of(client, &pool, &word)).transpose()?;
     Ok(done(client, &Request::PoolSet(PoolSet { pool, property: property.to_string(), value: value.to_string(), vdev }))?)
+}
+
+/// A guid as a command line has it: a decimal number, negative ones counted from the end (OpenZFS: `strtoull`).
+fn guid_number(word: &str) -> Result<u64, Stop> {
+    let number = match word.strip_prefix('-') {
+        Some(digits) => digits.parse().map(u64::wrapping_neg),
+        None => word.parse(),
+    };
+    number.map_err(|_| Stop::usage(format!("invalid GUID: {word}")))
 }
 
 /// The guid of a vdev that a word names.

@@ -28,6 +28,7 @@ impl Request {
             | Request::PoolImportScan(_)
             | Request::PoolImport(_)
             | Request::PoolSet(_)
+            | Request::PoolReguid(_)
             | Request::PoolScrub(_)
             | Request::PoolSweep(_)
             | Request::VdevChange(_)
@@ -75,6 +76,7 @@ impl Request {
             Request::PoolImport(request) => pools("import", request.pool.as_slice()),
             Request::PoolImportScan(_) => "cannot discover pools".to_string(),
             Request::PoolSet(request) => format!("cannot set property for '{}'", request.pool),
+            Request::PoolReguid(request) => format!("cannot reguid '{}'", request.pool),
             Request::PoolScrub(request) => format!("cannot scrub {}", request.pool),
             Request::PoolSweep(request) => format!("cannot initialize or trim devices of '{}'", request.pool),
             Request::VdevChange(request) => format!("cannot change {}", request.device),

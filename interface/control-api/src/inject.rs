@@ -40,6 +40,9 @@ pub enum InjectFault {
     File {
         /// Absolute path in a mounted file system.
         path: String,
+        /// The file system, where who asks knows it: with `-m` it is not mounted meanwhile.
+        #[serde(default)]
+        dataset: Option<String>,
         /// Its inode number.
         inode: u64,
         /// The dnode, not the data.

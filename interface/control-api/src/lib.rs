@@ -60,6 +60,8 @@ pub enum Request {
     PoolQuery(PoolQuery),
     /// `zpool set`.
     PoolSet(PoolSet),
+    /// `zpool reguid`.
+    PoolReguid(PoolReguid),
     /// `zpool scrub`.
     PoolScrub(PoolScrub),
     /// `zpool initialize`, `zpool trim`; answers [`Response::Swept`].

@@ -18,6 +18,7 @@ const ANSWERS: &[(&str, &str)] = &[
     ("pool-import", "done"),
     ("pool-query", "pools"),
     ("pool-set", "done"),
+    ("pool-reguid", "done"),
     ("pool-scrub", "done"),
     ("vdev-change", "done"),
     ("pool-add", "done"),

@@ -80,6 +80,19 @@ pub struct PoolTarget {
     pub pool: String,
     /// `-f`.
     pub force: bool,
+    /// `-F`: by force, and devices and cache file say what they said, as if the machine had stopped.
+    #[serde(default)]
+    pub hard: bool,
+}
+
+/// `zpool reguid`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct PoolReguid {
+    /// Name.
+    pub pool: String,
+    /// `-g`; None: a random one.
+    pub guid: Option<u64>,
 }
 
 /// `zpool sync`.

@@ -83,6 +83,13 @@ impl Control {
         }
     }
 
+    /// Leaves the cache file of a pool that goes as it is: whoever takes the pool next finds it there.
+    pub(crate) fn keep_cache(&self, pool: &str) {
+        let mut written = self.written.lock();
+        let entries = written.iter_mut().flatten().filter(|entry| entry.name == pool);
+        entries.for_each(|entry| entry.cachefile = None);
+    }
+
     /// Writes the cache files that properties of open pools name, as OpenZFS has them, and removes those that no pool is in any more
     /// (OpenZFS: `spa_write_cachefile`).
     fn write_caches(&self, before: &[Remembered]) {

@@ -63,7 +63,7 @@ impl Control {
             return Ok(crate::pools::done());
         }
         self.check_shared_spares(target)?;
-        self.close(target, "export", Pool::export)
+        self.close(target, "export", if target.hard { Pool::leave } else { Pool::export })
     }
 
     /// A spare that stands in here, and that another pool has on its list, would be taken once nobody knows that it is in use (OpenZFS:
@@ -83,7 +83,7 @@ impl Control {
 
     /// Lets a pool go that can't go on, as `zpool export -f` would.
     pub(crate) fn give_up(self: &Arc<Self>, name: &str) {
-        let target = PoolTarget { pool: name.to_string(), force: true };
+        let target = PoolTarget { pool: name.to_string(), force: true, hard: false };
         if let Err(failure) = self.close(&target, "export", Pool::export) {
             eprintln!("{failure}");
         }
@@ -215,6 +215,10 @@ impl Control {
         if remarks.is_ok() {
             let class = if *verb == "destroy" { "sysevent.fs.zfs.pool_destroy" } else { "sysevent.fs.zfs.pool_export" };
             self.tell(class, &target.pool, guid);
+            self.tell("sysevent.fs.zfs.config_sync", &target.pool, guid);
+        }
+        if target.hard {
+            self.keep_cache(&target.pool);
         }
         self.remember();
         self.injected_delay(&target.pool, false, began_ns);

@@ -88,7 +88,7 @@ impl Control {
     /// `zinject`.
     pub(crate) fn inject(self: &Arc<Self>, request: &InjectAdd) -> Result<Response, Failure> {
         let pool = match (&request.pool, &request.fault) {
-            (_, Some(InjectFault::File { path, .. })) => Some(self.dataset_of(path)?.0.name()),
+            (_, Some(InjectFault::File { path, dataset, .. })) => Some(self.dataset_of(path, dataset.as_deref())?.0.name()),
             (pool, _) => pool.clone(),
         };
         if let (true, Some(pool)) = (request.reopen, &pool) {
@@ -182,10 +182,10 @@ impl Control {
 
     /// The blocks of a file or of its dnode.
     fn blocks_of(&self, fault: &InjectFault) -> Result<InjectBlocks, Failure> {
-        let InjectFault::File { path, inode, dnode, level, range, .. } = fault else {
+        let InjectFault::File { path, dataset, inode, dnode, level, range, .. } = fault else {
             return Err(refused(ErrorKind::Internal, "no file"));
         };
-        let (open, dataset) = self.dataset_of(path)?;
+        let (open, dataset) = self.dataset_of(path, dataset.as_deref())?;
         let failed = |error: &dyn std::fmt::Display| refused(ErrorKind::NotFound, &error.to_string());
         let handle = open.dsl().hold(&dataset).map_err(|error| failed(&error))?;
         let objset = handle.objset().map_err(|error| failed(&error))?;
@@ -207,8 +207,12 @@ impl Control {
         Ok(InjectBlocks { object: *inode, range, ..at })
     }
 
-    /// The pool and the dataset that a path is in.
-    fn dataset_of(&self, path: &str) -> Result<(Arc<OpenPool>, String), Failure> {
+    /// The pool and the dataset that a path is in: the one that is `known` to be it, or the one that is mounted there.
+    fn dataset_of(&self, path: &str, known: Option<&str>) -> Result<(Arc<OpenPool>, String), Failure> {
+        if let Some(dataset) = known {
+            let pool = dataset.split('/').next().unwrap_or(dataset);
+            return Ok((self.open_pool(pool)?, dataset.to_string()));
+        }
         let pools: Vec<Arc<OpenPool>> = self.pools.read().values().cloned().collect();
         let found = pools.into_iter().filter_map(|open| {
             let (place, dataset) = open.mounts.dataset_at(path)?;

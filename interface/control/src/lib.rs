@@ -35,6 +35,7 @@ mod owners;
 mod policy;
 mod pools;
 mod providers;
+mod reguid;
 mod report;
 mod returning;
 mod scrub;
@@ -251,6 +252,7 @@ impl Control {
                 let what = || format!("cannot set property for '{}'", request.pool);
                 effects::around(what, effects::of_pool([(&request.property, &request.value)]), || self.pool_set(request))
             }
+            Request::PoolReguid(request) => self.pool_reguid(request),
             Request::PoolScrub(request) => self.pool_scrub(request),
             Request::PoolSweep(request) => self.pool_sweep(request),
             Request::VdevChange(request) => self.vdev_change(request),
@@ -316,6 +318,7 @@ fn changed_pool(request: &Request) -> Option<&str> {
         Request::PoolDestroy(target) | Request::PoolExport(target) => &target.pool,
         Request::PoolImport(request) => request.new_name.as_ref().or(request.pool.as_ref())?,
         Request::PoolSet(request) => &request.pool,
+        Request::PoolReguid(request) => &request.pool,
         Request::PoolScrub(request) => &request.pool,
         Request::PoolSweep(request) => &request.pool,
         Request::VdevChange(request) => &request.pool,

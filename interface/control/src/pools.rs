@@ -432,6 +432,7 @@ impl Control {
             _ => pool_failure(wish.what.clone(), &error),
         })?;
         self.injected_delay(&pool.name(), true, began_ns);
+        self.tell("sysevent.fs.zfs.config_sync", &pool.name(), pool.guid());
         self.tell("sysevent.fs.zfs.pool_import", &pool.name(), pool.guid());
         let status = pool.status();
         let damaged = status.damaged_labels + status.damaged_uberblocks;
@@ -461,10 +462,11 @@ impl Control {
         let (temporary, new_name) = (open.pool().has_temporary_name(), Some(open.name()));
         drop(open);
         let handlers = self.set_handlers_aside(name);
-        let reopened = self.close(&PoolTarget { pool: name.to_string(), force: false }, "unload", Pool::export).and_then(|_| {
-            let request = PoolImport { pool: Some(name.to_string()), altroot, temporary, new_name, ..PoolImport::default() };
-            self.import_devices(&paths, guid, &ImportWish::new(&request, read_only, false, format!("cannot load '{name}'")))
-        });
+        let reopened =
+            self.close(&PoolTarget { pool: name.to_string(), force: false, hard: false }, "unload", Pool::export).and_then(|_| {
+                let request = PoolImport { pool: Some(name.to_string()), altroot, temporary, new_name, ..PoolImport::default() };
+                self.import_devices(&paths, guid, &ImportWish::new(&request, read_only, false, format!("cannot load '{name}'")))
+            });
         self.put_handlers_back(handlers);
         reopened.map(drop)
     }

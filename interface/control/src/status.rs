@@ -12,8 +12,9 @@ pub(crate) fn pool_report(open: &OpenPool, errors: bool, user: &dyn Fn(Guid) -> 
     let mut vdevs = report::tree(&status.name, &status.tree, Some(&status));
     let opened = open.pool().devices();
     let can_trim = |guid: u64| {
-        let id = status.tree.leaf_by_guid(ondisk::Guid(guid));
-        id.and_then(|id| opened.get(id.0 as usize)?.as_ref()).is_some_and(|device| device.facts().can_trim)
+        let id = status.tree.leaf_by_guid(Guid(guid));
+        let device = id.and_then(|id| opened.get(id.0 as usize)?.as_ref());
+        device.map_or_else(|| open.pool().could_trim(Guid(guid)), |device| device.facts().can_trim)
     };
     sweeps::overlay(&mut vdevs, &open.pool().sweep_status(), &can_trim);
     report::overlay_devices(&mut vdevs, &|guid| {

@@ -192,6 +192,9 @@ impl Control {
             Some(word) => format!("cannot clear errors for {word}"),
             None => format!("cannot clear errors for {}", request.pool),
         };
+        if open.is_read_only() {
+            return Err(because(ErrorKind::Permission, what, "pool is read-only"));
+        }
         let only = match &request.device {
             None => None,
             Some(word) => {
@@ -201,10 +204,12 @@ impl Control {
         };
         let failure = |error| pool_failure(what.clone(), &error);
         let gone = |leaf: &Leaf| matches!(leaf.state, LeafState::Faulted | LeafState::Missing | LeafState::Removed);
-        if !open.is_read_only() && !self.revive(&open, &|leaf| only.is_none_or(|only| only == leaf.guid), &gone).map_err(failure)? {
+        if !self.revive(&open, &|leaf| only.is_none_or(|only| only == leaf.guid), &gone).map_err(failure)? {
             return Err(crate::closing::suspended(what).advise("not all of the devices that the pool cannot do without answer"));
         }
         open.pool().clear(only).map_err(failure)?;
+        // Whether or not there was something to clear, as in OpenZFS (`spa_vdev_state_exit`).
+        self.tell("sysevent.fs.zfs.config_sync", &open.name(), open.pool().guid());
         Ok(done())
     }
 

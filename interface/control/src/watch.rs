@@ -19,7 +19,8 @@ const LOOK_NS: u64 = 2_000_000_000;
 #[derive(Default)]
 struct State {
     waiting: VecDeque<LoggedEvent>,
-    /// Error reports have an allowance of their own, so that those of a dying disk don't keep its change of state from being told.
+    /// Error reports, and lines of history, have an allowance of their own, so that those of a dying disk don't keep its change of state
+    /// from being told.
     reports: hooks::Allowance,
     others: hooks::Allowance,
     passed_over: u64,
@@ -54,7 +55,7 @@ impl Watcher {
 
     fn tell(&self, now_ns: u64, logged: &LoggedEvent) {
         let mut state = self.state.lock();
-        let is_report = logged.event.class.starts_with("ereport.");
+        let is_report = logged.event.class.starts_with("ereport.") || logged.event.class.ends_with(".history_event");
         let (allowance, room) = if is_report { (&mut state.reports, WAITING_MAX) } else { (&mut state.others, 2 * WAITING_MAX) };
         let is_allowed = allowance.take(now_ns);
         if is_allowed && state.waiting.len() < room {

@@ -11,7 +11,8 @@ use crate::sync::{Config, Syncer, Work};
 use crate::{DeviceProblem, LeafSpec, Pool, PoolError, Spare, TopSpec};
 use dmu::Tx;
 use ondisk::{Guid, ObjectId, Txg, VdevId};
-use vdev::{LeafId, TopKind, VdevTree};
+use std::sync::Arc;
+use vdev::{LeafId, LeafState, TopKind, VdevTree};
 
 /// What is to join a pool.
 #[derive(Clone, Debug, Default)]
@@ -145,6 +146,24 @@ impl Pool {
         }))?;
         self.notify("sysevent.fs.zfs.vdev_remove_dev", None);
         Ok(())
+    }
+
+    /// Gives the pool another guid, `guid` or a random one; labels and uberblock have it with the next txg (OpenZFS:
+    /// `spa_change_guid`).
+    ///
+    /// Errors: [`PoolError::Target`] while a device is not in use: its label would be of a pool that there is no more.
+    pub fn reguid(&self, guid: Option<Guid>) -> Result<(), PoolError> {
+        self.check_writeable()?;
+        let new = guid.unwrap_or_else(|| self.new_guid(&self.tree()));
+        self.change_tree(Box::new(move |config: &Config, _| {
+            if config.tree.leaves.iter().any(|leaf| leaf.state != LeafState::Online) {
+                return Err(PoolError::Target("one or more devices is currently unavailable"));
+            }
+            let mut tree = VdevTree::clone(&config.tree);
+            let log = Some(("guid change", format!("old={} new={}", tree.guid.0, new.0)));
+            tree.guid = new;
+            Ok(Edited { tree: Arc::new(tree), log, ..Edited::default() })
+        }))
     }
 
     /// Lets vdevs use what their devices have now: of the leaf's top-level vdev, or of all. True when something grew.

@@ -6,7 +6,7 @@
 //! its dirty time log from the beginning: everything up to a txg that nobody can be writing for yet.
 
 use crate::create::check_device;
-use crate::labels::{Device, flush_all, init_writes, write_all};
+use crate::labels::{Device, flush_all, init_writes, retired_ring_writes, write_all};
 use crate::mos_objects::{create_vdev_zaps, destroy_vdev_zap};
 use crate::pool::Arrival;
 use crate::spares::{AuxDevices, label_guid, spare_label, write_label};
@@ -16,7 +16,7 @@ use dmu::Tx;
 use exec::Mutex;
 use kstat::Event;
 use nvlist::NvList;
-use ondisk::{Guid, Txg};
+use ondisk::{Guid, Txg, Uberblock};
 use scan::{ScanError, ScanFunction, ScanState, ScanStatus};
 use std::sync::Arc;
 use vdev::{Leaf, LeafId, LeafKind, LeafState, NodeKind, Pairing, TopVdev, VdevTree};
@@ -51,8 +51,8 @@ pub(crate) struct Change {
     outcome: Arc<Mutex<Option<Result<(), PoolError>>>>,
 }
 
-/// A device that left, and the label that says so.
-pub(crate) type Detached = (Device, NvList);
+/// A device that left, the label that says so, and the pool's uberblock as of then, if it had a part in the pool's data.
+pub(crate) type Detached = (Device, NvList, Option<Uberblock>);
 
 /// A leaf that is to come, and how.
 struct Incoming {
@@ -386,6 +386,7 @@ impl Syncer {
             };
             let Some(old) = tree.dispensable_leaf() else { return Ok(()) };
             let spare = tree.spare_of_replacement(old).map(|spare| tree.leaf(spare).guid);
+            self.services.tell_leaf("sysevent.fs.zfs.vdev_remove", tree.leaf(old));
             let log = Some(("detach", format!("vdev={}", tree.leaf(old).path)));
             let (next, aux) = detached(&tree, old, &aux)?;
             self.take_edit(Edited { tree: Arc::new(next), aux, log, ..Edited::default() }, work, tx)?;
@@ -410,6 +411,7 @@ impl Syncer {
             let before = (config.tree.clone(), config.aux.clone());
             let left = config.take_tree(tree, &devices);
             config.aux = aux.unwrap_or_else(|| config.aux.clone());
+            config.facts.guid = config.tree.guid;
             self.io.set_view(config.view(&self.services));
             (before.0, before.1, left)
         };
@@ -423,7 +425,8 @@ impl Syncer {
             destroy_vdev_zap(&self.mos, leaf.zap, tx)?;
             dtl::destroy(&self.mos, features, leaf.dtl, tx)?;
             if let Some(device) = device.filter(|_| leaf.state != LeafState::Missing) {
-                self.detached.lock().push((device, self.label_of_left(&leaf, &aux)));
+                let (label, last) = self.label_of_left(&before, &leaf, &aux);
+                self.detached.lock().push((device, label, last));
             }
         }
         self.follow_tops(&before, work, tx)?;
@@ -441,22 +444,25 @@ impl Syncer {
         if hunt { self.end_replacements(work, tx) } else { Ok(()) }
     }
 
-    /// What the device of a leaf that left is from now on: a spare again, or nobody's.
-    fn label_of_left(&self, leaf: &Leaf, aux: &AuxDevices) -> NvList {
+    /// What the device of a leaf of the tree `before` is from now on: a spare again, or nobody's, with what it was until now.
+    fn label_of_left(&self, before: &VdevTree, leaf: &Leaf, aux: &AuxDevices) -> (NvList, Option<Uberblock>) {
         if aux.find(leaf.guid).is_some() {
-            return spare_label(leaf.guid, &leaf.path);
+            return (spare_label(leaf.guid, &leaf.path), None);
         }
-        let mut label = self.config.lock().facts.detached_label(leaf.guid);
-        label.add("path", leaf.path.as_str());
-        label
+        let config = self.config.lock();
+        let Some(id) = before.leaf_by_guid(leaf.guid) else { return (config.facts.detached_label(leaf.guid), None) };
+        // The uberblock of the last txg: the one that is being synced knows the device no longer.
+        (config.facts.left_label(before, id), Some(config.uberblock.clone()))
     }
 
     /// Writes to devices that left that they did: once the pool's labels no longer name them. A device that can't be written
     /// keeps a label that no import takes for one.
     pub fn label_detached(&self) {
-        for (device, label) in std::mem::take(&mut *self.detached.lock()) {
+        for (device, label, last) in std::mem::take(&mut *self.detached.lock()) {
             if let Ok(writes) = init_writes(&device, &label) {
                 let _ = write_all(&self.services.exec, writes);
+                let rings = last.map(|last| retired_ring_writes(&device, &last));
+                let _ = write_all(&self.services.exec, rings.unwrap_or_default());
                 let _ = flush_all(&self.services.exec, std::slice::from_ref(&device));
             }
         }

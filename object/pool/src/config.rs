@@ -118,7 +118,15 @@ impl PoolFacts {
         self.tail(list, tree, tree.top_config(top, ConfigScope::Label))
     }
 
-    /// The list for the labels of a leaf that left the pool: a txg of 0 is never imported.
+    /// The list for the labels of a leaf that leaves `tree`: what it was, with a txg of 0, which is never imported (OpenZFS:
+    /// `vdev_label_init`).
+    pub fn left_label(&self, tree: &VdevTree, leaf: LeafId) -> NvList {
+        let mut list = self.label_config(tree, leaf, Txg(0));
+        list.add("create_txg", 0u64);
+        list
+    }
+
+    /// The list for the labels of a spare or cache that left the pool: a txg of 0 is never imported.
     pub fn detached_label(&self, leaf: Guid) -> NvList {
         let mut list = self.head(Txg(0));
         list.add("guid", leaf.0).add("create_txg", 0u64);

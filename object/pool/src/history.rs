@@ -93,15 +93,15 @@ impl History {
         }
     }
 
-    /// Writes the queued records.
-    pub fn sync(&self, tx: &Tx) -> Result<(), PoolError> {
-        let Some(object) = &self.object else { return Ok(()) };
-        let queue = std::mem::take(&mut *self.queue.lock());
+    /// Writes the queued records, and gives them back.
+    pub fn sync(&self, tx: &Tx) -> Result<Vec<NvList>, PoolError> {
+        let Some(object) = &self.object else { return Ok(Vec::new()) };
+        let mut queue = std::mem::take(&mut *self.queue.lock());
         if queue.is_empty() {
-            return Ok(());
+            return Ok(queue);
         }
         let mut phys = header(object)?;
-        for mut record in queue {
+        for record in &mut queue {
             record.set("history hostname", self.hostname.as_str());
             let packed = record.encode(Encoding::NativeLittle);
             let mut bytes = (packed.len() as u64).to_le_bytes().to_vec();
@@ -113,7 +113,7 @@ impl History {
             }
         }
         object.set_bonus(&phys.encode(), tx)?;
-        Ok(())
+        Ok(queue)
     }
 
     /// Every record, oldest first, with those that the next sync writes. Stops at the first that does not decode.

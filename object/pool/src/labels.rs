@@ -322,6 +322,19 @@ pub(crate) fn init_writes(device: &Device, config: &NvList) -> Result<Vec<LabelW
     Ok(writes)
 }
 
+/// The writes that begin the rings of a device that left its pool: the pool's uberblock as of then, with a txg of 0 so that nobody takes
+/// it for one, under one checksum for the whole ring (OpenZFS: `vdev_label_init`). With it `zhack label repair -u` undoes a detach.
+pub(crate) fn retired_ring_writes(device: &Device, ub: &Uberblock) -> Vec<LabelWrite> {
+    let retired = Uberblock { ub_txg: 0, ..ub.clone() };
+    let write = |index| {
+        let offset = label_offset(device.size_bytes(), index) + RING_OFFSET as u64;
+        let mut ring = retired.encode_slot(RING_BYTES);
+        seal(&mut ring, offset);
+        LabelWrite { device: device.clone(), offset, data: Abd::from_slice(&ring) }
+    };
+    (0..LABELS).map(write).collect()
+}
+
 /// Puts the checksum that every label block ends with.
 fn seal(block: &mut [u8], offset: u64) {
     // Only a block shorter than its trailer can be refused.

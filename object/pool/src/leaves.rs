@@ -124,7 +124,10 @@ impl Pool {
             }
         });
         if !state.is_usable() {
-            config.devices[id.0 as usize] = None;
+            let device = config.devices[id.0 as usize].take();
+            if device.is_some_and(|device| device.facts().can_trim) {
+                self.sweeps.note_trim(guid);
+            }
             self.syncer.io.set_view(config.view(&self.syncer.services));
             if was_usable {
                 self.note_unflushed(guid);
@@ -186,11 +189,16 @@ impl Pool {
         }
         let there = config.devices[index].as_ref();
         let state = if there.is_some() { LeafState::Online } else { LeafState::Missing };
+        let is_back = there.is_some() && !config.tree.leaf(id).state.is_usable();
         let path = there.map(|device| device.path().to_string_lossy().into_owned());
         self.change(&mut config, id, |leaf| {
             (leaf.state, leaf.is_state_temporary, leaf.too_many_errors) = (state, false, false);
             leaf.path = path.unwrap_or_else(|| leaf.path.clone());
         });
+        drop(config);
+        if is_back {
+            self.notify("sysevent.fs.zfs.vdev_online", Some(leaf));
+        }
         Ok(())
     }
 

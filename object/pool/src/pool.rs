@@ -319,6 +319,11 @@ impl Pool {
         self.close(PoolState::Exported)
     }
 
+    /// Writes everything and closes the pool, whose labels go on saying that it is in use (OpenZFS: `spa_export_common`, `hardforce`).
+    pub fn leave(self) -> Result<(), PoolError> {
+        self.close(PoolState::Active)
+    }
+
     /// Marks the pool as destroyed and closes it.
     pub fn destroy(self) -> Result<(), PoolError> {
         self.check_writeable()?;

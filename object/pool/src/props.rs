@@ -335,6 +335,8 @@ impl Pool {
             }
             config.dirty = true;
         }
+        let name = if is_comment { "comment" } else { "compatibility" };
+        self.syncer.services.log_now("set", &format!("{name}={value}"), self.txgs.open_txg());
         self.sync()
     }
 }

@@ -7,13 +7,14 @@ use crate::rebuild::RebuildNews;
 use dmu::{Objset, ObjsetProps, Tx};
 use dsl::{DslError, HistoryEvent, PoolServices, PoolSpace};
 use exec::{Exec, Mutex, RwLock};
-use kstat::EventSink;
+use kstat::{Event, EventSink};
 use metaslab::Allocator;
 use nvlist::NvList;
 use ondisk::{Compression, Txg};
 use scan::ScanOutcome;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use vdev::Leaf;
 use zio::Zio;
 
 /// Share of the pool that is kept back, as a shift (OpenZFS: `spa_slop_shift`).
@@ -70,6 +71,49 @@ impl Services {
         record.add("history internal str", text).add("internal_name", name).add("history txg", txg.0);
         record.add("history time", self.exec.wall_clock().0 as u64);
         self.history.log(record);
+    }
+}
+
+/// What an event calls the parts of a record of the history (OpenZFS: `spa_history_log_notify`).
+const HISTORY_FIELDS: [(&str, &str); 7] = [
+    ("internal_name", "history_internal_name"),
+    ("history hostname", "history_hostname"),
+    ("dsname", "history_dsname"),
+    ("history internal str", "history_internal_str"),
+    ("dsid", "history_dsid"),
+    ("history txg", "history_txg"),
+    ("history time", "history_time"),
+];
+
+impl Services {
+    /// Posts an event about the pool.
+    pub fn tell(&self, class: &'static str) {
+        self.events.event(self.event(class));
+    }
+
+    /// Posts an event about a leaf.
+    pub fn tell_leaf(&self, class: &'static str, leaf: &Leaf) {
+        self.events.event(self.event(class).with("vdev_guid", leaf.guid.0).with("vdev_path", leaf.path.as_str()));
+    }
+
+    fn event(&self, class: &'static str) -> Event {
+        Event::new(class).with("pool", self.name.read().as_str()).with("pool_guid", self.zio.view().facts.guid.0)
+    }
+
+    /// Tells of a record of what the engine did; of commands only their effects are told.
+    pub fn tell_history(&self, record: &NvList) {
+        if !record.contains("internal_name") {
+            return;
+        }
+        let mut event = self.event("sysevent.fs.zfs.history_event");
+        for (name, field) in HISTORY_FIELDS {
+            event = match (record.get_str(name), record.get_u64(name)) {
+                (Some(text), _) => event.with(field, text),
+                (None, Some(number)) => event.with(field, number),
+                (None, None) => event,
+            };
+        }
+        self.events.event(event);
     }
 }
 

@@ -236,7 +236,7 @@ impl Pool {
             let path = entry.get_str("path").unwrap_or_default();
             let word = if kind == AuxKind::Spare { "spare" } else { "l2cache" };
             let log = Some(("vdev remove", format!("{name} vdev ({word}) {path}")));
-            let labels = device.map(|device| (device, config.facts.detached_label(guid))).into_iter().collect();
+            let labels = device.map(|device| (device, config.facts.detached_label(guid), None)).into_iter().collect();
             Ok(Edited { log, labels, aux: Some(config.aux.without(guid)), tree: config.tree.clone(), ..Edited::default() })
         }))?;
         self.notify("sysevent.fs.zfs.vdev_remove_aux", Some(guid));

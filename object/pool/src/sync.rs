@@ -165,7 +165,8 @@ impl Syncer {
             hook.sync(&tx)?;
         }
         self.sync_after_import(&mut work, &tx)?;
-        self.services.history.sync(&tx)?;
+        let told = self.services.history.sync(&tx)?;
+        told.iter().for_each(|record| self.services.tell_history(record));
         let (mut root, mut config_dirty) = self.converge(&mut work, &tx, 1)?;
         if root.is_some() || config_dirty {
             while self.flush(txg)? {
@@ -179,6 +180,9 @@ impl Syncer {
                 }
             }
             self.label_detached();
+            if config_dirty {
+                self.services.tell("sysevent.fs.zfs.config_sync");
+            }
         }
         self.services.allocator.sync_done(txg);
         Ok(())

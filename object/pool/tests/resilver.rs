@@ -3,14 +3,30 @@
 mod common;
 
 use common::{
-    BLOCK_BYTES, BLOCKS, check, check_redundancy, checksum_errors, create, devices, guids, import, leaf, new_object, redundancy, write,
+    BLOCK_BYTES, BLOCKS, check, check_redundancy, checksum_errors, create, devices, exec, guids, import, leaf, new_object, redundancy,
+    write,
 };
-use device::MemDevice;
-use ondisk::{Guid, ObjectId};
+use device::{BlockDevice, MemDevice};
+use nvlist::NvList;
+use ondisk::label::{CONFIG_NVLIST_BYTES, CONFIG_OFFSET, LABELS, RING_BYTES, RING_OFFSET, label_offset};
+use ondisk::{Guid, ObjectId, Uberblock};
 use pool::{DeviceProblem, Pool, PoolError, ScanError, ScanFunction, ScanState};
 use std::sync::Arc;
 use vdev::{LeafState, Pairing, TopKind};
 use zio::{Fault, FaultError, IoKind};
+
+/// The label of a device that was detached from a mirror of two.
+fn check_left_label(device: &Arc<MemDevice>) {
+    for index in 0..LABELS {
+        let start = label_offset(device.size_bytes(), index);
+        let read = |at: usize, length| device.read_at(&exec(1), start + at as u64, length).expect("read").to_vec();
+        let config = NvList::decode(&read(CONFIG_OFFSET, CONFIG_NVLIST_BYTES)).expect("a configuration");
+        let children = config.get_nvlist("vdev_tree").and_then(|tree| tree.get_nvlist_array("children")).expect("what it was part of");
+        assert_eq!((config.get_u64("txg"), config.get_u64("create_txg"), children.len()), (Some(0), Some(0), 2));
+        let (last, _) = Uberblock::decode_slot(&read(RING_OFFSET, RING_BYTES)).expect("sound").expect("an uberblock");
+        assert!(last.ub_txg == 0 && last.ub_rootbp.birth().0 > 0, "{last:?}");
+    }
+}
 
 #[test]
 fn a_device_that_was_offline_is_resilvered_when_it_comes_back() {
@@ -224,13 +240,38 @@ fn a_disk_becomes_a_mirror_and_is_replaced() {
     assert_eq!((pool.tree().tops[0].kind, paths(&pool)), (TopKind::Leaf, vec!["d2".to_string()]));
     write(&pool, object, 0..4, 2);
     pool.export().expect("exported");
-    // What was detached belongs to no pool; what is left is all of it.
+    // What was detached belongs to no pool, but says what it was, so that `zhack label repair` can undo a detach; what is left is all of
+    // the pool.
+    check_left_label(&devices[1]);
     assert!(matches!(import(&devices[..2], false).err(), Some(PoolError::NotFound)));
     let pool = import(&devices[2..3], false).expect("imported");
     let ages: Vec<u64> = (0..BLOCKS).map(|block| if block < 4 { 2 } else { 1 }).collect();
     check(&pool, object, &ages, "the last one");
     assert!(pool.verify_space().expect("readable").is_clean());
     pool.attach(guids(&pool)[0], &leaf(&devices[0]), Pairing::Mirror, false).expect("a detached device is free");
+}
+
+/// If this fails, copies of a pool can't be told apart by a new guid, or the pool with the new one is never found again.
+#[test]
+fn a_pool_gets_another_guid() {
+    let devices = devices(2);
+    let pool = create(&devices, TopKind::Mirror);
+    let first = pool.guid();
+    pool.reguid(Some(Guid(42))).expect("synced");
+    assert_eq!((pool.guid(), pool.tree().guid), (Guid(42), Guid(42)));
+    // Not closed: the labels have it already.
+    drop(pool);
+    let pool = import(&devices, false).expect("imported");
+    assert_eq!(pool.guid(), Guid(42));
+    pool.reguid(None).expect("synced");
+    assert!(![first, Guid(42)].contains(&pool.guid()));
+    let now = pool.guid();
+    pool.offline(pool.tree().leaves[0].guid, true).expect("the other one is there");
+    assert!(matches!(pool.reguid(None), Err(PoolError::Target(_))), "a label would be of another pool");
+    pool.export().expect("exported");
+    let pool = import(&devices, false).expect("imported");
+    assert_eq!(pool.guid(), now);
+    assert!(pool.verify_space().expect("readable").is_clean());
 }
 
 /// If this fails, what users read while a device is resilvered is computed again and again, or what was fed is wrong, or read a

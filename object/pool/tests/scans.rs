@@ -217,7 +217,11 @@ fn an_error_scrub_reads_what_the_log_has_and_nothing_else() {
     let pool = import(&devices);
     assert!(pool.error_scrub_status().is_some_and(|status| status.paused_since.is_some() && status.to_examine == 3));
     let before = reads(&pool);
+    pool.tune_scans(pool::ScanTunables { suspended: true, ..pool::ScanTunables::default() });
     pool.scrub_errors().expect("goes on");
+    pool.sync().expect("synced");
+    assert!(pool.error_scrub_status().is_some_and(|status| status.to_examine == 3), "no scan is to make progress");
+    pool.tune_scans(pool::ScanTunables::default());
     finish_error_scrub(&pool);
     assert!(reads(&pool) - before < 4 << 20, "no more than the log's blocks and what leads to them");
     assert_eq!(pool.damaged_counted().expect("log").0, 2, "the mended one is no longer listed");

@@ -124,7 +124,7 @@ impl Scan {
     /// Reads some of the log's blocks, in syncing context.
     pub(crate) fn errorscrub_some(&self, tx: &Tx) -> Result<(), ScanError> {
         let mut scrub = self.shared.lock().errorscrub.clone();
-        if !scrub.is_active() {
+        if !scrub.is_active() || self.is_suspended() {
             return Ok(());
         }
         let log = ErrorLog::new(&self.mos);

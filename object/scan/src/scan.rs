@@ -459,6 +459,8 @@ impl Scan {
                     return Some(view.clone());
                 }
             }
+            // An error scrub is done by the syncs: without progress there is nothing to hurry them for.
+            self.wait_while_suspended();
             self.next_txg();
         }
     }

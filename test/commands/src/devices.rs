@@ -197,6 +197,37 @@ pub fn without_effect(world: &World) -> Result<(), Failure> {
     Ok(())
 }
 
+/// A pool gets another guid, and is found by it; one that goes as if the machine had stopped is still in its cache file.
+pub fn identity(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a", "b"])?;
+    let cache = world.at("cache");
+    world.ok(&format!("zpool create -m none -o cachefile={cache} tank mirror {{vdevs}}/a {{vdevs}}/b"))?;
+    let guid = || world.ok("zpool get -H -o value guid tank").map(|ran| ran.out.trim().to_string());
+    let first = guid()?;
+    let long = format!("zpool get x:{} tank", "a".repeat(254));
+    world.refused(&long, 2, "bad property list: invalid property 'x:aaa")?;
+    world.refused("zpool reguid -g 0xa tank", 2, "invalid GUID: 0xa")?;
+    world.refused("zpool reguid -g 0 tank", 1, "cannot reguid 'tank': 0 is no guid")?;
+    world.ok("zpool reguid tank")?.prints("")?;
+    same("a random guid", guid()? == first, false)?;
+    world.ok("zpool reguid -g -1 tank")?.prints("")?;
+    same("the last guid", guid()?, u64::MAX.to_string())?;
+    world.ok("zpool reguid -g 042 tank")?.prints("")?;
+    world.refused("zpool reguid -g 42 tank", 1, "the guid 42 is in use")?;
+    world.ok("zpool history -i tank")?.shows("guid change")?;
+    world.ok("zpool export -F tank")?.prints("")?;
+    world.ok(&format!("zpool import -c {cache} -o cachefile={cache} tank"))?.prints("")?;
+    same("the guid after an import", guid()?, "42".to_string())?;
+    world.ok("zpool scrub -w tank")?;
+    world.ok("zpool status tank")?.shows("with 0 errors")?;
+    world.ok("zpool export tank")?;
+    same("the cache file of a pool that was exported", std::path::Path::new(&cache).exists(), false)?;
+    world.ok("zpool import -d {vdevs} -o readonly=on tank")?;
+    world.refused("zpool clear tank", 1, "cannot clear errors for tank: pool is read-only")?;
+    world.ok("zpool export tank")?;
+    Ok(())
+}
+
 /// A device is replaced by what is at its own place; labels of others stay; cache files, sizes, names as OpenZFS has them.
 pub fn verbs(world: &World) -> Result<(), Failure> {
     world.vdevs(&["a", "b", "c", "d", "e"])?;

@@ -53,6 +53,11 @@ pub fn inject(world: &World) -> Result<(), Failure> {
     world.ok("zinject")?.shows("mosdir")?;
     same("the file after that", std::fs::read(world.path("mnt/tank/file"))? == data, true)?;
     world.ok("zinject -c all")?;
+    // The file system is mounted anew, so that nothing of the file is in the kernel's cache.
+    world.ok("zinject -t data -e io -f 100 -am {mnt}/tank/file")?.shows(" range: all")?;
+    same("a read of the file, mounted anew", std::fs::read(world.path("mnt/tank/file")).is_err(), true)?;
+    world.ok("zinject -c all")?;
+    world.ok("zpool clear tank")?;
     // A device that is declared faulted, and cannot be opened while a handler says so.
     world.ok("zinject -d {vdevs}/b -A degrade tank")?.prints("")?;
     world.ok("zpool status tank")?.shows("DEGRADED")?;
@@ -96,7 +101,11 @@ fn delays(world: &World) -> Result<(), Failure> {
         line.split_whitespace().nth(5).and_then(|count| count.parse::<u64>().ok()).unwrap_or(0)
     };
     same("slow I/Os are counted where they were", (slow("vdevs/a") > 0, slow("vdevs/b")), (true, 0))?;
-    world.ok("zpool events -H tank")?.shows("ereport.fs.zfs.delay")?.shows("sysevent.fs.zfs.pool_create")?;
+    world
+        .ok("zpool events -H tank")?
+        .shows("ereport.fs.zfs.delay")?
+        .shows("sysevent.fs.zfs.pool_create")?
+        .shows("sysevent.fs.zfs.config_sync")?;
     // The next export takes its time.
     world.ok("zinject -P export -s 1 tank")?;
     let begun = Instant::now();

@@ -96,6 +96,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "devices: initialize, trim", mounts: true, run: sweeps::free_space },
     Scenario { name: "devices: what others have on them", mounts: false, run: devices::foreign },
     Scenario { name: "devices: pools that are not there", mounts: false, run: devices::absent },
+    Scenario { name: "devices: guids and leaving", mounts: false, run: devices::identity },
     Scenario { name: "devices: verbs, cache files, room", mounts: false, run: devices::verbs },
     Scenario { name: "pool: what has no effect says so", mounts: false, run: devices::without_effect },
     Scenario { name: "devices: in a file system of the same daemon", mounts: true, run: devices::on_itself },

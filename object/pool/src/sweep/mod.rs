@@ -163,6 +163,8 @@ pub(crate) struct Sweeps {
     txgs: Arc<TxgManager>,
     shared: Mutex<Shared>,
     autotrim: AtomicBool,
+    /// Leaves without a device whose last one could trim (OpenZFS: `vdev_has_trim`).
+    could_trim: Mutex<BTreeSet<Guid>>,
     /// The thread of the automatic trim runs.
     auto_runs: AtomicBool,
     changed: WaitQueue,
@@ -180,6 +182,7 @@ pub(crate) fn open(syncer: &Syncer, txgs: &Arc<TxgManager>) -> Arc<Sweeps> {
         shared: Mutex::new(sync::load(&syncer.mos, &zio.view().tree)),
         zio,
         autotrim: AtomicBool::new(false),
+        could_trim: Mutex::default(),
         auto_runs: AtomicBool::new(false),
         changed: WaitQueue::new(),
         crew: Crew::default(),
@@ -233,6 +236,11 @@ impl Sweeps {
         self.log(kind, leaf, before, next);
         self.changed.notify_all();
         Ok(())
+    }
+
+    /// Takes note that a device that is closed now can trim.
+    pub fn note_trim(&self, guid: Guid) {
+        self.could_trim.lock().insert(guid);
     }
 
     /// Has the work done on threads of its own, one a top-level vdev; under an inline executor [`Sweeps::run`] must be called.
@@ -372,6 +380,10 @@ impl Pool {
     /// The last or current sweep of every leaf that had one.
     pub fn sweep_status(&self) -> Vec<SweepStatus> {
         self.sweeps.status()
+    }
+    /// True for a leaf that was taken out of use while the pool was open, and whose device could trim.
+    pub fn could_trim(&self, leaf: Guid) -> bool {
+        self.sweeps.could_trim.lock().contains(&leaf)
     }
     /// The knobs of initializing and trimming.
     pub fn sweep_parameters(&self) -> &SweepParameters {
