@@ -4,9 +4,11 @@
 //! Who may set what is checked here too: the kernel does it for Linux's own flags, not for those of DOS.
 
 use crate::fs::TX_NAMES;
+use crate::userspace::Owner;
 use crate::znode::{CTIME, Fields, Node, S_IFDIR, S_IFMT, S_IFREG, Znode, flag};
 use crate::{Zfs, ZplError};
 use fuse::{Caller, Errno, Reply};
+use ondisk::ObjectId;
 use std::sync::Arc;
 
 // Numbers of Linux (`linux/fs.h`) and of OpenZFS (`sys/fs/zfs.h`), for programs of 64 bits.
@@ -37,13 +39,15 @@ const DOS: u64 = flag::IMMUTABLE
 const FSXATTR_BYTES: usize = 28;
 const PROJECT_AT: usize = 12;
 
-/// Flags to set and to clear, as stored.
+/// Flags to set and to clear, as stored, and a new project.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlagChange {
     /// Those that are named.
     pub mask: u64,
     /// Those of them that are set afterwards.
     pub set: u64,
+    /// The project that is charged afterwards, if it is another.
+    pub project: Option<u64>,
 }
 
 impl FlagChange {
@@ -65,7 +69,8 @@ fn stored(given: u32, of: impl Fn(&(u64, u32, u32)) -> u32) -> Reply<FlagChange>
         return Err(Errno::EOPNOTSUPP);
     }
     let mask = LINUX.iter().fold(0, |all, row| all | row.0);
-    Ok(FlagChange { mask, set: LINUX.iter().filter(|row| given & of(row) != 0).fold(0, |all, row| all | row.0) })
+    let set = LINUX.iter().filter(|row| given & of(row) != 0).fold(0, |all, row| all | row.0);
+    Ok(FlagChange { mask, set, project: None })
 }
 
 /// What an ioctl asks to change; None for one that only looks, or is not of this kind.
@@ -73,14 +78,16 @@ pub(crate) fn asked(fields: &Fields, command: u32, argument: &[u8]) -> Reply<Opt
     match command {
         FS_IOC_SETFLAGS => stored(word(argument, 0)?, |row| row.1).map(Some),
         FS_IOC_FSSETXATTR => {
-            if u64::from(word(argument, PROJECT_AT)?) != fields.project {
-                return Err(Errno::EOPNOTSUPP);
-            }
-            stored(word(argument, 0)?, |row| row.2).map(Some)
+            let project = match word(argument, PROJECT_AT)? {
+                // Nobody's (OpenZFS: `zpl_is_valid_projid`).
+                u32::MAX => return Err(Errno::EINVAL),
+                project => Some(u64::from(project)).filter(|project| *project != fields.project),
+            };
+            Ok(Some(FlagChange { project, ..stored(word(argument, 0)?, |row| row.2)? }))
         }
         ZFS_IOC_SETDOSFLAGS => {
             let set = u64::from(word(argument, 0)?) | u64::from(word(argument, 4)?) << 32;
-            if set & !DOS == 0 { Ok(Some(FlagChange { mask: DOS, set })) } else { Err(Errno::EOPNOTSUPP) }
+            if set & !DOS == 0 { Ok(Some(FlagChange { mask: DOS, set, project: None })) } else { Err(Errno::EOPNOTSUPP) }
         }
         _ => Ok(None),
     }
@@ -128,8 +135,8 @@ impl Znode {
 }
 
 impl Zfs {
-    /// Sets and clears flags (OpenZFS: `zfs_setattr` with `xvattr_t`). EPERM for the mark of a reparse point; without project
-    /// numbers, or for what is neither file nor directory, the one that inherits them is not supported.
+    /// Sets and clears flags and changes the project (OpenZFS: `zfs_setattr` with `xvattr_t`). EPERM for the mark of a reparse point; without
+    /// project numbers, or for what is neither file nor directory, neither they nor the flag that inherits them are supported.
     pub fn change_flags(self: &Arc<Self>, node: &Node, change: FlagChange) -> Result<(), ZplError> {
         self.check_writable()?;
         let fields = node.fields();
@@ -138,17 +145,46 @@ impl Zfs {
             return Err(ZplError::NotPermitted);
         }
         let has_project = fields.flags & flag::PROJID != 0 && matches!(fields.mode & S_IFMT, S_IFREG | S_IFDIR);
-        if differs & flag::PROJINHERIT != 0 && !has_project {
+        if (differs & flag::PROJINHERIT != 0 || change.project.is_some()) && !has_project {
             return Err(ZplError::NotSupported);
+        }
+        if change.project.is_some() {
+            self.check_limits(&Owner { project: change.project, ..Owner::default() }, true)?;
+            self.move_attributes(&fields, change)?;
         }
         let tx = self.assign(TX_NAMES)?;
         let now = self.now();
         self.atomically(&tx, |undo| {
             undo.change(&node.znode, |fields| {
                 fields.flags = fields.flags & !change.mask | change.set & change.mask;
+                fields.project = change.project.unwrap_or(fields.project);
                 fields.times[CTIME] = now;
             })
         })
+    }
+
+    /// The directory of extended attributes and what is in it have the project of their file (OpenZFS: `zfs_setattr_dir`).
+    fn move_attributes(self: &Arc<Self>, fields: &Fields, change: FlagChange) -> Result<(), ZplError> {
+        if fields.xattr == 0 {
+            return Ok(());
+        }
+        let directory = self.node(ObjectId(fields.xattr))?;
+        let mut objects = Vec::new();
+        self.list(&directory, 0, &mut |listed| {
+            objects.extend((listed.name != b"." && listed.name != b"..").then_some(listed.dirent.object));
+            true
+        })?;
+        for object in objects {
+            self.change_flags(&self.node(object)?, FlagChange { project: change.project, ..FlagChange::default() })?;
+        }
+        self.change_flags(&directory, FlagChange { project: change.project, ..FlagChange::default() })
+    }
+}
+
+impl Fields {
+    /// A directory that hands its project on takes only what has the same (OpenZFS: `zfs_link`, `zfs_rename`).
+    pub(crate) fn check_takes(&self, other: &Fields) -> Result<(), ZplError> {
+        if self.flags & flag::PROJINHERIT != 0 && self.project != other.project { Err(ZplError::CrossDevice) } else { Ok(()) }
     }
 }
 
@@ -185,7 +221,13 @@ mod tests {
         assert_eq!(asked(&start, FS_IOC_SETFLAGS, &0x8u32.to_le_bytes()).unwrap_err(), Errno::EOPNOTSUPP);
         assert_eq!(asked(&start, FS_IOC_SETFLAGS, &[0; 3]).unwrap_err(), Errno::EINVAL);
         assert_eq!(asked(&start, ZFS_IOC_SETDOSFLAGS, &flag::PROJID.to_le_bytes()).unwrap_err(), Errno::EOPNOTSUPP);
-        assert_eq!(asked(&start, FS_IOC_FSSETXATTR, &[0; FSXATTR_BYTES]).unwrap_err(), Errno::EOPNOTSUPP);
+        assert_eq!(asked(&start, FS_IOC_FSSETXATTR, &[0xff; FSXATTR_BYTES]).unwrap_err(), Errno::EINVAL);
+        // Another project is a change, the same is none.
+        let mut extended = [0; FSXATTR_BYTES];
+        for (project, change) in [(3u32, None), (0, Some(0)), (1001, Some(1001))] {
+            extended[PROJECT_AT..PROJECT_AT + 4].copy_from_slice(&project.to_le_bytes());
+            assert_eq!(asked(&start, FS_IOC_FSSETXATTR, &extended).unwrap().unwrap().project, change);
+        }
     }
 
     /// A user who could take "append-only" off a log could rewrite it; one who could hide the files of others could lose them.
@@ -193,11 +235,11 @@ mod tests {
     fn only_root_and_owners_set_flags() {
         let (root, owner, other) = (Caller::default(), Caller { uid: 7, ..Caller::default() }, Caller { uid: 8, ..Caller::default() });
         let (plain, protected) = (fields(0), fields(flag::APPENDONLY));
-        let hidden = FlagChange { mask: DOS, set: flag::HIDDEN };
+        let hidden = FlagChange { mask: DOS, set: flag::HIDDEN, project: None };
         assert_eq!(check_caller(&root, &protected, hidden), Ok(()));
         assert_eq!(check_caller(&owner, &protected, hidden), Err(Errno::EPERM));
         assert_eq!(check_caller(&owner, &plain, hidden), Ok(()));
         assert_eq!(check_caller(&other, &plain, hidden), Err(Errno::EACCES));
-        assert_eq!(check_caller(&owner, &plain, FlagChange { mask: DOS, set: flag::IMMUTABLE }), Err(Errno::EPERM));
+        assert_eq!(check_caller(&owner, &plain, FlagChange { mask: DOS, set: flag::IMMUTABLE, project: None }), Err(Errno::EPERM));
     }
 }

@@ -252,7 +252,8 @@ impl Zfs {
         master.add_u64("DELETE_QUEUE", unlinked.0, tx)?;
         objset.set_flags(objset.flags() | objset_flags::USERACCOUNTING_COMPLETE, tx)?;
         Accounting::install(objset);
-        let settings = Settings { project_quota: options.project_quota, ..Settings::default() };
+        let project_quota = options.project_quota || objset.flags() & objset_flags::PROJECTQUOTA_COMPLETE != 0;
+        let settings = Settings { project_quota, ..Settings::default() };
         let zfs = Arc::new(Self::assemble(objset, None, settings, ObjectId(0))?);
         let new = NewNode { mode: S_IFDIR | 0o755, uid: options.uid, gid: options.gid, ..NewNode::default() };
         let root = zfs.atomically(tx, |undo| zfs.make_node(None, &new, undo))?;

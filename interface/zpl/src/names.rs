@@ -207,6 +207,7 @@ impl Zfs {
         if fields.flags & flag::XATTR != directory.fields().flags & flag::XATTR {
             return Err(ZplError::Invalid);
         }
+        directory.fields().check_takes(&fields)?;
         if fields.links >= LINKS_MAX {
             return Err(ZplError::TooManyLinks);
         }

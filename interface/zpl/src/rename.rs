@@ -105,6 +105,7 @@ impl Zfs {
     ) -> Result<(), ZplError> {
         let across = from.directory.object != to.directory.object;
         Self::check_removable(&source.fields(), &from.directory.fields())?;
+        to.directory.fields().check_takes(&source.fields())?;
         if across && source.fields().is_directory() {
             self.check_no_cycle(source, to.directory)?;
         }
@@ -127,6 +128,7 @@ impl Zfs {
             return self.rename_to_itself(from, to, source);
         }
         if mode == RenameMode::Exchange {
+            from.directory.fields().check_takes(&target.fields())?;
             if across && target.fields().is_directory() {
                 self.check_no_cycle(target, from.directory)?;
             }

@@ -360,6 +360,9 @@ impl Znode {
         for (attr, time) in [(Attr::Atime, ATIME), (Attr::Mtime, MTIME), (Attr::Ctime, CTIME), (Attr::Crtime, CRTIME)] {
             sa.set(&self.dnode, &mut state.attrs, attr, &encode_time(fields.times[time]), tx)?;
         }
+        if fields.flags & flag::PROJID != 0 && sa.get(&state.attrs, Attr::Projid).is_some() {
+            sa.set(&self.dnode, &mut state.attrs, Attr::Projid, &fields.project.to_le_bytes(), tx)?;
+        }
         if fields.xattr != 0 || sa.get(&state.attrs, Attr::Xattr).is_some() {
             sa.set(&self.dnode, &mut state.attrs, Attr::Xattr, &fields.xattr.to_le_bytes(), tx)?;
         }

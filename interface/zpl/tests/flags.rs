@@ -39,7 +39,7 @@ fn bed() -> Bed {
 
 impl Bed {
     fn mark(&self, set: u64) {
-        self.zfs.change_flags(&self.file, FlagChange { mask: READONLY | IMMUTABLE | APPENDONLY, set }).expect("marked");
+        self.zfs.change_flags(&self.file, FlagChange { mask: READONLY | IMMUTABLE | APPENDONLY, set, project: None }).expect("marked");
     }
 
     /// What no protected file lets happen.
@@ -84,9 +84,36 @@ fn protected_files_stay_as_they_are() {
 #[test]
 fn flags_without_a_meaning_here_are_refused() {
     let bed = bed();
-    let set = |set: u64| bed.zfs.change_flags(&bed.file, FlagChange { mask: set, set });
+    let set = |set: u64| bed.zfs.change_flags(&bed.file, FlagChange { mask: set, set, project: None });
     assert_eq!(set(REPARSE), Err(ZplError::NotPermitted));
     assert_eq!(set(PROJINHERIT), Err(ZplError::NotSupported), "the file has no project");
+    let moved = FlagChange { project: Some(7), ..FlagChange::default() };
+    assert_eq!(bed.zfs.change_flags(&bed.file, moved), Err(ZplError::NotSupported), "so it can't get another");
+}
+
+/// When this fails, files leave the quota of their project without anybody noticing, or are charged to the wrong one.
+#[test]
+fn a_project_is_handed_on_and_nothing_of_another_comes_in() {
+    let bed = bed();
+    let (zfs, root) = (&bed.zfs, &bed.root);
+    zfs.set_settings(Settings { project_quota: true, xattr_sa: false, ..zfs.settings() });
+    let folder = zfs.create_node(root, b"folder", &NewNode { mode: 0o040_755, ..NewNode::default() }).expect("a folder");
+    let file = zfs.create_node(root, b"other", &NewNode { mode: 0o100_644, ..NewNode::default() }).expect("a file");
+    zfs.change_flags(&folder, FlagChange { mask: PROJINHERIT, set: PROJINHERIT, project: Some(7) }).expect("it has a project");
+    let inside = zfs.create_node(&folder, b"inside", &NewNode { mode: 0o100_644, ..NewNode::default() }).expect("a file in it");
+    assert_eq!((folder.fields().project, inside.fields().project, file.fields().project), (7, 7, 0));
+    let (from, to) = (Place { directory: root, name: b"other" }, Place { directory: &folder, name: b"other" });
+    assert_eq!(zfs.link(&file, &folder, b"link"), Err(ZplError::CrossDevice));
+    assert_eq!(zfs.rename(from, to, RenameMode::Replace), Err(ZplError::CrossDevice));
+    // Extended attributes that are files go with their file.
+    zfs.set_xattr(&file, b"user.a", &[1; 4096], SetMode::Any).expect("an attribute");
+    zfs.change_flags(&file, FlagChange { project: Some(7), ..FlagChange::default() }).expect("it moves");
+    let attributes = zfs.node(ondisk::ObjectId(file.fields().xattr)).expect("their directory");
+    assert_eq!((file.fields().project, attributes.fields().project), (7, 7));
+    assert_eq!(zfs.link(&file, &folder, b"link"), Ok(()));
+    assert_eq!(zfs.rename(from, to, RenameMode::Replace), Ok(()));
+    // It is on disk.
+    assert_eq!(zfs.attribute(&file, zpl::Attr::Projid), Some(7));
 }
 
 #[test]

@@ -197,7 +197,7 @@ const OPERATIONS: &[Operation] = &[
     ("rename over a directory", |zfs| rename(zfs, ("a", "full"), ("b", "empty"), RenameMode::Replace)),
     ("rename that leaves a whiteout", |zfs| leave(zfs, ("a", "f"), ("b", "new"))),
     ("rename of a directory over another that leaves a whiteout", |zfs| leave(zfs, ("a", "full"), ("b", "empty"))),
-    ("chattr", |zfs| zfs.change_flags(&at(zfs, "a/f")?, FlagChange { mask: 0x10 << 32, set: 0x10 << 32 })),
+    ("chattr", |zfs| zfs.change_flags(&at(zfs, "a/f")?, FlagChange { mask: 0x10 << 32, set: 0x10 << 32, project: None })),
     ("exchange", |zfs| rename(zfs, ("a", "f"), ("a", "g"), RenameMode::Exchange)),
     ("exchange across of a file and a directory", |zfs| rename(zfs, ("a", "full"), ("b", "f"), RenameMode::Exchange)),
     ("chmod", |zfs| zfs.set_attrs(&at(zfs, "a/f")?, &SetAttrs { mode: Some(0o7711), ..SetAttrs::default() })),
