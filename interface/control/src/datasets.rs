@@ -431,6 +431,8 @@ pub(crate) fn settings(pool: &OpenPool, handle: &DatasetHandle) -> Settings {
     let text = |property: &str| text_of(handle, property);
     Settings {
         xattr_sa: matches!(text("xattr").as_str(), "sa" | "on" | ""),
+        longname: text("longname") == "on",
+        user_xattrs: text("xattr") != "off",
         atime: text("atime") != "off",
         relatime: text("relatime") != "off",
         project_quota: pool.counts_projects(),

@@ -47,7 +47,7 @@ const OF_DATASETS: &[(&str, Effect)] = &[
     ("aclmode", Stored(&["discard"], "ACLs are not evaluated in this version")),
     ("aclinherit", Stored(&["restricted", "secure"], "ACLs are not inherited in this version")),
     ("canmount", Works),
-    ("xattr", Stored(&["on", "sa", "dir"], "extended attributes can't be switched off in this version")),
+    ("xattr", Works),
     ("copies", Works),
     ("version", Refused(&["5", "current"], "only version 5 of file systems is written by this version")),
     ("utf8only", Works),

@@ -4,7 +4,7 @@
 use zpl::Settings;
 
 /// Options that are known and change nothing here.
-const WITHOUT_EFFECT: [&str; 35] = [
+const WITHOUT_EFFECT: [&str; 33] = [
     "noauto",
     "defaults",
     "dirsync",
@@ -37,13 +37,11 @@ const WITHOUT_EFFECT: [&str; 35] = [
     "comment",
     "nosub",
     "quiet",
-    "xattr",
-    "noxattr",
     "zfsutil",
 ];
 
 /// Those that do something: what they mean is in [`Asked::take`].
-const WITH_EFFECT: [&str; 16] = [
+const WITH_EFFECT: [&str; 18] = [
     "ro",
     "rw",
     "remount",
@@ -60,6 +58,8 @@ const WITH_EFFECT: [&str; 16] = [
     "nodev",
     "syncfs",
     "nosyncfs",
+    "xattr",
+    "noxattr",
 ];
 
 /// What the options of a mount ask for; None leaves it to the property.
@@ -71,6 +71,8 @@ pub(crate) struct Asked {
     pub exec: Option<bool>,
     pub suid: Option<bool>,
     pub devices: Option<bool>,
+    /// Serve extended attributes of users.
+    pub xattr: Option<bool>,
     /// Let the kernel forward syncfs(2) (docs/semantics.md); counts when the mount is made.
     pub syncfs: Option<bool>,
     /// Change what is mounted.
@@ -109,6 +111,8 @@ impl Asked {
             "nosuid" => self.suid = Some(false),
             "dev" => self.devices = Some(true),
             "nodev" => self.devices = Some(false),
+            "xattr" => self.xattr = Some(true),
+            "noxattr" => self.xattr = Some(false),
             "syncfs" => self.syncfs = Some(true),
             "nosyncfs" => self.syncfs = Some(false),
             _ => {}
@@ -119,6 +123,7 @@ impl Asked {
     pub fn apply(&self, settings: &mut Settings) {
         settings.read_only = self.read_only.unwrap_or(settings.read_only);
         settings.atime = self.atime.unwrap_or(settings.atime);
+        settings.user_xattrs = self.xattr.unwrap_or(settings.user_xattrs);
         settings.relatime = self.relatime.unwrap_or(settings.relatime);
     }
 
@@ -131,6 +136,8 @@ impl Asked {
             "exec" => self.exec,
             "setuid" => self.suid,
             "devices" => self.devices,
+            // Which way they are kept stays as it is.
+            "xattr" => self.xattr.filter(|is_on| !is_on),
             _ => None,
         }
     }
@@ -152,6 +159,7 @@ mod tests {
         );
         assert_eq!(read("remount,strictatime").map(|asked| (asked.remount, asked.relatime)), Ok((true, Some(false))));
         assert_eq!(read("defaults,context=\"a\",user,noauto"), Ok(Asked::default()));
+        assert_eq!(read("noxattr").map(|asked| (asked.xattr, asked.temporary("xattr"))), Ok((Some(false), Some(false))));
         assert_eq!(read("nonsense"), Err("nonsense".to_string()));
         assert_eq!(read("ro,zsh"), Err("zsh".to_string()));
     }

@@ -91,6 +91,10 @@ pub struct Settings {
     pub snapdir: Snapdir,
     /// `acltype=posix`: stored lists are shown and follow the mode.
     pub posix_acl: bool,
+    /// Files can get names of more than [`crate::NAME_BYTES_MAX`] bytes: `longname`.
+    pub longname: bool,
+    /// Extended attributes of users are served; the property `xattr` and the option of a mount switch them off.
+    pub user_xattrs: bool,
     /// `readonly`, set while the file system is mounted for writing.
     pub read_only: bool,
     /// `direct`.
@@ -108,6 +112,8 @@ impl Default for Settings {
             project_quota: false,
             snapdir: Snapdir::Hidden,
             posix_acl: false,
+            longname: false,
+            user_xattrs: true,
             read_only: false,
             direct: Property::Standard,
             snapshot: false,

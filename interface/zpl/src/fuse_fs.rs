@@ -600,7 +600,7 @@ impl Handler for ZplFuse {
             ffree: free_objects,
             bsize: self.zfs.objset.props().record_size as u32,
             frsize: unit as u32,
-            namelen: crate::NAME_BYTES_MAX as u32,
+            namelen: self.zfs.name_bytes_max() as u32,
         })
     }
 

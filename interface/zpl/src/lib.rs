@@ -41,7 +41,7 @@ pub use fs::{CaseSensitivity, CreateOptions, Settings, Snapdir, Space, SpaceSour
 pub use fuse_fs::ZplFuse;
 pub use io::{Allocate, FILE_BYTES_MAX, WriteData};
 pub use make::NewNode;
-pub use names::{Dirent, Listed, NAME_BYTES_MAX};
+pub use names::{Dirent, LONG_NAME_BYTES_MAX, Listed, NAME_BYTES_MAX};
 pub use rename::{Place, RenameMode};
 pub use sa::Attr;
 pub use setattr::{SetAttrs, Stat};

@@ -14,6 +14,8 @@ use zap::{Attribute, Match, Zap};
 
 /// Longest name in bytes (OpenZFS: `ZFS_MAX_DATASET_NAME_LEN` is another matter; `MAXNAMELEN` − 1).
 pub const NAME_BYTES_MAX: usize = 255;
+/// The same with the property `longname`.
+pub const LONG_NAME_BYTES_MAX: usize = zap::LONGNAME_BYTES_MAX - 1;
 /// OpenZFS: `ZFS_LINK_MAX`.
 const LINKS_MAX: u64 = u64::MAX >> 1;
 const OBJECT_MASK: u64 = (1 << 48) - 1;
@@ -54,11 +56,16 @@ fn dirent(value: u64) -> Dirent {
 }
 
 impl Zfs {
+    /// Longest name that a file can get, in bytes: the property `longname` decides.
+    pub(crate) fn name_bytes_max(&self) -> usize {
+        if self.settings().longname { LONG_NAME_BYTES_MAX } else { NAME_BYTES_MAX }
+    }
+
     pub(crate) fn check_name(&self, name: &[u8]) -> Result<(), ZplError> {
         if name.is_empty() || name.contains(&b'/') || name.contains(&0) {
             return Err(ZplError::Invalid);
         }
-        if name.len() > NAME_BYTES_MAX {
+        if name.len() > self.name_bytes_max() {
             return Err(ZplError::NameTooLong);
         }
         if name == b"." || name == b".." {
@@ -117,14 +124,16 @@ impl Zfs {
             b".." => return self.node(ObjectId(directory.fields().parent)),
             _ => {}
         }
-        if name.len() > NAME_BYTES_MAX {
+        if name.len() > LONG_NAME_BYTES_MAX {
             return Err(ZplError::NameTooLong);
         }
         if !directory.fields().is_directory() {
             return Err(ZplError::NotDirectory);
         }
         let _names = directory.names.read();
-        let found = self.find(directory, name)?.ok_or(ZplError::NotFound)?;
+        // What got a long name while that was allowed is found by it.
+        let missing = if name.len() > self.name_bytes_max() { ZplError::NameTooLong } else { ZplError::NotFound };
+        let found = self.find(directory, name)?.ok_or(missing)?;
         self.node(found.object)
     }
 

@@ -86,6 +86,9 @@ impl<'a> Undo<'a> {
 
     /// Adds an entry to a directory.
     pub(crate) fn add_entry(&mut self, directory: &Arc<Znode>, name: &[u8], value: u64) -> Result<(), ZplError> {
+        if name.len() > crate::NAME_BYTES_MAX {
+            self.zfs.objset.note_long_name();
+        }
         Zap::open(directory.dnode.clone())?.add_u64(name, value, self.tx)?;
         self.steps.push(Step::Added { directory: directory.clone(), name: name.to_vec() });
         Ok(())

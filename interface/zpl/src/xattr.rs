@@ -60,6 +60,13 @@ fn shown_name(stored: &[u8]) -> Vec<u8> {
 }
 
 impl Zfs {
+    /// Refuses names that nobody handles, or not now.
+    fn check_served(&self, name: &[u8]) -> Result<(), ZplError> {
+        check_namespace(name)?;
+        let is_off = name.starts_with(b"user.") && !self.settings().user_xattrs;
+        if is_off { Err(ZplError::NotSupported) } else { Ok(()) }
+    }
+
     /// The list in the system attributes.
     fn sa_list(&self, node: &Znode) -> Result<Arc<NvList>, ZplError> {
         let mut state = node.state.lock();
@@ -106,7 +113,7 @@ impl Zfs {
 
     /// Value of an extended attribute.
     pub fn get_xattr(self: &Arc<Self>, node: &Node, name: &[u8]) -> Result<Vec<u8>, ZplError> {
-        check_namespace(name)?;
+        self.check_served(name)?;
         if posix_acl::is_list(name) && !self.settings().posix_acl {
             return Err(ZplError::NotSupported);
         }
@@ -133,9 +140,8 @@ impl Zfs {
                 true
             })?;
         }
-        if !self.settings().posix_acl {
-            names.retain(|name| !posix_acl::is_list(name));
-        }
+        let settings = self.settings();
+        names.retain(|name| (settings.posix_acl || !posix_acl::is_list(name)) && (settings.user_xattrs || !name.starts_with(b"user.")));
         Ok(names)
     }
 
@@ -143,7 +149,7 @@ impl Zfs {
     pub fn set_xattr(self: &Arc<Self>, node: &Node, name: &[u8], value: &[u8], mode: SetMode) -> Result<(), ZplError> {
         self.check_writable()?;
         node.check_attributes_change()?;
-        check_namespace(name)?;
+        self.check_served(name)?;
         if name.len() > crate::NAME_BYTES_MAX {
             return Err(ZplError::NameTooLong);
         }
@@ -170,7 +176,7 @@ impl Zfs {
     pub fn remove_xattr(self: &Arc<Self>, node: &Node, name: &[u8]) -> Result<(), ZplError> {
         self.check_writable()?;
         node.check_attributes_change()?;
-        check_namespace(name)?;
+        self.check_served(name)?;
         let change;
         let _names = node.names.write();
         if !self.has_xattr(node, name)? {

@@ -1,5 +1,5 @@
-//! Files that are protected, and what a rename leaves behind. When these fail, a log that is append-only can be rewritten, an immutable
-//! file changed, or a name that an overlay removed comes back.
+//! Files that are protected, what a rename leaves behind, and what properties allow of names and attributes. When these fail, a log that is append-only can be rewritten, an immutable
+//! file changed, or a name that an overlay removed comes back; a file cannot be found by its name, or a dataset is not marked for systems that end names earlier.
 
 use abd::Abd;
 use dmu::ObjsetProps;
@@ -129,4 +129,54 @@ fn a_whiteout_takes_the_old_name() {
     let moved = zfs.lookup(root, b"g").expect("moved");
     assert!(zfs.read(&moved, 0, 9).expect("read") == Abd::from_slice(b"new!"));
     assert_eq!(root.fields().size, 4, "the root has two names more than its own");
+}
+
+#[test]
+fn long_names_are_made_where_they_may_be_and_found_everywhere() {
+    let bed = bed();
+    let (zfs, root) = (&bed.zfs, &bed.root);
+    let long = [b'a'; 1024];
+    let make = |bytes: usize| zfs.create_node(root, &long[..bytes], &NewNode { mode: 0o100_644, ..NewNode::default() }).map(drop);
+    let rename = |from: usize, to: usize| {
+        let (from, to) = (Place { directory: root, name: &long[..from] }, Place { directory: root, name: &long[..to] });
+        zfs.rename(from, to, RenameMode::Replace)
+    };
+    assert_eq!(make(255), Ok(()));
+    assert_eq!(make(256), Err(ZplError::NameTooLong));
+    assert_eq!(zfs.lookup(root, &long[..256]).map(drop), Err(ZplError::NameTooLong));
+    assert!(!zfs.objset().has_long_names());
+    zfs.set_settings(Settings { longname: true, ..zfs.settings() });
+    assert_eq!(make(256), Ok(()));
+    assert_eq!(make(1023), Ok(()));
+    assert_eq!(make(1024), Err(ZplError::NameTooLong));
+    assert_eq!(zfs.lookup(root, &long[..300]).map(drop), Err(ZplError::NotFound));
+    assert!(zfs.objset().has_long_names());
+    zfs.set_settings(Settings { longname: false, ..zfs.settings() });
+    let mut listed = Vec::new();
+    let list = zfs.list(root, 0, &mut |entry| {
+        listed.push(entry.name.len());
+        true
+    });
+    assert_eq!(list, Ok(()));
+    assert!(listed.contains(&1023) && listed.contains(&256), "{listed:?}");
+    assert_eq!(zfs.lookup(root, &long[..1023]).map(drop), Ok(()));
+    assert_eq!(rename(255, 257), Err(ZplError::NameTooLong));
+    assert_eq!(rename(1023, 3), Ok(()), "it gets a shorter one");
+    assert_eq!(zfs.unlink(root, &long[..256]), Ok(()));
+}
+
+/// Somebody who switched them off must neither see nor lose what is there.
+#[test]
+fn attributes_of_users_can_be_switched_off() {
+    let bed = bed();
+    let (zfs, file) = (&bed.zfs, &bed.file);
+    assert_eq!(zfs.set_xattr(file, b"user.a", b"1", SetMode::Any), Ok(()));
+    zfs.set_settings(Settings { user_xattrs: false, ..zfs.settings() });
+    assert_eq!(zfs.get_xattr(file, b"user.a"), Err(ZplError::NotSupported));
+    assert_eq!(zfs.set_xattr(file, b"user.a", b"2", SetMode::Any), Err(ZplError::NotSupported));
+    assert_eq!(zfs.remove_xattr(file, b"user.a"), Err(ZplError::NotSupported));
+    assert_eq!(zfs.set_xattr(file, b"trusted.b", b"2", SetMode::Any), Ok(()));
+    assert_eq!(zfs.list_xattrs(file), Ok(vec![b"trusted.b".to_vec()]));
+    zfs.set_settings(Settings { user_xattrs: true, ..zfs.settings() });
+    assert_eq!(zfs.get_xattr(file, b"user.a"), Ok(b"1".to_vec()));
 }

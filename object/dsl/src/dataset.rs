@@ -193,7 +193,9 @@ impl Dataset {
         }
         let has_large_dnodes = self.open_objset().is_some_and(|objset| objset.has_large_dnodes());
         let large_dnode = if has_large_dnodes { features::bit(features::LARGE_DNODE) } else { 0 };
-        self.activate(meta, sums.features | large_dnode, tx)
+        let has_long_names = self.open_objset().is_some_and(|objset| objset.has_long_names());
+        let longname = if has_long_names { features::bit(features::LONGNAME) } else { 0 };
+        self.activate(meta, sums.features | large_dnode | longname, tx)
     }
 
     /// Puts blocks that a snapshot still has on the deadlist.

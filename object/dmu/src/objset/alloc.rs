@@ -91,6 +91,7 @@ struct Slots {
     unsynced: BTreeMap<u64, bool>,
     /// Some object made since the opening takes more than one slot.
     has_large: bool,
+    has_long_names: bool,
 }
 
 /// The allocator of object numbers.
@@ -242,6 +243,16 @@ impl Objset {
     /// OpenZFS knows that it cannot step from slot to slot.
     pub fn has_large_dnodes(&self) -> bool {
         self.allocator.0.lock().has_large
+    }
+
+    /// Notes that a directory gets a name of more than 255 bytes: before the transaction that adds it ends.
+    pub fn note_long_name(&self) {
+        self.allocator.0.lock().has_long_names = true;
+    }
+
+    /// True once such a name was added since the opening: its dataset needs the feature `longname`, without which names end there.
+    pub fn has_long_names(&self) -> bool {
+        self.allocator.0.lock().has_long_names
     }
 
     /// Makes an object at this number (also the accounting objects -1, -2, -3).

@@ -148,6 +148,23 @@ fn large_dnodes_are_told_by_the_feature() {
     pool.check_features();
 }
 
+/// OpenZFS without the feature ends names at 255 bytes: it must see that a dataset has longer ones.
+#[test]
+fn long_names_are_told_by_the_feature() {
+    use crate::PoolServices;
+    let pool = TestPool::create(12);
+    pool.dsl.create_dataset("tank/a", filesystem()).expect("creates");
+    let refs = || pool.services.feature_refs(crate::features::LONGNAME);
+    write(&pool, "tank/a", 0, 0, &[1; 512]).expect("writes");
+    pool.sync();
+    assert_eq!(refs(), 0);
+    pool.dsl.hold("tank/a").and_then(|handle| handle.objset()).expect("it opens").note_long_name();
+    write(&pool, "tank/a", 0, 0, &[2; 512]).expect("writes");
+    pool.sync();
+    assert_eq!(refs(), 1);
+    pool.check_features();
+}
+
 /// If this fails, whoever deletes a file because the quota or the pool is full is told so again for the next seconds.
 #[test]
 fn what_is_being_freed_is_waited_for() {
