@@ -20,14 +20,14 @@ pub(crate) const STEP_NS: u64 = 250_000_000;
 const LOOKS: u64 = 8;
 /// How often a spare is tried for one device.
 const TRIES: u32 = 5;
-/// More than so many errors … where the vdev properties `io_n` and `checksum_n` say nothing (OpenZFS: `zed`)
+/// So many errors … where the vdev properties `io_n` and `checksum_n` say nothing (OpenZFS: `zed`)
 const ERRORS_MAX: u64 = 10;
 /// … within so many seconds are too many (`io_t`, `checksum_t`).
 const WINDOW_SECONDS: u64 = 600;
 /// No more errors than this are remembered, whatever a property says.
 const ERRORS_LIMIT: u64 = 100_000;
 
-/// More than so many, within so many nanoseconds, are too many.
+/// So many, within so many nanoseconds, are too many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Limit {
     errors: u64,
@@ -76,7 +76,8 @@ struct Engine {
 impl Engine {
     /// Takes the counter as it is now; true when there were too many of late.
     fn fires(&mut self, now_ns: u64, count: u64, limit: Limit) -> bool {
-        let new = count.saturating_sub(self.seen).min(limit.errors + 1);
+        let enough = limit.errors.max(1);
+        let new = count.saturating_sub(self.seen).min(enough);
         if new == 0 && count == self.seen {
             return false;
         }
@@ -86,10 +87,10 @@ impl Engine {
         }
         self.seen = count;
         self.times.extend((0..new).map(|_| now_ns));
-        while self.times.len() as u64 > limit.errors + 1 {
+        while self.times.len() as u64 > enough {
             self.times.pop_front();
         }
-        self.times.len() as u64 > limit.errors && self.times.front().is_some_and(|first| now_ns - first <= limit.window_ns)
+        self.times.len() as u64 == enough && self.times.front().is_some_and(|first| now_ns - first <= limit.window_ns)
     }
 }
 
@@ -306,11 +307,11 @@ mod tests {
     #[test]
     fn errors_count_when_many_come_in_a_short_time() {
         let mut at_once = Judge::default();
-        assert_eq!(judge(&mut at_once, 0, &counts(10, 0, 0)), None, "ten are not too many");
-        assert_eq!(judge(&mut at_once, 1, &counts(11, 0, 0)), Some(LeafState::Faulted));
+        assert_eq!(judge(&mut at_once, 0, &counts(9, 0, 0)), None, "nine are not too many");
+        assert_eq!(judge(&mut at_once, 1, &counts(10, 0, 0)), Some(LeafState::Faulted), "ten are, as for zed");
         let mut slow = Judge::default();
         for error in 0..100 {
-            assert_eq!(judge(&mut slow, error * 61, &counts(error, 0, 0)), None, "one a minute");
+            assert_eq!(judge(&mut slow, error * 67, &counts(error, 0, 0)), None, "fewer than one a minute");
         }
         let mut sums = Judge::default();
         assert_eq!(judge(&mut sums, 0, &counts(0, 11, 0)), Some(LeafState::Degraded), "wrong bytes are read around, not refused");
@@ -324,15 +325,15 @@ mod tests {
     fn limits_are_those_that_are_set() {
         let mut judge = Judge::default();
         let (own, online) =
-            (Limits { io: Limit::new(1, 1), slow: Some(Limit::new(4, 60)), ..Limits::default() }, (Guid(1), LeafState::Online));
+            (Limits { io: Limit::new(2, 1), slow: Some(Limit::new(4, 60)), ..Limits::default() }, (Guid(1), LeafState::Online));
         assert_eq!(judge.judge(0, online, &counts(1, 0, 0), &own), None);
         assert_eq!(judge.judge(2 * SECOND, online, &counts(2, 0, 0), &own), None, "not within a second");
         assert_eq!(judge.judge(3 * SECOND, online, &counts(3, 0, 0), &own), Some(LeafState::Faulted));
         let slow = |ios| LeafCounts { slow_ios: ios, ..LeafCounts::default() };
         let mut judge = Judge::default();
         assert_eq!(judge.judge(0, online, &slow(1000), &Limits::default()), None, "slow I/Os cost nothing by default");
-        assert_eq!(judge.judge(SECOND, online, &slow(1004), &own), None, "those from before count no more");
-        assert_eq!(judge.judge(2 * SECOND, online, &slow(1005), &own), Some(LeafState::Degraded));
+        assert_eq!(judge.judge(SECOND, online, &slow(1003), &own), None, "those from before count no more");
+        assert_eq!(judge.judge(2 * SECOND, online, &slow(1004), &own), Some(LeafState::Degraded));
     }
 
     /// A property of a whole pool or vdev counts for its disks, unless they have one of their own.
