@@ -28,7 +28,7 @@ fn main() -> ExitCode {
         ["zts", rest @ ..] => suite(&root, rest),
         _ => {
             Err("usage: cargo xtask ci | layers | tidy [--bless] | commands [NAME] | interop write|read [--all] | torture [direct | hostile | lives | life | zia | liars] [SEED] | \
-                 campaign [--list] [--case NAME] [--seed N] | kills [N] [--seed N] | fuzz [TARGET|all [EXECUTIONS [SEED]] | TARGET FILE…] | zts [-j JOBS] [-t SECONDS] [-o FOLDER] [--bless] [GROUP…]"
+                 campaign [--list] [--case NAME] [--seed N] | kills [N] [--seed N] | fuzz [TARGET|all [EXECUTIONS [SEED]] | TARGET FILE…] | zts [-j JOBS] [-t SECONDS] [-o FOLDER] [--no-run] [--bless] [GROUP…]"
                 .to_string())
         }
     };

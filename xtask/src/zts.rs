@@ -1,8 +1,8 @@
-//! OpenZFS's own test suite against our commands: `cargo xtask zts [-j JOBS] [-t SECONDS] [-o FOLDER] [--bless] [GROUP…]`.
+//! OpenZFS's own test suite against our commands: `cargo xtask zts [-j JOBS] [-t SECONDS] [-o FOLDER] [--no-run] [--bless] [GROUP…]`.
 //!
 //! The suite is Debian's `zfs-test`; nothing of it knows that there is no kernel module. Each group runs in name spaces of its own
 //! (`tools/zts/group.sh`) with a daemon and three loop devices of its own. What does not pass is compared with `docs/zts.list`, which has a
-//! reason for each test; `--bless` writes it anew, with the reasons that the outputs show.
+//! reason for each test; `--bless` writes it anew, with the reasons that the outputs show. `--no-run` judges what an earlier run left in the folder.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -24,6 +24,7 @@ struct Asked {
     test_seconds: u64,
     folder: PathBuf,
     bless: bool,
+    no_run: bool,
     groups: Vec<String>,
 }
 
@@ -38,6 +39,10 @@ struct Outcome {
 /// See the file's header. `programs` is the folder of our programs.
 pub fn run(root: &Path, programs: &Path, args: &[&str]) -> Result<(), String> {
     let asked = asked(root, args)?;
+    if asked.no_run {
+        let all = asked.groups.iter().flat_map(|group| outcomes(&home_of(&asked, group).join("out"), group));
+        return judge(root, &asked, &all.collect::<Vec<_>>());
+    }
     if !Path::new(SUITE).join("zfs-tests").exists() {
         return Err("OpenZFS's test suite is not installed: ZIRCONIA_ZTS=1 tools/deps.sh".into());
     }
@@ -61,13 +66,18 @@ pub fn run(root: &Path, programs: &Path, args: &[&str]) -> Result<(), String> {
     });
     let mut outcomes = outcomes.into_inner().unwrap_or_else(|error| error.into_inner());
     outcomes.sort_by(|a, b| a.name.cmp(&b.name));
-    println!("{}", summary("total", &outcomes));
     judge(root, &asked, &outcomes)
 }
 
 fn asked(root: &Path, args: &[&str]) -> Result<Asked, String> {
-    let mut asked =
-        Asked { jobs: 2, test_seconds: 180, folder: std::env::temp_dir().join("zirconia-zts"), bless: false, groups: Vec::new() };
+    let mut asked = Asked {
+        jobs: 2,
+        test_seconds: 180,
+        folder: std::env::temp_dir().join("zirconia-zts"),
+        bless: false,
+        no_run: false,
+        groups: Vec::new(),
+    };
     let mut words = args.iter();
     while let Some(word) = words.next() {
         let mut value = || words.next().copied().ok_or_else(|| format!("{word} needs a value"));
@@ -77,6 +87,7 @@ fn asked(root: &Path, args: &[&str]) -> Result<Asked, String> {
             "-t" => asked.test_seconds = number(value()?)?,
             "-o" => asked.folder = PathBuf::from(value()?),
             "--bless" => asked.bless = true,
+            "--no-run" => asked.no_run = true,
             group => asked.groups.push(group.to_string()),
         }
     }
@@ -181,8 +192,12 @@ impl Drop for Loops {
     }
 }
 
+fn home_of(asked: &Asked, group: &str) -> PathBuf {
+    asked.folder.join("groups").join(group.replace('/', "_"))
+}
+
 fn one_group(root: &Path, asked: &Asked, suite: &Suite, programs: &Path, group: &str) -> Result<Vec<Outcome>, String> {
-    let home = asked.folder.join("groups").join(group.replace('/', "_"));
+    let home = home_of(asked, group);
     let _ = fs::remove_dir_all(&home);
     fs::create_dir_all(home.join("out")).map_err(|error| format!("{}: {error}", home.display()))?;
     let run_file = suite.run_file(group, asked.test_seconds).ok_or("the suite has no such group")?;
@@ -309,6 +324,7 @@ fn listed(root: &Path) -> BTreeMap<String, (String, String)> {
 }
 
 fn judge(root: &Path, asked: &Asked, outcomes: &[Outcome]) -> Result<(), String> {
+    println!("{}", summary("total", outcomes));
     let mut list = listed(root);
     let (mut worse, mut better) = (Vec::new(), Vec::new());
     for outcome in outcomes {
