@@ -56,6 +56,15 @@ pub fn raise_limits() {
         let own = getrlimit(resource);
         let _ = setrlimit(resource, Rlimit { current: own.maximum, ..own });
     }
+    // Root's devices are larger than what a shell that started this may write; who isn't root is told by the write.
+    if geteuid().is_root() {
+        let _ = setrlimit(Resource::Fsize, Rlimit { current: None, maximum: None });
+    }
+    // SAFETY: no handler is set; what the signal would say, the write says too.
+    #[expect(unsafe_code, reason = "signals can't be ignored otherwise")]
+    unsafe {
+        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+    }
     let own = getrlimit(Resource::Nofile);
     let allowed = std::fs::read_to_string("/proc/sys/fs/nr_open").ok().and_then(|text| text.trim().parse::<u64>().ok());
     let wanted = allowed.map_or(FILES, |allowed| allowed.min(FILES));

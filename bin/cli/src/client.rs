@@ -315,7 +315,7 @@ fn daemon_program() -> PathBuf {
 
 /// This command's line for the pool's history: the program's name and its words, in characters that a header carries.
 fn command_line() -> String {
-    let mut words: Vec<String> = std::env::args().collect();
+    let mut words: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
     if let Some(program) = words.first_mut() {
         *program = program.rsplit('/').next().unwrap_or(program).to_string();
     }

@@ -19,7 +19,7 @@ pub mod table;
 pub mod time;
 
 pub use client::{Client, Remark};
-pub use program::{Lacking, Stop, run, run_with, usage};
+pub use program::{Lacking, Stop, run, run_with, usage, words};
 pub use request::{absolute, assignments, done, invalid, place_of_path, properties, say};
 
 pub use control_api::os_error;

@@ -70,6 +70,15 @@ pub fn run_with<A: Parser>(lacking: &Lacking, run: impl FnOnce(A) -> Result<u8, 
     code
 }
 
+/// The words of this program's command line.
+///
+/// # Errors
+/// The first that is not UTF-8, shown as far as it can be: names of datasets and properties have no other bytes, and paths with others are
+/// not passed on in this version.
+pub fn words() -> Result<Vec<String>, String> {
+    std::env::args_os().map(|word| word.into_string().map_err(|word| format!("argument {word:?} is not UTF-8"))).collect()
+}
+
 /// What is not there yet is a failure, and no wrong use.
 fn not_there(why: &str) -> ExitCode {
     crate::errln!("{why}");
@@ -77,8 +86,11 @@ fn not_there(why: &str) -> ExitCode {
 }
 
 fn run_words<A: Parser>(lacking: &Lacking, run: impl FnOnce(A) -> Result<u8, Stop>) -> ExitCode {
-    let words: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
     let command = A::command();
+    let words = match words() {
+        Ok(words) => words,
+        Err(why) => return wrong(&command, None, &why),
+    };
     match words.get(1).map(String::as_str) {
         None => return wrong(&command, None, "missing command"),
         Some("-?" | "--help" | "-h") => return help(&command, None),

@@ -73,7 +73,8 @@ impl Asked {
 
 /// Runs the helper.
 pub fn main() -> ExitCode {
-    let outcome = Asked::read(std::env::args().skip(1)).map_err(|why| (USAGE, why)).and_then(|asked| run(&asked));
+    let asked = cli::words().and_then(|words| Asked::read(words.into_iter().skip(1)));
+    let outcome = asked.map_err(|why| (USAGE, why)).and_then(|asked| run(&asked));
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err((code, why)) => {

@@ -207,6 +207,10 @@ impl Control {
         let guid = pool.guid();
         let remarks = match end(pool) {
             Ok(()) => Ok(Vec::new()),
+            Err(_) if target.force && *verb == "destroy" => {
+                let why = "its devices can't be written, so that it is still on them";
+                Err(because(ErrorKind::Io, order.what(), why).advise("it is not open any more; import and destroy it when they are back"))
+            }
             Err(_) if target.force => {
                 Ok(vec![format!("warning: pool '{}' could not be written; what was not synced is lost", target.pool)])
             }

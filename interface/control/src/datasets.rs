@@ -355,6 +355,14 @@ impl Control {
             pool.dsl().rename_snapshots(&filesystems, from, to).map_err(failed)?;
             return Ok(done());
         }
+        // Said before anything is unmounted for it.
+        let what = || format!("cannot rename '{}'", request.from);
+        if request.to == request.from {
+            return Err(because(ErrorKind::Exists, what(), "dataset already exists"));
+        }
+        if request.to.strip_prefix(request.from.as_str()).is_some_and(|rest| rest.starts_with('/')) {
+            return Err(because(ErrorKind::Invalid, what(), "New dataset name cannot be a descendant of current dataset name"));
+        }
         if let (true, Some((parent, _))) = (request.parents, request.to.rsplit_once('/')) {
             self.dataset_create(&DatasetCreate { name: parent.to_string(), parents: true, ..DatasetCreate::default() })?;
         }

@@ -119,6 +119,10 @@ const MAGICS: &[(&str, u64, &[u8])] = &[
     ("ufs", 0x10000 + 1372, &[0x19, 0x01, 0x54, 0x19]),
     ("ufs", 0x40000 + 1372, &[0x19, 0x01, 0x54, 0x19]),
     ("zonefs", 0, b"SFOZ"),
+    ("oracleasm", 32, b"ORCLDISK"),
+    ("ubi", 0, b"UBI#"),
+    ("ubifs", 0, &[0x31, 0x18, 0x10, 0x06]),
+    ("DM_snapshot_cow", 0, b"SnAp"),
     ("crypto_LUKS", 0, b"LUKS\xba\xbe"),
     ("crypto_LUKS", 0x4000, b"SKUL\xba\xbe"),
     ("crypto_LUKS", 0x8000, b"SKUL\xba\xbe"),
@@ -192,7 +196,7 @@ pub fn signatures(size: u64, read: &mut ReadBytes<'_>) -> Vec<Signature> {
     if is_fat {
         add("vfat", 510, 2);
     }
-    for (kind, offset, length) in old_macintosh(&mut bytes).into_iter().chain(nilfs(&mut bytes)) {
+    for (kind, offset, length) in old_macintosh(&mut bytes).into_iter().chain(nilfs(&mut bytes)).chain(minix(&mut bytes)) {
         add(kind, offset, length);
     }
     tables(&mut bytes, is_fat, &mut found);
@@ -218,6 +222,18 @@ fn extended(bytes: &mut Bytes<'_, '_>) -> Option<(&'static str, u64)> {
         () => "ext2",
     };
     Some((kind, BASE + 56))
+}
+
+/// Minix: its magics are short, so that its numbers of inodes and maps must make sense too.
+fn minix(bytes: &mut Bytes<'_, '_>) -> Option<(&'static str, u64, usize)> {
+    const BASE: u64 = 1024;
+    if bytes.le16(BASE + 24)? == 0x4D5A && bytes.le32(BASE)? != 0 && bytes.le16(BASE + 6)? != 0 && bytes.le16(BASE + 28)?.is_power_of_two()
+    {
+        return Some(("minix", BASE + 24, 2));
+    }
+    let is_first = matches!(bytes.le16(BASE + 16)?, 0x137F | 0x138F | 0x2468 | 0x2478);
+    let is_sound = bytes.le16(BASE)? != 0 && bytes.le16(BASE + 4)? != 0 && bytes.le16(BASE + 6)? != 0 && bytes.le16(BASE + 10)? < 16;
+    (is_first && is_sound).then_some(("minix", BASE + 16, 2))
 }
 
 /// FAT has no magic of its own: its first sector must make sense.
@@ -362,6 +378,20 @@ mod tests {
 
     fn kinds(found: &[Signature]) -> Vec<&'static str> {
         found.iter().map(|one| one.kind).collect()
+    }
+
+    /// What mkfs.minix writes, in its first and third version.
+    #[test]
+    fn minix_is_found() {
+        let first = [0x50, 0x01, 0x00, 0x04, 1, 0, 1, 0, 0x0f, 0, 0, 0, 0, 0x1c, 8, 0x10, 0x8f, 0x13];
+        let third = [0x60, 1, 0, 0, 0, 0, 1, 0, 1, 0, 0x0f, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0x7f, 0, 4, 0, 0, 0x5a, 0x4d, 0, 0, 0, 4];
+        for superblock in [first.to_vec(), third.to_vec()] {
+            let pieces = [(1024, superblock)];
+            let found = signatures(1 << 20, &mut |offset, length| Some(piece(&pieces, offset, length)));
+            assert_eq!(kinds(&found), ["minix"]);
+        }
+        let alone = [(1040, vec![0x8f, 0x13])];
+        assert!(signatures(1 << 20, &mut |offset, length| Some(piece(&alone, offset, length))).is_empty(), "two bytes are not enough");
     }
 
     /// If this fails, a device with somebody's data is taken for an empty one.

@@ -124,6 +124,8 @@ pub fn snapshots(world: &World) -> Result<(), Failure> {
     world.refused("zfs rename -r tank@two tank@three", 1, "dataset already exists")?;
     world.ok("zfs list -H -t snapshot -o name")?.prints("tank@one\ntank@two\ntank/a@two\ntank/a@three")?;
     world.refused("zfs rename -r tank/a tank/b", 2, "source dataset for recursive rename must be a snapshot")?;
+    world.refused("zfs rename tank/a tank/a", 1, "cannot rename 'tank/a': dataset already exists")?;
+    world.refused("zfs rename tank/a tank/a/b", 1, "New dataset name cannot be a descendant of current dataset name")?;
     world.refused("zfs rename tank/a@two tank@four", 1, "snapshots must be part of same dataset")?;
     world.ok("zfs rename -r tank@two @four")?;
     world.ok("zfs destroy -r tank@four")?;

@@ -10,6 +10,7 @@ pub fn properties(world: &World) -> Result<(), Failure> {
     world.ok("zfs get -H -o value compression,recordsize tank/fs")?.prints("lz4\n8K")?;
     world.refused("zfs create -o compress=on -o compression=off tank/no", 1, "property 'compression' specified multiple times")?;
     world.refused("zfs create -o quota=0 tank/no", 1, "use 'none' to disable quota")?;
+    refused(world)?;
     world.refused("zfs create -o keyformat=passphrase tank/no", 1, "encryption is not available in this version")?;
     world.ok("zfs get -H -o value quota,refquota,reservation tank/fs")?.prints("none\nnone\nnone")?;
     world.ok("zfs get -Hp -o value quota,refquota,reservation tank/fs")?.prints("0\n0\n0")?;
@@ -61,4 +62,19 @@ pub fn properties(world: &World) -> Result<(), Failure> {
     world.ok("zfs snapshot tank@own")?;
     world.ok("zfs destroy -r tank")?;
     world.ok("zfs list -H -r -t all -o name")?.prints("tank").map(drop)
+}
+
+/// What a slip of the hand must not do.
+fn refused(world: &World) -> Result<(), Failure> {
+    for pair in ["-o quota=50M -o reservation=60M", "-o refquota=50M -o refreservation=60M"] {
+        world.refused(&format!("zfs create {pair} tank/no"), 1, "cannot create 'tank/no'")?;
+    }
+    // Bytes that are no text end no command with a panic.
+    for (program, verb) in [("zfs", "list"), ("zpool", "status"), ("zpool", "create")] {
+        let word: &std::ffi::OsStr = std::os::unix::ffi::OsStrExt::from_bytes(b"p\xff");
+        let ran = std::process::Command::new(world.program(program)).args([std::ffi::OsStr::new(verb), word]).output()?;
+        let said = String::from_utf8_lossy(&ran.stderr).into_owned();
+        same("no text", (ran.status.code(), said.contains("is not UTF-8")), (Some(2), true))?;
+    }
+    Ok(())
 }

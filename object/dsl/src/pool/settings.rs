@@ -279,6 +279,19 @@ impl DslPool {
 
     /// What a new dataset wants kept for it must be there (OpenZFS: `dsl_dir_set_reservation_check`, `dsl_dataset_set_refreservation_check`).
     pub(super) fn check_reserved(&self, parent: &Dir, checked: &[(Prop, String)]) -> Result<(), DslError> {
+        let wanted = |name: &str| {
+            let found = checked.iter().find_map(|(prop, text)| match prop {
+                Prop::Native(desc) if desc.name == name => desc.parse(text).ok(),
+                _ => None,
+            });
+            if let Some(Parsed::Number(bytes)) = found { bytes } else { 0 }
+        };
+        // A dataset can't keep more than it may have.
+        for (limit, kept) in [("quota", "reservation"), ("refquota", "refreservation")] {
+            if wanted(limit) != 0 && wanted(kept) > wanted(limit) {
+                return Err(DslError::NoSpace);
+            }
+        }
         for (prop, text) in checked {
             let Prop::Native(desc) = prop else { continue };
             if !matches!(desc.name, "reservation" | "refreservation") {
