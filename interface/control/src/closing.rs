@@ -179,7 +179,9 @@ impl Control {
         let mounts = open.mounts.clone();
         // Who gives a pool up does not wait for whoever waits for its devices.
         let bar = mounts.bar(&open.name(), if *verb == "destroy" { "destroyed" } else { "exported" }, target.force)?;
-        let unmounted = self.unmount_tree(&open, &open.name(), target.force, Directory::RemoveMade).map(drop);
+        let turn = self.turn();
+        let unmounted = self.unmount_tree(&turn, &open, &open.name(), target.force, Directory::RemoveMade).map(drop);
+        drop(turn);
         if !target.force {
             unmounted?;
         }

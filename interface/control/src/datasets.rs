@@ -72,7 +72,7 @@ impl Control {
         if request.no_mount || request.volume {
             return Ok(created);
         }
-        failure::joined(self.mount_wishes(vec![Wish::by_itself(&pool, &request.name)])).map_err(|failure| {
+        failure::joined(self.mount_wishes(&self.turn(), vec![Wish::by_itself(&pool, &request.name)])).map_err(|failure| {
             let next = failure.next.map(|next| format!("\n{next}")).unwrap_or_default();
             let why = format!("{}{next}\nfilesystem successfully created, but not mounted", failure.why);
             because(ErrorKind::NotMounted, failure.what, why)
@@ -296,10 +296,12 @@ impl Control {
             return Err(failed(DslError::HasChildren).advise(format!("use '-r' to destroy the following datasets:\n{others}")));
         }
         if !request.dry_run {
+            let turn = self.turn();
             let _bar = pool.mounts.bar(&request.name, "destroyed", false)?;
             for tree in datasets.iter().filter(|name| if is_pool { name.matches('/').count() == 1 } else { **name == request.name }) {
-                self.unmount_tree(&pool, tree, request.force, Directory::Remove)?;
+                self.unmount_tree(&turn, &pool, tree, request.force, Directory::Remove)?;
             }
+            drop(turn);
             for name in &names {
                 let gone = if name.contains('@') {
                     pool.dsl().destroy_snapshots(std::slice::from_ref(name), false)
@@ -366,13 +368,14 @@ impl Control {
         if let (true, Some((parent, _))) = (request.parents, request.to.rsplit_once('/')) {
             self.dataset_create(&DatasetCreate { name: parent.to_string(), parents: true, ..DatasetCreate::default() })?;
         }
+        let turn = self.turn();
         let bars = (pool.mounts.bar(&request.from, "renamed", false)?, pool.mounts.bar(&request.to, "renamed", false)?);
-        let moved = self.unmount_tree(&pool, &request.from, request.force, Directory::Remove)?;
+        let moved = self.unmount_tree(&turn, &pool, &request.from, request.force, Directory::Remove)?;
         let renamed = pool.dsl().rename(&request.from, &request.to);
         drop(bars);
         let name_now = |name: String| if renamed.is_ok() { name.replacen(&request.from, &request.to, 1) } else { name };
         let again = moved.into_iter().map(|wish| Wish { name: name_now(wish.name), ..wish }).collect();
-        failure::joined(self.mount_wishes(again))?;
+        failure::joined(self.mount_wishes(&turn, again))?;
         renamed.map_err(failed)?;
         Ok(done())
     }

@@ -4,6 +4,7 @@
 use crate::failure;
 use crate::mounting::Wish;
 use crate::mounts::Directory;
+use crate::turns::Turn;
 use crate::{Control, OpenPool};
 use control_api::{ErrorKind, Failure, Response};
 use dsl::PropSource;
@@ -36,11 +37,12 @@ impl Control {
         change: impl FnOnce() -> Result<(), Failure>,
     ) -> Result<Response, Failure> {
         let changes = |name: &str| following.changed.contains(&name);
+        let turn = self.turn();
         let moves = !following.no_mount && changes("mountpoint");
         let (mut again, mut new) = (Vec::new(), Vec::new());
         if moves {
             for name in following.names {
-                let was_mounted = self.unmount_tree(pool, name, false, Directory::Remove)?;
+                let was_mounted = self.unmount_tree(&turn, pool, name, false, Directory::Remove)?;
                 // Setting a place mounts there, with all that inherits it.
                 let mut names = self.descendants(pool, name)?;
                 names.retain(|below| follows(pool, below, name) && !was_mounted.iter().any(|wish| wish.name == *below));
@@ -53,13 +55,13 @@ impl Control {
         let goes = following.turns_off && !following.no_mount;
         let leaving: Vec<&String> = following.names.iter().filter(|name| goes && !moves && is_mounted(name)).collect();
         for name in &leaving {
-            again.extend(self.unmount_tree(pool, name, false, Directory::Keep)?);
+            again.extend(self.unmount_tree(&turn, pool, name, false, Directory::Keep)?);
         }
         let changed = change();
         again.retain(|wish| changed.is_err() || !leaving.contains(&&wish.name));
         // The property is what was asked for, whether or not something can be mounted there (OpenZFS: `set_callback`).
         again.extend(new.into_iter().filter(|_| changed.is_ok()));
-        let unable = self.mount_wishes(again);
+        let unable = self.mount_wishes(&turn, again);
         let mut remarks: Vec<String> = unable.iter().map(Failure::to_string).collect();
         remarks.extend((!unable.is_empty()).then(|| UNABLE.to_string()));
         let mut failures = Vec::new();
@@ -70,7 +72,7 @@ impl Control {
             if rustix::process::geteuid().is_root() {
                 failures.extend(self.remount_below(pool, name, following.changed).err());
             } else if !following.no_mount {
-                remarks.extend(self.mount_anew(pool, name, &flags)?);
+                remarks.extend(self.mount_anew(&turn, pool, name, &flags)?);
             }
         }
         failure::joined(failures)?;
@@ -78,9 +80,9 @@ impl Control {
     }
 
     /// Users can't change mounts in place: what is not in use is mounted anew, for the rest the answer says what has to wait.
-    fn mount_anew(self: &Arc<Self>, pool: &Arc<OpenPool>, name: &str, flags: &[&str]) -> Result<Option<String>, Failure> {
-        match self.unmount_tree(pool, name, false, Directory::Keep) {
-            Ok(again) => failure::joined(self.mount_wishes(again)).map(|()| None),
+    fn mount_anew(self: &Arc<Self>, turn: &Turn<'_>, pool: &Arc<OpenPool>, name: &str, flags: &[&str]) -> Result<Option<String>, Failure> {
+        match self.unmount_tree(turn, pool, name, false, Directory::Keep) {
+            Ok(again) => failure::joined(self.mount_wishes(turn, again)).map(|()| None),
             Err(failure) if failure.kind == ErrorKind::Busy => {
                 // The server itself refuses writes and leaves times alone.
                 let later: Vec<&str> = flags.iter().copied().filter(|flag| !["readonly", "atime", "relatime"].contains(flag)).collect();

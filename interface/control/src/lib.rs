@@ -24,6 +24,7 @@ mod inject;
 mod inuse;
 mod iostat;
 mod lifecycle;
+mod lifting;
 mod memory;
 mod mount_options;
 mod mounting;
@@ -45,6 +46,7 @@ mod status;
 mod stopping;
 mod sweeps;
 mod targets;
+mod turns;
 mod unmounting;
 mod vdev_props;
 mod vdevs;
@@ -78,6 +80,7 @@ pub struct Control {
     served: served::Served,
     opening: opening::Opening,
     returning: returning::Returning,
+    turns: turns::Turns,
     /// What `pools.json` has.
     written: exec::Mutex<Option<Vec<cache_file::Remembered>>>,
     direct: Arc<zpl::direct::Tunables>,
@@ -139,6 +142,7 @@ impl Control {
             served: served::Served::default(),
             opening: opening::Opening::default(),
             returning: returning::Returning::default(),
+            turns: turns::Turns::default(),
             written: exec::Mutex::default(),
             parameters,
             events,

@@ -4,6 +4,7 @@
 use crate::failure::{self, because};
 use crate::mount_options::Asked;
 use crate::mounts::{MountPlan, Mounted};
+use crate::turns::Turn;
 use crate::{Control, OpenPool};
 use control_api::{ErrorKind, Failure, MountReport, MountRequest, Property, Response, Value};
 use dsl::{DatasetHandle, PropEntry, PropSource, PropValue};
@@ -69,8 +70,9 @@ impl Control {
                 return Ok(Response::Mounts(mounts.into_iter().map(|(name, mountpoint)| MountReport { name, mountpoint }).collect()));
             }
             asked.map_err(|_| because(ErrorKind::Invalid, "cannot mount", "Invalid argument"))?;
+            let turn = self.turn();
             let wishes = pools.iter().flat_map(|pool| self.automatic(pool)).map(|wish| Wish { options: request.options.clone(), ..wish });
-            failure::joined(self.mount_wishes(wishes.collect()))?;
+            failure::joined(self.mount_wishes(&turn, wishes.collect()))?;
             return Ok(crate::pools::done());
         };
         let pool = self.pool_of(name, "open")?;
@@ -82,11 +84,12 @@ impl Control {
         let place = request.place.as_ref().map(PathBuf::from);
         let options = request.options.clone();
         let wish = Wish { place, options, by_itself: false, ..Wish::by_itself(&pool, name) };
+        let turn = self.turn();
         if asked.remount {
             return self.remount(wish);
         }
         if let Some(ready) = self.ready(&wish, request.overlay)? {
-            failure::joined(self.mount_ready(vec![ready]))?;
+            failure::joined(self.mount_ready(&turn, vec![ready]))?;
         }
         Ok(crate::pools::done())
     }
@@ -108,7 +111,8 @@ impl Control {
 
     /// Mounts what should be mounted by itself in these pools; returns what went wrong.
     pub(crate) fn mount_all(self: &Arc<Self>, pools: &[Arc<OpenPool>]) -> Vec<Failure> {
-        self.mount_wishes(pools.iter().flat_map(|pool| self.automatic(pool)).collect())
+        let turn = self.turn();
+        self.mount_wishes(&turn, pools.iter().flat_map(|pool| self.automatic(pool)).collect())
     }
 
     /// Everything of a pool that is not mounted.
@@ -122,7 +126,7 @@ impl Control {
     }
 
     /// Mounts in the order of places, what is in another after it; returns what went wrong.
-    pub(crate) fn mount_wishes(self: &Arc<Self>, wishes: Vec<Wish>) -> Vec<Failure> {
+    pub(crate) fn mount_wishes(self: &Arc<Self>, turn: &Turn<'_>, wishes: Vec<Wish>) -> Vec<Failure> {
         let (mut list, mut failures) = (Vec::new(), Vec::new());
         for wish in wishes {
             match self.ready(&wish, false) {
@@ -130,17 +134,17 @@ impl Control {
                 Err(failure) => failures.push(failure),
             }
         }
-        failures.extend(self.mount_ready(list));
+        failures.extend(self.mount_ready(turn, list));
         failures
     }
 
-    fn mount_ready(self: &Arc<Self>, mut list: Vec<Ready>) -> Vec<Failure> {
+    fn mount_ready(self: &Arc<Self>, turn: &Turn<'_>, mut list: Vec<Ready>) -> Vec<Failure> {
         list.sort_by(|a, b| Path::new(&a.plan.mountpoint).cmp(Path::new(&b.plan.mountpoint)));
         let is_dead = |place: &Path| {
             let at = place.to_path_buf();
             rustix::process::geteuid().is_root() && fuse::apart(&self.exec, false, move || fuse::is_dead(&at))
         };
-        let turn = list.iter().any(|ready| is_dead(Path::new(&ready.plan.mountpoint))).then(|| self.returning.staging.lock());
+        let staging = list.iter().any(|ready| is_dead(Path::new(&ready.plan.mountpoint))).then(|| self.returning.staging.lock());
         let mut failures = Vec::new();
         // A tree that is put together to take the place of a dead one.
         let mut staged: Option<Staged> = None;
@@ -148,7 +152,7 @@ impl Control {
         let mut kept: Option<PathBuf> = None;
         for mut ready in list {
             // Whoever had the turn before may have mounted it.
-            if turn.is_some() && ready.wish.by_itself && ready.wish.pool.mounts.mountpoint(&ready.wish.name).is_some() {
+            if staging.is_some() && ready.wish.by_itself && ready.wish.pool.mounts.mountpoint(&ready.wish.name).is_some() {
                 continue;
             }
             let place = PathBuf::from(&ready.plan.mountpoint);
@@ -169,6 +173,7 @@ impl Control {
             }
             ready.plan.staged = staged.as_ref().and_then(|tree| tree.path_of(&place));
             let Ready { wish, handle, plan } = ready;
+            let lifted = if staged.is_none() { self.lift_within(turn, &place) } else { Vec::new() };
             let allowed = self.check_enclosed(&format!("cannot mount '{}'", wish.name), &wish.name, &place);
             match allowed.and_then(|()| wish.pool.mounts.mount(&self.exec, handle, wish.pool.txgs(), plan)) {
                 Ok(()) => staged.iter_mut().for_each(|tree| tree.mounts.push((wish.pool.clone(), wish.name.clone(), place.clone()))),
@@ -179,6 +184,10 @@ impl Control {
                         kept = Some(place);
                     }
                 }
+            }
+            turn.step();
+            if !lifted.is_empty() {
+                failures.extend(self.mount_wishes(turn, lifted));
             }
         }
         failures.extend(staged.and_then(|tree| tree.finish().err()));
@@ -204,7 +213,9 @@ impl Control {
         }
         let place = wish.place.as_ref().map_or(mountpoint, |place| place.to_string_lossy().into_owned());
         let (settings, mut options) = how(pool, &handle, &asked);
-        options.forwards_sync = asked.syncfs.unwrap_or_else(|| self.parameters.get("zirconia_mount_syncfs") == Some(1));
+        // Where nothing is written there is nothing to sync, and the kernel forwards none.
+        let syncs = || asked.syncfs.unwrap_or_else(|| self.parameters.get("zirconia_mount_syncfs") == Some(1));
+        options.forwards_sync = !options.read_only && syncs();
         let plan = MountPlan {
             mountpoint: place,
             staged: None,

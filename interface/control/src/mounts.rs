@@ -2,7 +2,7 @@
 //!
 //! Invariants: a dataset has one entry from before its file system is opened until its last request is answered and its nodes are
 //! forgotten, so that there are never two caches of nodes of one file system; what is leaving blocks whoever wants to mount, rename
-//! or destroy it. No lock is held while a mount comes or goes.
+//! or destroy it. No lock of these is held while a mount comes or goes; whoever works on mounts has the turn ([`crate::turns`]).
 
 use crate::failure::{self, because};
 use control_api::{ErrorKind, Failure};
@@ -258,10 +258,10 @@ impl Mounts {
         }
     }
 
-    /// True when something else was mounted over a mount.
+    /// True when its path leads to something else, which was mounted over it.
     pub(crate) fn is_covered(&self, mounted: &Mounted) -> bool {
         let Some(rows) = self.table.lock().rows() else { return false };
-        fuse::topmost(&rows, &mounted.session.mountpoint()).is_some_and(|row| row.device != mounted.session.number())
+        mounted.row(&rows).is_some_and(|row| !fuse::covers(&rows, row).is_empty())
     }
 
     /// The mounted dataset that a path is in, and where it is mounted.
@@ -336,9 +336,21 @@ impl Mounts {
         self.all().into_iter().map(view).collect()
     }
 
-    /// The dataset mounted at this path.
+    /// The dataset mounted at this path; the topmost where one of several is ours.
     pub fn find(&self, mountpoint: &str) -> Option<String> {
-        self.list().into_iter().find(|(_, place)| Path::new(place) == Path::new(mountpoint)).map(|(name, _)| name)
+        let rows = self.table.lock().rows().unwrap_or_default();
+        let top = fuse::topmost(&rows, Path::new(mountpoint)).map(|row| row.device);
+        let mut here = self.all();
+        here.retain(|mounted| self.place_of(mounted).is_some_and(|place| Path::new(&place) == Path::new(mountpoint)));
+        let index = here.iter().position(|mounted| Some(mounted.session.number()) == top).unwrap_or_default();
+        here.get(index).map(|mounted| mounted.name.clone())
+    }
+
+    /// True when what is mounted at this path, last of all, is of this pool.
+    pub(crate) fn is_on_top(&self, mountpoint: &str) -> bool {
+        let rows = self.table.lock().rows().unwrap_or_default();
+        let top = fuse::topmost(&rows, Path::new(mountpoint)).map(|row| row.device);
+        self.all().iter().any(|mounted| Some(mounted.session.number()) == top)
     }
 
     /// Takes a name's entry, or says why it is not to be had.
@@ -519,6 +531,12 @@ impl Mounted {
     /// What its mount was asked for beyond the properties.
     pub(crate) fn wishes(&self) -> Vec<String> {
         self.options.lock().clone()
+    }
+
+    /// Its row of the table of mounts.
+    pub(crate) fn row<'a>(&self, rows: &'a [fuse::MountRow]) -> Option<&'a fuse::MountRow> {
+        let place = self.session.mountpoint();
+        rows.iter().rfind(|row| row.device == self.session.number() && row.place == place)
     }
 
     /// Removes the directory that it was mounted on, if it is one to remove.

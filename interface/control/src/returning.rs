@@ -1,7 +1,8 @@
 //! What comes back after a daemon died: the file systems that were mounted, with their options, also those that nothing mounts by itself.
 //!
 //! The table of mounts does not tell all of it: the kernel detaches a dead mount with whatever name it finds invalid on the way to it, and
-//! shows no options. So what is mounted is written down (`mounts.json` of the state directory), for this boot of the system.
+//! shows no options. So what is mounted is written down (`mounts.json` of the state directory), for this boot of the system. What is not there
+//! of a pool that is written down had been unmounted, and stays so.
 
 use crate::mounting::Wish;
 use crate::mounts::{Standing, is_within};
@@ -9,6 +10,7 @@ use crate::{Control, OpenPool};
 use exec::Mutex;
 use serde::{Deserialize, Serialize};
 use service::trust;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -31,9 +33,12 @@ struct Note {
     options: Vec<String>,
 }
 
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Notes {
     boot: String,
+    /// The pools of which this is everything that is mounted.
+    #[serde(default)]
+    pools: BTreeSet<String>,
     mounts: Vec<Note>,
 }
 
@@ -41,7 +46,7 @@ struct Notes {
 #[derive(Debug, Default)]
 pub(crate) struct Returning {
     /// What the file has.
-    written: Mutex<Option<Vec<Note>>>,
+    written: Mutex<Option<Notes>>,
     /// One tree of mounts takes the place of a dead one at a time: two that take turns would detach each other's.
     pub staging: Mutex<()>,
 }
@@ -71,43 +76,53 @@ impl Control {
             return;
         }
         let pools: Vec<Arc<OpenPool>> = self.pools.read().values().cloned().collect();
-        let mut notes: Vec<Note> = pools.iter().flat_map(|pool| notes_of(pool)).collect();
         let before = written.clone().unwrap_or_else(|| self.noted());
-        notes.extend(before.into_iter().filter(|note| self.is_absent(pool_of(&note.name))));
-        if written.as_ref() != Some(&notes) && self.write_notes(notes.clone()) {
+        let mut notes = Notes { boot: boot(), ..Notes::default() };
+        notes.pools = pools.iter().map(|pool| pool.name()).chain(before.pools.into_iter().filter(|name| self.is_absent(name))).collect();
+        notes.mounts = pools.iter().flat_map(|pool| notes_of(pool)).collect();
+        notes.mounts.extend(before.mounts.into_iter().filter(|note| self.is_absent(pool_of(&note.name))));
+        if written.as_ref() != Some(&notes) && self.write_notes(&notes) {
             *written = Some(notes);
         }
     }
 
-    fn write_notes(&self, mounts: Vec<Note>) -> bool {
+    fn write_notes(&self, notes: &Notes) -> bool {
         let path = self.state.path().join(FILE);
-        let done = trust::replace(&path, &serde_json::to_vec_pretty(&Notes { boot: boot(), mounts }).unwrap_or_default());
+        let done = trust::replace(&path, &serde_json::to_vec_pretty(notes).unwrap_or_default());
         done.inspect_err(|error| eprintln!("cannot write {}: {error}", path.display())).is_ok()
     }
 
     /// A daemon that ends in order leaves no mounts: nothing is to come back.
     pub(crate) fn forget_mounts(&self) {
         let mut written = self.returning.written.lock();
-        if self.write_notes(Vec::new()) {
-            *written = Some(Vec::new());
+        let notes = Notes { boot: boot(), ..Notes::default() };
+        if self.write_notes(&notes) {
+            *written = Some(notes);
         }
     }
 
-    fn noted(&self) -> Vec<Note> {
+    fn noted(&self) -> Notes {
         let path = self.state.path().join(FILE);
         let text = trust::read(&path).unwrap_or_else(|why| {
             eprintln!("{}", crate::failure::believable(&why));
             None
         });
         let notes: Notes = text.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
-        if notes.boot == boot() { notes.mounts } else { Vec::new() }
+        if notes.boot == boot() { notes } else { Notes::default() }
     }
 
-    /// Mounts, of pools that were open when the last daemon ended, what should be mounted by itself, and what died with it.
+    /// Mounts, of pools that were open when the last daemon ended, what died with it; what should be mounted by itself, where it ended in
+    /// order or with the system.
     pub(crate) fn mount_after_start(self: &Arc<Self>, pools: &[Arc<OpenPool>]) {
+        let turn = self.turn();
         let owner = |name: &str| pools.iter().find(|pool| is_within(name, &pool.name()));
-        let mut wishes: Vec<Wish> = pools.iter().flat_map(|pool| self.automatic(pool)).collect();
-        for note in self.noted() {
+        let noted = self.noted();
+        // What a command that was not done was about to give another name is noted with the old one.
+        let is_renamed = |note: &Note, pool: &OpenPool| is_within(&note.name, &pool.name()) && pool.dsl().hold(&note.name).is_err();
+        let is_known =
+            |pool: &&Arc<OpenPool>| noted.pools.contains(&pool.name()) && !noted.mounts.iter().any(|note| is_renamed(note, pool));
+        let mut wishes: Vec<Wish> = pools.iter().filter(|pool| !is_known(pool)).flat_map(|pool| self.automatic(pool)).collect();
+        for note in noted.mounts {
             let Some(pool) = owner(&note.name).filter(|pool| pool.mounts.mountpoint(&note.name).is_none()) else { continue };
             wishes.retain(|wish| wish.name != note.name);
             let place = note.by_hand.then_some(note.place);
@@ -121,7 +136,7 @@ impl Control {
             let Some(pool) = owner(&row.source).filter(|_| !is_known && fuse::is_dead(&row.place)) else { continue };
             wishes.push(Wish { place: Some(row.place.clone()), again: true, ..Wish::by_itself(pool, &row.source) });
         }
-        self.mount_wishes(wishes).iter().for_each(|failure| eprintln!("{failure}"));
+        self.mount_wishes(&turn, wishes).iter().for_each(|failure| eprintln!("{failure}"));
     }
 }
 

@@ -5,12 +5,13 @@
 //! that does not come to its end all the same (its pool waits for a device) stays in the table of mounts and blocks its name.
 
 use crate::failure::because;
+use crate::lifting;
 use crate::mounting::Wish;
 use crate::mounts::{Directory, END_NS, Mounted, Mounts, Standing};
+use crate::turns::Turn;
 use crate::{Control, OpenPool};
 use control_api::{ErrorKind, Failure, Response, UnmountRequest};
 use exec::{Condvar, Exec, Mutex};
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -86,7 +87,7 @@ fn force_out(mounts: &Mounts, mounted: &Mounted, is_hard: &AtomicBool) {
 
 /// Ends mounts within [`FORCED_NS`], whatever has files open there; what is left did not come to its end.
 pub(crate) fn force(exec: &Exec, mut list: Vec<Leaver>) -> Vec<Leaver> {
-    list.sort_by_cached_key(|(_, mounted)| std::cmp::Reverse(mounted.session.mountpoint()));
+    list = lifting::leaving_order(list, Vec::new());
     let begun = exec.now_ns();
     let forced = Arc::new(Forced::default());
     let (state, ordered) = (forced.clone(), list.clone());
@@ -129,33 +130,55 @@ impl Control {
     /// Unmounts a dataset and what is below it, all or, when one is in use, none; tells what to mount to have it back.
     pub(crate) fn unmount_tree(
         self: &Arc<Self>,
+        turn: &Turn<'_>,
         pool: &Arc<OpenPool>,
         name: &str,
         force: bool,
         directory: Directory,
     ) -> Result<Vec<Wish>, Failure> {
-        let list = pool.mounts.below(name);
-        let wishes: Vec<Wish> = list.iter().map(|mounted| Wish::again(pool, mounted)).collect();
+        let own: Vec<Leaver> = pool.mounts.below(name).into_iter().map(|mounted| (pool.mounts.clone(), mounted)).collect();
+        let is_own = |mounted: &Mounted| own.iter().any(|(_, own)| std::ptr::eq(&**own, mounted));
+        // What hides some of them goes, too, and comes back.
+        let list = lifting::leaving_order(own.clone(), self.all_mounts());
+        let (mut wishes, mut lifted) = (Vec::new(), Vec::new());
         if force {
-            self.check_unserved(&list)?;
-            self.unmount_by_force(pool, list.clone())?;
+            let own: Vec<Arc<Mounted>> = own.iter().map(|(_, mounted)| mounted.clone()).collect();
+            self.check_unserved(&own)?;
+            for (mounts, mounted) in list.iter().filter(|(_, mounted)| !is_own(mounted)) {
+                let wish = self.wish_again(mounts, mounted);
+                lifted.extend(wish.filter(|_| mounts.leave(mounted).is_ok()));
+            }
+            wishes.extend(own.iter().map(|mounted| Wish::again(pool, mounted)));
+            let forced = self.unmount_by_force(pool, own);
+            if forced.is_err() {
+                self.put_back(turn, lifted);
+                return forced.map(|()| wishes);
+            }
         } else {
-            for (index, mounted) in list.iter().enumerate() {
-                if let Err(failure) = pool.mounts.leave(mounted) {
-                    let back = wishes.into_iter().take(index).map(|wish| Wish { past_bar: true, ..wish });
-                    let failures = self.mount_wishes(back.collect());
-                    failures.iter().for_each(|failure| eprintln!("{failure}"));
+            for (mounts, mounted) in &list {
+                if let Err(failure) = mounts.leave(mounted) {
+                    lifted.append(&mut wishes);
+                    self.put_back(turn, lifted);
                     return Err(failure);
+                }
+                turn.step();
+                if is_own(mounted) {
+                    wishes.push(Wish::again(pool, mounted));
+                } else {
+                    lifted.extend(self.wish_again(mounts, mounted));
                 }
             }
         }
-        for mounted in &list {
+        for (_, mounted) in list.iter().filter(|(_, mounted)| is_own(mounted)) {
             mounted.remove_directory(directory);
         }
+        self.put_back(turn, lifted);
         drop(list);
+        drop(own);
         // What has ended lets go of its dataset.
         drop(pool.mounts.all());
         self.sync_after_unmount(pool)?;
+        wishes.reverse();
         Ok(wishes)
     }
 
@@ -185,6 +208,7 @@ impl Control {
     }
 
     fn unmount_one(self: &Arc<Self>, target: &str, force: bool) -> Result<(), Failure> {
+        let turn = self.turn();
         let name = if target.starts_with('/') { self.unmount_target(target)? } else { target.to_string() };
         let pool = self.pool_of(&name, "open")?;
         let what = format!("cannot unmount '{target}'");
@@ -201,7 +225,7 @@ impl Control {
             return Err(because(ErrorKind::Invalid, what, "not currently mounted"));
         }
         // What is mounted on top of it goes first.
-        self.unmount_tree(&pool, &name, force, Directory::Keep).map(drop)
+        self.unmount_tree(&turn, &pool, &name, force, Directory::Keep).map(drop)
     }
 
     /// The dataset whose mount a path names.
@@ -210,7 +234,8 @@ impl Control {
         let place = std::fs::canonicalize(path).unwrap_or_else(|_| path.into());
         let text = place.to_string_lossy().into_owned();
         let pools: Vec<Arc<OpenPool>> = self.pools.read().values().cloned().collect();
-        if let Some(name) = pools.iter().find_map(|pool| pool.mounts.find(&text)) {
+        let on_top = pools.iter().find(|pool| pool.mounts.is_on_top(&text)).and_then(|pool| pool.mounts.find(&text));
+        if let Some(name) = on_top.or_else(|| pools.iter().find_map(|pool| pool.mounts.find(&text))) {
             return Ok(name);
         }
         let best = pools.iter().filter_map(|pool| pool.mounts.dataset_at(&text)).max_by_key(|(place, _)| place.len());
@@ -223,8 +248,9 @@ impl Control {
 
     /// Everything but what is mounted by hand (`legacy`, `noauto`); one that is in use does not hold up the others.
     fn unmount_all(self: &Arc<Self>, force: bool) -> Result<(), Failure> {
+        let turn = self.turn();
         let pools: Vec<Arc<OpenPool>> = self.pools.read().values().cloned().collect();
-        let mut by_place = BTreeMap::new();
+        let mut list: Vec<Leaver> = Vec::new();
         for pool in &pools {
             for mounted in pool.mounts.all() {
                 let Ok(handle) = pool.dsl().hold(&mounted.name) else { continue };
@@ -232,17 +258,20 @@ impl Control {
                     || crate::mounting::text_of(&handle, "mountpoint") == "legacy"
                     || crate::mounting::text_of(&handle, "canmount") == "noauto";
                 if !is_manual {
-                    by_place.insert((mounted.session.mountpoint(), mounted.name.clone()), (pool.mounts.clone(), mounted));
+                    list.push((pool.mounts.clone(), mounted));
                 }
             }
         }
-        let list: Vec<Leaver> = by_place.into_values().rev().collect();
+        let list = lifting::leaving_order(list, Vec::new());
         let mut failures = Vec::new();
         if force {
             let left = self::force(&self.exec, list);
             failures.extend(left.iter().map(|(_, mounted)| busy(&mounted.session.mountpoint())));
         } else {
-            failures.extend(list.iter().filter_map(|(mounts, mounted)| mounts.leave(mounted).err()));
+            for (mounts, mounted) in list {
+                failures.extend(mounts.leave(&mounted).err());
+                turn.step();
+            }
         }
         for pool in &pools {
             failures.extend(self.sync_after_unmount(pool).err());

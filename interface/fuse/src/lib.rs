@@ -33,7 +33,7 @@ pub use notify::{Kernel, Notifier};
 pub use readers::Readers;
 pub use session::{Negotiated, Session};
 pub use slide::Stage;
-pub use table::{MountRow, MountTable, topmost};
+pub use table::{MountRow, MountTable, covers, topmost};
 
 /// open(2)'s O_DIRECT, in [`ReadRequest::open_flags`], [`WriteRequest::open_flags`] and the flags of open.
 pub const O_DIRECT: u32 = libc::O_DIRECT as u32;

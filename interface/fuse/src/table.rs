@@ -13,6 +13,10 @@ const TABLE: &str = "/proc/self/mountinfo";
 /// One mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountRow {
+    /// Its number.
+    pub id: u64,
+    /// The number of the mount that it is in or over.
+    pub parent: u64,
     /// Major and minor number of its device: one for all mounts of a superblock.
     pub device: (u32, u32),
     /// Where it is.
@@ -58,6 +62,18 @@ pub fn topmost<'a>(rows: &'a [MountRow], place: &Path) -> Option<&'a MountRow> {
     rows.iter().rev().find(|row| row.place == place)
 }
 
+/// What keeps paths from reaching a mount: mounts over it, and over whatever leads to it.
+pub fn covers<'a>(rows: &'a [MountRow], row: &MountRow) -> Vec<&'a MountRow> {
+    let mut found: Vec<&MountRow> = rows.iter().filter(|over| over.parent == row.id && over.place == row.place).collect();
+    let (mut id, mut place, mut parent) = (row.id, &row.place, row.parent);
+    while let Some(around) = rows.iter().find(|around| around.id == parent && around.id != id) {
+        let own = id;
+        found.extend(rows.iter().filter(|over| over.parent == around.id && over.id != own && place.starts_with(&over.place)));
+        (id, place, parent) = (around.id, &around.place, around.parent);
+    }
+    found
+}
+
 fn has_changed(file: &File) -> bool {
     let mut polled = [PollFd::new(file, PollFlags::PRI)];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -67,12 +83,21 @@ fn has_changed(file: &File) -> bool {
 /// `id parent major:minor root place options … - kind source superoptions`, with the kernel's escapes.
 fn row(line: &[u8]) -> Option<MountRow> {
     let mut fields = line.split(|&byte| byte == b' ');
-    let device = String::from_utf8_lossy(fields.nth(2)?).into_owned();
+    let mut number = || String::from_utf8_lossy(fields.next()?).parse().ok();
+    let (id, parent) = (number()?, number()?);
+    let device = String::from_utf8_lossy(fields.next()?).into_owned();
     let (major, minor) = device.split_once(':')?;
     let place = PathBuf::from(OsString::from_vec(unescape(fields.nth(1)?)));
     let mut rest = fields.skip_while(|field| *field != b"-").skip(1);
     let text = |field: &[u8]| String::from_utf8_lossy(&unescape(field)).into_owned();
-    Some(MountRow { device: (major.parse().ok()?, minor.parse().ok()?), place, kind: text(rest.next()?), source: text(rest.next()?) })
+    Some(MountRow {
+        id,
+        parent,
+        device: (major.parse().ok()?, minor.parse().ok()?),
+        place,
+        kind: text(rest.next()?),
+        source: text(rest.next()?),
+    })
 }
 
 /// Undoes the kernel's `\ooo` escapes.
@@ -104,6 +129,8 @@ mod tests {
     fn rows_are_read_with_their_escapes() {
         let line = br"139 81 0:72 / /tmp/a\040b\134c rw,relatime shared:5 - fuse.zfs tank/my\040data rw,user_id=0,group_id=0";
         let expected = MountRow {
+            id: 139,
+            parent: 81,
             device: (0, 72),
             place: PathBuf::from(r"/tmp/a b\c"),
             kind: "fuse.zfs".to_string(),
@@ -111,6 +138,36 @@ mod tests {
         };
         assert_eq!(row(line), Some(expected));
         assert_eq!(row(b""), None);
+    }
+
+    /// If this fails, a mount that another one hides cannot be unmounted, or the wrong one is.
+    #[test]
+    fn what_hides_a_mount_is_known() {
+        let at = |id, parent, place: &str| MountRow {
+            id,
+            parent,
+            device: (0, id as u32),
+            place: PathBuf::from(place),
+            kind: "fuse.zfs".to_string(),
+            source: String::new(),
+        };
+        // 3 was mounted before 4, beneath it; 6 is over 5; 9 covers everything below /n.
+        let rows = [
+            at(1, 0, "/"),
+            at(2, 1, "/t"),
+            at(3, 2, "/t/r/a"),
+            at(4, 2, "/t/r"),
+            at(7, 4, "/t/r/b"),
+            at(5, 1, "/s"),
+            at(6, 5, "/s"),
+            at(8, 1, "/n/x"),
+            at(9, 1, "/n"),
+        ];
+        let over = |id: u64| -> Vec<u64> {
+            let row = rows.iter().find(|row| row.id == id);
+            row.map_or_else(Vec::new, |row| covers(&rows, row).iter().map(|row| row.id).collect())
+        };
+        assert_eq!([2, 3, 4, 7, 5, 6, 8, 9].map(over), [vec![], vec![4], vec![], vec![], vec![6], vec![], vec![9], vec![]]);
     }
 
     #[test]

@@ -93,6 +93,31 @@ fn until(mut done: impl FnMut() -> Result<bool, Failure>) -> Result<(), Failure>
     Ok(())
 }
 
+/// Where nothing is written there is nothing to sync: read-only file systems are mounted all the same, and come back.
+pub fn read_only(world: &World) -> Result<(), Failure> {
+    if world.ok("id -u")?.out.trim() != "0" || world.run("losetup --find")?.code != 0 {
+        println!("      not run: no loop devices");
+        return Ok(());
+    }
+    world.vdevs(&["a"])?;
+    world.ok_with(("ZIRCONIA_MOUNT_SYNCFS", Path::new("1")), "zpool create -m {mnt}/tank tank {vdevs}/a")?;
+    world.ok("zfs create -o readonly=on tank/ro")?;
+    world.ok("zfs create tank/child")?;
+    std::fs::write(world.path("mnt/tank/child/file"), b"kept")?;
+    world.ok("zfs unmount tank/child")?;
+    world.ok("zfs mount -o ro,syncfs tank/child")?;
+    world.ok("zfs list -H -o mounted tank/child tank/ro")?.prints("yes\nyes")?;
+    world.ok("zfs unmount tank/child")?;
+    world.ok("zfs mount tank/child")?;
+    world.ok("zfs set readonly=on tank/child")?;
+    kill(world)?;
+    crate::hidden::comes_back(world, "tank/child")?;
+    crate::hidden::comes_back(world, "tank/ro")?;
+    same("a file of one that became read-only", std::fs::read(world.path("mnt/tank/child/file"))?, b"kept".to_vec())?;
+    world.ok("zpool export tank")?;
+    Ok(())
+}
+
 /// The default mount: what is written is on disk without anybody asking once `zfs_txg_timeout` has passed, also while nothing else
 /// happens.
 pub fn by_itself(world: &World) -> Result<(), Failure> {

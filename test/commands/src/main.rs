@@ -14,6 +14,7 @@ mod devices;
 mod durable;
 mod faults;
 mod files;
+mod hidden;
 mod kills;
 mod lifecycle;
 mod mapped;
@@ -66,12 +67,16 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "mounts: places, notices, options", mounts: true, run: mounts::places },
     Scenario { name: "mounts: dead ones come back", mounts: true, run: mounts::revival },
     Scenario { name: "mounts: after a kill as they were", mounts: true, run: mounts::as_it_was },
+    Scenario { name: "mounts: coming and going at once", mounts: true, run: hidden::at_once },
+    Scenario { name: "mounts: hidden ones, stacked ones", mounts: true, run: hidden::stacked },
+    Scenario { name: "mounts: unmounted before a kill", mounts: true, run: hidden::stays_unmounted },
     Scenario { name: "mounts: killed while it waits for itself", mounts: true, run: mounts::waits_for_itself },
     Scenario { name: "files: written, listed, read after import", mounts: true, run: files::round_trip },
     Scenario { name: "files: quota", mounts: true, run: files::quota },
     Scenario { name: "files: fsync survives kill -9 of the daemon", mounts: true, run: files::kill },
     Scenario { name: "files: direct-mmap: every way to the same bytes", mounts: true, run: coherency::coherency },
     Scenario { name: "files: on disk after syncfs, umount", mounts: true, run: durable::forwarded },
+    Scenario { name: "files: read-only where syncfs is forwarded", mounts: true, run: durable::read_only },
     Scenario { name: "files: on disk by themselves", mounts: true, run: durable::by_itself },
     Scenario { name: "files: sparse copies of mapped files", mounts: true, run: sparse::copies },
     Scenario { name: "posix: access times (generic/003)", mounts: true, run: posix::access_times },

@@ -1,0 +1,141 @@
+//! Mounts that come and go at once, lie over each other, or were unmounted before a crash: what users lose is a file system that is mounted and
+//! that no path leads to, or a directory of theirs that is covered though they uncovered it.
+
+use crate::world::{Failure, World, same, supervisor};
+use std::fs::File;
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn is_root(world: &World) -> Result<bool, Failure> {
+    let is_root = world.ok("id -u")?.out.trim() == "0";
+    if !is_root {
+        println!("      not run: needs root");
+    }
+    Ok(is_root)
+}
+
+/// Waits until a new daemon has mounted a file system again.
+pub fn comes_back(world: &World, name: &str) -> Result<(), Failure> {
+    let begun = std::time::Instant::now();
+    while world.ok(&format!("zfs list -H -o mounted {name}"))?.out.trim() != "yes" {
+        if begun.elapsed() > PATIENCE {
+            return Err(format!("      {name} did not come back").into());
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+/// Rows of the system's table of mounts below a folder.
+fn mounted_at(world: &World, folder: &str) -> Result<usize, Failure> {
+    let (table, place) = (std::fs::read_to_string("/proc/self/mounts")?, world.at(folder));
+    Ok(table.lines().filter(|line| line.split(' ').nth(1).is_some_and(|at| at.starts_with(&place))).count())
+}
+
+/// One shell makes file systems, another one unmounts and mounts, renames and moves what they are in: each is where its path leads.
+pub fn at_once(world: &World) -> Result<(), Failure> {
+    if !is_root(world)? {
+        return Ok(());
+    }
+    const COUNT: usize = 12;
+    world.vdevs(&["a"])?;
+    world.ok("zpool create -m {mnt}/tank tank {vdevs}/a")?;
+    world.ok("zfs create tank/rr")?;
+    for others in [["zfs unmount tank/rr", "zfs mount -a"], ["zfs set mountpoint={mnt}/other tank/rr", "zfs inherit mountpoint tank/rr"]] {
+        std::thread::scope(|scope| {
+            let makes = scope.spawn(|| (0..COUNT).for_each(|index| drop(world.run(&format!("zfs create tank/rr/a{index}")))));
+            while !makes.is_finished() {
+                others.iter().for_each(|line| drop(world.run(line)));
+            }
+        });
+        world.ok("zfs mount -a")?;
+        let yes = vec!["yes"; COUNT + 1].join("\n");
+        world.ok("zfs list -r -H -o mounted tank/rr")?.prints(&yes)?;
+        let lost = (0..COUNT).filter(|index| !world.path(&format!("mnt/tank/rr/a{index}")).is_dir()).count();
+        same("file systems that no path leads to", lost, 0)?;
+        world.ok("zfs unmount tank/rr")?;
+        world.ok("zfs mount -a")?;
+        world.ok("zfs destroy -r tank/rr")?;
+        world.ok("zfs create tank/rr")?;
+    }
+    world.ok("zpool export tank")?;
+    same("mounts that are left", mounted_at(world, "mnt")?, 0)
+}
+
+/// What lies over a file system does not keep it from being unmounted, and the last one that came is the first to go.
+pub fn stacked(world: &World) -> Result<(), Failure> {
+    if !is_root(world)? {
+        return Ok(());
+    }
+    world.vdevs(&["a"])?;
+    world.ok("zpool create -m {mnt}/tank tank {vdevs}/a")?;
+    world.ok("zfs create tank/rr")?;
+    for name in ["in", "out"] {
+        world.ok(&format!("zfs create tank/rr/{name}"))?;
+    }
+    // A mount around others takes them along; those in use it hides, as in OpenZFS.
+    world.ok("zfs unmount tank/rr")?;
+    world.ok("zfs mount tank/rr/out")?;
+    world.ok("zfs mount tank/rr/in")?;
+    std::fs::write(world.path("mnt/tank/rr/out/file"), b"x")?;
+    let held = File::open(world.path("mnt/tank/rr/in"))?;
+    world.ok("zfs mount tank/rr")?;
+    same("a file of one that was there before", std::fs::read(world.path("mnt/tank/rr/out/file"))?, b"x".to_vec())?;
+    world.refused("zfs unmount tank/rr/in", 1, "pool or dataset is busy")?;
+    world.ok("zfs list -r -H -o mounted tank/rr")?.prints("yes\nyes\nyes")?;
+    drop(held);
+    world.ok("zfs unmount tank/rr/in")?;
+    world.ok("zfs list -r -H -o mounted tank/rr")?.prints("yes\nno\nyes")?;
+    same("what lay over it", std::fs::read(world.path("mnt/tank/rr/out/file"))?, b"x".to_vec())?;
+    // By force nothing is left of what was hidden.
+    world.ok("zfs unmount tank/rr")?;
+    world.ok("zfs mount tank/rr/in")?;
+    let held = File::open(world.path("mnt/tank/rr/in"))?;
+    world.ok("zfs mount tank/rr")?;
+    world.ok("zfs destroy -rf tank/rr")?;
+    drop(held);
+    // Several at one place.
+    for name in ["s2", "s1", "s3"] {
+        world.ok(&format!("zfs create -o mountpoint={{mnt}}/same tank/{name}"))?;
+    }
+    world.ok("zfs unmount {mnt}/same")?;
+    world.ok("zfs list -H -o mounted tank/s1 tank/s2 tank/s3")?.prints("yes\nyes\nno")?;
+    world.ok("zfs unmount {mnt}/same")?;
+    world.ok("zfs list -H -o mounted tank/s1 tank/s2 tank/s3")?.prints("no\nyes\nno")?;
+    world.ok("zfs mount tank/s1")?;
+    world.ok("zfs unmount -a")?;
+    same("mounts that are left", mounted_at(world, "mnt")?, 0)?;
+    world.ok("zfs mount -a")?;
+    world.ok("zpool export tank")?;
+    same("mounts that are left", mounted_at(world, "mnt")?, 0)
+}
+
+/// What the administrator unmounted stays so when the daemon dies: something else may be at its place.
+pub fn stays_unmounted(world: &World) -> Result<(), Failure> {
+    if !is_root(world)? {
+        return Ok(());
+    }
+    world.vdevs(&["a"])?;
+    world.ok("zpool create -m {mnt}/tank tank {vdevs}/a")?;
+    for name in ["ov", "zz"] {
+        world.ok(&format!("zfs create tank/{name}"))?;
+    }
+    world.ok("zfs unmount tank/ov")?;
+    world.ok("mount -t tmpfs t {mnt}/tank/ov")?;
+    let daemon = world.daemon()?;
+    if let Some(supervisor) = supervisor(&daemon) {
+        world.ok(&format!("kill -9 {supervisor}"))?;
+    }
+    world.ok(&format!("kill -9 {daemon}"))?;
+    world.ok("zpool list -H -o name")?;
+    comes_back(world, "tank/zz")?;
+    world.ok("zfs list -H -o name,mounted")?.prints("tank\tyes\ntank/ov\tno\ntank/zz\tyes")?;
+    world.ok("zirconia stop")?;
+    // After an end in order everything comes that should.
+    world.ok("zpool list -H -o name")?;
+    world.ok("zfs mount -a")?;
+    world.ok("zfs list -H -o name,mounted")?.prints("tank\tyes\ntank/ov\tyes\ntank/zz\tyes")?;
+    world.ok("zpool export tank")?;
+    Ok(())
+}
