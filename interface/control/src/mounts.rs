@@ -456,6 +456,12 @@ impl Mounts {
         if !plan.settings.read_only {
             mounted.zfs.set_settings(plan.settings);
         }
+        // The path leads to what lies over it, whose flags would change.
+        if self.is_covered(&mounted) {
+            mounted.zfs.set_settings(plan.settings);
+            return Err(because(ErrorKind::Busy, what, "something else is mounted over it")
+                .advise("the file system itself follows its properties; flags of its mount follow when it is mounted again"));
+        }
         let changed = match mounted.session.remount(&plan.options) {
             // Files are open for writing: the kernel lets their writes through, we don't.
             Err(fuse::Errno::EBUSY) if plan.options.read_only => {

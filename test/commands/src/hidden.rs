@@ -99,8 +99,15 @@ pub fn stacked(world: &World) -> Result<(), Failure> {
     for name in ["s2", "s1", "s3"] {
         world.ok(&format!("zfs create -o mountpoint={{mnt}}/same tank/{name}"))?;
     }
+    world.refused("zfs set readonly=on tank/s1", 1, "something else is mounted over it")?;
+    std::fs::write(world.path("mnt/same/file"), b"in the one on top, which is not read-only")?;
     world.ok("zfs unmount {mnt}/same")?;
     world.ok("zfs list -H -o mounted tank/s1 tank/s2 tank/s3")?.prints("yes\nyes\nno")?;
+    same(
+        "a write to one that became read-only",
+        std::fs::write(world.path("mnt/same/file"), b"x").map_err(|error| error.raw_os_error()),
+        Err(Some(30)),
+    )?;
     world.ok("zfs unmount {mnt}/same")?;
     world.ok("zfs list -H -o mounted tank/s1 tank/s2 tank/s3")?.prints("no\nyes\nno")?;
     world.ok("zfs mount tank/s1")?;
