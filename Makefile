@@ -39,8 +39,10 @@ torture: build ## power cuts, faults, direct I/O and lives of devices against mo
 	$(CARGO) xtask torture lives
 	$(CARGO) xtask torture zia
 
-suites: build ## test suites of others through a real mount: pjdfstest, fsx, go-zfs (slow; fetches them)
+suites: build ## test suites of others: pjdfstest, fsx, go-zfs, OpenZFS's own (slow; fetches them)
 	tools/suites.sh
+	ZIRCONIA_ZTS=1 tools/deps.sh
+	$(CARGO) xtask zts
 
 clean: ## remove build output
 	$(CARGO) clean

@@ -2,7 +2,7 @@
 //!
 //! The suite is Debian's `zfs-test`; nothing of it knows that there is no kernel module. Each group runs in name spaces of its own
 //! (`tools/zts/group.sh`) with a daemon and three loop devices of its own. What does not pass is compared with `docs/zts.list`, which has a
-//! reason for each test; `--bless` writes it anew, with the reasons that the outputs show. `--no-run` judges what an earlier run left in the folder.
+//! reason for each test; `--bless` brings it up to date: what is new in it gets the reason that its output shows, to be looked at. `--no-run` judges what an earlier run left in the folder.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -342,7 +342,9 @@ fn judge(root: &Path, asked: &Asked, outcomes: &[Outcome]) -> Result<(), String>
             if outcome.verdict == "PASS" {
                 list.remove(&outcome.name);
             } else {
-                list.insert(outcome.name.clone(), (outcome.verdict.clone(), outcome.reason.clone()));
+                // A reason that somebody wrote is better than what the output shows.
+                let entry = list.entry(outcome.name.clone()).or_insert_with(|| (String::new(), outcome.reason.clone()));
+                entry.0.clone_from(&outcome.verdict);
             }
         }
         return write_list(root, &list);

@@ -60,7 +60,7 @@ fn configuration_and_datasets_are_shown() {
     let starts: Vec<&str> = text.lines().map(|line| line.split(", ").next().unwrap_or_default()).collect();
     assert_eq!(starts[0], "Dataset mos [META]");
     assert!(starts[1].starts_with("Dataset tank/fs [ZPL]") && starts[2].starts_with("Dataset tank [ZPL]"), "{text}");
-    assert!(text.contains("Verified userobj_accounting feature refcount of 0 is correct\n"), "{text}");
+    assert!(text.contains("Verified userobj_accounting feature refcount of 2 is correct\n"), "{text}");
     assert_eq!(status, Some(0));
 }
 
