@@ -129,7 +129,7 @@ pub fn bootfs(world: &World) -> Result<(), Failure> {
     world.vdevs(&["a"])?;
     let is = |wanted: &str| -> Result<(), Failure> { world.ok("zpool get -H -o value,source bootfs tank")?.prints(wanted).map(drop) };
     world.refused("zpool create -o bootfs=tank/root tank {vdevs}/a", 1, "property 'bootfs' cannot be set at creation or import time")?;
-    world.ok("zpool create -O canmount=off tank {vdevs}/a")?;
+    world.ok("zpool create -m {mnt}/tank tank {vdevs}/a")?;
     world.ok("zfs create tank/root")?;
     world.ok("zfs create -s -V 16m tank/volume")?;
     is("-\tdefault")?;
