@@ -1,12 +1,12 @@
 //! What all dnodes of an object set share: blocks, properties, and the lists of what is dirty per txg.
 
 use crate::budget::{DirtyBudget, TXG_SLOTS};
-use crate::dnode::Flights;
+use crate::dnode::{Flights, Pins};
 use crate::{DmuError, Dnode, Keep, ObjsetEnv, ObjsetProps, Tx};
 use exec::{Mutex, RwLock};
 use ondisk::{BlockId, Bookmark, Level, ObjectId, Txg};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 /// Dirty bytes that a modified dnode stands for besides its blocks.
 const DNODE_DIRTY_BYTES: u64 = 1024;
@@ -22,6 +22,10 @@ pub(crate) struct Context {
     announced: [AtomicU64; TXG_SLOTS],
     budget: OnceLock<Arc<DirtyBudget>>,
     pub flights: Flights,
+    /// The meta-dnode: its blocks have the records of all dnodes.
+    pub meta: OnceLock<Weak<Dnode>>,
+    /// What of its blocks is kept for syncs to come.
+    pub pins: Pins,
     /// Tests let a change fail.
     #[cfg(any(test, feature = "testing"))]
     pub faults: crate::testing::ChangeFaults,
@@ -45,6 +49,8 @@ impl Context {
             announced: Default::default(),
             budget: OnceLock::new(),
             flights: Flights::default(),
+            meta: OnceLock::new(),
+            pins: Pins::default(),
             #[cfg(any(test, feature = "testing"))]
             faults: crate::testing::ChangeFaults::default(),
         })

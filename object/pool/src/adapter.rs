@@ -16,22 +16,34 @@ use vdev::VdevTree;
 use zio::{ErrorKind, PoolView, Priority, ReadFlags, ReadRequest, WriteRequest, ZioError};
 
 thread_local! {
-    /// This thread syncs a txg.
-    static SYNCING: Cell<bool> = const { Cell::new(false) };
+    /// What this thread waits for when it cannot read a block.
+    static WAITS_FOR: Cell<WaitsFor> = const { Cell::new(WaitsFor::Nothing) };
+}
+
+/// What a reader does when devices fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WaitsFor {
+    /// It gets the error.
+    Nothing,
+    /// It waits for devices that the pool cannot do without; of a damaged place of devices that work it gets the error.
+    Devices,
+    /// It waits for the block: without it the txg, and all that was accepted in it, would be lost (OpenZFS: reads without
+    /// `ZIO_FLAG_CANFAIL`, `zio_done`).
+    Block,
 }
 
 /// While it lives the thread syncs a txg: what it cannot read because devices fail, it waits for.
-pub(crate) struct Patience(bool);
+pub(crate) struct Patience(WaitsFor);
 
 impl Patience {
-    pub fn begin() -> Patience {
-        Patience(SYNCING.replace(true))
+    pub fn begin(waits_for: WaitsFor) -> Patience {
+        Patience(WAITS_FOR.replace(waits_for))
     }
 }
 
 impl Drop for Patience {
     fn drop(&mut self) {
-        SYNCING.set(self.0);
+        WAITS_FOR.set(self.0);
     }
 }
 
@@ -161,13 +173,19 @@ impl BlockIo for PoolIo {
 }
 
 impl PoolIo {
-    /// A read of the sync, without which the txg could not be written, is tried again when devices work again that the pool cannot do
-    /// without; until then the pool is suspended. A damaged place of devices that work is none of that.
+    /// A read of the sync that fails because devices do is tried again when somebody says that they work again; until then the pool is
+    /// suspended. A block that is wrong in every copy does not get better by waiting: that is an error at once.
     fn patiently(&self, read: impl Fn() -> Result<Abd, ZioError>) -> Result<Abd, BlockError> {
+        let zio = self.cache.zio();
         loop {
-            match read() {
-                Err(error) if error.kind == ErrorKind::Io && SYNCING.get() && self.cache.zio().wait_if_down() => {}
-                result => return result.map_err(block_error),
+            let result = read();
+            let again = match (result.as_ref().map_err(|error| error.kind), WAITS_FOR.get()) {
+                (Err(ErrorKind::Io | ErrorKind::NoDevice), WaitsFor::Block) => zio.suspend_and_wait(),
+                (Err(ErrorKind::Io), WaitsFor::Devices) => zio.wait_if_down(),
+                _ => false,
+            };
+            if !again {
+                return result.map_err(block_error);
             }
         }
     }

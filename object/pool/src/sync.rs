@@ -5,7 +5,7 @@
 //! fewer allocations in the next. The lock `work` is held during the whole sync, across waits: only the sync takes it.
 
 use crate::PoolError;
-use crate::adapter::{Patience, PoolIo};
+use crate::adapter::{Patience, PoolIo, WaitsFor};
 use crate::attach::{Change, Detached};
 use crate::config::{PoolFacts, guid_sum};
 use crate::dtl;
@@ -151,19 +151,24 @@ impl Syncer {
     }
 
     fn sync(&self, txg: Txg) -> Result<(), PoolError> {
-        let _patience = Patience::begin();
+        let _patience = Patience::begin(WaitsFor::Block);
         let mut work = self.work.lock();
         let tx = Tx::syncing(txg);
         self.io.set_pass(1);
         self.apply_changes(&mut work, &tx)?;
         self.dsl.give_up_logs(std::mem::take(&mut work.empty_logs), &tx)?;
         self.dsl.sync_datasets(txg)?;
+        // Whoever asked for a change gets the error, and what is freed or scanned can do without a block.
+        let less_patient = Patience::begin(WaitsFor::Devices);
         self.dsl.run_sync_tasks(txg)?;
+        drop(less_patient);
         self.dsl.sync_datasets(txg)?;
+        let less_patient = Patience::begin(WaitsFor::Devices);
         self.dsl.sync_frees(txg, self.frees_max())?;
         for hook in self.hooks.read().clone() {
             hook.sync(&tx)?;
         }
+        drop(less_patient);
         self.sync_after_import(&mut work, &tx)?;
         let told = self.services.history.sync(&tx)?;
         told.iter().for_each(|record| self.services.tell_history(record));

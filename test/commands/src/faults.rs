@@ -115,6 +115,52 @@ fn delays(world: &World) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Metadata that cannot be read costs the change that needs it, and nothing else; a sync that cannot read waits until it can.
+pub fn unreadable(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a"])?;
+    world.ok("zpool create -m {mnt}/tank tank {vdevs}/a")?;
+    world.ok("zfs create tank/inner")?;
+    let inner = |name: &str| world.path(&format!("mnt/tank/inner/{name}"));
+    for number in 0..300 {
+        std::fs::write(inner(&format!("f{number}")), format!("data {number}"))?;
+    }
+    world.ok("zpool sync tank")?;
+    world.ok("zfs unmount tank/inner")?;
+    world.ok("zfs mount tank/inner")?;
+    same("a file", std::fs::read_to_string(inner("f150"))?, "data 150".to_string())?;
+    std::fs::write(world.path("mnt/tank/important"), "important")?;
+    std::fs::write(inner("new"), "new")?;
+    world.ok("zinject -a -t dnode -e io {mnt}/tank/inner/f150")?;
+    same("a change whose metadata cannot be read", std::fs::write(inner("f151"), "other").is_err(), true)?;
+    world.ok("zpool sync tank")?;
+    world.ok("zpool status tank")?.hides("SUSPENDED")?;
+    world.ok("zinject -c all")?;
+    std::fs::write(inner("f151"), "other")?;
+    world.ok("zpool sync tank")?;
+    // Now what the pool itself needs cannot be read: it waits.
+    std::fs::write(world.path("mnt/tank/later"), "later")?;
+    world.ok("zinject -a -t mos -e io tank")?;
+    let begun = Instant::now();
+    while !world.run("zpool list -H -o health tank")?.out.contains("SUSPENDED") {
+        if begun.elapsed() > Duration::from_secs(60) {
+            return Err(world.run("zpool status tank")?.fault("the pool is not suspended"));
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    world.ok("zinject -c all")?;
+    world.ok("zpool clear tank")?;
+    world.ok("zpool sync tank")?;
+    world.ok("zpool status tank")?.shows("state: ONLINE")?;
+    world.ok("zpool export tank")?;
+    world.ok("zpool import -d {vdevs} tank")?;
+    let found = ["mnt/tank/important", "mnt/tank/later", "mnt/tank/inner/new", "mnt/tank/inner/f151"]
+        .map(|name| std::fs::read_to_string(world.path(name)).unwrap_or_default());
+    same("what was written", found, ["important", "later", "new", "other"].map(str::to_string))?;
+    world.ok("zpool scrub -w tank")?;
+    world.ok("zpool status tank")?.shows("with 0 errors")?;
+    Ok(())
+}
+
 /// Parameters of the scheduler count, and what background work leaves to others is a property that stays.
 pub fn scheduler(world: &World) -> Result<(), Failure> {
     world.vdevs(&["a", "b"])?;

@@ -107,6 +107,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "devices: in a file system of the same daemon", mounts: true, run: devices::on_itself },
     Scenario { name: "recovery: labels of other things", mounts: false, run: recovery::wrong_devices },
     Scenario { name: "faults: zinject", mounts: true, run: faults::inject },
+    Scenario { name: "faults: metadata that cannot be read", mounts: true, run: faults::unreadable },
     Scenario { name: "faults: scheduler and its parameters", mounts: true, run: faults::scheduler },
     Scenario { name: "faults: programs run on events", mounts: false, run: faults::hooks },
     Scenario { name: "campaign: a sample", mounts: true, run: campaign::sample },

@@ -19,14 +19,14 @@ const FEW: usize = 16;
 
 /// What is kept of a block.
 #[derive(Debug)]
-enum Kept {
+pub(super) enum Kept {
     Whole(Abd),
     /// Its first bytes, and how many it has; the others are zero.
     Start(Box<[u8]>, usize),
 }
 
 impl Kept {
-    fn of(block: &Abd) -> Kept {
+    pub(super) fn of(block: &Abd) -> Kept {
         let start = block.as_contiguous().map(|bytes| bytes.split_at(bytes.len().min(FEW * BlockPtr::BYTES)));
         match start {
             Some((start, rest)) if abd::slice_is_zero(rest) => Kept::Start(start.into(), block.len()),
@@ -34,21 +34,21 @@ impl Kept {
         }
     }
 
-    fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         match self {
             Kept::Whole(block) => block.len(),
             Kept::Start(start, _) => start.len(),
         }
     }
 
-    fn pointer(&self, index: usize) -> BlockPtr {
+    pub(super) fn pointer(&self, index: usize) -> BlockPtr {
         match self {
             Kept::Whole(block) => decode_pointer(block, index),
             Kept::Start(start, _) => pointer_of(start, index),
         }
     }
 
-    fn block(&self) -> Abd {
+    pub(super) fn block(&self) -> Abd {
         match self {
             Kept::Whole(block) => block.clone(),
             Kept::Start(start, length) => {

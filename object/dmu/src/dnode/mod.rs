@@ -7,6 +7,7 @@ mod direct;
 mod direct_read;
 mod forget;
 mod indirect;
+mod pins;
 mod prefetch;
 mod read;
 mod walk;
@@ -14,6 +15,7 @@ mod write;
 
 pub(crate) use direct_read::Flights;
 pub(crate) use indirect::decode_pointer;
+pub(crate) use pins::Pins;
 pub(crate) use walk::Wanted;
 
 use crate::context::Context;
@@ -23,7 +25,7 @@ use crate::{DmuError, Keep, Tx};
 use abd::Abd;
 use exec::{Mutex, MutexGuard, RwLock};
 use indirect::IndirectCache;
-use ondisk::{BlockId, BlockPtr, Checksum, Compression, DNODE_CORE_BYTES, DNODE_SLOT_BYTES, ObjectId, ObjectType, Txg};
+use ondisk::{BlockId, BlockPtr, Checksum, Compression, DNODE_CORE_BYTES, DNODE_SLOT_BYTES, META_DNODE_OBJECT, ObjectId, ObjectType, Txg};
 use prefetch::Prefetcher;
 pub use prefetch::{ZfetchStats, ZfetchTunables, set_zfetch_tunables, zfetch_stats};
 use std::any::Any;
@@ -161,10 +163,16 @@ impl Dnode {
         })
     }
 
-    /// Runs `change` on the state with the transaction's entry as the newest one.
+    /// Runs `change` on the state with the transaction's entry as the newest one. Before the first change of a txg it reads what the sync
+    /// will need to write the record down (waits): what cannot be read is an error, and nothing was changed.
     pub(crate) fn change<R>(&self, tx: &Tx, change: impl FnOnce(&mut State) -> Result<R, DmuError>) -> Result<R, DmuError> {
         self.context.check_change(tx)?;
         let mut state = self.state.write();
+        if state.newest_in(tx.txg()).is_none() && !state.core.freed {
+            drop(state);
+            self.pin_record(tx)?;
+            state = self.state.write();
+        }
         if state.core.freed {
             return Err(DmuError::NoSuchObject);
         }
@@ -317,6 +325,11 @@ impl Dnode {
     /// what an older one pointed to may be another's by now.
     pub(crate) fn read_pointed(&self, tree: &Tree, bp: &BlockPtr, at: (u8, u64)) -> Result<Abd, crate::BlockError> {
         let io = &self.context.env.io;
+        if self.object == META_DNODE_OBJECT
+            && let Some(data) = self.context.pins.get(at, bp)
+        {
+            return Ok(data);
+        }
         let bookmark = self.context.bookmark(self.object, at.0, at.1);
         io.read_kept(bp, &bookmark, self.keep(bp)).inspect_err(|&error| {
             if self.state.read().tree.generation == tree.generation {

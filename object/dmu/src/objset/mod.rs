@@ -158,6 +158,7 @@ impl Objset {
     }
 
     fn assemble(context: Arc<Context>, kind: ObjsetType, meta: Arc<Dnode>, special: [Option<Arc<Dnode>>; 3], head: Head) -> Arc<Objset> {
+        context.meta.get_or_init(|| Arc::downgrade(&meta));
         Arc::new_cyclic(|this| Objset {
             this: this.clone(),
             kind,

@@ -130,7 +130,9 @@ impl Objset {
             return result.map(|()| BlockPtr::HOLE);
         }
         self.sync_dnodes(meta, txg, &mut OwnerCharges::none())?;
-        self.sync_root(txg)
+        let root = self.sync_root(txg)?;
+        self.context.pins.release(txg);
+        Ok(root)
     }
 
     /// Syncs dnodes, a level at a time; those that failed stay dirty.

@@ -8,7 +8,7 @@ use crate::props::{BlockKind, ObjsetProps, write_policy};
 use crate::state::{Core, Record, SpillChange, Tree};
 use crate::{BlockError, BlockLedger, BlockWrite, DmuError, Dnode};
 use abd::Abd;
-use ondisk::{BlockPtr, DnodePhys, ObjectType, Txg};
+use ondisk::{BlockPtr, DnodePhys, META_DNODE_OBJECT, ObjectType, Txg};
 use range_tree::RangeTree;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,6 +19,8 @@ struct Pending {
     old: BlockPtr,
     shape: Shape,
     index: usize,
+    /// What is written, of the meta-dnode.
+    data: Option<Abd>,
 }
 
 /// What accounting wants to know about a dnode that was synced.
@@ -46,6 +48,8 @@ pub(super) struct NodeSync {
     /// Level-1 blocks that became holes as a whole: decided while freeing, merged when level 1 is built.
     pub emptied: BTreeMap<u64, BlockPtr>,
     pending: Vec<Pending>,
+    /// What was written of the meta-dnode: place, pointer, bytes.
+    written: Vec<((u8, u64), BlockPtr, Abd)>,
     levels: u8,
     new_ptrs: [BlockPtr; 3],
     new_spill: Option<BlockPtr>,
@@ -84,6 +88,7 @@ impl NodeSync {
             edits: BTreeMap::new(),
             emptied: BTreeMap::new(),
             pending: Vec::new(),
+            written: Vec::new(),
             levels,
             new_ptrs,
             born: Vec::new(),
@@ -198,8 +203,9 @@ impl NodeSync {
             previous: old,
             keep: self.props.primary_cache.keep(level > 0 || object_type.is_metadata() || spill),
         };
+        let data = (self.dnode.object() == META_DNODE_OBJECT).then(|| write.data.clone());
         let index = set.submit(write);
-        self.pending.push(Pending { id, old, shape, index });
+        self.pending.push(Pending { id, old, shape, index, data });
     }
 
     /// Takes the results of the writes that this dnode started since the last time.
@@ -210,6 +216,9 @@ impl NodeSync {
                 Ok(new) => {
                     let new = finish_pointer(new, &pending.old, &pending.shape);
                     self.replace(&pending.old, &new);
+                    if let Some(data) = pending.data {
+                        self.written.push(((pending.shape.level, pending.id), new, data));
+                    }
                     if pending.id == SPILL_BLOCK {
                         self.new_spill = (!new.is_hole()).then_some(new);
                     } else {
@@ -366,6 +375,9 @@ impl NodeSync {
             let mut state = self.dnode.state.write();
             self.dnode.drop_cached_indirects(after.generation);
             state.tree = after.clone();
+            if !self.written.is_empty() {
+                self.dnode.context.pins.renew(self.written, self.txg);
+            }
             let at = state.dirty.iter().position(|entry| entry.txg == self.txg);
             at.map(|at| state.dirty.remove(at))
         };

@@ -4,5 +4,6 @@ mod basics;
 mod direct;
 mod faults;
 mod model;
+mod records;
 mod threads;
 mod txgs;

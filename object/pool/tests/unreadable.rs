@@ -1,0 +1,77 @@
+//! Metadata that cannot be read while a txg is synced: what was accepted waits with the pool until it can, and is not lost.
+
+mod common;
+
+use common::{BLOCKS, check, create_under, devices, new_object, write};
+use exec::Exec;
+use pool::Pool;
+use std::sync::Arc;
+use vdev::TopKind;
+use zio::{FailMode, Fault, FaultError};
+
+/// Waits for what other threads do.
+fn until(exec: &Exec, what: &str, is_so: impl Fn() -> bool) {
+    const STEP_NS: u64 = 1_000_000;
+    const STEPS: u32 = 60_000;
+    for _ in 0..STEPS {
+        if is_so() {
+            return;
+        }
+        exec.sleep_ns(STEP_NS);
+    }
+    panic!("{what} does not come");
+}
+
+fn fault(pool: &Pool) {
+    pool.zio().inject(1, Fault::Meta { object_type: None, error: FaultError::Io }, 0);
+    pool.cache().clear();
+}
+
+/// If this fails, a disk that fails to read one block for a moment stops the pool until it is exported by force, and all that
+/// programs wrote since the last txg is lost, in every file system.
+#[test]
+fn a_sync_that_cannot_read_waits_suspended_and_loses_nothing() {
+    for mode in [FailMode::Wait, FailMode::Continue] {
+        let exec: Exec = Arc::new(exec::Pool::new(2));
+        let disks = devices(2);
+        let pool = Arc::new(create_under(&exec, &disks, TopKind::Mirror));
+        let word = if mode == FailMode::Wait { "wait" } else { "continue" };
+        pool.set_prop("failmode", word).expect("set");
+        let object = new_object(&pool);
+        write(&pool, object, 0..BLOCKS, 1);
+        pool.sync().expect("synced");
+
+        fault(&pool);
+        write(&pool, object, BLOCKS / 2..BLOCKS, 2);
+        let waiter = pool.clone();
+        let synced = exec.spawn_operation("sync", Box::new(move || waiter.sync().expect("synced once the block can be read")));
+        until(&exec, "suspension", || pool.zio().is_suspended());
+        assert!(pool.status().suspended);
+        // The cause is still there.
+        assert_eq!(pool.bring_back(Vec::new()), Ok(false));
+        assert!(pool.zio().is_suspended(), "{mode:?}");
+        assert!(pool.zio().clear_injection(1));
+        until(&exec, "the end of the suspension", || pool.bring_back(Vec::new()).expect("tried"));
+        synced.join();
+        let ages: Vec<u64> = (0..BLOCKS).map(|block| 1 + u64::from(block >= BLOCKS / 2)).collect();
+        check(&pool, object, &ages, "after the block could be read again");
+        assert_eq!(common::checksum_errors(&pool), 0);
+    }
+}
+
+/// If this fails, a pool that waits for a block in vain cannot be given up.
+#[test]
+fn a_sync_that_waits_for_a_block_ends_when_the_pool_is_given_up() {
+    let exec: Exec = Arc::new(exec::Pool::new(2));
+    let disks = devices(2);
+    let pool = Arc::new(create_under(&exec, &disks, TopKind::Mirror));
+    let object = new_object(&pool);
+    pool.sync().expect("synced");
+    fault(&pool);
+    write(&pool, object, 0..BLOCKS, 1);
+    let waiter = pool.clone();
+    let synced = exec.spawn_operation("sync", Box::new(move || assert!(waiter.sync().is_err(), "it is given up")));
+    until(&exec, "suspension", || pool.zio().is_suspended());
+    pool.zio().abandon();
+    synced.join();
+}
