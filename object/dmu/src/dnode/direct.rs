@@ -190,8 +190,10 @@ impl Dnode {
             return Err(DmuError::NotSupported);
         }
         let (first, blocks) = (offset / size, (length / size) as usize);
-        // What the sync will need is read here, where the user hears of damage.
+        // What the sync will need is read here, where the user hears of damage, and where waiting is allowed: who installs the
+        // records may be a completion.
         self.warm_indirects(first, first + blocks as u64 - 1)?;
+        self.pin_record(tx)?;
         tx.note_direct(length);
         let kind = BlockKind { object_type: core.kind, level: 0, spill: false, checksum: core.checksum, compression: core.compression };
         Ok(Arc::new(Batch {
