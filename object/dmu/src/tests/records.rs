@@ -7,6 +7,7 @@ use abd::Abd;
 use exec::Mutex;
 use ondisk::{BlockPtr, DNODE_SLOTS_PER_BLOCK, ObjectId, ObjectType, ObjsetType};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const LOST: Result<(), DmuError> = Err(DmuError::Block(BlockError::Checksum));
 /// More than one block of records.
@@ -142,4 +143,25 @@ fn record_blocks_are_read_once_and_let_go_after_the_sync() {
     assert!(pool.objset.context.pins.is_empty());
     assert_eq!(pool.txgs.dirty_bytes(), 0);
     drop(first);
+}
+
+/// If this fails, the completion of an asynchronous direct write waits for a read, which only other completions may bring: all writes
+/// of a busy pool stand still.
+#[test]
+fn a_direct_write_that_completes_reads_nothing() {
+    let pool = pool();
+    let dnode = pool.objset.hold(ObjectId(3)).expect("hold");
+    let size = dnode.state.read().core.block_size;
+    let (own, reads, outcome) = (dnode.clone(), Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(None)));
+    let (seen, told) = (reads.clone(), outcome.clone());
+    dnode.write_direct_then(0, Abd::from_slice(&vec![9; size]), pool.txgs.assign(0).expect("assign"), move |tx, result| {
+        own.set_bonus(&[9; 8], &tx).expect("what goes with the data");
+        *told.lock() = Some((result, seen.load(Ordering::Relaxed)));
+    });
+    let noticed = reads.clone();
+    pool.io.before_next_read(move || noticed.store(true, Ordering::Relaxed));
+    assert_eq!(pool.sync(), Ok(()));
+    assert_eq!(*outcome.lock(), Some((Ok(()), false)));
+    let pool = pool.reopen().expect("reopen");
+    assert_eq!((bonus(&pool, 3), pool.check()), (9, Ok(())));
 }
