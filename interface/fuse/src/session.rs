@@ -160,7 +160,7 @@ impl Session {
     /// This system has no way for this user.
     pub fn cut(&self) -> Reply<()> {
         // Numbers are used again: that of one that is over may be somebody else's.
-        if self.is_alive() && self.number.1 != 0 { ending::abort(self.number) } else { Ok(()) }
+        if self.is_alive() && self.number != (0, 0) { ending::abort(self.number) } else { Ok(()) }
     }
 
     /// Takes a mount away that was cut.
