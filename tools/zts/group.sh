@@ -39,10 +39,10 @@ mount -t overlay -o "lowerdir=/sys/module,upperdir=$home/upper,workdir=$home/mod
 ln -sfn "$ZIRCONIA_STATE/sys/module/zfs" /sys/module/zfs; ln -sfn "$ZIRCONIA_STATE/sys/module/spl" /sys/module/spl
 mkdir -p /etc/zfs/zed.d /usr/lib/zfs-linux/zed.d
 cp "$WORK"/zed/etc/* /etc/zfs/zed.d/; cp "$WORK"/zed/lib/* /usr/lib/zfs-linux/zed.d/; /bin/rm -f /etc/zfs/vdev_id.conf
-# mount(8) calls the helper of the system by its full name: ours, for `mount -t zfs`.
-if [ -e /sbin/mount.zfs ] || [ -e /usr/sbin/mount.zfs ]; then
-    /bin/rm -f /usr/sbin/mount.zfs; printf '#!/bin/bash\nexec -a mount.zfs %s/zfs "$@"\n' "$PROGRAMS" >/usr/sbin/mount.zfs; chmod 755 /usr/sbin/mount.zfs
-fi
+# mount(8) calls the helpers of the system by their full names: ours, for `mount -t zfs` and `mount -o remount`.
+for helper in mount.zfs mount.fuse.zfs; do
+    /bin/rm -f /usr/sbin/$helper; printf '#!/bin/bash\nexec -a %s %s/zfs "$@"\n' $helper "$PROGRAMS" >/usr/sbin/$helper; chmod 755 /usr/sbin/$helper
+done
 export STF_TOOLS=$WORK/suite/test-runner STF_SUITE=$WORK/suite/zfs-tests STF_PATH=$WORK/path PATH=$WORK/path DISKS="$LOOPS" FILEDIR=/var/tmp TMPDIR=/var/tmp \
     KEEP=rpool __ZFS_POOL_EXCLUDE=rpool UNAME=Linux LOSETUP=/sbin/losetup DMSETUP=/sbin/dmsetup TESTFAIL_CALLBACKS= PYTHONDONTWRITEBYTECODE=1
 out=$home/out

@@ -244,15 +244,30 @@ pub const DATASET: &[Described] = &[
     p("inconsistent", "INCONSISTENT", Number),
 ];
 
+/// For whoever looks what becomes of properties that a daemon does not have (OpenZFS: `libzfs_init`).
+const LACKING: &str = "ZFS_SYSFS_PROP_SUPPORT_TEST";
+/// Those that are lacking then.
+const LACKED: [&str; 3] = ["comment", "dnodesize", "feature@large_blocks"];
+
+/// A property that is hidden, where the variable that hides some says so.
+fn is_lacking(variable: Option<&str>, name: &str) -> bool {
+    let is_set = |value: &str| value.parse::<u64>().is_ok_and(|number| number > 0) || ["yes", "on"].contains(&&*value.to_lowercase());
+    LACKED.contains(&name) && variable.is_some_and(is_set)
+}
+
 /// The property that a word means: by its name, or by its heading in lower case.
 pub fn described(table: &'static [Described], word: &str) -> Option<&'static Described> {
-    table.iter().find(|property| property.name == word || property.heading.to_lowercase() == word)
+    let found = table.iter().find(|property| property.name == word || property.heading.to_lowercase() == word);
+    found.filter(|property| !is_lacking(std::env::var(LACKING).ok().as_deref(), property.name))
 }
 
 /// The name of the property that a word means; names with a colon or `@` stand for themselves.
 pub fn canonical(table: &'static [Described], word: &str) -> Result<String, Stop> {
     match described(table, word) {
         Some(property) => Ok(property.name.to_string()),
+        None if is_lacking(std::env::var(LACKING).ok().as_deref(), word) => {
+            Err(Stop::usage(format!("bad property list: invalid property '{word}'")))
+        }
         None if word.contains(':') || is_asked(word) || word.starts_with("feature@") || word.starts_with("unsupported@") => {
             Ok(word.to_string())
         }
@@ -310,6 +325,13 @@ mod tests {
         assert_eq!(canonical(DATASET, "userused@").expect("nobody's"), "userused@");
         assert_eq!(with_number("userobjused@root"), "userobjused@0");
         assert!(matches!(canonical(DATASET, "nosuch"), Err(Stop::Usage(why)) if why == "bad property list: invalid property 'nosuch'"));
+    }
+
+    /// Who tests an update of the daemon alone would see nothing of what is missing.
+    #[test]
+    fn properties_that_are_lacking_are_invalid() {
+        assert!(is_lacking(Some("yes"), "dnodesize") && is_lacking(Some("1"), "comment"));
+        assert!(!is_lacking(Some("yes"), "used") && !is_lacking(Some("0"), "dnodesize") && !is_lacking(None, "dnodesize"));
     }
 
     #[test]

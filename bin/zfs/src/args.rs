@@ -70,7 +70,7 @@ pub enum Verb {
         /// Unmount by force.
         #[arg(short)]
         force: bool,
-        /// Leave mounts where they are (they move with the name all the same: one mount per file system).
+        /// Leave what is mounted where it is.
         #[arg(short = 'u')]
         no_unmount: bool,
         /// Old name.

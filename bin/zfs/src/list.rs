@@ -37,12 +37,7 @@ pub fn reports(
         };
         match answer {
             Ok(Response::Datasets(mut reports)) => {
-                // Users are shown as they were named.
-                for property in reports.iter_mut().flat_map(|report| &mut report.properties) {
-                    if let Some(index) = numbered.iter().position(|name| *name == property.name) {
-                        property.name = words[index].clone();
-                    }
-                }
+                reports.iter_mut().for_each(|report| as_named(report, &words, &numbered));
                 all.extend(reports);
             }
             Ok(other) => return Err(cli::unexpected("cannot list datasets", other).into()),
@@ -57,6 +52,17 @@ pub fn reports(
     all.retain(|report| seen.insert(report.name.clone()));
     all.sort_by(natural);
     Ok((all, code))
+}
+
+/// Users are shown as they were named, also one that was named twice.
+fn as_named(report: &mut DatasetReport, words: &[&String], numbered: &[String]) {
+    let named = |(word, number): (&&String, &String)| {
+        let property = find(&report.properties, number)?;
+        Some(Property { name: (*word).clone(), ..property.clone() })
+    };
+    let shown: Vec<Property> = words.iter().zip(numbered).filter_map(named).collect();
+    report.properties.retain(|property| !numbered.contains(&property.name));
+    report.properties.extend(shown);
 }
 
 /// File systems by name, each followed by its snapshots, oldest first (OpenZFS: `zfs_compare`).
@@ -198,6 +204,20 @@ mod tests {
         );
         let exact = Output { scripted: true, parsable: true, ..Output::default() };
         assert_eq!(table(&reports[..1], &wanted, &exact).render(true), "tank\t98304\t1073741824\t24576\t/tank\n");
+    }
+
+    /// Who compares two names of one user would see one of them only.
+    #[test]
+    fn users_are_shown_as_they_were_named_also_twice() {
+        let mut tank = report("tank", 1, 1);
+        let words = ["userused@root".to_string(), "userused@0".to_string(), "userused@7".to_string()];
+        let numbered = ["userused@0", "userused@0", "userused@7"].map(String::from);
+        for (name, bytes) in [("userused@0", 5), ("userused@0", 5), ("userused@7", 6)] {
+            tank.properties.push(Property { name: name.into(), value: Value::Bytes(bytes), source: Source::Local });
+        }
+        as_named(&mut tank, &words.iter().collect::<Vec<_>>(), &numbered);
+        let shown = words.map(|word| value(&tank, &word));
+        assert_eq!(shown, [Value::Bytes(5), Value::Bytes(5), Value::Bytes(6)]);
     }
 
     #[test]

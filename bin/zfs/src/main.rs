@@ -79,20 +79,20 @@ fn run(verb: Verb) -> Result<u8, Stop> {
             if recursive && !from.contains('@') {
                 return Err(Stop::usage("source dataset for recursive rename must be a snapshot"));
             }
-            Ok(done(&client, &Request::DatasetRename(DatasetRename { from, to, parents, recursive, force }))?)
+            Ok(done(&client, &Request::DatasetRename(DatasetRename { from, to, parents, recursive, force, no_unmount }))?)
         }
         Verb::Mount { all, overlay, options, names, recursive, json, verbose } => {
             if names.len() > 1 && !recursive {
                 return Err(Stop::usage("too many arguments"));
             }
-            let request = MountRequest { name: names.first().cloned(), all, options, overlay, place: None };
+            let request = MountRequest { name: names.first().cloned(), all, options, overlay, ..MountRequest::default() };
             mount(&client, request, &Mount { names, recursive, json, verbose })
         }
         Verb::Unmount { all, force, target } => {
             if all == target.is_some() {
                 return Err(Stop::usage(if all { "too many arguments" } else { "missing filesystem argument" }));
             }
-            Ok(done(&client, &Request::Unmount(UnmountRequest { target: target.map(absolute), all, force }))?)
+            Ok(done(&client, &Request::Unmount(UnmountRequest { target, all, force }))?)
         }
         Verb::Userspace(arguments) => userspace::run(&client, &arguments, "user"),
         Verb::Groupspace(arguments) => userspace::run(&client, &arguments, "group"),
@@ -100,11 +100,6 @@ fn run(verb: Verb) -> Result<u8, Stop> {
         Verb::DirectStats(arguments) => direct_stats::run(&client, &arguments),
         Verb::Version { json } => Ok(version(json)),
     }
-}
-
-/// A path as a path, a dataset as a dataset.
-fn absolute(target: String) -> String {
-    if target.starts_with(['/', '.']) { cli::absolute(&target) } else { target }
 }
 
 fn create(client: &Client, arguments: args::Create) -> Result<u8, Stop> {

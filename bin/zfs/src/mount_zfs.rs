@@ -1,7 +1,7 @@
 //! `mount.zfs`, the helper of mount(8): legacy mountpoints, snapshots, fstab, and `remount`. The program is `zfs` under that name.
 
 use cli::Client;
-use control_api::{DatasetQuery, ErrorKind, Failure, MountRequest, Request, Response};
+use control_api::{DatasetQuery, ErrorKind, Failure, MountRequest, PoolQuery, Request, Response, VdevReport};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -93,11 +93,12 @@ fn run(asked: &Asked) -> Result<(), (u8, String)> {
             _ => "too many arguments",
         });
     };
-    let dataset = dataset_of(dataset);
-    let place = std::fs::canonicalize(mountpoint).map_err(|error| {
-        (SYSTEM, format!("filesystem '{dataset}' cannot be mounted at '{mountpoint}' due to canonicalization error: {error}"))
-    })?;
     let client = Client::from_environment().map_err(|failure| (SYSTEM, failure.to_string()))?;
+    let dataset = pool_on(&client, dataset).unwrap_or_else(|| dataset_of(dataset));
+    let place = std::fs::canonicalize(mountpoint).map_err(|error| {
+        let why = cli::os_error(&error);
+        (SYSTEM, format!("filesystem '{dataset}' cannot be mounted at '{mountpoint}' due to canonicalization error: {why}"))
+    })?;
     let is_legacy = dataset.contains('@') || mountpoint_of(&client, &dataset)? == "legacy";
     if is_legacy && asked.has("zfsutil") {
         return Err((
@@ -133,9 +134,22 @@ fn run(asked: &Asked) -> Result<(), (u8, String)> {
         name: Some(dataset.clone()),
         options: asked.passed_on(),
         place: (!is_remount).then(|| place.to_string_lossy().into_owned()),
+        sloppy: asked.sloppy,
         ..MountRequest::default()
     };
     cli::done(&client, &Request::Mount(request)).map(drop).map_err(|failure| explain(&dataset, &failure))
+}
+
+/// The pool that a device or file belongs to: what is mounted is its own file system then (OpenZFS reads the label).
+fn pool_on(client: &Client, word: &str) -> Option<String> {
+    let device = std::fs::canonicalize(word).ok().filter(|path| word.starts_with('/') && !path.is_dir())?;
+    let is_it = |path: &str| std::fs::canonicalize(path).is_ok_and(|path| path == device);
+    let Ok(Response::Pools(pools)) = client.call(&Request::PoolQuery(PoolQuery::default())) else { return None };
+    pools.into_iter().find(|pool| has_leaf(&pool.vdevs, &is_it)).map(|pool| pool.name)
+}
+
+fn has_leaf(vdev: &VdevReport, is_it: &impl Fn(&str) -> bool) -> bool {
+    vdev.path.as_deref().is_some_and(is_it) || vdev.children.iter().any(|child| has_leaf(child, is_it))
 }
 
 /// mount(8) takes a dataset for a path below the folder that it is called in.

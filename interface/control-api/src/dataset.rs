@@ -150,6 +150,9 @@ pub struct DatasetRename {
     pub recursive: bool,
     /// `-f`.
     pub force: bool,
+    /// `-u`: what is mounted stays where it is.
+    #[serde(default)]
+    pub no_unmount: bool,
 }
 
 /// `zfs mount`.
@@ -167,6 +170,9 @@ pub struct MountRequest {
     /// Where, instead of where its properties say: mount(8) with legacy mountpoints and snapshots.
     #[serde(default)]
     pub place: Option<String>,
+    /// Options that nobody knows are passed over (mount(8) with `-s`).
+    #[serde(default)]
+    pub sloppy: bool,
 }
 
 /// `zfs unmount`.

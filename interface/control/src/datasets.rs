@@ -64,6 +64,8 @@ impl Control {
         if !request.volume && pool.dsl().hold(&request.name).is_err() {
             self.check_new_place(&pool, request)?;
         }
+        // Somebody may give it another name meanwhile.
+        let above = pool.dsl().hold(parent).ok();
         pool.dsl().create_dataset(&request.name, options).map_err(|error| match error {
             DslError::NotFound => because(ErrorKind::NotFound, format!("cannot create '{}'", request.name), "parent does not exist")
                 .advise("use '-p' to create missing parents"),
@@ -72,7 +74,9 @@ impl Control {
         if request.no_mount || request.volume {
             return Ok(created);
         }
-        failure::joined(self.mount_wishes(&self.turn(), vec![Wish::by_itself(&pool, &request.name)])).map_err(|failure| {
+        let turn = self.turn();
+        let name = above.map_or_else(|| request.name.clone(), |above| request.name.replacen(parent, &above.name(), 1));
+        failure::joined(self.mount_wishes(&turn, vec![Wish::by_itself(&pool, &name)])).map_err(|failure| {
             let next = failure.next.map(|next| format!("\n{next}")).unwrap_or_default();
             let why = format!("{}{next}\nfilesystem successfully created, but not mounted", failure.why);
             because(ErrorKind::NotMounted, failure.what, why)
@@ -370,8 +374,12 @@ impl Control {
         }
         let turn = self.turn();
         let bars = (pool.mounts.bar(&request.from, "renamed", false)?, pool.mounts.bar(&request.to, "renamed", false)?);
-        let moved = self.unmount_tree(&turn, &pool, &request.from, request.force, Directory::Remove)?;
+        let moved =
+            if request.no_unmount { Vec::new() } else { self.unmount_tree(&turn, &pool, &request.from, request.force, Directory::Remove)? };
         let renamed = pool.dsl().rename(&request.from, &request.to);
+        if renamed.is_ok() {
+            pool.mounts.renamed(&request.from, &request.to);
+        }
         drop(bars);
         let name_now = |name: String| if renamed.is_ok() { name.replacen(&request.from, &request.to, 1) } else { name };
         let again = moved.into_iter().map(|wish| Wish { name: name_now(wish.name), ..wish }).collect();

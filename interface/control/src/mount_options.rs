@@ -96,6 +96,12 @@ impl Asked {
         Ok(asked)
     }
 
+    /// The options of a list that somebody knows (mount(8) with `-s`).
+    pub fn known(options: &[String]) -> Vec<String> {
+        let words = options.iter().flat_map(|list| list.split(',')).map(String::from);
+        words.filter(|word| Asked::read(std::slice::from_ref(word)).is_ok()).collect()
+    }
+
     fn take(&mut self, option: &str) {
         match option {
             "ro" => self.read_only = Some(true),
@@ -162,5 +168,6 @@ mod tests {
         assert_eq!(read("noxattr").map(|asked| (asked.xattr, asked.temporary("xattr"))), Ok((Some(false), Some(false))));
         assert_eq!(read("nonsense"), Err("nonsense".to_string()));
         assert_eq!(read("ro,zsh"), Err("zsh".to_string()));
+        assert_eq!(Asked::known(&["ro,zsh,atime".to_string()]), ["ro", "atime"], "mount -s");
     }
 }

@@ -9,7 +9,7 @@ use crate::{Control, OpenPool};
 use control_api::{ErrorKind, Failure, MountReport, MountRequest, Property, Response, Value};
 use dsl::{DatasetHandle, PropEntry, PropSource, PropValue};
 use fuse::{MountOptions, Stage};
-use ondisk::ObjsetType;
+use ondisk::{ObjsetId, ObjsetType};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -48,7 +48,7 @@ impl Wish {
     /// What is mounted, once more.
     pub fn again(pool: &Arc<OpenPool>, mounted: &Mounted) -> Wish {
         let place = mounted.by_hand.then(|| mounted.session.mountpoint());
-        Wish { place, options: mounted.wishes(), again: true, ..Wish::by_itself(pool, &mounted.name) }
+        Wish { place, options: mounted.wishes(), again: true, ..Wish::by_itself(pool, &mounted.name()) }
     }
 }
 
@@ -61,6 +61,8 @@ struct Ready {
 
 impl Control {
     pub(crate) fn mount(self: &Arc<Self>, request: &MountRequest) -> Result<Response, Failure> {
+        let known = Asked::known(&request.options);
+        let request = &MountRequest { options: if request.sloppy { known } else { request.options.clone() }, ..request.clone() };
         let asked = Asked::read(&request.options);
         let Some(name) = &request.name else {
             let pools: Vec<Arc<OpenPool>> = self.pools.read().values().cloned().collect();
@@ -86,6 +88,10 @@ impl Control {
         let wish = Wish { place, options, by_itself: false, ..Wish::by_itself(&pool, name) };
         let turn = self.turn();
         if asked.remount {
+            let handle = pool.dsl().hold(name).map_err(|error| failure::dataset("open", name, &error))?;
+            if asked.read_only == Some(false) && (handle.is_snapshot() || pool.is_read_only()) {
+                return Err(because(ErrorKind::Permission, format!("cannot mount '{name}'"), fuse::Errno::EROFS));
+            }
             return self.remount(wish);
         }
         if let Some(ready) = self.ready(&wish, request.overlay)? {
@@ -227,7 +233,9 @@ impl Control {
             wishes: wish.options.clone(),
             by_hand: wish.place.is_some(),
             past_bar: wish.past_bar,
+            elsewhere: wish.place.is_some() || wish.again,
             is_suspended: is_suspended(pool),
+            works_in: works_in(pool, handle.object()),
         };
         Ok(Some(Ready { wish: wish.clone(), handle, plan }))
     }
@@ -244,7 +252,7 @@ impl Control {
             let options: Vec<String> = mounted.wishes().iter().flat_map(|list| list.split(',')).map(String::from).filter(stays).collect();
             let place = Some(mounted.session.mountpoint());
             if let Ok(Some(ready)) = self.ready(&Wish { place, options, ..Wish::again(pool, &mounted) }, true) {
-                failures.extend(pool.mounts.remount(&mounted.name, &ready.plan).err());
+                failures.extend(pool.mounts.remount(&mounted.name(), &ready.plan).err());
             }
         }
         failure::joined(failures)
@@ -266,7 +274,7 @@ fn refusal(wish: &Wish, handle: &DatasetHandle, mountpoint: &str, asked: &Asked)
         (_, "none") => quiet("no mountpoint set", None),
         ("off", _) => quiet("'canmount' property is set to 'off'", None),
         ("noauto", _) if wish.by_itself && !wish.again => Some(None),
-        _ if wish.by_itself && wish.pool.mounts.mountpoint(&wish.name).is_some() => Some(None),
+        _ if wish.by_itself && !wish.again && wish.pool.mounts.mountpoint(&wish.name).is_some() => Some(None),
         _ => None,
     }
 }
@@ -310,6 +318,12 @@ fn not_replaced(place: &Path, errno: fuse::Errno) -> Failure {
 fn is_suspended(pool: &Arc<OpenPool>) -> Box<dyn Fn() -> bool + Send + Sync> {
     let pool = Arc::downgrade(pool);
     Box::new(move || pool.upgrade().is_some_and(|pool| pool.pool().zio().is_suspended()))
+}
+
+/// Asks whether a program works in a snapshot of a mounted file system.
+fn works_in(pool: &Arc<OpenPool>, objset: u64) -> Box<dyn Fn(&str) -> bool + Send + Sync> {
+    let mounts = Arc::downgrade(&pool.mounts);
+    Box::new(move |snapshot| mounts.upgrade().is_some_and(|mounts| mounts.works_in(ObjsetId(objset), snapshot)))
 }
 
 /// Behaviour and flags of a mount, as properties and request ask for.

@@ -26,7 +26,7 @@ pub(crate) const END_NS: u64 = 3_000_000_000;
 
 /// One mount; dropping it unmounts.
 pub(crate) struct Mounted {
-    pub(crate) name: String,
+    name: Mutex<String>,
     pub(crate) session: Session,
     zfs: Arc<Zfs>,
     handler: Arc<ZplFuse>,
@@ -34,6 +34,8 @@ pub(crate) struct Mounted {
     options: Mutex<Vec<String>>,
     /// Where it is was said by hand, not by its properties.
     pub(crate) by_hand: bool,
+    /// Its dataset got another name while it stayed where it is.
+    stayed: AtomicBool,
     made_for_it: bool,
     made: bool,
     /// Somebody unmounts it.
@@ -117,12 +119,16 @@ pub struct MountPlan {
     pub options: MountOptions,
     /// Says whether the pool is suspended.
     pub is_suspended: Box<dyn Fn() -> bool + Send + Sync>,
+    /// Says whether a program works in a snapshot of it.
+    pub works_in: Box<dyn Fn(&str) -> bool + Send + Sync>,
     /// What was asked for beyond the properties.
     pub wishes: Vec<String>,
     /// The place was said by hand, not by the properties.
     pub by_hand: bool,
     /// It is the one who keeps others from mounting it that does so.
     pub past_bar: bool,
+    /// What is mounted elsewhere already gets one more place.
+    pub elsewhere: bool,
 }
 
 /// True for a dataset and what is below it.
@@ -170,8 +176,9 @@ impl Drop for Claim<'_> {
 /// What a claim found.
 enum Claimed<'a> {
     Free(Claim<'a>),
-    /// Detached while files are open: the same file system can be mounted once more, and only that one.
-    Again(Arc<Mounted>),
+    /// Detached while files are open, or mounted elsewhere: the same file system can be mounted once more, and only that one. With it, whether
+    /// that is its place from then on.
+    Again(Arc<Mounted>, bool),
 }
 
 impl Mounts {
@@ -213,7 +220,7 @@ impl Mounts {
     /// What is mounted at or below a dataset, or has not ended there; what lies deepest in the tree of directories first.
     pub(crate) fn below(&self, name: &str) -> Vec<Arc<Mounted>> {
         let mut list = self.all();
-        list.retain(|mounted| is_within(&mounted.name, name));
+        list.retain(|mounted| is_within(&mounted.name(), name));
         deepest_first(&mut list);
         list
     }
@@ -255,6 +262,47 @@ impl Mounts {
                 Standing::Mounted(row.place.clone())
             }
             None => Standing::Detached,
+        }
+    }
+
+    /// True when it is mounted at this place, alone or with others.
+    fn is_at(&self, mounted: &Mounted, place: &Path) -> bool {
+        self.table.lock().rows().is_some_and(|rows| mounted.is_at(&rows, place))
+    }
+
+    /// Where it is mounted, wherever a path leads to it.
+    pub(crate) fn places(&self, mounted: &Mounted) -> Vec<PathBuf> {
+        let Some(rows) = self.table.lock().rows() else { return vec![mounted.session.mountpoint()] };
+        let own = rows.iter().filter(|row| row.device == mounted.session.number());
+        own.filter(|row| fuse::covers(&rows, row).is_empty()).map(|row| row.place.clone()).collect()
+    }
+
+    /// Of several places of a mount this one is meant.
+    pub(crate) fn choose(&self, name: &str, place: &Path) {
+        if let Some(mounted) = self.there(name).filter(|mounted| self.is_at(mounted, place)) {
+            mounted.session.moved(place);
+        }
+    }
+
+    /// A dataset has another name, with what is below it; what is mounted of them stays where it is.
+    pub(crate) fn renamed(&self, from: &str, to: &str) {
+        let mut state = self.state.lock();
+        let names: Vec<String> = state.slots.keys().filter(|name| is_within(name, from)).cloned().collect();
+        for old in names {
+            let Some(slot) = state.slots.remove(&old) else { continue };
+            let new = old.replacen(from, to, 1);
+            if let Slot::There(mounted) = &slot {
+                mounted.name.lock().clone_from(&new);
+                mounted.stayed.store(true, Ordering::Release);
+            }
+            state.slots.insert(new, slot);
+        }
+        drop(state);
+        let mut direct = self.direct.lock();
+        let names: Vec<String> = direct.keys().filter(|name| is_within(name, from)).cloned().collect();
+        for old in names {
+            let counts = direct.remove(&old);
+            direct.extend(counts.map(|counts| (old.replacen(from, to, 1), counts)));
         }
     }
 
@@ -319,17 +367,17 @@ impl Mounts {
 
     /// Name and place of every mount.
     pub fn list(&self) -> Vec<(String, String)> {
-        self.all().into_iter().filter_map(|mounted| Some((mounted.name.clone(), self.place_of(&mounted)?))).collect()
+        self.all().into_iter().filter_map(|mounted| Some((mounted.name(), self.place_of(&mounted)?))).collect()
     }
 
     /// What users did to each mounted file system.
     pub fn counts(&self, zio: &zio::Zio) -> Vec<metrics::DatasetView> {
         let view = |mounted: Arc<Mounted>| metrics::DatasetView {
-            name: mounted.name.clone(),
+            name: mounted.name(),
             objset: mounted.zfs.objset().id().0,
             counts: mounted.zfs.counts(),
             direct: crate::direct::rows(
-                &self.direct_of(&mounted.name).snapshot(),
+                &self.direct_of(&mounted.name()).snapshot(),
                 zio.changed_buffers(Some(mounted.zfs.objset().id()), None),
             ),
         };
@@ -341,9 +389,9 @@ impl Mounts {
         let rows = self.table.lock().rows().unwrap_or_default();
         let top = fuse::topmost(&rows, Path::new(mountpoint)).map(|row| row.device);
         let mut here = self.all();
-        here.retain(|mounted| self.place_of(mounted).is_some_and(|place| Path::new(&place) == Path::new(mountpoint)));
+        here.retain(|mounted| mounted.is_at(&rows, Path::new(mountpoint)));
         let index = here.iter().position(|mounted| Some(mounted.session.number()) == top).unwrap_or_default();
-        here.get(index).map(|mounted| mounted.name.clone())
+        here.get(index).map(|mounted| mounted.name())
     }
 
     /// True when what is mounted at this path, last of all, is of this pool.
@@ -354,13 +402,15 @@ impl Mounts {
     }
 
     /// Takes a name's entry, or says why it is not to be had.
-    fn claim(&self, exec: &Exec, name: &str, past_bar: bool) -> Result<Claimed<'_>, Failure> {
+    fn claim(&self, exec: &Exec, name: &str, place: &Path, plan: &MountPlan) -> Result<Claimed<'_>, Failure> {
         let what = || format!("cannot mount '{name}'");
         let until = exec.now_ns().saturating_add(LEAVE_NS);
         loop {
             let present = {
                 let mut state = self.state.lock();
-                if let Some((_, verb)) = state.barred.iter().find(|(barred, _)| barred.is_empty() || !past_bar && is_within(name, barred)) {
+                if let Some((_, verb)) =
+                    state.barred.iter().find(|(barred, _)| barred.is_empty() || !plan.past_bar && is_within(name, barred))
+                {
                     return Err(because(ErrorKind::Busy, what(), "mountpoint or dataset is busy").advise(format!("it is being {verb}")));
                 }
                 match state.slots.get(name) {
@@ -377,8 +427,11 @@ impl Mounts {
                 }
             };
             match self.standing(&present) {
+                Standing::Mounted(_) if plan.elsewhere && !self.is_at(&present, place) => {
+                    return Ok(Claimed::Again(present, !plan.by_hand));
+                }
                 Standing::Mounted(_) => return Err(because(ErrorKind::Busy, what(), "filesystem already mounted")),
-                Standing::Detached => return Ok(Claimed::Again(present)),
+                Standing::Detached => return Ok(Claimed::Again(present, true)),
                 Standing::Gone => {}
                 Standing::Leaving if exec.now_ns() >= until => {
                     let busy = because(ErrorKind::Busy, what(), "mountpoint or dataset is busy");
@@ -407,11 +460,16 @@ impl Mounts {
             fuse::MountError::Mount(fuse::Errno::EBUSY) => because(ErrorKind::Busy, &*what, "mountpoint or dataset is busy"),
             error => because(ErrorKind::Permission, &*what, error).advise("is /dev/fuse there, and may this user mount on that directory?"),
         };
-        let claim = match self.claim(exec, &name, plan.past_bar)? {
+        let claim = match self.claim(exec, &name, &place, &plan)? {
             Claimed::Free(claim) => claim,
-            Claimed::Again(mounted) => {
+            Claimed::Again(mounted, moves) => {
                 prepare(exec, &place, &plan)?;
-                return mounted.session.mount_again(&place, &plan.options).map_err(refused);
+                mounted.session.mount_again(&place, &plan.options).map_err(refused)?;
+                if moves {
+                    mounted.session.moved(&place);
+                    mounted.stayed.store(false, Ordering::Release);
+                }
+                return Ok(());
             }
         };
         let made = prepare(exec, &place, &plan)?;
@@ -428,11 +486,12 @@ impl Mounts {
             zfs.drain_unlinked().map_err(|error| because(ErrorKind::Io, &*what, error))?;
         }
         let snapshots: Option<Arc<dyn SnapshotSource>> = if dataset.is_snapshot() { None } else { Some(dataset) };
-        let handler = Arc::new(ZplFuse::new(zfs.clone(), snapshots).with_health(plan.is_suspended));
+        let handler = Arc::new(ZplFuse::new(zfs.clone(), snapshots).with_health(plan.is_suspended).with_workers(plan.works_in));
         let readers = self.readers(exec).map_err(|error| because(ErrorKind::Io, &*what, error))?;
         let session = Session::mount_with(&readers, handler.clone(), &place, &plan.options).map_err(refused)?;
         let (made_for_it, by_hand, options, leaving) = (plan.made_for_it, plan.by_hand, Mutex::new(plan.wishes), AtomicBool::new(false));
-        claim.fill(Mounted { name, session, zfs, handler, options, by_hand, made_for_it, made, leaving });
+        let (name, stayed) = (Mutex::new(name), AtomicBool::new(false));
+        claim.fill(Mounted { name, session, zfs, handler, options, by_hand, stayed, made_for_it, made, leaving });
         Ok(())
     }
 
@@ -454,11 +513,11 @@ impl Mounts {
         }
         // First what still works: a write must not be let through by the one and refused by the other.
         if !plan.settings.read_only {
-            mounted.zfs.set_settings(plan.settings);
+            mounted.handler.set_settings(plan.settings);
         }
         // The path leads to what lies over it, whose flags would change.
         if self.is_covered(&mounted) {
-            mounted.zfs.set_settings(plan.settings);
+            mounted.handler.set_settings(plan.settings);
             return Err(because(ErrorKind::Busy, what, "something else is mounted over it")
                 .advise("the file system itself follows its properties; flags of its mount follow when it is mounted again"));
         }
@@ -469,7 +528,7 @@ impl Mounts {
             }
             other => other,
         };
-        mounted.zfs.set_settings(plan.settings);
+        mounted.handler.set_settings(plan.settings);
         *mounted.options.lock() = plan.wishes.iter().filter(|word| *word != "remount").cloned().collect();
         changed.map(|()| true).map_err(|errno| because(ErrorKind::Permission, what, format!("{errno}")))
     }
@@ -501,6 +560,13 @@ impl Mounts {
         Ok(())
     }
 
+    /// True when a program works in a snapshot of the mounted file system that has this object set.
+    pub(crate) fn works_in(&self, objset: ObjsetId, snapshot: &str) -> bool {
+        let own = self.all().into_iter().find(|mounted| mounted.zfs.objset().id() == objset);
+        let places = own.map(|mounted| self.places(&mounted)).unwrap_or_default();
+        places.iter().any(|place| crate::working::somebody_in(&place.join(".zfs/snapshot").join(snapshot)).is_some())
+    }
+
     /// What users, groups and projects may use was changed: a mounted file system looks again.
     pub fn renew_limits(&self, name: &str) {
         if let Some(mounted) = self.there(name) {
@@ -512,7 +578,7 @@ impl Mounts {
     /// Applies changed properties to a mounted file system.
     pub fn apply(&self, name: &str, settings: Settings) {
         if let Some(mounted) = self.there(name) {
-            mounted.zfs.set_settings(settings);
+            mounted.handler.set_settings(settings);
         }
     }
 }
@@ -524,11 +590,26 @@ fn deepest_first(list: &mut [Arc<Mounted>]) {
 
 impl std::fmt::Debug for Mounted {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Mounted({})", self.name)
+        write!(f, "Mounted({})", self.name())
     }
 }
 
 impl Mounted {
+    /// Its dataset.
+    pub(crate) fn name(&self) -> String {
+        self.name.lock().clone()
+    }
+
+    /// True when it is mounted at this place, alone or with others.
+    fn is_at(&self, rows: &[fuse::MountRow], place: &Path) -> bool {
+        rows.iter().any(|row| row.device == self.session.number() && row.place == place)
+    }
+
+    /// True when it is where its properties do not say.
+    pub(crate) fn has_own_place(&self) -> bool {
+        self.by_hand || self.stayed.load(Ordering::Acquire)
+    }
+
     /// Its file system.
     pub(crate) fn zfs(&self) -> &Arc<Zfs> {
         &self.zfs

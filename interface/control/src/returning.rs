@@ -132,7 +132,7 @@ impl Control {
         let rows = fuse::MountTable::default().rows().unwrap_or_default();
         let is_ours = |row: &&fuse::MountRow| KINDS.contains(&row.kind.as_str()) && !row.place.starts_with(self.stage());
         for row in rows.iter().filter(is_ours) {
-            let is_known = wishes.iter().any(|wish| wish.name == row.source);
+            let is_known = wishes.iter().any(|wish| wish.name == row.source || wish.place.as_ref() == Some(&row.place));
             let Some(pool) = owner(&row.source).filter(|_| !is_known && fuse::is_dead(&row.place)) else { continue };
             wishes.push(Wish { place: Some(row.place.clone()), again: true, ..Wish::by_itself(pool, &row.source) });
         }
@@ -146,7 +146,7 @@ fn pool_of(name: &str) -> &str {
 
 fn notes_of(pool: &OpenPool) -> Vec<Note> {
     let note = |mounted: Arc<crate::mounts::Mounted>| match pool.mounts.standing(&mounted) {
-        Standing::Mounted(place) => Some(Note { name: mounted.name.clone(), place, by_hand: mounted.by_hand, options: mounted.wishes() }),
+        Standing::Mounted(place) => Some(Note { name: mounted.name(), place, by_hand: mounted.has_own_place(), options: mounted.wishes() }),
         _ => None,
     };
     pool.mounts.all().into_iter().filter_map(note).collect()

@@ -157,6 +157,8 @@ impl Control {
             shift_default: shift("zfs_vdev_default_ms_shift"),
         });
         zpl::set_admin_snapshot(get("zfs_admin_snapshot") != 0);
+        zpl::set_xattr_compat(get("zfs_xattr_compat") != 0);
+        zpl::set_reports_holes(get("zfs_dmu_offset_next_sync") != 0);
         dsl::names::set_max_dataset_nesting(shift("zfs_max_dataset_nesting"));
         self.events.set_capacity(get("zfs_zevent_len_max") as usize);
         for open in self.pools.read().values() {

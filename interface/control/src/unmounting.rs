@@ -41,7 +41,7 @@ fn busy(place: &Path) -> Failure {
 }
 
 impl Mounts {
-    /// Unmounts unless it is in use.
+    /// Unmounts it, unless it is in use, from its place; where it is mounted elsewhere it stays.
     pub(crate) fn leave(&self, mounted: &Mounted) -> Result<(), Failure> {
         let place = match self.standing(mounted) {
             Standing::Gone => return Ok(()),
@@ -61,6 +61,8 @@ impl Mounts {
             return Err(busy(&place).advise("it is being unmounted already"));
         }
         let outcome = match mounted.session.unmount(false) {
+            // A bind mount, or one more that was asked for.
+            Ok(()) if !self.places(mounted).is_empty() => Ok(()),
             Ok(()) if mounted.session.wait_end(END_NS) => Ok(()),
             Ok(()) => Err(busy(&place).advise("it is mounted in another mount namespace too, or its pool does not answer")),
             Err(fuse::Errno::EBUSY) => Err(busy(&place).advise("close the files that are open there (lsof, fuser), or use '-f'")),
@@ -68,6 +70,17 @@ impl Mounts {
         };
         mounted.leaving.store(false, Ordering::Release);
         outcome
+    }
+}
+
+impl Mounts {
+    /// [`Mounts::leave`], from every place where it is mounted if `everywhere`.
+    fn leave_all(&self, mounted: &Mounted, everywhere: bool) -> Result<(), Failure> {
+        self.leave(mounted)?;
+        while everywhere && matches!(self.standing(mounted), Standing::Mounted(_)) {
+            self.leave(mounted)?;
+        }
+        Ok(())
     }
 }
 
@@ -82,6 +95,10 @@ fn force_out(mounts: &Mounts, mounted: &Mounted, is_hard: &AtomicBool) {
     let _ = mounted.session.cut();
     if is_there {
         let _ = mounted.session.detach();
+        for place in mounts.places(mounted) {
+            mounted.session.moved(&place);
+            let _ = mounted.session.detach();
+        }
     }
 }
 
@@ -156,17 +173,15 @@ impl Control {
             }
         } else {
             for (mounts, mounted) in &list {
-                if let Err(failure) = mounts.leave(mounted) {
+                let wish = if is_own(mounted) { Some(Wish::again(pool, mounted)) } else { self.wish_again(mounts, mounted) };
+                let everywhere = is_own(mounted) && directory == Directory::RemoveMade;
+                if let Err(failure) = mounts.leave_all(mounted, everywhere) {
                     lifted.append(&mut wishes);
                     self.put_back(turn, lifted);
                     return Err(failure);
                 }
                 turn.step();
-                if is_own(mounted) {
-                    wishes.push(Wish::again(pool, mounted));
-                } else {
-                    lifted.extend(self.wish_again(mounts, mounted));
-                }
+                if is_own(mounted) { wishes.extend(wish) } else { lifted.extend(wish) }
             }
         }
         for (_, mounted) in list.iter().filter(|(_, mounted)| is_own(mounted)) {
@@ -211,6 +226,7 @@ impl Control {
         let turn = self.turn();
         let name = if target.starts_with('/') { self.unmount_target(target)? } else { target.to_string() };
         let pool = self.pool_of(&name, "open")?;
+        pool.mounts.choose(&name, Path::new(target));
         let what = format!("cannot unmount '{target}'");
         if name.contains('@') && !target.starts_with('/') {
             let what = format!("cannot open '{name}'");
@@ -221,7 +237,7 @@ impl Control {
             return Err(because(ErrorKind::Invalid, what, "legacy mountpoint").advise("use umount(8) to unmount this filesystem"));
         }
         drop(handle);
-        if !pool.mounts.all().iter().any(|mounted| mounted.name == name) {
+        if !pool.mounts.all().iter().any(|mounted| mounted.name() == name) {
             return Err(because(ErrorKind::Invalid, what, "not currently mounted"));
         }
         // What is mounted on top of it goes first.
@@ -253,7 +269,7 @@ impl Control {
         let mut list: Vec<Leaver> = Vec::new();
         for pool in &pools {
             for mounted in pool.mounts.all() {
-                let Ok(handle) = pool.dsl().hold(&mounted.name) else { continue };
+                let Ok(handle) = pool.dsl().hold(&mounted.name()) else { continue };
                 let is_manual = handle.is_snapshot()
                     || crate::mounting::text_of(&handle, "mountpoint") == "legacy"
                     || crate::mounting::text_of(&handle, "canmount") == "noauto";

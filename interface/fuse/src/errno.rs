@@ -7,15 +7,15 @@ pub struct Errno(pub i32);
 macro_rules! errnos {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
         impl Errno { $($(#[$doc])* pub const $name: Errno = Errno(libc::$name);)* }
-        impl std::fmt::Display for Errno {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                match *self {
-                    $(Errno::$name => f.write_str(stringify!($name)),)*
-                    Errno(other) => write!(f, "errno {other}"),
-                }
-            }
-        }
     };
+}
+
+/// The system's words for it, without the number.
+impl std::fmt::Display for Errno {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let text = std::io::Error::from_raw_os_error(self.0).to_string();
+        f.write_str(text.split(" (os error").next().unwrap_or(&text))
+    }
 }
 
 errnos! {
@@ -86,5 +86,17 @@ impl std::error::Error for Errno {}
 impl From<rustix::io::Errno> for Errno {
     fn from(errno: rustix::io::Errno) -> Self {
         Errno(errno.raw_os_error())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Errno;
+
+    /// If this fails, people read `ENOENT` where every other command says what is missing.
+    #[test]
+    fn errors_are_said_in_words() {
+        assert_eq!(Errno::ENOENT.to_string(), "No such file or directory");
+        assert_eq!(Errno::ENOTDIR.to_string(), "Not a directory");
     }
 }

@@ -32,6 +32,11 @@ impl Notifier {
         Notifier { kernel: Kernel { device }, chores }
     }
 
+    /// Makes the kernel ask for a node's attributes again. Waits for nothing: it has no pages to do with.
+    pub fn forget_attributes(&self, node: NodeId) {
+        self.kernel.forget(node, -1, 0);
+    }
+
     /// Runs `work` soon, on a thread that may talk to the kernel.
     pub fn later(&self, work: impl FnOnce(&Kernel) + Send + 'static) {
         let kernel = self.kernel.clone();
@@ -53,7 +58,12 @@ impl Kernel {
             return;
         }
         let length = (range.end - range.start).min(i64::MAX as u64) as i64;
-        let notice = abi::NotifyInvalInodeOut { ino: node.0, off: range.start as i64, len: length };
+        self.forget(node, range.start as i64, length);
+    }
+
+    /// With an offset below zero: attributes only.
+    fn forget(&self, node: NodeId, offset: i64, length: i64) {
+        let notice = abi::NotifyInvalInodeOut { ino: node.0, off: offset, len: length };
         let bytes = size_of::<abi::OutHeader>() + size_of::<abi::NotifyInvalInodeOut>();
         let head = abi::OutHeader { len: bytes as u32, error: abi::NOTIFY_INVAL_INODE, unique: 0 };
         let _ = rustix::io::writev(&self.device, &[IoSlice::new(head.as_bytes()), IoSlice::new(notice.as_bytes())]);

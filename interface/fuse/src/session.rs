@@ -171,7 +171,8 @@ impl Session {
         detach(&self.exec, &self.mountpoint(), self.through_helper, true)
     }
 
-    /// Mounts the same file system once more: what was detached while files were open there comes back with its one state.
+    /// Mounts the same file system once more: what was detached while files were open there comes back with its one state, what is mounted
+    /// elsewhere gets another place. [`Session::moved`] makes it the place that is unmounted first.
     ///
     /// # Errors
     /// [`MountError`]; users' mounts can't be made again.
@@ -179,9 +180,7 @@ impl Session {
         if self.through_helper {
             return Err(MountError::Mount(Errno::EBUSY));
         }
-        mount::attach_device(&self.mount.device, mountpoint, options)?;
-        self.moved(mountpoint);
-        Ok(())
+        mount::attach_device(&self.mount.device, mountpoint, options)
     }
 
     /// Changes whether it is read-only, and what may be executed, in place.

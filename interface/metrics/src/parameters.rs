@@ -67,7 +67,7 @@ const SHIFT: (u64, u64) = (9, 16);
 const ACTIVE: (u64, u64) = (1, u32::MAX as u64);
 
 /// Every parameter, sorted by name.
-pub const PARAMETERS: [Parameter; 92] = [
+pub const PARAMETERS: [Parameter; 94] = [
     new("spa_slop_shift", 5, ANY, When::Fixed, "share of a pool that is kept back, as a shift"),
     new("vdev_file_logical_ashift", 9, SHIFT, When::Now, "sectors of files that are opened from now on, as a shift"),
     new("vdev_file_physical_ashift", 9, SHIFT, When::Now, "sectors that new vdevs on files should have, as a shift"),
@@ -134,6 +134,7 @@ pub const PARAMETERS: [Parameter; 92] = [
         "bytes of dirty data at which writers stop; at first a tenth of the memory, at most 1 GiB",
     ),
     new("zfs_dirty_data_sync_percent", 20, (0, 100), When::Now, "percent of zfs_dirty_data_max at which a sync starts early"),
+    new("zfs_dmu_offset_next_sync", 1, BIT, When::Now, "0: files that have changes that are not synced show no holes"),
     new("zfs_flags", 0, (0, 0), When::Fixed, "debugging flags"),
     new("zfs_initialize_chunk_size", 1 << 20, (1, 16 << 20), When::Now, "bytes of a write of initializing, a sector at least"),
     new("zfs_initialize_value", 0xdead_beef_dead_beee, ANY, When::Now, "what initializing fills free space with"),
@@ -230,6 +231,7 @@ pub const PARAMETERS: [Parameter; 92] = [
     new("zfs_vdev_trim_max_active", 2, ACTIVE, When::Now, "trims that a device has at a time"),
     new("zfs_vdev_trim_min_active", 1, ACTIVE, When::Now, "trims that a device gets before other classes"),
     new("zfs_vdev_write_gap_limit", 4 << 10, ANY, When::Now, "bytes of padding between two writes that may become one"),
+    new("zfs_xattr_compat", 0, BIT, When::Now, "1: extended attributes of users are stored without \"user.\", as illumos and FreeBSD do"),
     new("zfs_zevent_len_max", 512, U32, When::Now, "events kept"),
     new("zio_slow_io_ms", 30000, U32, When::Now, "an I/O that takes longer counts as slow, milliseconds; 0 counts none"),
     new(

@@ -12,7 +12,7 @@ use crate::io::clear_suid;
 use crate::kernel::{self, PastCache};
 use crate::setattr::{SetAttrs, Stat};
 use crate::znode::Node;
-use crate::{Allocate, NewNode, Place, RenameMode, SetMode, Snapdir, Time, WriteData, Zfs, ZplError};
+use crate::{Allocate, NewNode, Place, RenameMode, SetMode, Settings, Snapdir, Time, WriteData, Zfs, ZplError};
 use abd::Abd;
 use fuse::{
     Answer, Caller, DirEntry, DirSink, Entry, Errno, FallocateRequest, FileAttr, FileHandle, Handler, NodeId, Notifier, Opened,
@@ -40,6 +40,7 @@ pub struct ZplFuse {
     control: Ctldir,
     notifier: OnceLock<Notifier>,
     is_suspended: Option<Box<dyn Fn() -> bool + Send + Sync>>,
+    works_in: Option<Box<dyn Fn(&str) -> bool + Send + Sync>>,
 }
 
 impl std::fmt::Debug for ZplFuse {
@@ -72,7 +73,7 @@ fn decode_device(encoded: u32) -> u64 {
 impl ZplFuse {
     /// Serves `zfs`; `snapshots` gives `.zfs/snapshot` its contents.
     pub fn new(zfs: Arc<Zfs>, snapshots: Option<Arc<dyn SnapshotSource>>) -> ZplFuse {
-        ZplFuse { control: Ctldir::new(snapshots), zfs, notifier: OnceLock::new(), is_suspended: None }
+        ZplFuse { control: Ctldir::new(snapshots), zfs, notifier: OnceLock::new(), is_suspended: None, works_in: None }
     }
 
     /// Asks `is_suspended` before it waits for the whole pool: the kernel holds every sync of the system up until it is answered.
@@ -83,6 +84,27 @@ impl ZplFuse {
     /// Closes a snapshot that was entered under `.zfs/snapshot`, so that it can be destroyed; false when a file of it is open.
     pub fn close_snapshot(&self, name: &str) -> bool {
         self.control.close(name)
+    }
+
+    /// Asks `works_in` whether a program works in a snapshot, before one is destroyed or renamed by rmdir(2) or rename(2).
+    pub fn with_workers(self, works_in: Box<dyn Fn(&str) -> bool + Send + Sync>) -> ZplFuse {
+        ZplFuse { works_in: Some(works_in), ..self }
+    }
+
+    /// Replaces the properties; what the kernel knows and they change it asks for again.
+    pub fn set_settings(&self, settings: Settings) {
+        let before = self.zfs.settings();
+        self.zfs.set_settings(settings);
+        if let Some(notifier) = self.notifier.get().filter(|_| before.snapdir != settings.snapdir) {
+            notifier.forget_attributes(NodeId::ROOT);
+        }
+    }
+
+    /// The kernel keeps a working directory without keeping it open.
+    fn check_nobody_works_in(&self, snapshot: &[u8]) -> Reply<()> {
+        let name = String::from_utf8_lossy(snapshot);
+        let is_busy = self.works_in.as_ref().is_some_and(|works_in| self.control.has_entered(&name) && works_in(&name));
+        if is_busy { Err(Errno::EBUSY) } else { Ok(()) }
     }
 
     /// True for a snapshot that was entered and not closed since.
@@ -293,8 +315,11 @@ impl ZplFuse {
         Some(PastCache { view: node.kernel.clone(), notifier, id: request.node, range })
     }
 
-    fn write_data(&self, request: WriteRequest) -> (WriteData, Access) {
+    fn write_data(&self, node: &Node, request: WriteRequest) -> (WriteData, Access) {
         let always = self.zfs.objset.props().sync == dmu::SyncMode::Always;
+        if request.from_cache {
+            node.kernel.note_stored();
+        }
         let access = if request.from_cache { Access::default() } else { access(request.open_flags) };
         let write = WriteData {
             may_keep: request.data.len() * KEEP_PART >= request.pinned_bytes,
@@ -455,6 +480,7 @@ impl Handler for ZplFuse {
 
     fn rmdir(&self, caller: &Caller, parent: NodeId, name: &[u8]) -> Reply<()> {
         if ControlNode::of(parent.0) == Some(ControlNode::Snapshots) {
+            self.check_nobody_works_in(name)?;
             return Ok(self.control.remove(caller, name)?);
         }
         let directory = self.node(parent)?;
@@ -465,6 +491,7 @@ impl Handler for ZplFuse {
     fn rename(&self, caller: &Caller, request: &RenameRequest<'_>) -> Reply<()> {
         let inside = [request.parent, request.new_parent].map(|id| ControlNode::of(id.0) == Some(ControlNode::Snapshots));
         if inside == [true; 2] && request.flags <= 1 {
+            self.check_nobody_works_in(request.name)?;
             return Ok(self.control.rename(caller, request.name, request.new_name)?);
         }
         const WHITEOUT: u32 = 4;
@@ -533,7 +560,7 @@ impl Handler for ZplFuse {
 
     fn write(&self, _caller: &Caller, request: WriteRequest) -> Reply<u32> {
         let node = self.node(request.node)?;
-        let (write, access) = self.write_data(request);
+        let (write, access) = self.write_data(&node, request);
         Ok(self.zfs.write_with(&node, write, access)? as u32)
     }
 
@@ -541,7 +568,7 @@ impl Handler for ZplFuse {
         match self.node(request.node) {
             Ok(node) => {
                 let past_cache = self.past_cache(&node, &request);
-                let (write, access) = self.write_data(request);
+                let (write, access) = self.write_data(&node, request);
                 let then = move |result: Result<u64, ZplError>| {
                     let reply = result.map(|bytes| bytes as u32).map_err(Errno::from);
                     match past_cache {
@@ -587,21 +614,8 @@ impl Handler for ZplFuse {
         self.fsync(caller, node, handle, data_only)
     }
 
-    fn statfs(&self, _caller: &Caller, _node: NodeId) -> Reply<Statfs> {
-        let space = self.zfs.space();
-        let unit = 512;
-        let (blocks, free) = ((space.referenced + space.available) / unit, space.available / unit);
-        let free_objects = space.objects_available.min(free);
-        Ok(Statfs {
-            blocks,
-            bfree: free,
-            bavail: free,
-            files: free_objects + space.objects_used,
-            ffree: free_objects,
-            bsize: self.zfs.objset.props().record_size as u32,
-            frsize: unit as u32,
-            namelen: self.zfs.name_bytes_max() as u32,
-        })
+    fn statfs(&self, _caller: &Caller, node: NodeId) -> Reply<Statfs> {
+        Ok(self.zfs.statfs(self.node(node).ok().as_ref())?)
     }
 
     fn setxattr(&self, _caller: &Caller, node: NodeId, name: &[u8], value: &[u8], flags: u32) -> Reply<()> {

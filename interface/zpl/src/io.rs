@@ -9,8 +9,9 @@ use crate::fs::TX_NAMES;
 use crate::znode::{ATIME, CTIME, MTIME, Node, S_ISGID, S_ISUID, Znode, flag};
 use crate::{Zfs, ZplError};
 use abd::Abd;
-use dmu::Tx;
-use ondisk::Txg;
+use dmu::{Tx, Zeros};
+use ondisk::{Compression, Txg};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Largest file in bytes (OpenZFS: `MAXOFFSET_T`).
 pub const FILE_BYTES_MAX: u64 = i64::MAX as u64;
@@ -20,6 +21,14 @@ const RELATIME_SECONDS: i64 = 24 * 60 * 60;
 const PROMISE_PERCENT: u128 = 110;
 /// More zeros than this are not written but freed.
 const SECTOR: u64 = 512;
+
+static REPORTS_HOLES: AtomicBool = AtomicBool::new(true);
+
+/// Whether holes are reported of files that have changes that are not synced (OpenZFS: `zfs_dmu_offset_next_sync`). No sync is forced for it:
+/// what is dirty is looked at.
+pub fn set_reports_holes(reports: bool) {
+    REPORTS_HOLES.store(reports, Ordering::Relaxed);
+}
 
 /// A write.
 #[derive(Clone, Debug)]
@@ -218,7 +227,8 @@ impl Zfs {
     /// The next byte of data at or after `offset` (OpenZFS: `zfs_holey`).
     pub fn seek_data(&self, node: &Node, offset: u64) -> Result<u64, ZplError> {
         let size = self.seek_bounds(node, offset)?;
-        match node.dnode.next_data(offset)? {
+        let Some(zeros) = self.zeros(node) else { return Ok(offset) };
+        match node.dnode.next_data_as(offset, zeros)? {
             Some(found) if found < size => Ok(found.max(offset)),
             _ => Err(ZplError::PastEnd),
         }
@@ -227,7 +237,22 @@ impl Zfs {
     /// The next byte of a hole at or after `offset`; the end of the file counts as one.
     pub fn seek_hole(&self, node: &Node, offset: u64) -> Result<u64, ZplError> {
         let size = self.seek_bounds(node, offset)?;
-        Ok(node.dnode.next_hole(offset)?.clamp(offset, size))
+        let Some(zeros) = self.zeros(node) else { return Ok(size) };
+        Ok(node.dnode.next_hole_as(offset, zeros)?.clamp(offset, size))
+    }
+
+    /// What blocks of zeros are that are not synced yet; none when nobody is to hear of holes before the sync.
+    fn zeros(&self, node: &Node) -> Option<Zeros> {
+        match (REPORTS_HOLES.load(Ordering::Relaxed), self.compresses()) {
+            (false, _) if node.dnode.is_dirty() => None,
+            (_, true) => Some(Zeros::Hole),
+            (_, false) => Some(Zeros::Data),
+        }
+    }
+
+    /// True when blocks of zeros become holes.
+    pub(crate) fn compresses(&self) -> bool {
+        self.objset.props().compression != Compression::OFF
     }
 
     fn seek_bounds(&self, node: &Node, offset: u64) -> Result<u64, ZplError> {

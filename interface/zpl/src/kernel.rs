@@ -26,6 +26,8 @@ const LOOKS_MAX: u32 = 32;
 #[derive(Debug, Default)]
 pub(crate) struct KernelView {
     pages: AtomicBool,
+    /// Something was stored through a mapping.
+    stored: AtomicBool,
     /// Descriptors through which it may be mapped for writing.
     writable: AtomicU32,
 }
@@ -36,6 +38,13 @@ impl KernelView {
         // Looked at first: a line that all threads read stays theirs.
         if !self.pages.load(Ordering::Relaxed) {
             self.pages.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// The kernel wrote what was stored through a mapping.
+    pub fn note_stored(&self) {
+        if !self.stored.load(Ordering::Relaxed) {
+            self.stored.store(true, Ordering::Relaxed);
         }
     }
 
@@ -128,6 +137,11 @@ pub(crate) fn seek_then(node: Node, request: &SeekRequest, notifier: Option<&Not
 
 fn settle(node: &Node, request: &SeekRequest, kernel: &Kernel) -> Result<u64, ZplError> {
     let mut written = 0..0;
+    // Of data that zeros were stored over since nothing is known here.
+    if node.kernel.stored.load(Ordering::Relaxed) && node.zfs.compresses() {
+        written = request.offset..node.fields().size.max(request.offset);
+        kernel.forget_pages(request.node, written.clone());
+    }
     for _ in 0..LOOKS_MAX {
         let Found { answer, hole } = look(node, request)?;
         if hole.is_empty() || (written.start <= hole.start && hole.end <= written.end) {

@@ -2,7 +2,7 @@
 //! `zfs_sa_set_xattr`, `zfs_make_xattrdir`).
 //!
 //! A name is stored with its namespace (`user.` too, as Linux does by default); a name stored without one was written by
-//! another system and shows up as `user.NAME`. A name lives in one of the two places only.
+//! another system, or for one ([`set_xattr_compat`]), and shows up as `user.NAME`. A name lives in one of the two places only.
 
 use crate::fs::TX_NAMES;
 use crate::sa::Attr;
@@ -15,6 +15,7 @@ use exec::RwLockWriteGuard;
 use nvlist::{Bytes, Encoding, NvList};
 use ondisk::ObjectId;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Largest value kept in the system attributes (OpenZFS: `DXATTR_MAX_ENTRY_SIZE`).
 const SA_VALUE_BYTES_MAX: usize = 32768;
@@ -35,6 +36,13 @@ pub enum SetMode {
     Create,
     /// Only an existing one (XATTR_REPLACE).
     Replace,
+}
+
+static COMPATIBLE: AtomicBool = AtomicBool::new(false);
+
+/// Whether names of the space `user.` are stored without it from now on, for other systems to read (OpenZFS: `zfs_xattr_compat`).
+pub fn set_xattr_compat(is_compatible: bool) {
+    COMPATIBLE.store(is_compatible, Ordering::Relaxed);
 }
 
 /// The other spelling of a `user.` name: without the namespace.
@@ -207,8 +215,10 @@ impl Zfs {
         let without = list.clone();
         let is_small = |value: &&[u8]| value.len() <= SA_VALUE_BYTES_MAX && self.settings().xattr_sa && self.sa.is_modern();
         let small = value.filter(is_small);
+        let bare = compatible_name(name).filter(|_| COMPATIBLE.load(Ordering::Relaxed));
+        let stored = bare.unwrap_or(name);
         if let Some(value) = small {
-            list.set(name, Bytes(value.to_vec()));
+            list.set(stored, Bytes(value.to_vec()));
         }
         let mut packed = list.encode(Encoding::Xdr);
         let fits = packed.len() <= SA_LIST_BYTES_MAX;
@@ -217,7 +227,7 @@ impl Zfs {
             packed = list.encode(Encoding::Xdr);
         }
         let mut change =
-            XattrChange { name: name.to_vec(), list: None, directory: self.xattr_directory(node)?, file: None, gone: Vec::new() };
+            XattrChange { name: stored.to_vec(), list: None, directory: self.xattr_directory(node)?, file: None, gone: Vec::new() };
         if let Some(value) = value.filter(|_| small.is_none() || !fits) {
             change.file = Some(self.make_value(node, value)?);
         }

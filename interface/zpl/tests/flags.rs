@@ -4,9 +4,12 @@
 use abd::Abd;
 use dmu::ObjsetProps;
 use dmu::testing::{MemBlockIo, TestPool};
+use fuse::{Caller, Handler, NodeId};
 use ondisk::ObjsetType;
 use std::sync::Arc;
-use zpl::{Allocate, CreateOptions, FlagChange, NewNode, Node, Place, RenameMode, SetAttrs, SetMode, Settings, WriteData, Zfs, ZplError};
+use zpl::{
+    Allocate, CreateOptions, FlagChange, NewNode, Node, Place, RenameMode, SetAttrs, SetMode, Settings, WriteData, Zfs, ZplError, ZplFuse,
+};
 
 // As `ZPL_FLAGS` has them.
 const READONLY: u64 = 1 << 32;
@@ -21,7 +24,7 @@ fn write(zfs: &Arc<Zfs>, node: &Node, offset: u64) -> Result<u64, ZplError> {
 }
 
 struct Bed {
-    _pool: TestPool,
+    pool: TestPool,
     zfs: Arc<Zfs>,
     root: Node,
     file: Node,
@@ -34,7 +37,7 @@ fn bed() -> Bed {
     let root = zfs.node(zfs.root()).expect("a root");
     let file = zfs.create_node(&root, b"f", &NewNode { mode: 0o100_644, ..NewNode::default() }).expect("a file");
     write(&zfs, &file, 0).expect("written");
-    Bed { _pool: pool, zfs, root, file }
+    Bed { pool, zfs, root, file }
 }
 
 impl Bed {
@@ -114,6 +117,69 @@ fn a_project_is_handed_on_and_nothing_of_another_comes_in() {
     assert_eq!(zfs.rename(from, to, RenameMode::Replace), Ok(()));
     // It is on disk.
     assert_eq!(zfs.attribute(&file, zpl::Attr::Projid), Some(7));
+}
+
+/// When this fails, who looks how much room a project has left is told of the whole pool's.
+#[test]
+fn a_directory_of_a_project_shows_what_the_project_may_use() {
+    let bed = bed();
+    let zfs = &bed.zfs;
+    zfs.set_settings(Settings { project_quota: true, ..zfs.settings() });
+    let folder = zfs.create_node(&bed.root, b"folder", &NewNode { mode: 0o040_755, ..NewNode::default() }).expect("a folder");
+    zfs.change_flags(&folder, FlagChange { mask: PROJINHERIT, set: PROJINHERIT, project: Some(7) }).expect("it has a project");
+    let handler = ZplFuse::new(zfs.clone(), None);
+    let shown = |node: NodeId| handler.statfs(&Caller::default(), node).map(|stat| (stat.blocks, stat.bavail, stat.files, stat.ffree));
+    let id = NodeId(folder.object().0);
+    assert_eq!(shown(id), shown(NodeId::ROOT), "without a limit");
+    let tx = bed.pool.txgs.assign(0).expect("a transaction");
+    for (kind, limit) in [("projectquota", 100 << 20), ("projectobjquota", 100)] {
+        zpl::userspace::set(zfs.objset(), kind, 7, limit, &tx).expect("set");
+    }
+    drop(tx);
+    assert_eq!(shown(id), Ok((204_800, 204_800, 100, 100)));
+    assert_ne!(shown(NodeId::ROOT), shown(id), "elsewhere all is seen");
+}
+
+/// When this fails, copies of files that were zeroed through mappings or writes have no holes, as OpenZFS's have.
+#[test]
+fn blocks_of_zeros_are_holes_before_they_are_synced() {
+    let bed = bed();
+    let (zfs, file) = (&bed.zfs, &bed.file);
+    let block = 128 << 10;
+    zfs.objset().set_props(ObjsetProps { compression: ondisk::Compression::OFF, ..ObjsetProps::default() });
+    let write = |at: u64, byte: u8| {
+        let data = Abd::from_slice(&vec![byte; block as usize]);
+        zfs.write(file, WriteData { offset: at * block, data, may_keep: true, kill_suid: false, synchronous: false }).expect("written")
+    };
+    (0..4).for_each(|at| drop(write(at, 1)));
+    write(1, 0);
+    assert_eq!((zfs.seek_hole(file, 0), zfs.seek_data(file, block)), (Ok(4 * block), Ok(block)), "without compression zeros are stored");
+    zfs.objset().set_props(ObjsetProps { compression: ondisk::Compression::LZ4, ..ObjsetProps::default() });
+    assert_eq!((zfs.seek_hole(file, 0), zfs.seek_data(file, block)), (Ok(block), Ok(2 * block)));
+    assert_eq!(zfs.seek_hole(file, 2 * block), Ok(4 * block));
+}
+
+/// When this fails, other systems do not see attributes that were set for them, or an old value comes back.
+#[test]
+fn attributes_of_users_are_stored_for_other_systems_where_that_is_asked_for() {
+    let bed = bed();
+    let (zfs, file) = (&bed.zfs, &bed.file);
+    let stored = || {
+        let list = zfs.sa_xattrs(file).expect("read").map(|(_, list)| list);
+        list.map(|list| list.iter().map(|(name, _)| name.to_string()).collect::<Vec<_>>()).unwrap_or_default()
+    };
+    for (is_compatible, expected) in [(false, "user.a"), (true, "a"), (false, "user.a")] {
+        zpl::set_xattr_compat(is_compatible);
+        assert_eq!(zfs.set_xattr(file, b"user.a", expected.as_bytes(), SetMode::Any), Ok(()));
+        assert_eq!(stored(), [expected], "one spelling");
+        assert_eq!(zfs.get_xattr(file, b"user.a"), Ok(expected.as_bytes().to_vec()));
+        assert_eq!(zfs.list_xattrs(file), Ok(vec![b"user.a".to_vec()]));
+        assert_eq!(zfs.set_xattr(file, b"user.a", b"", SetMode::Create), Err(ZplError::Exists));
+    }
+    zpl::set_xattr_compat(true);
+    let removed = zfs.remove_xattr(file, b"user.a");
+    zpl::set_xattr_compat(false);
+    assert_eq!((removed, stored().is_empty()), (Ok(()), true));
 }
 
 #[test]

@@ -40,7 +40,7 @@ mod sync;
 mod tx;
 mod txg;
 
-pub use dnode::{Dnode, DnodeInfo, UserData, ZfetchStats, ZfetchTunables, set_zfetch_tunables, zfetch_stats};
+pub use dnode::{Dnode, DnodeInfo, UserData, Zeros, ZfetchStats, ZfetchTunables, set_zfetch_tunables, zfetch_stats};
 pub use objset::{NewObject, Objset, ObjsetEnv};
 pub use ondisk::{GROUPUSED_OBJECT, PROJECTUSED_OBJECT, USERUSED_OBJECT};
 pub use tx::Tx;

@@ -183,6 +183,17 @@ impl DirtyBlock {
         filling.abd.clone()
     }
 
+    /// True when every byte is zero.
+    pub(crate) fn is_zero(&self) -> bool {
+        let filling = self.filling.lock();
+        let mut left = filling.valid;
+        filling.abd.chunks().all(|chunk| {
+            let valid = &chunk[..chunk.len().min(left)];
+            left -= valid.len();
+            abd::slice_is_zero(valid)
+        })
+    }
+
     /// Copies from it without taking a share (which would make the next write copy the block).
     pub(crate) fn copy_to(&self, offset: usize, out: &mut [u8]) {
         let filling = self.filling.lock();

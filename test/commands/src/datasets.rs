@@ -77,6 +77,10 @@ fn by_directories(world: &World) -> Result<(), Failure> {
     let open = std::fs::File::open(place("moved/file"))?;
     same("in use", std::fs::remove_dir(place("moved")).map_err(|error| error.raw_os_error()), Err(Some(16)))?;
     drop(open);
+    let mut shell = std::process::Command::new("sleep").arg("1000").current_dir(place("moved")).spawn()?;
+    let works = std::fs::remove_dir(place("moved")).map_err(|error| error.raw_os_error());
+    shell.kill().and_then(|()| shell.wait())?;
+    same("where a program works", works, Err(Some(16)))?;
     until_gone(&place("moved"))?;
     world.ok("zfs list -H -t snapshot -o name tank/a")?.prints("tank/a@one")?;
     Ok(std::fs::write(world.path("state/sys/module/zfs/parameters/zfs_admin_snapshot"), "0")?)
@@ -166,8 +170,8 @@ pub fn directories(world: &World) -> Result<(), Failure> {
     world.ok("zfs set mountpoint={mnt}/again tank/c")?;
     same("what was not mounted is, with what inherits its place", world.path("mnt/again/b/file").exists(), true)?;
     std::fs::write(world.path("mnt/plain"), b"x")?;
-    let unable = world.ok("zfs set mountpoint={mnt}/plain tank/c")?;
-    unable.says("cannot mount 'tank/c'")?.says("property may be set but unable to remount filesystem")?;
+    let unable = world.refused("zfs set mountpoint={mnt}/plain tank/c", 1, "cannot mount 'tank/c'")?;
+    unable.says("property may be set but unable to remount filesystem")?;
     world.ok("zfs set mountpoint={mnt}/elsewhere tank/c")?;
     world.ok("zfs destroy -r tank/c")?;
     same("a destroyed child's place", world.path("mnt/elsewhere/b").exists(), false)?;

@@ -65,6 +65,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "dataset: mount directories follow", mounts: true, run: datasets::directories },
     Scenario { name: "mounts: what is forced ends", mounts: true, run: mounts::forced_ends },
     Scenario { name: "mounts: places, notices, options", mounts: true, run: mounts::places },
+    Scenario { name: "mounts: renamed in use", mounts: true, run: mounts::renamed },
     Scenario { name: "mounts: dead ones come back", mounts: true, run: mounts::revival },
     Scenario { name: "mounts: after a kill as they were", mounts: true, run: mounts::as_it_was },
     Scenario { name: "mounts: coming and going at once", mounts: true, run: hidden::at_once },

@@ -154,7 +154,78 @@ fn options(world: &World) -> Result<(), Failure> {
     world.ok("umount {mnt}/legacy")?;
     world.ok("{dir}/mount.zfs tank/o@s {mnt}/legacy")?;
     same("a snapshot", bytes_of(world, "mnt/legacy/file")?, "x".to_string())?;
+    world.refused("{dir}/mount.zfs -o remount,rw tank/o@s {mnt}/legacy", 2, "Read-only file system")?;
     world.ok("umount {mnt}/legacy")?;
+    several_places(world)
+}
+
+/// One file system at several places, by bind mounts and by mount(8): one is as good as the other, and none keeps it from being renamed.
+fn several_places(world: &World) -> Result<(), Failure> {
+    world.ok("zfs create -o mountpoint={mnt}/p tank/p")?;
+    std::fs::write(world.path("mnt/p/file"), b"one")?;
+    for place in ["second", "bound"] {
+        std::fs::create_dir_all(world.path(&format!("mnt/{place}")))?;
+    }
+    world.refused("{dir}/mount.zfs -o nonsense,zfsutil tank/p {mnt}/second", 1, "invalid option")?;
+    world.ok("{dir}/mount.zfs -s -o nonsense,zfsutil tank/p {mnt}/second")?;
+    std::fs::write(world.path("mnt/second/file"), b"two")?;
+    same("one file system", bytes_of(world, "mnt/p/file")?, "two".to_string())?;
+    world.refused("{dir}/mount.zfs -o zfsutil tank/p {mnt}/second", 255, "already mounted")?;
+    world.ok("zfs unmount {mnt}/second")?;
+    same("the other place", bytes_of(world, "mnt/p/file")?, "two".to_string())?;
+    same("the place that was named", world.path("mnt/second/file").exists(), false)?;
+    world.ok("mount --bind {mnt}/p {mnt}/bound")?;
+    world.ok("zfs inherit mountpoint tank/p")?;
+    world.ok("zfs set mountpoint={mnt}/p tank/p")?;
+    world.ok("zfs rename tank/p tank/q")?;
+    std::fs::write(world.path("mnt/bound/file"), b"three")?;
+    same("through the renamed", bytes_of(world, "mnt/p/file")?, "three".to_string())?;
+    world.ok("zfs list -H -o name,mounted tank/q")?.prints("tank/q\tyes")?;
+    world.ok("umount {mnt}/bound")?;
+    // A pool's device stands for its own file system.
+    world.ok("zfs set mountpoint={mnt}/pool tank")?;
+    world.ok("zfs unmount tank")?;
+    world.ok("{dir}/mount.zfs -o zfsutil {vdevs}/a {mnt}/second")?;
+    world.ok("zfs list -H -o mounted tank")?.prints("yes")?;
+    world.ok("umount {mnt}/second")?;
+    world.ok("zfs set mountpoint=none tank")?;
+    world.ok("zfs destroy tank/q")?;
+    Ok(())
+}
+
+/// What is in use keeps its place while its name changes, and whoever makes something below meanwhile finds it mounted.
+pub fn renamed(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a"])?;
+    world.ok("zpool create -m {mnt}/tank tank {vdevs}/a")?;
+    world.ok("zfs create -p tank/a/b")?;
+    let mut file = open(world, "mnt/tank/a/b/file")?;
+    world.refused("zfs rename tank/a tank/c", 1, "pool or dataset is busy")?;
+    world.ok("zfs rename -u tank/a tank/c")?;
+    file.write_all(b"kept")?;
+    same("at its old place", bytes_of(world, "mnt/tank/a/b/file")?, "kept".to_string())?;
+    let list = world.ok("zfs mount")?;
+    same("listed with its new name", list.out.lines().any(|line| line.starts_with("tank/c/b ") && line.ends_with("mnt/tank/a/b")), true)?;
+    world.ok("zfs set readonly=on tank/c")?;
+    same("it follows", std::fs::write(world.path("mnt/tank/a/x"), b"").map_err(|error| error.raw_os_error()), Err(Some(30)))?;
+    world.ok("zfs inherit readonly tank/c")?;
+    drop(file);
+    world.ok("zfs unmount tank/c")?;
+    world.ok("zfs mount -R tank/c")?;
+    same("at its new place", bytes_of(world, "mnt/tank/c/b/file")?, "kept".to_string())?;
+    // A name without a slash at its beginning is a dataset.
+    world.refused("zfs unmount ./tank", 1, "./tank")?;
+    for round in 0..5 {
+        let (from, to) = if round % 2 == 0 { ("tank/c", "tank/d") } else { ("tank/d", "tank/c") };
+        let renames = world.start(&format!("zfs rename {from} {to}"), FORCED)?;
+        let (made, _) = world.start(&format!("zfs create {from}/new{round}"), FORCED)?.finish()?;
+        let (moved, _) = renames.finish()?;
+        same("renamed", moved.code, 0)?;
+        if made.code == 0 {
+            world.ok(&format!("zfs list -H -o mounted {to}/new{round}"))?.prints("yes")?;
+        } else {
+            made.says("does not exist")?;
+        }
+    }
     Ok(())
 }
 

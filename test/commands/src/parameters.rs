@@ -23,6 +23,11 @@ pub fn effects(world: &World) -> Result<(), Failure> {
     world.refused("zfs create tank/a/b/c", 1, "cannot create 'tank/a/b/c'")?;
     set(world, "zfs_max_dataset_nesting", "50")?;
     world.ok("zfs create tank/a/b/c")?;
+    // What is too deep since the limit was lowered gets another name where it gets no deeper.
+    set(world, "zfs_max_dataset_nesting", "3")?;
+    world.ok("zfs rename tank/a/b/c tank/a/b/d")?;
+    world.refused("zfs rename tank/a tank/a2/a", 1, "cannot rename 'tank/a'")?;
+    set(world, "zfs_max_dataset_nesting", "50")?;
     set(world, "zfs_zevent_len_max", "2")?;
     same("old events go", world.ok("zpool events -H")?.out.lines().count(), 2)?;
     world.ok("zpool destroy nine")?;

@@ -31,6 +31,7 @@ pub use prefetch::{ZfetchStats, ZfetchTunables, set_zfetch_tunables, zfetch_stat
 use std::any::Any;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
+pub use walk::Zeros;
 
 /// The block number of a spill block in bookmarks (OpenZFS: `DMU_SPILL_BLKID`).
 pub(crate) const SPILL_BLOCK: u64 = u64::MAX - 1;

@@ -11,16 +11,52 @@ pub(crate) enum Wanted {
     Hole,
 }
 
+/// What a dirty block of zeros is for who looks for data and holes: with compression the sync makes a hole of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Zeros {
+    /// Data.
+    Data,
+    /// A hole.
+    Hole,
+}
+
+fn is_hole_to_be(found: &Found, zeros: Zeros) -> bool {
+    matches!(found, Found::Dirty(_, block) if zeros == Zeros::Hole && block.is_zero())
+}
+
 impl Dnode {
     /// The first offset ≥ `offset` with data, dirty data included; `None` when there is none up to the last block.
     pub fn next_data(&self, offset: u64) -> Result<Option<u64>, DmuError> {
+        self.next_data_as(offset, Zeros::Data)
+    }
+
+    /// [`Dnode::next_data`], where dirty blocks of zeros count as told.
+    pub fn next_data_as(&self, offset: u64, zeros: Zeros) -> Result<Option<u64>, DmuError> {
         let (size, _) = self.extent()?;
         let first = offset / size;
-        Ok(self.next_data_block(first)?.map(|block| if block == first { offset } else { block * size }))
+        let mut from = first;
+        loop {
+            let Some(block) = self.next_data_block(from)? else { return Ok(None) };
+            let found = self.state.read().find(block);
+            if !is_hole_to_be(&found, zeros) {
+                return Ok(Some(if block == first { offset } else { block * size }));
+            }
+            from = block + 1;
+        }
     }
 
     /// The first offset ≥ `offset` in a hole; the end of the last block counts as one.
     pub fn next_hole(&self, offset: u64) -> Result<u64, DmuError> {
+        self.next_hole_as(offset, Zeros::Data)
+    }
+
+    /// True when a change waits for a sync.
+    pub fn is_dirty(&self) -> bool {
+        !self.state.read().dirty.is_empty()
+    }
+
+    /// [`Dnode::next_hole`], where dirty blocks of zeros count as told.
+    pub fn next_hole_as(&self, offset: u64, zeros: Zeros) -> Result<u64, DmuError> {
         let (size, max_block) = self.extent()?;
         let first = offset / size;
         let mut block = first;
@@ -28,6 +64,7 @@ impl Dnode {
             let found = self.state.read().find(block);
             match found {
                 Found::Freed => break,
+                _ if is_hole_to_be(&found, zeros) => break,
                 Found::Written(written) if written.bp.is_hole() => break,
                 Found::Dirty(..) | Found::Written(..) => block += 1,
                 Found::Clean(_) => {
