@@ -408,6 +408,9 @@ pub struct Import {
     /// With -F: only say whether it would work.
     #[arg(short = 'n')]
     pub dry_run: bool,
+    /// Import even if log devices are missing.
+    #[arg(short = 'm')]
+    pub missing_log: bool,
     /// Mount nothing.
     #[arg(short = 'N')]
     pub no_mount: bool,

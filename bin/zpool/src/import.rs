@@ -2,7 +2,7 @@
 
 use crate::{args, status};
 use cli::{Client, Stop, absolute};
-use control_api::{Failure, ImportCandidate, ImportSearch, PoolImport, Request, Response};
+use control_api::{Failure, ImportCandidate, ImportSearch, PoolImport, Request, Response, VdevReport};
 
 /// Runs the verb.
 pub fn run(client: &Client, arguments: args::Import) -> Result<u8, Stop> {
@@ -40,6 +40,7 @@ pub fn run(client: &Client, arguments: args::Import) -> Result<u8, Stop> {
         properties: cli::properties(cli::property::POOL, &arguments.properties)?,
         rewind: arguments.rewind,
         dry_run: arguments.dry_run,
+        missing_log: arguments.missing_log,
     };
     Ok(cli::done(client, &Request::PoolImport(request))?)
 }
@@ -59,25 +60,44 @@ fn show(client: &Client, search: ImportSearch) -> Result<u8, Failure> {
 }
 
 fn describe(candidate: &ImportCandidate) -> String {
-    let mut text = format!("   pool: {}\n     id: {}\n  state: {}\n", candidate.name, candidate.guid, candidate.state);
+    let mut text = format!("   pool: {}\n     id: {}\n", candidate.name, candidate.guid);
+    let destroyed = if candidate.is_destroyed { " (DESTROYED)" } else { "" };
+    text.push_str(&format!("  state: {}{destroyed}\n", candidate.state));
     if let Some(status) = &candidate.status {
-        text.push_str(&format!("status: {}\n", status::wrap(status)));
+        text.push_str(&format!("status: {status}\n"));
     }
-    if !candidate.unsupported_features.is_empty() {
-        text.push_str("\tUnsupported features:\n");
-        for feature in &candidate.unsupported_features {
-            text.push_str(&format!("\t  {feature}\n"));
-        }
-    }
+    candidate.unsupported_features.iter().for_each(|feature| text.push_str(&format!("\t{feature}\n")));
     if let Some(action) = &candidate.action {
-        text.push_str(&format!(" action: {}\n", status::wrap(action)));
+        text.push_str(&format!(" action: {action}\n"));
+    }
+    if let Some(comment) = &candidate.comment {
+        text.push_str(&format!("comment: {comment}\n"));
+    }
+    if let Some(id) = &candidate.message_id {
+        text.push_str(&format!("   see: https://openzfs.github.io/openzfs-docs/msg/{id}\n"));
     }
     text.push_str(" config:\n\n");
-    let rows = status::tree(&candidate.vdevs, status::Names::new(false, false, false));
-    let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
-    for (name, vdev) in rows {
+    let names = status::Names::new(false, false, false);
+    // What no label was found of has no line of its own.
+    let is_shown = |vdev: &VdevReport| vdev.kind != "missing";
+    let (logs, others): (Vec<_>, Vec<_>) = candidate.vdevs.children.iter().cloned().filter(is_shown).partition(|vdev| vdev.is_log);
+    let data = VdevReport { children: others, ..candidate.vdevs.clone() };
+    let logs = VdevReport { name: "logs".into(), children: logs, ..VdevReport::default() };
+    let (data, logs) = (status::tree(&data, names), status::tree(&logs, names));
+    let width = data.iter().chain(&logs).map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+    let row = |(name, vdev): &(String, &VdevReport)| {
         let note = vdev.note.as_deref().map_or(String::new(), |note| format!("  {note}"));
-        text.push_str(&format!("\t{name:width$}  {}{note}\n", vdev.state));
+        format!("\t{name:width$}  {}{note}\n", vdev.state)
+    };
+    text.extend(data.iter().map(row));
+    if logs.len() > 1 {
+        text.push_str("\tlogs\n");
+        text.extend(logs.iter().skip(1).map(row));
+    }
+    if candidate.has_more_devices {
+        text.push_str(
+            "\n\tAdditional devices are known to be part of this pool, though their\n\texact configuration cannot be determined.\n",
+        );
     }
     text
 }

@@ -68,23 +68,6 @@ fn has_problem(report: &PoolReport) -> bool {
     (report.status.is_some() && !report.only_remarks) || report.errors_unavailable.is_some()
 }
 
-/// Breaks a paragraph into tab-indented lines, as status and action paragraphs stand.
-pub fn wrap(text: &str) -> String {
-    let mut lines = vec![String::new()];
-    for word in text.split_whitespace() {
-        let line = lines.last_mut().expect("there is always a line");
-        if line.len() + word.len() + 1 > 70 {
-            lines.push(word.to_string());
-        } else {
-            if !line.is_empty() {
-                line.push(' ');
-            }
-            line.push_str(word);
-        }
-    }
-    lines.join("\n\t")
-}
-
 /// How vdevs are named.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Names {

@@ -153,6 +153,9 @@ pub struct PoolImport {
     pub rewind: bool,
     /// `-n` with `-F`: only say whether that would work.
     pub dry_run: bool,
+    /// `-m`: without log devices that are missing.
+    #[serde(default)]
+    pub missing_log: bool,
 }
 
 /// A pool found on devices.
@@ -165,14 +168,26 @@ pub struct ImportCandidate {
     pub guid: u64,
     /// ONLINE, DEGRADED, UNAVAIL or FAULTED.
     pub state: String,
+    /// It was destroyed.
+    #[serde(default)]
+    pub is_destroyed: bool,
     /// Why it cannot be imported as it is, or what to know before.
     pub status: Option<String>,
     /// What to do.
     pub action: Option<String>,
+    /// Message id (`ZFS-8000-…`).
+    #[serde(default)]
+    pub message_id: Option<String>,
+    /// What its owner wrote on it.
+    #[serde(default)]
+    pub comment: Option<String>,
     /// Root of its tree.
     pub vdevs: VdevReport,
     /// Features that this program lacks.
     pub unsupported_features: Vec<String>,
+    /// It has top-level vdevs of which nothing was found.
+    #[serde(default)]
+    pub has_more_devices: bool,
 }
 
 /// Which pools, and how much of them.

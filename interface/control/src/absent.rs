@@ -142,7 +142,9 @@ impl Control {
         };
         let tried = entry.paths.iter().map(|path| trace(path)).collect();
         let (paths, vdevs) = self.paths_of(&entry);
-        let properties = entry.cachefile.iter().map(|path| ("cachefile".to_string(), path.clone())).collect();
+        // Whatever it was, it stays so: an alternate root means none only where nothing was said.
+        let cachefile = entry.cachefile.clone().unwrap_or_default();
+        let properties = [("cachefile".to_string(), cachefile)].into();
         let request = PoolImport {
             force: true,
             altroot: entry.altroot.clone(),

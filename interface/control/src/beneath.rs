@@ -33,7 +33,7 @@ struct Mounts {
     own: BTreeMap<u64, String>,
 }
 
-fn unescaped(field: &str) -> String {
+pub(crate) fn unescaped(field: &str) -> String {
     let mut text = field.to_string();
     for (code, letter) in [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")] {
         text = text.replace(code, letter);

@@ -12,6 +12,9 @@ use std::io::ErrorKind::NotFound;
 use std::path::Path;
 use vdev::{Leaf, LeafKind, VdevTree};
 
+/// OpenZFS's own cache file: a property that names it is shown as the default. It is written where the property names it only.
+pub(crate) const DEFAULT: &str = "/etc/zfs/zpool.cache";
+
 /// One pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Remembered {
@@ -64,6 +67,7 @@ impl Control {
     /// Writes down which pools are to be open: those that are, and those that could not be opened. A file that cannot be written costs
     /// only the reopening, so it is reported, not failed.
     pub(crate) fn remember(&self) {
+        self.hold_spares();
         // One after the other, and each with what is so when it writes.
         let mut written = self.written.lock();
         if self.is_stopping() {

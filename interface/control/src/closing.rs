@@ -207,7 +207,13 @@ impl Control {
             pool.zio().clear_injection(late.id);
         }
         let guid = pool.guid();
-        let remarks = match end(pool) {
+        let is_kept = *verb == "destroy" && !pool.is_writeable();
+        let remarks = match if is_kept { Pool::export(pool) } else { end(pool) } {
+            // As in OpenZFS, where nobody is told (`spa_export_common`).
+            Ok(()) if is_kept => {
+                let name = &target.pool;
+                Ok(vec![format!("warning: '{name}' was imported read-only: it is closed now, and still on its devices; import it to destroy it")])
+            }
             Ok(()) => Ok(Vec::new()),
             Err(_) if target.force && *verb == "destroy" => {
                 let why = "its devices can't be written, so that it is still on them";

@@ -14,6 +14,9 @@ const DEFAULT_DIRECTORIES: [&str; 3] = ["/dev/disk/by-vdev", "/dev/disk/by-id", 
 impl Control {
     /// Opens a device for a pool: exclusively, for writing unless `read_only`.
     pub(crate) fn open_device(&self, path: &str, read_only: bool, what: &str) -> Result<Arc<dyn BlockDevice>, Failure> {
+        if let Some(device) = self.reserved(path).filter(|_| !read_only) {
+            return Ok(device);
+        }
         let options = OpenOptions { read_only, exclusive: true, ..OpenOptions::default() };
         self.open_at(path, &options, what)?.map_err(|error| self.not_opened(path, error, what))
     }
@@ -71,8 +74,14 @@ fn paths(search: &ImportSearch) -> Result<Vec<PathBuf>, Failure> {
     // What is named first is a device's path, where it has several.
     let mut found = Vec::new();
     for path in &search.paths {
-        let metadata = std::fs::metadata(path)
-            .map_err(|error| because(ErrorKind::NotFound, "cannot search for pools", format!("cannot open '{path}': {error}")))?;
+        let metadata = match std::fs::metadata(path) {
+            Ok(metadata) => metadata,
+            // Somewhere else may have what is looked for (OpenZFS: `zpool_find_import_scan_dir`).
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+            Err(error) => {
+                return Err(because(ErrorKind::NotFound, "cannot search for pools", format!("cannot open '{path}': {error}")));
+            }
+        };
         if metadata.is_dir() {
             // Character devices and sockets are never opened; regular files are, also below /dev (think of /dev/shm).
             let mut inside = entries(Path::new(path), false);

@@ -2,6 +2,7 @@
 //! device asks here first (OpenZFS: `is_device_in_use`, `check_device`, `check_file`).
 
 use crate::failure::because;
+use crate::taken::{Taker, taker};
 use crate::vdevs::same_file;
 use crate::{Control, OpenPool};
 use control_api::{ErrorKind, Failure, VdevSpec};
@@ -41,6 +42,11 @@ impl Control {
             let member = pool::membership(&self.exec, &leaf.device);
             if let Some(user) = member.as_ref().filter(|member| replaced != Some(member.leaf)).and_then(|member| self.open_user(member)) {
                 return Err(unforceable(format!("{} is part of active pool '{user}'", leaf.path), force));
+            }
+            match taker(&leaf.path).filter(|_| leaf.kind == LeafKind::File) {
+                Some(Taker::Swap) => return Err(unforceable(format!("{} is currently used as swap", leaf.path), force)),
+                Some(Taker::Loop(device)) => lines.push(format!("{} is in use by the loop device {device}", leaf.path)),
+                None => {}
             }
             match member {
                 Some(member) => lines.push(line_of(&leaf.path, &member)),

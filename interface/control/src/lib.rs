@@ -8,6 +8,7 @@ mod absent;
 mod asked;
 mod beneath;
 mod cache_file;
+mod candidate;
 mod closing;
 mod compatibility;
 mod datasets;
@@ -38,6 +39,7 @@ mod pools;
 mod providers;
 mod reguid;
 mod report;
+mod reserved;
 mod returning;
 mod scrub;
 mod served;
@@ -45,6 +47,7 @@ mod statistics;
 mod status;
 mod stopping;
 mod sweeps;
+mod taken;
 mod targets;
 mod turns;
 mod unmounting;
@@ -78,6 +81,7 @@ pub struct Control {
     pools: RwLock<BTreeMap<String, Arc<OpenPool>>>,
     absent: absent::Absents,
     served: served::Served,
+    reserved: reserved::Reserved,
     opening: opening::Opening,
     returning: returning::Returning,
     turns: turns::Turns,
@@ -140,6 +144,7 @@ impl Control {
             pools,
             absent: absent::Absents::default(),
             served: served::Served::default(),
+            reserved: reserved::Reserved::default(),
             opening: opening::Opening::default(),
             returning: returning::Returning::default(),
             turns: turns::Turns::default(),

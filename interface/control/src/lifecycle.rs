@@ -20,9 +20,10 @@ impl Control {
         new.iter().map(|leaf| &leaf.path).chain(&request.spares).try_for_each(|path| self.check_circle(&open, path, &what))?;
         self.check_contents(&new, None, request.allow_in_use)?;
         if !request.dry_run {
-            let tables = self.partitioned(&new);
+            let (tables, spares) = (self.partitioned(&new), spec.spares.clone());
             open.pool().add(spec).map_err(|error| pool_failure(what, &error))?;
             self.wipe_contents(&new, &tables);
+            self.reserve(&spares);
             self.remember();
         }
         Ok(done())

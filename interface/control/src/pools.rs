@@ -3,8 +3,8 @@
 use crate::failure::{self, because};
 use crate::{Control, OpenPool, datasets, report, status};
 use control_api::{
-    ErrorKind, Failure, ImportCandidate, ImportSearch, IostatReport, LabelClear, PoolCreate, PoolHistory, PoolHistoryReport, PoolImport,
-    PoolNames, PoolQuery, PoolSet, PoolSync, PoolTarget, PoolWait, Response, VdevSpec, WITHOUT_EFFECT,
+    ErrorKind, Failure, ImportSearch, IostatReport, LabelClear, PoolCreate, PoolHistory, PoolHistoryReport, PoolImport, PoolNames,
+    PoolQuery, PoolSet, PoolSync, PoolTarget, PoolWait, Response, VdevSpec, WITHOUT_EFFECT,
 };
 use device::BlockDevice;
 use ondisk::Guid;
@@ -37,6 +37,10 @@ pub(crate) fn pool_failure(what: String, error: &PoolError) -> Failure {
     let failure = Failure::new(kind, what, error.to_string());
     match error {
         PoolError::InUse { .. } => failure.advise("if no other system uses it now, import it with '-f'"),
+        PoolError::MissingLogs(paths) => {
+            let which = if paths.is_empty() { String::new() } else { format!(": {}", paths.join(", ")) };
+            failure.advise(format!("its log devices are missing or corrupted{which}; use '-m' to import the pool anyway"))
+        }
         PoolError::Destroyed => failure.advise("import it with '-D' to bring it back"),
         PoolError::MissingDevices(_) | PoolError::MissingVdev(_) => failure
             .advise("attach the missing devices, name their directories with '-d', and try again; 'zpool import' shows which are missing"),
@@ -74,15 +78,16 @@ fn check_name(name: &str) -> Result<(), &'static str> {
     if is_reserved { Err("name is reserved") } else { Ok(()) }
 }
 
-fn check_altroot(altroot: Option<&str>, what: &str) -> Result<(), Failure> {
-    match altroot.filter(|root| !root.starts_with('/')) {
-        Some(root) => Err(because(ErrorKind::Invalid, what, format!("bad alternate root '{root}'"))),
-        None => Ok(()),
+/// The alternate root, by `-R` or else the property (OpenZFS: `spa_prop_validate`, of `altroot`).
+fn altroot_of(option: Option<&String>, properties: &BTreeMap<String, String>, what: &str) -> Result<Option<String>, Failure> {
+    match option.or_else(|| properties.get("altroot")) {
+        Some(root) if !root.starts_with('/') => Err(because(ErrorKind::Invalid, what, format!("bad alternate root '{root}'"))),
+        root => Ok(root.cloned()),
     }
 }
 
 /// Refuses to make a pool whose root would hide what is in a directory (OpenZFS: `zpool_do_create`).
-fn check_mountpoint(request: &PoolCreate, name: &str, what: &str) -> Result<(), Failure> {
+fn check_mountpoint(request: &PoolCreate, name: &str, altroot: Option<&str>, what: &str) -> Result<(), Failure> {
     let wanted = request.mountpoint.as_ref().or_else(|| request.fs_properties.get("mountpoint")).map(String::as_str);
     let place = match wanted {
         Some("none" | "legacy") => return Ok(()),
@@ -93,7 +98,7 @@ fn check_mountpoint(request: &PoolCreate, name: &str, what: &str) -> Result<(), 
         Some(place) => place.to_string(),
         None => format!("/{name}"),
     };
-    let place = format!("{}{place}", request.altroot.as_deref().unwrap_or_default());
+    let place = format!("{}{place}", altroot.unwrap_or_default());
     if std::fs::read_dir(&place).is_ok_and(|mut entries| entries.next().is_some()) {
         return Err(because(ErrorKind::Busy, what, format!("mountpoint '{place}' exists and is not empty"))
             .advise("use '-m' option to provide a different default"));
@@ -137,7 +142,9 @@ struct CreateProperties {
     features: Option<Vec<String>>,
     /// Set once the pool is there.
     stored: Vec<(String, String)>,
-    cachefile: Option<String>,
+    version: Option<u64>,
+    /// As [`cachefile_of`] has it; None where nothing was said.
+    cachefile: Option<Option<String>>,
 }
 
 fn create_properties(request: &PoolCreate, what: &str) -> Result<CreateProperties, Failure> {
@@ -153,6 +160,7 @@ fn create_properties(request: &PoolCreate, what: &str) -> Result<CreatePropertie
                 wanted.ashift = (ashift != 0).then_some(ashift);
                 wanted.stored.push((name.clone(), value.to_string()));
             }
+            ("version", value) => wanted.version = Some(version_of(value, request).map_err(invalid)?),
             ("bootfs", _) => return Err(invalid("property 'bootfs' cannot be set at creation or import time".into())),
             ("comment", value) => wanted.comment = Some(value.to_string()),
             (feature, "enabled") if feature.starts_with("feature@") => {
@@ -178,7 +186,9 @@ fn create_properties(request: &PoolCreate, what: &str) -> Result<CreatePropertie
                     wanted.stored.push((name.clone(), value.to_string()));
                 }
             }
-            ("cachefile", value) => wanted.cachefile = cachefile_of(value, what)?,
+            ("cachefile", value) => wanted.cachefile = Some(cachefile_of(value, what)?),
+            // Was looked at before.
+            ("altroot", _) => {}
             ("failmode", "wait" | "continue" | "panic")
             | ("autotrim" | "autoexpand" | "autoreplace" | "listsnapshots" | "delegation", "on" | "off") => {
                 wanted.stored.push((name.clone(), value.clone()));
@@ -189,6 +199,20 @@ fn create_properties(request: &PoolCreate, what: &str) -> Result<CreatePropertie
         }
     }
     Ok(wanted)
+}
+
+/// The version that a pool is to have (OpenZFS: `zpool_valid_proplist`); those from before 26 cannot be written here.
+fn version_of(value: &str, request: &PoolCreate) -> Result<u64, String> {
+    let version = value.parse::<u64>().map_err(|_| format!("'{value}' is not a number: property 'version' takes one"))?;
+    match version {
+        pool::VERSION_WITH_FEATURES => Ok(version),
+        _ if request.properties.keys().any(|name| name.starts_with("feature@")) => {
+            Err("'feature@' and 'version' properties cannot be specified together".to_string())
+        }
+        26..=28 => Ok(version),
+        1..=25 => Err(format!("pools of version {version} cannot be written in this version: 26 to 28 and 5000 can")),
+        _ => Err(format!("property 'version' number {version} is invalid.")),
+    }
 }
 
 fn default_features() -> Vec<String> {
@@ -209,7 +233,7 @@ impl Control {
         check_name(&request.pool).map_err(|why| because(ErrorKind::Invalid, &*what, why))?;
         let name = request.temporary_name.as_ref().unwrap_or(&request.pool);
         check_name(name).map_err(|why| because(ErrorKind::Invalid, &*what, why))?;
-        check_altroot(request.altroot.as_deref(), &what)?;
+        let altroot = altroot_of(request.altroot.as_ref(), &request.properties, &what)?;
         let all: Vec<VdevSpec> = request.vdevs.iter().chain(&request.logs).cloned().collect();
         distinct_paths(&all, &what)?;
         let Some(_claim) = self.claim(name, None) else {
@@ -224,7 +248,7 @@ impl Control {
         if let Some(why) = objection {
             return Err(because(ErrorKind::Invalid, what, why));
         }
-        check_mountpoint(request, name, &what)?;
+        check_mountpoint(request, name, altroot.as_deref(), &what)?;
         let mut fs_properties = request.fs_properties.clone();
         if let Some(mountpoint) = &request.mountpoint {
             fs_properties.insert("mountpoint".to_string(), mountpoint.clone());
@@ -251,9 +275,10 @@ impl Control {
             comment: wanted.comment,
             host: host(),
             force: request.force,
+            version: wanted.version.unwrap_or(pool::VERSION_WITH_FEATURES),
             root,
         };
-        let tables = self.partitioned(&new);
+        let (tables, spares) = (self.partitioned(&new), beside.spares.clone());
         let failed = |error: &PoolError| pool_failure(what.clone(), error);
         let pool = Pool::create(&self.exec, spec, &self.runtime()).map_err(|error| failed(&error))?;
         if !beside.logs.is_empty() || !request.spares.is_empty() {
@@ -267,18 +292,20 @@ impl Control {
             pool.set_prop(name, value).map_err(|error| failed(&error))?;
         }
         self.wipe_contents(&new, &tables);
+        self.reserve(&spares);
         self.tell("sysevent.fs.zfs.pool_create", &pool.name(), pool.guid());
         // The pool is there; that its file system could not be mounted fails the command all the same, as in OpenZFS.
-        failure::joined(self.adopt(pool, (request.altroot.clone(), wanted.cachefile), true))
+        failure::joined(self.adopt(pool, (altroot, wanted.cachefile), true))
             .map_err(|failure| Failure { kind: ErrorKind::NotMounted, ..failure })?;
         Ok(done())
     }
 
     /// Takes a pool into the daemon's care: registers, remembers, mounts.
-    fn adopt(self: &Arc<Self>, pool: Pool, (altroot, cachefile): (Option<String>, Option<String>), mount: bool) -> Vec<Failure> {
+    fn adopt(self: &Arc<Self>, pool: Pool, (altroot, cachefile): (Option<String>, Option<Option<String>>), mount: bool) -> Vec<Failure> {
         self.tune(&pool);
-        // A name for now is in nobody's cache file.
-        let cachefile = cachefile.or_else(|| pool.has_temporary_name().then(|| "none".to_string()));
+        // A pool that has its name, or its place, for now only is in nobody's cache file, unless somebody wants that.
+        let is_for_now = pool.has_temporary_name() || altroot.is_some();
+        let cachefile = cachefile.unwrap_or_else(|| is_for_now.then(|| "none".to_string()));
         let open = Arc::new(OpenPool::new(pool, altroot));
         open.set_cachefile(cachefile);
         self.pools.write().insert(open.name(), open.clone());
@@ -324,7 +351,7 @@ impl Control {
     }
 
     pub(crate) fn pool_import_scan(&self, search: &ImportSearch) -> Result<Response, Failure> {
-        Ok(Response::Importable(self.found(search)?.iter().map(candidate).collect()))
+        Ok(Response::Importable(self.found(search)?.iter().map(|found| self.candidate(found, host().id)).collect()))
     }
 
     pub(crate) fn pool_import(self: &Arc<Self>, request: &PoolImport) -> Result<Response, Failure> {
@@ -334,6 +361,7 @@ impl Control {
                 ("readonly", "on") => read_only = true,
                 ("readonly", "off") => {}
                 ("cachefile", value) => drop(cachefile_of(value, "cannot import")?),
+                ("altroot", _) => {}
                 (name, _) => {
                     return Err(because(
                         ErrorKind::Unsupported,
@@ -386,7 +414,7 @@ impl Control {
         if request.new_name.is_some() {
             check_name(&name).map_err(|why| because(ErrorKind::Invalid, &*what, why))?;
         }
-        check_altroot(request.altroot.as_deref(), &what)?;
+        altroot_of(request.altroot.as_ref(), &request.properties, &what)?;
         let Some(_claim) = self.claim(&name, Some(found.guid())) else {
             return Err(because(ErrorKind::Exists, what, format!("a pool named '{name}' is already imported"))
                 .advise("give it another name: zpool import POOL NEWNAME"));
@@ -423,6 +451,7 @@ impl Control {
             read_only: wish.read_only,
             force: wish.request.force,
             destroyed: wish.request.search.destroyed,
+            missing_log: wish.request.missing_log || wish.is_tolerant,
             host: host(),
             ..ImportOptions::default()
         };
@@ -436,9 +465,11 @@ impl Control {
         self.tell("sysevent.fs.zfs.pool_import", &pool.name(), pool.guid());
         let status = pool.status();
         let damaged = status.damaged_labels + status.damaged_uberblocks;
-        let cachefile = wish.request.properties.get("cachefile").map(|value| cachefile_of(value, &wish.what)).transpose()?.flatten();
+        let properties = &wish.request.properties;
+        let cachefile = properties.get("cachefile").map(|value| cachefile_of(value, &wish.what)).transpose()?;
+        let altroot = altroot_of(wish.request.altroot.as_ref(), properties, &wish.what)?;
         let is_protected = pool.has_switch("multihost").unwrap_or(false);
-        let failures = self.adopt(pool, (wish.request.altroot.clone(), cachefile), !wish.request.no_mount);
+        let failures = self.adopt(pool, (altroot, cachefile), !wish.request.no_mount);
         let mut remarks: Vec<String> = failures.iter().map(Failure::to_string).collect();
         if !remarks.is_empty() {
             remarks.push("Import was successful, but unable to mount some datasets".to_string());
@@ -460,11 +491,13 @@ impl Control {
             open.pool().devices().iter().flatten().map(|device| device.path().to_string_lossy().into_owned()).collect();
         let (guid, altroot, read_only) = (open.pool().guid(), open.altroot().map(str::to_string), open.is_read_only());
         let (temporary, new_name) = (open.pool().has_temporary_name(), Some(open.name()));
+        let properties = [("cachefile".to_string(), open.cachefile().unwrap_or_default())].into();
         drop(open);
         let handlers = self.set_handlers_aside(name);
         let reopened =
             self.close(&PoolTarget { pool: name.to_string(), force: false, hard: false }, "unload", Pool::export).and_then(|_| {
-                let request = PoolImport { pool: Some(name.to_string()), altroot, temporary, new_name, ..PoolImport::default() };
+                let pool = Some(name.to_string());
+                let request = PoolImport { pool, altroot, temporary, new_name, properties, missing_log: true, ..PoolImport::default() };
                 self.import_devices(&paths, guid, &ImportWish::new(&request, read_only, false, format!("cannot load '{name}'")))
             });
         self.put_handlers_back(handlers);
@@ -560,6 +593,11 @@ impl Control {
         loop {
             let mut busy = open.busy(&request.devices);
             busy.retain(|activity| request.activities.is_empty() || request.activities.contains(activity));
+            if busy.is_empty() {
+                // What ended is on disk when whoever waits for it goes on: labels of what came in the place of something else, for one.
+                let settled = if open.is_read_only() { Ok(()) } else { open.pool().sync_unless_suspended() };
+                settled.map_err(|error| pool_failure(format!("cannot wait for '{}'", request.pool), &error))?;
+            }
             if busy.is_empty() || self.exec.now_ns() >= until {
                 return Ok(Response::Busy(busy));
             }
@@ -602,36 +640,6 @@ pub(crate) struct ImportWish<'a> {
 impl<'a> ImportWish<'a> {
     pub(crate) fn new(request: &'a PoolImport, read_only: bool, is_tolerant: bool, what: String) -> ImportWish<'a> {
         ImportWish { request, read_only, is_tolerant, what }
-    }
-}
-
-fn candidate(found: &FoundPool) -> ImportCandidate {
-    let (hostid, hostname) = found.host();
-    let vdevs = found.tree().map(|tree| report::tree(found.name(), &tree, None)).unwrap_or_default();
-    let in_use = found.state() == PoolState::Active && hostid != 0 && hostid != host().id;
-    let (status, action) = match (vdevs.state.as_str(), in_use) {
-        (_, true) => (
-            Some(format!("The pool was last accessed by another system ('{hostname}', hostid {hostid:x}).")),
-            "The pool can be imported using its name or numeric identifier and the '-f' flag.",
-        ),
-        ("ONLINE", _) => (None, "The pool can be imported using its name or numeric identifier."),
-        ("DEGRADED", _) => (
-            Some("One or more devices are missing from the system.".to_string()),
-            "The pool can be imported despite missing or damaged devices. The fault tolerance of the pool may be compromised if imported.",
-        ),
-        _ => (
-            Some("One or more devices are missing from the system.".to_string()),
-            "The pool cannot be imported. Attach the missing devices and try again.",
-        ),
-    };
-    ImportCandidate {
-        name: found.name().to_string(),
-        guid: found.guid().0,
-        state: vdevs.state.clone(),
-        status,
-        action: Some(action.to_string()),
-        vdevs,
-        unsupported_features: Vec::new(),
     }
 }
 

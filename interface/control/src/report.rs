@@ -228,12 +228,18 @@ pub fn tree(name: &str, tree: &VdevTree, status: Option<&PoolStatus>) -> VdevRep
         report.dio_verify_errors = status.and_then(|status| status.dio_verify_errors.get(index).copied()).unwrap_or(0);
         children.push(report);
     }
+    // A pool can do without its logs (OpenZFS: `vdev_propagate_state`).
+    let is_lost = |child: &&VdevReport| !matches!(child.state.as_str(), "ONLINE" | "DEGRADED");
+    let state = match combine(&children, 0) {
+        "UNAVAIL" if children.iter().filter(is_lost).all(|child| child.is_log) => "DEGRADED",
+        state => state,
+    };
     let total = |field: fn(&VdevReport) -> u64| children.iter().map(field).sum();
     VdevReport {
         name: name.to_string(),
         kind: "root".to_string(),
         guid: tree.guid.0,
-        state: combine(&children, 0).to_string(),
+        state: state.to_string(),
         allocated_bytes: total(|child| child.allocated_bytes),
         size_bytes: total(|child| child.size_bytes),
         asize_bytes: total(|child| child.asize_bytes),

@@ -5,10 +5,12 @@ use crate::pools::pool_failure;
 use crate::vdevs::find_leaf;
 use crate::{Control, OpenPool};
 use control_api::{ErrorKind, ErrorScrubReport, Failure, PoolScrub, Response, ScanReport, ScrubAction};
+use device::{DeviceError, OpenOptions};
 use dmu::Objset;
-use pool::{Damaged, PoolError, ScanError, ScanFunction, ScanState, SweepKind, SweepState, SweepStatus};
+use pool::{Damaged, Pool, PoolError, ScanError, ScanFunction, ScanState, SweepKind, SweepState, SweepStatus};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use vdev::Leaf;
 use zpl::{Settings, Zfs};
 
 /// Levels of directories that a path may have before it is given up.
@@ -170,10 +172,31 @@ fn kind_of(error: &ScanError) -> Option<ErrorKind> {
     }
 }
 
+/// What the path of a leaf ends with that is being replaced by what is at its place now.
+const OLD: &str = "/old";
+/// How often labels are looked at: while they are being written some are not whole.
+const LABEL_LOOKS: u32 = 3;
+
 impl Control {
+    /// False when there is nothing any more where a leaf's device was, or something else. What cannot be looked at is left to its errors.
+    fn is_at_its_place(&self, pool: &Pool, leaf: &Leaf) -> bool {
+        let options = OpenOptions { read_only: true, exclusive: false, ..OpenOptions::default() };
+        if leaf.path.ends_with(OLD) {
+            return true;
+        }
+        (0..LABEL_LOOKS).any(|_| match self.open_at(&leaf.path, &options, "") {
+            Ok(Ok(device)) => pool.is_labelled(&device, leaf.guid),
+            Ok(Err(DeviceError::NotFound)) => false,
+            _ => true,
+        })
+    }
+
     pub(crate) fn pool_scrub(&self, request: &PoolScrub) -> Result<Response, Failure> {
         let open = self.open_pool(&request.pool)?;
         let pool = open.pool();
+        if matches!(request.action, ScrubAction::Start | ScrubAction::StartFromLast) && !open.is_read_only() {
+            pool.look_for_leaves(&|leaf| self.is_at_its_place(pool, leaf));
+        }
         let (what, done) = match request.action {
             ScrubAction::Start => (format!("cannot scrub {}", request.pool), pool.scrub_start()),
             ScrubAction::StartFromLast => (format!("cannot scrub {}", request.pool), pool.scrub_start_from_last()),

@@ -8,7 +8,10 @@ use ondisk::Guid;
 /// A pool as `zpool status`, `list` and `get` show it. What cannot be read is said to be unavailable, never taken for healthy.
 /// `user` says which pool uses a spare.
 pub(crate) fn pool_report(open: &OpenPool, errors: bool, user: &dyn Fn(Guid) -> Option<String>) -> PoolReport {
-    let status = open.pool().status();
+    let mut status = open.pool().status();
+    if status.suspended {
+        note_pulled(&mut status);
+    }
     let mut vdevs = report::tree(&status.name, &status.tree, Some(&status));
     let opened = open.pool().devices();
     let can_trim = |guid: u64| {
@@ -76,12 +79,27 @@ pub(crate) fn pool_report(open: &OpenPool, errors: bool, user: &dyn Fn(Guid) -> 
     }
 }
 
+/// Nobody judges leaves of a suspended pool, which could do without none of them: those that are not there any more are shown so.
+fn note_pulled(status: &mut pool::PoolStatus) {
+    let has_failed = |counts: &zio::LeafCounts| counts.gone > 0 || counts.errors.iter().any(|count| *count > 0);
+    let is_gone = |leaf: &vdev::Leaf| devices::bytes_now(&leaf.path).is_none_or(|bytes| bytes == 0);
+    let mut tree = vdev::VdevTree::clone(&status.tree);
+    for one in status.leaves.iter().filter(|one| has_failed(&one.counts)) {
+        let leaf = &mut tree.leaves[one.leaf.0 as usize];
+        if leaf.state.is_usable() && leaf.kind != vdev::LeafKind::DraidSpare && (one.counts.gone > 0 || is_gone(leaf)) {
+            leaf.state = vdev::LeafState::Removed;
+        }
+    }
+    status.tree = tree.into();
+}
+
 /// Every property, and why those that are stored are missing.
 fn properties(open: &OpenPool, status: &pool::PoolStatus, state: &str, features: &[Feature]) -> (Vec<Property>, Option<String>) {
     let mut properties = report::properties(status, state, open.altroot(), features);
     let after_guid = properties.iter().position(|property| property.name == "guid").map_or(0, |index| index + 1);
     properties.insert(after_guid, Property::fact("load_guid", Value::Number(open.load_guid())));
-    if let (Some(path), Some(property)) = (open.cachefile(), properties.iter_mut().find(|property| property.name == "cachefile")) {
+    let cachefile = open.cachefile().filter(|path| path != crate::cache_file::DEFAULT);
+    if let (Some(path), Some(property)) = (cachefile, properties.iter_mut().find(|property| property.name == "cachefile")) {
         (property.value, property.source) = (Value::Text(path), Source::Local);
     }
     let bytes = [("freeing", Ok(open.dsl().freeing_bytes())), ("leaked", open.dsl().leaked_bytes())];
@@ -189,6 +207,7 @@ mod tests {
             comment: None,
             host: Host { id: 1, name: "test".into() },
             force: false,
+            version: pool::VERSION_WITH_FEATURES,
             root,
         };
         let exec: Exec = Arc::new(Inline::new(3));

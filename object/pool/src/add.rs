@@ -50,18 +50,18 @@ impl Pool {
         let mut entries = Vec::new();
         let known: Vec<Guid> = self.spares().iter().map(|spare| spare.guid).collect();
         for spare in &spec.spares {
-            let busy = || PoolError::Device { path: spare.path.clone(), problem: DeviceProblem::InUse };
+            let listed = || PoolError::Device { path: spare.path.clone(), problem: DeviceProblem::SpareAlready };
             if !spec.force {
                 check_device(self.exec(), spare)?;
             }
             if spares::labelled_spare(self.exec(), &spare.device).is_some_and(|guid| known.contains(&guid)) {
-                return Err(busy());
+                return Err(listed());
             }
             entries.push(spares::new_entry(self.exec(), spare, self.new_guid(&tree))?);
         }
         for spare in &spec.shared {
             if known.contains(&spare.guid) {
-                return Err(PoolError::Device { path: spare.path.clone(), problem: DeviceProblem::InUse });
+                return Err(PoolError::Device { path: spare.path.clone(), problem: DeviceProblem::SpareAlready });
             }
             entries.push(spares::entry_of(spare));
         }

@@ -7,7 +7,7 @@ use crate::features::{DIRECTORY, Features};
 use crate::history::History;
 use crate::labels::{Device, flush_all, init_writes, read_configs, write_all};
 use crate::mos_objects::{create_deferred_frees, create_packed, create_vdev_zaps};
-use crate::open::Runtime;
+use crate::open::{Runtime, is_written};
 use crate::services::Services;
 use crate::spacemap::SpaceMaps;
 use crate::spares::AuxDevices;
@@ -66,6 +66,8 @@ pub struct PoolSpec {
     pub host: Host,
     /// Overwrite devices that belong to another pool.
     pub force: bool,
+    /// Its on-disk version: the newest, or one from before feature flags that can be written.
+    pub version: u64,
     /// The root dataset.
     pub root: CreateDataset,
 }
@@ -83,6 +85,7 @@ impl PoolSpec {
             comment: None,
             host: Host::default(),
             force: false,
+            version: VERSION,
             root,
         }
     }
@@ -119,12 +122,12 @@ impl Pool {
         dsl.create_root(spec.root, &tx)?;
         let objset = mos.objset().clone();
         let mut maps = SpaceMaps::new(&objset, &tree.tops);
-        let config_object = create_objects(&objset, &services.features, &mut tree, exec, &tx)?;
+        let config_object = create_objects(&objset, (&services.features, facts.version), &mut tree, exec, &tx)?;
         for index in 0..tree.tops.len() {
             tree.tops[index].ms_array = maps.create_array(tree.tops[index].id, &tx)?;
         }
         let aux = AuxDevices::create(&objset, exec, &tree.tops, &tx)?;
-        services.log_internal("create", &format!("pool version {VERSION}; software version zirconia"), &tx);
+        services.log_internal("create", &format!("pool version {}; software version zirconia", facts.version), &tx);
         let config = Config {
             tree: Arc::new(tree),
             devices,
@@ -159,7 +162,7 @@ impl Pool {
 
 fn first_facts(spec: &PoolSpec, guid: Guid) -> PoolFacts {
     PoolFacts {
-        version: VERSION,
+        version: spec.version,
         name: spec.name.clone(),
         stored_name: spec.stored_name.clone(),
         state: PoolState::Active,
@@ -195,6 +198,12 @@ fn check_devices(exec: &Exec, spec: &PoolSpec) -> Result<(), PoolError> {
         return Err(PoolError::Invalid("a pool needs at least one device"));
     }
     let has_draid = spec.tops.iter().any(|top| matches!(top.kind, TopKind::Draid(_)));
+    if !is_written(spec.version) {
+        return Err(PoolError::OldVersion(spec.version));
+    }
+    if has_draid && spec.version != VERSION {
+        return Err(PoolError::Invalid("dRAID vdevs need the feature 'draid', which pools of this version cannot have"));
+    }
     if has_draid && spec.features.as_ref().is_some_and(|names| !names.iter().any(|name| name == "draid")) {
         return Err(PoolError::Invalid("dRAID vdevs need the feature 'draid', which is not enabled"));
     }
@@ -333,8 +342,9 @@ fn create_services(
     tx: &Tx,
 ) -> Result<Arc<Services>, PoolError> {
     let objset = mos.objset();
-    let features = Features::create(objset, tx)?;
-    for feature in FEATURES {
+    // Older versions have no place for them.
+    let features = if spec.version == VERSION { Features::create(objset, tx)? } else { Features::open(objset)? };
+    for feature in FEATURES.iter().filter(|_| spec.version == VERSION) {
         let wanted = match &spec.features {
             Some(names) => names.iter().any(|name| name == feature.name),
             None => feature.on_new_pools,
@@ -363,7 +373,7 @@ fn create_services(
 /// The other objects of the directory; gives the config object.
 fn create_objects(
     objset: &Arc<dmu::Objset>,
-    features: &Features,
+    (features, version): (&Features, u64),
     tree: &mut VdevTree,
     exec: &Exec,
     tx: &Tx,
@@ -371,7 +381,7 @@ fn create_objects(
     let directory = Zap::hold(objset, DIRECTORY)?;
     let config = create_packed(objset, tx)?;
     directory.add_u64("config", config.0, tx)?;
-    directory.add_u64("creation_version", VERSION, tx)?;
+    directory.add_u64("creation_version", version, tx)?;
     directory.add_u64("deflate", 1, tx)?;
     create_deferred_frees(objset, tx)?;
     let salt = (0..4).flat_map(|_| exec.random_u64().to_le_bytes()).collect();

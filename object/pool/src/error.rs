@@ -22,6 +22,8 @@ pub enum PoolError {
     MissingDevices(Vec<Guid>),
     /// The labels name fewer top-level vdevs than the pool has.
     MissingVdev(VdevId),
+    /// Log devices are missing; these are their paths, where they are known.
+    MissingLogs(Vec<String>),
     /// Active features that this release does not know; with `read_only` the pool could be imported read-only.
     UnsupportedFeatures {
         /// Guids of the features.
@@ -113,6 +115,8 @@ pub enum DeviceProblem {
     InUse,
     /// It is a spare, or in use as one.
     Busy,
+    /// It is a spare of this pool already.
+    SpareAlready,
     /// It has less than 64 MiB.
     TooSmall,
     /// It is smaller than the vdev needs.
@@ -132,6 +136,7 @@ impl fmt::Display for PoolError {
             PoolError::NoUberblock => f.write_str("no device holds a valid uberblock of the pool"),
             PoolError::MissingDevices(guids) => write!(f, "{} devices that the pool cannot do without are missing", guids.len()),
             PoolError::MissingVdev(id) => write!(f, "no device of top-level vdev {id} was found"),
+            PoolError::MissingLogs(_) => f.write_str("one or more devices is currently unavailable"),
             PoolError::UnsupportedFeatures { features, read_only } => {
                 write!(f, "the pool uses features that are not supported: {}", features.join(", "))?;
                 f.write_str(if *read_only { "; it can be imported read-only" } else { "" })
@@ -152,6 +157,7 @@ impl fmt::Display for PoolError {
             PoolError::Device { path, problem } => match problem {
                 DeviceProblem::InUse => write!(f, "{path} is part of a pool that is not exported"),
                 DeviceProblem::Busy => write!(f, "{path} is busy"),
+                DeviceProblem::SpareAlready => write!(f, "{path} is a hot spare of this pool already"),
                 DeviceProblem::TooSmallForVdev => f.write_str("device is too small"),
                 DeviceProblem::SectorsTooLarge => {
                     f.write_str("the new device cannot have a higher alignment requirement than the top-level vdev")

@@ -106,6 +106,23 @@ impl Pool {
         Ok(state)
     }
 
+    /// Takes leaves out of use at whose places `is_there` does not find them any more, before everything is read (OpenZFS: `dsl_scan`,
+    /// which opens all vdevs again). What the pool cannot do without stays.
+    pub fn look_for_leaves(&self, is_there: &dyn Fn(&Leaf) -> bool) {
+        let tree = self.tree();
+        let out = Out { state: LeafState::Missing, temporary: true, by_errors: false, instead: None };
+        let is_looked_for = |leaf: &&Leaf| leaf.state.is_usable() && leaf.kind != LeafKind::DraidSpare;
+        for leaf in tree.leaves.iter().filter(is_looked_for).filter(|leaf| !is_there(leaf)) {
+            // Another one that is lost too may have made it one that is needed.
+            let _ = self.take_out(leaf.guid, &out);
+        }
+    }
+
+    /// True when a label of the device says that it is this leaf of this pool.
+    pub fn is_labelled(&self, device: &Device, leaf: Guid) -> bool {
+        any_names(&read_configs(self.exec(), device), self.guid(), leaf)
+    }
+
     /// Gives the state that the leaf has now.
     fn take_out(&self, guid: Guid, out: &Out) -> Result<LeafState, PoolError> {
         self.check_writeable()?;
@@ -301,7 +318,7 @@ impl Pool {
     }
 
     /// Waits for a sync, or until the pool is suspended.
-    fn sync_unless_suspended(&self) -> Result<(), PoolError> {
+    pub fn sync_unless_suspended(&self) -> Result<(), PoolError> {
         let (exec, until) = (self.exec(), self.txgs.open_txg());
         let begun = exec.now_ns();
         while !exec.is_inline() && exec.now_ns().saturating_sub(begun) < SYNC_NS {

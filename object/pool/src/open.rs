@@ -73,6 +73,8 @@ pub struct ImportOptions {
     pub force: bool,
     /// Import a destroyed pool.
     pub destroyed: bool,
+    /// Import it without its log devices, where those are missing (`zpool import -m`).
+    pub missing_log: bool,
     /// Who imports it.
     pub host: Host,
 }
@@ -111,11 +113,19 @@ impl Pool {
             check_dedup(start.objset())?;
         }
         let config_object = start.trust_config(found, options, runtime)?;
+        if !options.missing_log {
+            check_logs(&start.tree)?;
+        }
         start.finish(found, options, runtime, Opened { ub, features, config_object })
     }
 }
 
-fn check_version(version: u64, read_only: bool) -> Result<(), PoolError> {
+/// True for versions of pools that can be written.
+pub(crate) fn is_written(version: u64) -> bool {
+    version == VERSION || (VERSION_WRITTEN_MIN..=VERSION_BEFORE_FEATURES).contains(&version)
+}
+
+pub(crate) fn check_version(version: u64, read_only: bool) -> Result<(), PoolError> {
     let supported = version == VERSION || (1..=VERSION_BEFORE_FEATURES).contains(&version);
     match supported {
         false => Err(PoolError::UnsupportedVersion(version)),
@@ -125,14 +135,14 @@ fn check_version(version: u64, read_only: bool) -> Result<(), PoolError> {
 }
 
 /// Refuses features that must be known to read the MOS; the labels name them (OpenZFS: `spa_ld_parse_config`).
-fn check_label_features(found: &FoundPool) -> Result<(), PoolError> {
+pub(crate) fn check_label_features(found: &FoundPool) -> Result<(), PoolError> {
     let unknown = |guid: &&String| feature_by_guid(guid).is_none_or(|feature| feature.support == Support::None);
     let features: Vec<String> = found.facts.mos_features.iter().filter(unknown).cloned().collect();
     if features.is_empty() { Ok(()) } else { Err(PoolError::UnsupportedFeatures { features, read_only: false }) }
 }
 
 /// Refuses to write a pool with dedup tables: blocks would be freed that other files share. Old ones have no feature flag.
-fn check_dedup(mos: &Arc<Objset>) -> Result<(), PoolError> {
+pub(crate) fn check_dedup(mos: &Arc<Objset>) -> Result<(), PoolError> {
     let mut tables = Vec::new();
     Zap::hold(mos, DIRECTORY)?.for_each(|entry| {
         if entry.name.starts_with(b"DDT-") && entry.name != b"DDT-statistics" {
@@ -141,6 +151,13 @@ fn check_dedup(mos: &Arc<Objset>) -> Result<(), PoolError> {
         Ok(())
     })?;
     if tables.is_empty() { Ok(()) } else { Err(PoolError::UnsupportedFeatures { features: tables, read_only: true }) }
+}
+
+/// Refuses a pool without a log device that it should have: what was written to it last may be there only.
+fn check_logs(tree: &VdevTree) -> Result<(), PoolError> {
+    let is_lost = |top: &&vdev::TopVdev| top.is_log && (top.kind == TopKind::Missing || tree.lost_slots(top) > top.parity());
+    let lost: Vec<String> = tree.tops.iter().filter(is_lost).flat_map(vdev::TopVdev::leaves).map(|id| tree.leaf(id).path.clone()).collect();
+    if tree.tops.iter().any(|top| is_lost(&top)) { Err(PoolError::MissingLogs(lost)) } else { Ok(()) }
 }
 
 /// Refuses a pool that another host may have open.
@@ -161,9 +178,9 @@ struct Opened {
 }
 
 /// A pool on its way to being open.
-struct Start {
+pub(crate) struct Start {
     exec: Exec,
-    tree: VdevTree,
+    pub tree: VdevTree,
     devices: Vec<Option<Device>>,
     io: Arc<PoolIo>,
     mos: Mos,
@@ -173,9 +190,11 @@ struct Start {
 
 impl Start {
     /// Opens the MOS by what the labels say.
-    fn new(exec: &Exec, found: &FoundPool, runtime: &Runtime, ub: &Uberblock) -> Result<Start, PoolError> {
+    pub fn new(exec: &Exec, found: &FoundPool, runtime: &Runtime, ub: &Uberblock) -> Result<Start, PoolError> {
         let tree = found.tree()?;
-        if !tree.is_readable() {
+        // What no label was found of may be logs: the MOS tells, if it can be read without them.
+        let has_lost = |top: &vdev::TopVdev| !matches!(top.kind, TopKind::Hole | TopKind::Missing) && tree.lost_slots(top) > top.parity();
+        if tree.tops.iter().any(|top| has_lost(top) && !top.is_log) {
             return Err(lost(&tree, dsl::DslError::NotFound));
         }
         let devices = found.devices_of(&tree);
@@ -191,12 +210,12 @@ impl Start {
         Ok(Start { exec: exec.clone(), tree, devices, io, mos, facts: found.facts.clone() })
     }
 
-    fn objset(&self) -> &Arc<Objset> {
+    pub fn objset(&self) -> &Arc<Objset> {
         self.mos.objset()
     }
 
     /// Replaces the labels' view of the vdevs by the MOS's (OpenZFS: `spa_ld_trusted_config`); gives the config object.
-    fn trust_config(&mut self, found: &FoundPool, options: &ImportOptions, runtime: &Runtime) -> Result<ObjectId, PoolError> {
+    pub fn trust_config(&mut self, found: &FoundPool, options: &ImportOptions, runtime: &Runtime) -> Result<ObjectId, PoolError> {
         let object = ObjectId(Zap::hold(self.objset(), DIRECTORY)?.lookup_u64("config")?);
         let list = read_packed(self.objset(), object)?;
         let facts = PoolFacts::from_config(&list).ok_or(PoolError::Object(object, "the pool's configuration"))?;
@@ -245,27 +264,40 @@ impl Start {
         PoolView { tree: Arc::new(tree.clone()), devices: self.devices.clone(), ..self.io.cache().zio().view() }
     }
 
-    /// Loads space and datasets, and starts the txgs.
-    fn finish(self, found: &FoundPool, options: &ImportOptions, runtime: &Runtime, opened: Opened) -> Result<Pool, PoolError> {
-        let objset = self.objset().clone();
-        let allocator = self.io.cache().zio().view().allocator;
-        let logged = log_spacemap::read(&objset, &self.tree)?;
-        let maps = SpaceMaps::open(&objset, &self.tree.tops)?;
-        load_space(&allocator, &maps, &logged, &self.tree)?;
-        let services = Arc::new(Services {
+    /// What datasets rely on.
+    fn services(&self, features: &Arc<Features>, options: &ImportOptions, runtime: &Runtime) -> Result<Arc<Services>, PoolError> {
+        let zio = self.io.cache().zio();
+        Ok(Arc::new(Services {
             exec: self.exec.clone(),
             name: RwLock::new(self.facts.name.clone()),
-            history: Arc::new(History::open(&objset, &options.host.name)?),
-            features: opened.features.clone(),
-            allocator,
+            history: Arc::new(History::open(self.objset(), &options.host.name)?),
+            features: features.clone(),
+            allocator: zio.view().allocator,
             writeable: !options.read_only,
             events: runtime.events.clone(),
             scan_is_resilver: Default::default(),
-            zio: self.io.cache().zio().clone(),
+            zio: zio.clone(),
             scan_news: Mutex::default(),
             rebuild_news: Mutex::default(),
             forget_rebuilds: Default::default(),
-        });
+        }))
+    }
+
+    /// Refuses a pool with intent logs that would have to be replayed before it can be written.
+    pub fn check_intent_logs(&self, ub: &Uberblock, features: &Arc<Features>, runtime: &Runtime) -> Result<(), PoolError> {
+        let services = self.services(features, &ImportOptions { read_only: true, ..ImportOptions::default() }, runtime)?;
+        let txgs = TxgManager::new(self.exec.clone(), ub.txg(), runtime.txg);
+        let dsl = DslPool::open(self.mos.clone(), services as Arc<dyn PoolServices>, txgs)?;
+        dsl.look_at_logs().map(drop).map_err(PoolError::IntentLogs)
+    }
+
+    /// Loads space and datasets, and starts the txgs.
+    fn finish(self, found: &FoundPool, options: &ImportOptions, runtime: &Runtime, opened: Opened) -> Result<Pool, PoolError> {
+        let objset = self.objset().clone();
+        let logged = log_spacemap::read(&objset, &self.tree)?;
+        let maps = SpaceMaps::open(&objset, &self.tree.tops)?;
+        let services = self.services(&opened.features, options, runtime)?;
+        load_space(&services.allocator, &maps, &logged, &self.tree)?;
         let txgs = TxgManager::new(self.exec.clone(), opened.ub.txg(), runtime.txg);
         txgs.set_direct_max(services.allocator.class_space().deflated_capacity / DIRECT_SHARE);
         let dsl = DslPool::open(self.mos.clone(), services.clone() as Arc<dyn PoolServices>, txgs.clone())?;

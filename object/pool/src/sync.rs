@@ -34,7 +34,7 @@ const FREES_MAX: u64 = 100_000;
 /// Top-level vdevs that get an uberblock when the configuration is unchanged (OpenZFS: `SPA_SYNC_MIN_VDEVS`).
 const UBERBLOCK_TOPS: usize = 3;
 /// Newest pool version; it has feature flags (OpenZFS: `SPA_VERSION`).
-pub(crate) const VERSION: u64 = 5000;
+pub const VERSION: u64 = 5000;
 
 /// Something above that takes part in every txg's sync: a scan.
 pub trait SyncHook: Send + Sync {

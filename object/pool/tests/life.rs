@@ -272,7 +272,7 @@ fn spares_are_used_as_spares_only() {
     let (all, pool, _) = with_spare(TopKind::Mirror, 2);
     let refused = |result: Result<(), PoolError>| result.expect_err("refused");
     let device = |problem| PoolError::Device { path: "d2".into(), problem };
-    assert_eq!(refused(pool.add(spare(&all[2]))), device(DeviceProblem::InUse));
+    assert_eq!(refused(pool.add(spare(&all[2]))), device(DeviceProblem::SpareAlready));
     assert_eq!(refused(pool.attach(guids(&pool)[0], &leaf(&all[2]), Pairing::Mirror, true)), device(DeviceProblem::Busy));
     pool.add(spare(&all[3])).expect("another one");
     bring(&pool, guids(&pool)[0], &all[2]);

@@ -167,12 +167,13 @@ impl Scan {
     /// Ends the scrub (OpenZFS: `dsl_scan_done`).
     fn end(&self, state: u64, tx: &Tx) -> Result<(), ScanError> {
         self.stopping.store(true, Ordering::Release);
-        let (mut phys, base, failed) = {
+        let (mut phys, base, failed, restarts) = {
             let shared = self.shared.lock();
             if !shared.is_scanning() {
                 return Ok(());
             }
-            (shared.phys.clone(), shared.repaired_base, shared.failed.clone())
+            let restarts = state == scan_state::CANCELED && shared.resilver_wanted;
+            (shared.phys.clone(), shared.repaired_base, shared.failed.clone(), restarts)
         };
         if phys.scn_queue_obj != 0 {
             zap::destroy(&self.mos, ondisk::ObjectId(phys.scn_queue_obj), tx)?;
@@ -200,10 +201,17 @@ impl Scan {
         }
         ErrorLog::new(&self.mos).rotate(tx)?;
         // Devices that came while it ran have waited for its end (OpenZFS: `vdev_clear_resilver_deferred`).
-        let waiting = state == scan_state::FINISHED && self.zio().view().tree.leaves.iter().any(|leaf| leaf.resilver_deferred);
-        let name = if state == scan_state::FINISHED { "scan done" } else { "scan cancelled" };
+        let tree = self.zio().view().tree;
+        let waiting = state == scan_state::FINISHED && tree.leaves.iter().any(|leaf| leaf.resilver_deferred);
+        let name = match state {
+            scan_state::FINISHED => "scan done",
+            _ if restarts => "scan aborted, restarting",
+            _ => "scan cancelled",
+        };
         self.host.log(name, &format!("errors={errors}"), tx);
-        if waiting {
+        let is_new = |leaf: &vdev::Leaf| leaf.state.is_usable() && !leaf.missing_txgs.is_empty() && leaf.resilver_txg.0 == 0;
+        let comes = |leaf: &vdev::Leaf| leaf.resilver_deferred || is_new(leaf);
+        if waiting || restarts && phys.scn_func == scan_func::RESILVER && tree.leaves.iter().any(comes) {
             self.host.log("starting deferred resilver", &format!("errors={errors}"), tx);
         }
         record::store(&self.mos, &phys, tx)?;

@@ -363,12 +363,12 @@ impl VdevTree {
     pub fn max_ashift(&self) -> u32 {
         self.tops.iter().filter(|top| top.is_concrete()).map(|top| top.ashift).max().unwrap_or(9)
     }
-    /// True when every block of the pool can be read: no top-level vdev has lost more than its redundancy.
+    /// True when every block of the pool can be read: no top-level vdev has lost more than its redundancy. Logs have no blocks of it.
     pub fn is_readable(&self) -> bool {
         self.tops.iter().all(|top| match top.kind {
             TopKind::Hole => true,
             TopKind::Missing => top.is_log,
-            _ => self.lost_slots(top) <= top.parity(),
+            _ => top.is_log || self.lost_slots(top) <= top.parity(),
         })
     }
     /// Slots of `top` without a usable leaf.

@@ -15,6 +15,7 @@ mod durable;
 mod faults;
 mod files;
 mod hidden;
+mod imports;
 mod kills;
 mod lifecycle;
 mod mapped;
@@ -55,6 +56,11 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "vdevs: properties", mounts: true, run: parameters::vdev_properties },
     Scenario { name: "pool: draid", mounts: false, run: pools::draid },
     Scenario { name: "pool: import by name, id, new name, altroot, read-only", mounts: true, run: pools::imports },
+    Scenario { name: "pool: what an import says", mounts: false, run: imports::listing },
+    Scenario { name: "pool: where an import looks", mounts: false, run: imports::places },
+    Scenario { name: "pool: versions before features", mounts: false, run: imports::versions },
+    Scenario { name: "pool: an alternate root", mounts: false, run: imports::altroot },
+    Scenario { name: "pool: a scrub looks for devices", mounts: false, run: imports::scrub_looks },
     Scenario { name: "pool: found below /dev/shm", mounts: false, run: pools::found_in_memory },
     Scenario { name: "pool: labels cleared", mounts: false, run: pools::labelclear },
     Scenario { name: "pool: the dataset to boot from", mounts: false, run: pools::bootfs },

@@ -76,6 +76,13 @@ pub fn free_space(world: &World) -> Result<(), Failure> {
     world.ok("zpool trim -w tank")?.prints("")?;
     world.ok("zpool status -t tank")?.shows("(100% trimmed, completed at ")?.hides("(untrimmed)")?;
     same("the file has holes again", blocks("a")? < filled / 2, true)?;
+    // Who removes a file and trims means what the file had, too.
+    std::fs::write(world.path("mnt/tank/removed"), &data)?;
+    world.ok("zpool sync tank")?;
+    let full = blocks("a")?;
+    std::fs::remove_file(world.path("mnt/tank/removed"))?;
+    world.ok("zpool trim -w tank")?;
+    same("holes where the file was", blocks("a")? + (data.len() as u64 / 512) * 3 / 4 < full, true)?;
     world.ok("zpool wait -t initialize,trim tank")?;
     // Who waits for one device does not wait for others.
     world.ok("zpool create -O canmount=off two {vdevs}/c {vdevs}/d")?;

@@ -22,7 +22,7 @@ use crate::sync::Syncer;
 use crate::{Pool, PoolError};
 use dmu::{Objset, TxgManager};
 use exec::{Crew, Exec, Mutex, WaitQueue};
-use ondisk::{Guid, VdevId};
+use ondisk::{Guid, ObjectId, VdevId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
@@ -130,6 +130,8 @@ impl Default for SweepParameters {
 /// One leaf's sweep.
 #[derive(Clone, Debug, Default)]
 struct LeafSweep {
+    /// The leaf's ZAP, which stays its own when its guid becomes another one; 0 before it is known.
+    zap: ObjectId,
     state: Option<SweepState>,
     /// Everything of the leaf's allocatable space before this is done.
     last_offset: u64,
@@ -216,6 +218,7 @@ impl Sweeps {
         }
         let mut shared = self.shared.lock();
         let sweep = shared.leaves.entry((kind, guid)).or_default();
+        sweep.zap = leaf.zap;
         let before = sweep.state;
         let next = next_state(kind, before, action)?;
         if before != Some(SweepState::Suspended) {
@@ -229,7 +232,7 @@ impl Sweeps {
             sweep.secure |= secure;
         }
         if next.is_none() {
-            *sweep = LeafSweep::default();
+            *sweep = LeafSweep { zap: leaf.zap, ..LeafSweep::default() };
         }
         (sweep.state, sweep.dirty) = (next, true);
         drop(shared);

@@ -38,6 +38,7 @@ fn load_leaf(mos: &Arc<Objset>, object: ObjectId, kind: SweepKind) -> Result<Opt
     let number = |name: &str| zap.try_lookup_u64(name).map(|found| found.unwrap_or(0));
     let Some(state) = SweepState::from_number(number(state)?) else { return Ok(None) };
     Ok(Some(LeafSweep {
+        zap: object,
         state: Some(state),
         // OpenZFS counts from the beginning of the device, or from behind its labels: the earlier is safe.
         last_offset: number(offset)?.saturating_sub(LABEL_START_BYTES),
@@ -54,12 +55,27 @@ impl SyncHook for Sweeps {
             self.shared.lock().auto_txgs.insert(tx.txg().0);
             self.changed.notify_all();
         }
+        self.follow_guids();
         self.cancel_faulted();
         self.sync_leaves(tx).map_err(PoolError::into_sync)
     }
 }
 
 impl Sweeps {
+    /// A leaf that was part of a mirror and is a top-level vdev now has another guid: its sweeps go on (OpenZFS: `vdev_remove_parent`).
+    fn follow_guids(&self) {
+        let tree = self.zio.view().tree;
+        let mut shared = self.shared.lock();
+        let is_gone = |guid: Guid| tree.leaf_by_guid(guid).is_none();
+        let gone: Vec<_> = shared.leaves.keys().filter(|(_, guid)| is_gone(*guid)).copied().collect();
+        for key in gone {
+            let Some(sweep) = shared.leaves.remove(&key) else { continue };
+            if let Some(leaf) = tree.leaves.iter().find(|leaf| sweep.zap.0 != 0 && leaf.zap == sweep.zap) {
+                shared.leaves.insert((key.0, leaf.guid), sweep);
+            }
+        }
+    }
+
     /// What runs on a leaf that is faulted ends, and does not go on when the leaf is back (OpenZFS: `vdev_initialize_thread`).
     fn cancel_faulted(&self) {
         let tree = self.zio.view().tree;

@@ -22,6 +22,9 @@ const WINDOW_SHARE: u64 = 4;
 /// I/Os in flight per leaf (OpenZFS: `zfs_trim_queue_limit`; there 1 for initializing).
 const IN_FLIGHT_MAX: usize = 4;
 const RATE_STEP_NS: u64 = 10_000_000;
+/// What was freed rests for so many txgs (OpenZFS: `TXG_DEFER_SIZE`).
+const REST_TXGS: u64 = 2;
+const REST_STEP_NS: u64 = 5_000_000;
 
 /// A leaf that is being swept.
 #[derive(Clone, Copy, Debug)]
@@ -56,6 +59,9 @@ fn windows(top: &TopVdev, range: Range<u64>) -> impl Iterator<Item = Range<u64>>
 impl Sweeps {
     /// Sweeps the leaves of a vdev until none is to be swept any more.
     pub(super) fn work(self: &Arc<Self>, kind: SweepKind, vdev: VdevId) {
+        if kind == SweepKind::Trim {
+            self.let_frees_rest();
+        }
         loop {
             let members = self.members(kind, vdev);
             if members.is_empty() || !self.pass(kind, vdev, members) {
@@ -68,6 +74,17 @@ impl Sweeps {
             }
         }
         self.changed.notify_all();
+    }
+
+    /// Waits until what was freed before is free: who removes files and trims then means those. Under an executor without threads nobody
+    /// syncs meanwhile.
+    fn let_frees_rest(&self) {
+        let until = self.txgs.open_txg().0 + REST_TXGS;
+        let may_wait = || !self.exec().is_inline() && !self.shared.lock().halted && !self.zio.is_suspended();
+        while self.txgs.synced_txg().0 < until && may_wait() {
+            self.txgs.kick();
+            self.exec().sleep_ns(REST_STEP_NS);
+        }
     }
 
     fn members(&self, kind: SweepKind, vdev: VdevId) -> Vec<Member> {

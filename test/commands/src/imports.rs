@@ -1,0 +1,122 @@
+//! What `zpool import` says of pools before it imports them, where it looks, and what a pool that is somewhere for now only is remembered by.
+
+use crate::world::{Failure, World, same};
+use std::path::Path;
+
+/// A listing tells of each pool whether it can be imported, and why not; the import then does what the listing said.
+pub fn listing(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a", "b", "log", "c", "d", "e"])?;
+    world.ok("zpool create -O canmount=off -o comment=mine tank mirror {vdevs}/a {vdevs}/b log {vdevs}/log")?;
+    world.ok("zpool export tank")?;
+    let whole = world.ok("zpool import -d {vdevs}")?;
+    whole.shows("action: The pool can be imported using its name or numeric identifier.\n")?.shows("comment: mine\n")?.shows("\tlogs\n")?;
+    whole.hides("status:")?.hides("see:")?;
+    // A log device that is away: whatever it held that nobody has seen is lost with it, so somebody has to say so.
+    std::fs::rename(world.path("vdevs/log"), world.path("away"))?;
+    let lacking = world.ok("zpool import -d {vdevs}")?;
+    lacking.shows("state: DEGRADED")?.shows("One or more devices are missing from the system.")?.shows("use the '-m' flag")?;
+    lacking.shows("UNAVAIL  cannot open")?.shows("msg/ZFS-8000-2Q")?;
+    world.refused("zpool import -d {vdevs} tank", 1, "use '-m' to import the pool anyway")?;
+    world.ok("zpool import -d {vdevs} -m tank")?;
+    world.ok("zpool status tank")?.shows("state: DEGRADED")?;
+    world.ok("zpool remove tank {vdevs}/log")?;
+    world.ok("zpool get -H -o value health tank")?.prints("ONLINE")?;
+    world.ok("zpool export tank")?;
+    world.ok("zpool import -d {vdevs}")?.shows("state: ONLINE")?;
+    // Half of it is enough.
+    std::fs::rename(world.path("vdevs/b"), world.path("b"))?;
+    let half = world.ok("zpool import -d {vdevs}")?;
+    half.shows("can be imported despite missing or damaged devices.  The\n\tfault tolerance")?.shows("UNAVAIL  cannot open")?;
+    std::fs::rename(world.path("b"), world.path("vdevs/b"))?;
+    // Features that are off are no reason for alarm, but to know.
+    world.ok("zpool create -d -O canmount=off plain {vdevs}/c {vdevs}/d")?;
+    world.ok("zpool export plain")?;
+    let plain = world.ok("zpool import -d {vdevs}")?;
+    plain.shows("Some supported features are not enabled on the pool.\n\t(Note that they may be intentionally disabled if the\n")?;
+    plain.shows("though\n\tsome features will not be available without an explicit 'zpool upgrade'.")?;
+    std::fs::rename(world.path("vdevs/d"), world.path("d"))?;
+    let missing = world.ok("zpool import -d {vdevs}")?;
+    missing.shows("UNAVAIL  insufficient replicas")?.shows("The pool cannot be imported. Attach the missing\n\tdevices and try again.")?;
+    world.refused("zpool import -d {vdevs} plain", 1, "cannot import 'plain'")?;
+    std::fs::rename(world.path("d"), world.path("vdevs/d"))?;
+    world.ok("zpool import -d {vdevs} plain")?;
+    world.ok("zpool destroy plain")?;
+    world.ok("zpool import -D -d {vdevs}")?.shows("state: ONLINE (DESTROYED)")?.shows("imported using the '-Df' flags.")?;
+    Ok(())
+}
+
+/// Folders that are not there are passed over: the pool may be in the others.
+pub fn places(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a"])?;
+    world.ok("zpool create -O canmount=off tank {vdevs}/a")?;
+    world.ok("zpool export tank")?;
+    world.ok("zpool import -d {dir}/nowhere -d {vdevs} tank")?;
+    world.ok("zpool export tank")?;
+    world.refused("zpool import -d {dir}/nowhere", 1, "no pools available to import")?;
+    let places = format!("{}:{}", world.at("nowhere"), world.at("vdevs"));
+    world.ok_with(("ZPOOL_IMPORT_PATH", Path::new(&places)), "zpool import tank")?;
+    Ok(())
+}
+
+/// A pool with an alternate root is in no cache file, unless somebody names one: the next start would mount it over the system's own places.
+pub fn altroot(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a"])?;
+    let get =
+        |name: &str| -> Result<String, Failure> { Ok(world.ok(&format!("zpool get -H -o value {name} tank"))?.out.trim().to_string()) };
+    let (alt, cache) = (world.at("alt"), world.at("cache"));
+    world.refused("zpool create -o altroot=relative tank {vdevs}/a", 1, "bad alternate root 'relative'")?;
+    for how in [format!("-R {alt}"), format!("-o altroot={alt}")] {
+        world.ok(&format!("zpool create {how} -O canmount=off tank {{vdevs}}/a"))?;
+        same("altroot", (get("altroot")?, get("cachefile")?), (alt.clone(), "none".to_string()))?;
+        world.ok("zpool export tank")?;
+        world.ok(&format!("zpool import -d {{vdevs}} {how} tank"))?;
+        same("altroot", (get("altroot")?, get("cachefile")?), (alt.clone(), "none".to_string()))?;
+        world.ok("zpool destroy tank")?;
+    }
+    world.ok(&format!("zpool create -o altroot={alt} -o cachefile={cache} -O canmount=off tank {{vdevs}}/a"))?;
+    same("cachefile", get("cachefile")?, cache)?;
+    Ok(())
+}
+
+/// A scrub finds devices that are not there any more, or something else in their place, also those from which nothing is read.
+pub fn scrub_looks(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a", "b", "l", "m", "s"])?;
+    world.ok("zpool create -O canmount=off tank mirror {vdevs}/a {vdevs}/b log mirror {vdevs}/l {vdevs}/m spare {vdevs}/s")?;
+    world.refused("zpool add tank spare {vdevs}/s", 1, "is a hot spare of this pool already")?.says("hot spare")?;
+    let bytes = std::fs::metadata(world.path("vdevs/m"))?.len();
+    std::fs::File::create(world.path("vdevs/m"))?.set_len(bytes)?;
+    world.ok("zpool scrub -w tank")?;
+    world
+        .ok("zpool status tank")?
+        .shows("vdevs/m  UNAVAIL")?
+        .shows("state: DEGRADED")?
+        .shows("vdevs/l  ONLINE")?
+        .shows("vdevs/b  ONLINE")?;
+    world.ok("zpool replace -w tank {vdevs}/m")?;
+    world.ok("zpool status -x")?.prints("all pools are healthy")?;
+    Ok(())
+}
+
+/// Pools for systems from before feature flags.
+pub fn versions(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a", "b"])?;
+    world.ok("zpool create -o version=28 -O canmount=off tank mirror {vdevs}/a {vdevs}/b")?.prints("")?;
+    world.ok("zpool get -H -o value version tank")?.prints("28")?;
+    world.ok("zfs create -o canmount=off tank/fs")?;
+    world.ok("zfs snapshot tank/fs@one")?;
+    world.ok("zpool scrub -w tank")?;
+    world.ok("zpool get -H -o value feature@lz4_compress tank")?.prints("disabled")?;
+    world.ok("zpool export tank")?;
+    let legacy = world.ok("zpool import -d {vdevs}")?;
+    legacy.shows("state: ONLINE")?.shows("status: The pool is formatted using a legacy on-disk version.")?;
+    world.ok("zpool import -d {vdevs} tank")?;
+    world.ok("zfs list -H -o name -t all")?.prints("tank\ntank/fs\ntank/fs@one")?;
+    world.ok("zpool destroy tank")?;
+    world.refused("zpool create -o version=10 tank {vdevs}/a", 1, "pools of version 10 cannot be written")?;
+    world.refused("zpool create -o version=29 tank {vdevs}/a", 1, "property 'version' number 29 is invalid")?;
+    let both = "zpool create -o version=28 -o feature@lz4_compress=enabled tank {vdevs}/a";
+    world.refused(both, 1, "'feature@' and 'version' properties cannot be specified together")?;
+    world.ok("zpool create -o version=5000 -O canmount=off tank {vdevs}/a")?;
+    world.ok("zpool get -H -o value version tank")?.prints("-")?;
+    Ok(())
+}
