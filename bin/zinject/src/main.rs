@@ -19,7 +19,7 @@ const USAGE: &str = "usage:
 \tzinject
 \tzinject -c <id|all>
 \tzinject -d device [-e errno] [-L <nvlist|uber|pad1|pad2>] [-F]
-\t\t[-T <read|write|free|claim|flush|trim|all>] [-f frequency] pool
+\t\t[-T <read|write|free|claim|flush|trim|all|probe>] [-f frequency] pool
 \tzinject -d device -A <degrade|fault> pool
 \tzinject -d device -D latency:lanes [-T <read|write|all>] pool
 \tzinject -P import|export -s <seconds> pool

@@ -106,7 +106,7 @@ fn describe(client: &Client) -> Result<u8, Failure> {
 
 fn stop(client: &Client) -> Result<u8, Failure> {
     match client.call_running(&Request::Stop)? {
-        Response::Done { .. } => {}
+        Response::Done { remarks } => remarks.iter().for_each(|remark| cli::errln!("{remark}")),
         other => return Err(cli::unexpected("cannot stop the daemon", other)),
     }
     // It answers no more before it has unmounted and synced; it lets go of its lock when all of that is done.

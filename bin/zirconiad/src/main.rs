@@ -11,11 +11,13 @@ use clap::Parser;
 use control::Control;
 use control_api::{ErrorKind, Failure, StateDir, distrusted};
 use exec::{Exec, Pool};
+use rustix::fs::{Mode, OFlags};
 use server::Door;
 use service::trust;
 use std::fs::File;
 use std::io::Write;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,8 +45,15 @@ struct Arguments {
     metrics: Option<SocketAddr>,
 }
 
+/// The descriptor behind the standard ones, open on nothing: it is the first that is opened here, and the only one that programs which are run on
+/// events inherit. zed leaves them one of its own there, and scripts count on it that theirs begin with 4.
+fn third_descriptor() -> Option<OwnedFd> {
+    rustix::fs::open("/dev/null", OFlags::RDWR, Mode::empty()).ok()
+}
+
 fn main() -> ExitCode {
     service::begin();
+    let _third = third_descriptor();
     match run(&Arguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

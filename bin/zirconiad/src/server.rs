@@ -232,12 +232,13 @@ async fn perform(request: hyper::Request<Incoming>, control: Arc<Control>, stop:
         Err(error) => return invalid(error.to_string()),
     };
     if request == Request::Stop {
+        let remarks = control.unwritten();
         // The answer goes out first: ending the loop ends the connections.
         tokio::spawn(async move {
             tokio::time::sleep(Duration::from_millis(50)).await;
             stop.notify_one();
         });
-        return Response::Done { remarks: Vec::new() };
+        return Response::Done { remarks };
     }
     execute(control, request, caller).await
 }

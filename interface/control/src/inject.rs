@@ -72,7 +72,7 @@ fn device_error_of(word: &str) -> Result<FaultError, Failure> {
     if word.eq_ignore_ascii_case("decrypt") { Ok(FaultError::Decompress) } else { error_of(word) }
 }
 
-/// The kind of I/O that a word means: all (None), or one; free, claim and probe are no I/O of a device here.
+/// The kind of I/O that a word means: all (None), or one; free and claim are no I/O of a device here, and probes no kind of their own.
 fn io_of(word: &str) -> Result<Option<IoKind>, Failure> {
     Ok(Some(match word.to_ascii_lowercase().as_str() {
         "all" => return Ok(None),
@@ -138,6 +138,10 @@ impl Control {
             InjectFault::Device { device, error, io, label } => {
                 let guid = leaf_guid(open, device)?;
                 let report = InjectReport { device: Some(guid.0), io: io.clone(), error: error.clone(), ..base };
+                if label.is_none() && io.eq_ignore_ascii_case("probe") {
+                    device_error_of(error)?;
+                    return plain(report, Fault::Probe { leaf: guid });
+                }
                 let Some(label) = label else {
                     return plain(report, Fault::Device { leaf: guid, error: device_error_of(error)?, kind: io_of(io)? });
                 };

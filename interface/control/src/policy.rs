@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::sync::{Arc, Weak};
 use vdev::{Leaf, LeafId, LeafKind, LeafState, VdevTree};
-use zio::{FailMode, IoKind, LeafCounts};
+use zio::{FailMode, LeafCounts};
 
 /// Between two looks at a pool's devices.
 pub(crate) const STEP_NS: u64 = 250_000_000;
@@ -71,15 +71,22 @@ impl Limits {
 struct Engine {
     seen: u64,
     times: VecDeque<u64>,
+    /// There were errors of late, when somebody last looked.
+    is_active: bool,
+    /// There were too many of late, by the last look.
+    has_fired: bool,
 }
 
 impl Engine {
-    /// Takes the counter as it is now; true when there were too many of late.
-    fn fires(&mut self, now_ns: u64, count: u64, limit: Limit) -> bool {
+    /// Takes the counter as it is now.
+    fn take(&mut self, now_ns: u64, count: u64, limit: Limit) {
         let enough = limit.errors.max(1);
         let new = count.saturating_sub(self.seen).min(enough);
+        self.has_fired = false;
+        let is_recent = |at: &u64| now_ns.saturating_sub(*at) <= limit.window_ns;
+        self.is_active = self.times.back().is_some_and(is_recent);
         if new == 0 && count == self.seen {
-            return false;
+            return;
         }
         // Cleared counters begin anew.
         if count < self.seen {
@@ -90,17 +97,40 @@ impl Engine {
         while self.times.len() as u64 > enough {
             self.times.pop_front();
         }
-        self.times.len() as u64 == enough && self.times.front().is_some_and(|first| now_ns - first <= limit.window_ns)
+        self.is_active = self.times.back().is_some_and(is_recent);
+        self.has_fired = self.times.len() as u64 == enough && self.times.front().is_some_and(is_recent);
+    }
+
+    /// What was counted means nothing any more.
+    fn forget(&mut self) {
+        self.times.clear();
+        (self.is_active, self.has_fired) = (false, false);
     }
 }
+
+/// The kinds of errors, in the order of a record's engines.
+const IO: usize = 0;
+const CHECKSUM: usize = 1;
+const SLOW: usize = 2;
 
 /// What is known of a leaf's errors.
 #[derive(Clone, Debug, Default)]
 struct Record {
-    io: Engine,
-    checksum: Engine,
-    slow: Engine,
+    /// Those below the same vdev are peers.
+    parent: Guid,
+    engines: [Engine; 3],
+    /// How often the device was gone, and whether that was since the last look.
     gone: u64,
+    is_gone: bool,
+}
+
+/// A leaf, and what it did.
+struct Suspect {
+    guid: Guid,
+    parent: Guid,
+    state: LeafState,
+    counts: LeafCounts,
+    limits: Limits,
 }
 
 /// Judges leaves by their counters.
@@ -108,25 +138,55 @@ struct Record {
 struct Judge(BTreeMap<Guid, Record>);
 
 impl Judge {
-    /// The state that a leaf in use deserves; None when it may stay as it is.
-    fn judge(&mut self, now_ns: u64, (guid, state): (Guid, LeafState), counts: &LeafCounts, limits: &Limits) -> Option<LeafState> {
-        let record = self.0.entry(guid).or_default();
-        let failed = [IoKind::Read, IoKind::Write, IoKind::Flush].iter().map(|kind| counts.errors[*kind as usize]).sum();
-        let io = record.io.fires(now_ns, failed, limits.io);
-        let checksum = record.checksum.fires(now_ns, counts.checksum_errors, limits.checksum);
-        let slow = limits.slow.is_some_and(|limit| record.slow.fires(now_ns, counts.slow_ios, limit));
-        record.slow.seen = counts.slow_ios;
-        let is_gone = counts.gone > std::mem::replace(&mut record.gone, counts.gone);
-        if !state.is_usable() {
-            // Judged, or out of use for another reason: what it did before counts no more when it comes back.
-            (record.io.times, record.checksum.times, record.slow.times) = Default::default();
+    /// The states that leaves in use deserve; nothing of those that may stay as they are.
+    ///
+    /// Where several devices of a vdev have errors of one kind at once, it is not they that are bad, and none of them is given up
+    /// (OpenZFS: `zfs_other_serd_cases`).
+    fn judge(&mut self, now_ns: u64, suspects: &[Suspect]) -> Vec<(Guid, LeafState)> {
+        self.0.retain(|guid, _| suspects.iter().any(|suspect| suspect.guid == *guid));
+        suspects.iter().for_each(|suspect| self.take(now_ns, suspect));
+        let verdict = |suspect: &Suspect| Some((suspect.guid, self.verdict(suspect)?));
+        suspects.iter().filter_map(verdict).collect()
+    }
+
+    /// Takes what a leaf did since the last look.
+    fn take(&mut self, now_ns: u64, suspect: &Suspect) {
+        let Suspect { counts, limits, .. } = suspect;
+        let record = self.0.entry(suspect.guid).or_default();
+        record.parent = suspect.parent;
+        record.is_gone = counts.gone > std::mem::replace(&mut record.gone, counts.gone);
+        let [io, checksum, slow] = &mut record.engines;
+        io.take(now_ns, counts.io_reports, limits.io);
+        checksum.take(now_ns, counts.checksum_reports, limits.checksum);
+        match limits.slow {
+            Some(limit) => slow.take(now_ns, counts.slow_reports, limit),
+            None => *slow = Engine { seen: counts.slow_reports, ..Engine::default() },
         }
-        match state {
-            LeafState::Online | LeafState::Degraded if is_gone => Some(LeafState::Removed),
-            LeafState::Online | LeafState::Degraded if io => Some(LeafState::Faulted),
-            LeafState::Online if checksum || slow => Some(LeafState::Degraded),
+        if !suspect.state.is_usable() {
+            // Judged, or out of use for another reason: what it did before counts no more when it comes back.
+            record.engines.iter_mut().for_each(Engine::forget);
+        }
+    }
+
+    fn verdict(&mut self, suspect: &Suspect) -> Option<LeafState> {
+        let fired = [IO, CHECKSUM, SLOW].map(|kind| self.is_alone_with(suspect.guid, kind));
+        match suspect.state {
+            LeafState::Online | LeafState::Degraded if self.0.get(&suspect.guid)?.is_gone => Some(LeafState::Removed),
+            LeafState::Online | LeafState::Degraded if fired[IO] => Some(LeafState::Faulted),
+            LeafState::Online if fired[CHECKSUM] || fired[SLOW] => Some(LeafState::Degraded),
             _ => None,
         }
+    }
+
+    /// True when the leaf had too many errors of a kind, and no other one below the same vdev has any; else its count begins anew.
+    fn is_alone_with(&mut self, guid: Guid, kind: usize) -> bool {
+        let Some(own) = self.0.get(&guid).filter(|own| own.engines[kind].has_fired) else { return false };
+        let is_peer = |(other, record): (&Guid, &Record)| *other != guid && record.parent == own.parent && record.engines[kind].is_active;
+        let is_alone = !self.0.iter().any(is_peer);
+        if !is_alone && let Some(own) = self.0.get_mut(&guid) {
+            own.engines[kind].times.clear();
+        }
+        is_alone
     }
 }
 
@@ -212,12 +272,16 @@ impl Keeper {
     fn judge_leaves(&mut self, open: &OpenPool) {
         let (pool, props) = (open.pool(), open.vdev_props());
         let (now_ns, tree) = (pool.exec().now_ns(), pool.tree());
-        for (number, leaf) in (0..).zip(&tree.leaves) {
-            let counts = pool.zio().leaf_stats_of(leaf.guid).counts();
-            let limits = Limits::of(&tree, &props, LeafId(number));
-            if let Some(state) = self.judge.judge(now_ns, (leaf.guid, leaf.state), &counts, &limits) {
-                let _ = pool.judge(leaf.guid, state);
-            }
+        let suspect = |(number, leaf): (u32, &Leaf)| Suspect {
+            guid: leaf.guid,
+            parent: tree.parent_guid(LeafId(number)),
+            state: leaf.state,
+            counts: pool.zio().leaf_stats_of(leaf.guid).counts(),
+            limits: Limits::of(&tree, &props, LeafId(number)),
+        };
+        let suspects: Vec<Suspect> = (0..).zip(&tree.leaves).map(suspect).collect();
+        for (leaf, state) in self.judge.judge(now_ns, &suspects) {
+            let _ = pool.judge(leaf, state);
         }
     }
 
@@ -296,11 +360,19 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
 
     fn counts(io: u64, checksum: u64, gone: u64) -> LeafCounts {
-        LeafCounts { errors: [0, io, 0, 0], checksum_errors: checksum, gone, ..LeafCounts::default() }
+        LeafCounts { io_reports: io, checksum_reports: checksum, gone, ..LeafCounts::default() }
+    }
+
+    fn suspect(guid: u64, state: LeafState, counts: &LeafCounts) -> Suspect {
+        Suspect { guid: Guid(guid), parent: Guid(100), state, counts: *counts, limits: Limits::default() }
+    }
+
+    fn judge_one(judge: &mut Judge, now_ns: u64, suspect: Suspect) -> Option<LeafState> {
+        judge.judge(now_ns, &[suspect]).first().map(|(_, state)| *state)
     }
 
     fn judge(judge: &mut Judge, seconds: u64, counts: &LeafCounts) -> Option<LeafState> {
-        judge.judge(seconds * SECOND, (Guid(1), LeafState::Online), counts, &Limits::default())
+        judge_one(judge, seconds * SECOND, suspect(1, LeafState::Online, counts))
     }
 
     /// If this fails, a dying disk stays in use, or one bad hour costs a good one.
@@ -315,25 +387,47 @@ mod tests {
         }
         let mut sums = Judge::default();
         assert_eq!(judge(&mut sums, 0, &counts(0, 11, 0)), Some(LeafState::Degraded), "wrong bytes are read around, not refused");
-        assert_eq!(sums.judge(SECOND, (Guid(1), LeafState::Degraded), &counts(0, 12, 0), &Limits::default()), None, "once");
+        assert_eq!(judge_one(&mut sums, SECOND, suspect(1, LeafState::Degraded, &counts(0, 12, 0))), None, "once");
         let mut mixed = Judge::default();
         assert_eq!(judge(&mut mixed, 0, &counts(6, 6, 0)), None, "they are counted apart");
+    }
+
+    /// If this fails, a cable or a controller that hiccups costs a pool all of its devices at once.
+    #[test]
+    fn nobody_is_given_up_for_what_happens_to_several() {
+        let both =
+            |first: u64, second: u64| [(1, first), (2, second)].map(|(guid, io)| suspect(guid, LeafState::Online, &counts(io, 0, 0)));
+        let mut shared = Judge::default();
+        assert!(shared.judge(0, &both(20, 20)).is_empty(), "all have errors");
+        assert!(shared.judge(SECOND, &both(20, 20)).is_empty(), "that was that");
+        assert_eq!(shared.judge(2 * SECOND, &both(30, 20)), [(Guid(1), LeafState::Faulted)], "one alone goes on");
+        let mut one_each = Judge::default();
+        assert!(one_each.judge(0, &both(9, 1)).is_empty());
+        assert!(one_each.judge(SECOND, &both(10, 1)).is_empty(), "the other one had one of late");
+        assert!(one_each.judge(700 * SECOND, &both(19, 1)).is_empty());
+        assert_eq!(one_each.judge(701 * SECOND, &both(20, 1)), [(Guid(1), LeafState::Faulted)], "that is long ago");
+        let mut apart = Judge::default();
+        let elsewhere = Suspect { parent: Guid(101), ..suspect(2, LeafState::Online, &counts(5, 0, 0)) };
+        assert_eq!(apart.judge(0, &[suspect(1, LeafState::Online, &counts(10, 0, 0)), elsewhere]).len(), 1, "another vdev is no peer");
+        let other_kind = suspect(2, LeafState::Online, &counts(0, 5, 0));
+        let mut kinds = Judge::default();
+        assert_eq!(kinds.judge(0, &[suspect(1, LeafState::Online, &counts(10, 0, 0)), other_kind]).len(), 1, "nor is another trouble");
     }
 
     /// If this fails, the administrator's own limits are not kept to, or slow disks are given up where nobody asked for it.
     #[test]
     fn limits_are_those_that_are_set() {
         let mut judge = Judge::default();
-        let (own, online) =
-            (Limits { io: Limit::new(2, 1), slow: Some(Limit::new(4, 60)), ..Limits::default() }, (Guid(1), LeafState::Online));
-        assert_eq!(judge.judge(0, online, &counts(1, 0, 0), &own), None);
-        assert_eq!(judge.judge(2 * SECOND, online, &counts(2, 0, 0), &own), None, "not within a second");
-        assert_eq!(judge.judge(3 * SECOND, online, &counts(3, 0, 0), &own), Some(LeafState::Faulted));
-        let slow = |ios| LeafCounts { slow_ios: ios, ..LeafCounts::default() };
+        let own = Limits { io: Limit::new(2, 1), slow: Some(Limit::new(4, 60)), ..Limits::default() };
+        let with = |counts: &LeafCounts| Suspect { limits: own, ..suspect(1, LeafState::Online, counts) };
+        assert_eq!(judge_one(&mut judge, 0, with(&counts(1, 0, 0))), None);
+        assert_eq!(judge_one(&mut judge, 2 * SECOND, with(&counts(2, 0, 0))), None, "not within a second");
+        assert_eq!(judge_one(&mut judge, 3 * SECOND, with(&counts(3, 0, 0))), Some(LeafState::Faulted));
+        let slow = |ios| LeafCounts { slow_reports: ios, ..LeafCounts::default() };
         let mut judge = Judge::default();
-        assert_eq!(judge.judge(0, online, &slow(1000), &Limits::default()), None, "slow I/Os cost nothing by default");
-        assert_eq!(judge.judge(SECOND, online, &slow(1003), &own), None, "those from before count no more");
-        assert_eq!(judge.judge(2 * SECOND, online, &slow(1004), &own), Some(LeafState::Degraded));
+        assert_eq!(judge_one(&mut judge, 0, suspect(1, LeafState::Online, &slow(1000))), None, "slow I/Os cost nothing by default");
+        assert_eq!(judge_one(&mut judge, SECOND, with(&slow(1003))), None, "those from before count no more");
+        assert_eq!(judge_one(&mut judge, 2 * SECOND, with(&slow(1004))), Some(LeafState::Degraded));
     }
 
     /// A property of a whole pool or vdev counts for its disks, unless they have one of their own.
@@ -367,7 +461,7 @@ mod tests {
     fn who_comes_back_begins_anew() {
         let mut back = Judge::default();
         assert_eq!(judge(&mut back, 0, &counts(11, 0, 0)), Some(LeafState::Faulted));
-        assert_eq!(back.judge(SECOND, (Guid(1), LeafState::Faulted), &counts(11, 0, 0), &Limits::default()), None);
+        assert_eq!(judge_one(&mut back, SECOND, suspect(1, LeafState::Faulted, &counts(11, 0, 0))), None);
         assert_eq!(judge(&mut back, 2, &counts(11, 0, 0)), None, "its counters are not cleared yet");
         assert_eq!(judge(&mut back, 3, &counts(12, 0, 0)), None, "one more");
         assert_eq!(judge(&mut back, 4, &counts(23, 0, 0)), Some(LeafState::Faulted), "it has learnt nothing");
@@ -379,11 +473,7 @@ mod tests {
         let mut pulled = Judge::default();
         assert_eq!(judge(&mut pulled, 0, &counts(0, 0, 1)), Some(LeafState::Removed));
         assert_eq!(judge(&mut pulled, 1, &counts(0, 0, 1)), None, "nothing new");
-        assert_eq!(
-            pulled.judge(0, (Guid(1), LeafState::Offline), &counts(50, 50, 9), &Limits::default()),
-            None,
-            "what is out of use stays so"
-        );
+        assert_eq!(judge_one(&mut pulled, 0, suspect(1, LeafState::Offline, &counts(50, 50, 9))), None, "what is out of use stays so");
     }
 
     /// If this fails, a spare comes between a person who declares a device faulted and the replacement that they are about to name; or

@@ -34,6 +34,17 @@ impl Control {
         }
     }
 
+    /// What ending now gives up: a sentence for each pool that cannot write what it was given.
+    pub fn unwritten(&self) -> Vec<String> {
+        let pools: Vec<Arc<OpenPool>> = self.pools.read().values().cloned().collect();
+        let cannot_write =
+            |open: &&Arc<OpenPool>| !open.is_read_only() && (open.pool().zio().is_suspended() || open.pool().txgs().has_failed());
+        let sentence = |open: &Arc<OpenPool>| {
+            format!("'{}' is suspended: what it could not write is given up, and it is left as after a crash", open.name())
+        };
+        pools.iter().filter(cannot_write).map(sentence).collect()
+    }
+
     /// Closes pools that are on no list any more.
     fn let_go(&self, pools: Vec<Arc<OpenPool>>) {
         self.unmount_for_good(&pools);

@@ -221,6 +221,10 @@ impl Control {
         let tree = pool.tree();
         let is_wanted = |guid: &ondisk::Guid| tree.leaf_by_guid(*guid).is_some_and(|id| wanted(tree.leaf(id)));
         let mut silent = pool.silent_leaves();
+        // A device that is said to be gone would not open, whether or not somebody has used it since.
+        let unseen = |leaf: &&Leaf| leaf.state.is_usable() && pool.zio().is_injected_gone(leaf.guid) && !silent.contains(&leaf.guid);
+        let unseen: Vec<_> = tree.leaves.iter().filter(unseen).map(|leaf| leaf.guid).collect();
+        silent.extend(unseen);
         silent.retain(is_wanted);
         pool.let_go(&silent);
         let is_back = |leaf: &&Leaf| leaf.kind != LeafKind::DraidSpare && wanted(leaf) && (gone(leaf) || silent.contains(&leaf.guid));

@@ -188,6 +188,11 @@ impl TxgManager {
         result
     }
 
+    /// True when a sync failed: nothing is written any more, until the pool is opened again.
+    pub fn has_failed(&self) -> bool {
+        self.state.lock().failed.is_some()
+    }
+
     /// Tells everybody who waits that nothing more will be synced. A sync under way is not waited for: its devices may never answer, and
     /// nobody knows what becomes of it.
     pub fn give_up(&self) {

@@ -131,7 +131,11 @@ impl Pool {
         let leaf = config.tree.leaf(id);
         let was_usable = leaf.state.is_usable();
         let is_log = config.tree.tops[leaf.top.0 as usize].is_log;
-        let needed = config.tree.is_required(id) || self.zio().is_injected_needed(guid);
+        let is_required = match out.state {
+            LeafState::Faulted => config.tree.is_required_beside_replacements(id),
+            _ => config.tree.is_required(id),
+        };
+        let needed = is_required || self.zio().is_injected_needed(guid);
         let required = was_usable && !out.state.is_usable() && !is_log && needed;
         let state = if required { out.instead.ok_or(PoolError::NoReplicas)? } else { out.state };
         self.change(&mut config, id, |leaf| {
@@ -232,6 +236,9 @@ impl Pool {
     }
 
     fn answers(&self, leaf: Guid) -> bool {
+        if self.zio().is_probe_injected(leaf) {
+            return false;
+        }
         let (done, wait) = exec::completion();
         let op = DeviceOp::read(PROBE_BYTES);
         let request = LeafRequest { leaf, offset: LABEL_START_BYTES, op, priority: Priority::SyncRead, speculative: true };

@@ -288,7 +288,7 @@ impl Pool {
             comment: facts.comment,
             txg,
             read_only: !self.is_writeable(),
-            suspended: self.zio().is_suspended(),
+            suspended: self.zio().is_suspended() || self.txgs.has_failed(),
             vdev_space: tree.tops.iter().map(|top| allocator.vdev_space(top.id)).collect(),
             dio_verify_errors: tree.tops.iter().map(|top| self.zio().dio_verify_errors(top.id)).collect(),
             space: allocator.class_space(),

@@ -59,6 +59,22 @@ fn a_sync_that_cannot_read_waits_suspended_and_loses_nothing() {
     }
 }
 
+/// If this fails, a pool that can write nothing any more, because metadata is lost in every copy, says that all is well.
+#[test]
+fn a_pool_whose_sync_failed_for_good_is_suspended() {
+    let exec: Exec = Arc::new(exec::Pool::new(2));
+    let disks = devices(2);
+    let pool = create_under(&exec, &disks, TopKind::Mirror);
+    let object = new_object(&pool);
+    pool.sync().expect("synced");
+    pool.zio().inject(1, Fault::Meta { object_type: None, error: FaultError::Checksum }, 0);
+    pool.cache().clear();
+    assert!(!pool.status().suspended);
+    write(&pool, object, 0..BLOCKS, 1);
+    assert!(pool.sync().is_err());
+    assert!(pool.status().suspended);
+}
+
 /// If this fails, a pool that waits for a block in vain cannot be given up.
 #[test]
 fn a_sync_that_waits_for_a_block_ends_when_the_pool_is_given_up() {

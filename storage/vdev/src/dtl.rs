@@ -46,6 +46,14 @@ fn common(maps: &[Vec<(u64, u64)>], least: usize) -> Vec<(u64, u64)> {
     found
 }
 
+/// A leaf that may go.
+#[derive(Clone, Copy)]
+struct Without {
+    leaf: LeafId,
+    /// Because of its errors.
+    is_faulted: bool,
+}
+
 impl VdevTree {
     /// The leaf with this guid.
     pub fn leaf_by_guid(&self, guid: Guid) -> Option<LeafId> {
@@ -53,13 +61,16 @@ impl VdevTree {
     }
 
     /// The txgs whose blocks can't be read from `node`, were `without` not there.
-    fn outage(&self, node: &Node, without: Option<LeafId>) -> Vec<(u64, u64)> {
+    fn outage(&self, node: &Node, without: Without) -> Vec<(u64, u64)> {
         if let NodeKind::Leaf(id) = node.kind {
             let leaf = self.leaf(id);
-            if Some(id) == without || !leaf.state.is_usable() {
+            if id == without.leaf || !leaf.state.is_usable() {
                 return vec![ALL];
             }
             return leaf.missing_txgs.iter().map(|&(first, last)| (first.0, last.0)).collect();
+        }
+        if without.is_faulted && node.kind == NodeKind::Replacing {
+            return vec![ALL];
         }
         let maps: Vec<_> = node.children.iter().map(|child| self.outage(child, without)).collect();
         let least = match node.kind {
@@ -73,8 +84,18 @@ impl VdevTree {
     /// True when the pool would lose data without this leaf: it can't be taken offline or away (OpenZFS:
     /// `vdev_dtl_required`). A leaf that is a top-level vdev is always required.
     pub fn is_required(&self, id: LeafId) -> bool {
-        let Some(node) = self.tops.get(self.leaf(id).top.0 as usize).and_then(|top| top.node.as_ref()) else { return true };
-        matches!(node.kind, NodeKind::Leaf(_)) || !self.outage(node, Some(id)).is_empty()
+        self.is_lost(Without { leaf: id, is_faulted: false })
+    }
+
+    /// As [`VdevTree::is_required`], for a leaf that is to be declared faulted: what is being replaced counts as not there, since it is
+    /// likely to have errors of its own.
+    pub fn is_required_beside_replacements(&self, id: LeafId) -> bool {
+        self.is_lost(Without { leaf: id, is_faulted: true })
+    }
+
+    fn is_lost(&self, without: Without) -> bool {
+        let Some(node) = self.tops.get(self.leaf(without.leaf).top.0 as usize).and_then(|top| top.node.as_ref()) else { return true };
+        matches!(node.kind, NodeKind::Leaf(_)) || !self.outage(node, without).is_empty()
     }
 
     /// What a resilver has to look at: blocks born after the first and up to the second txg; None when no usable leaf lacks
@@ -190,5 +211,17 @@ mod tests {
         assert_eq!(tree.resilver_range(), Some((Txg(4), Txg(6))));
         tree.leaves[0].state = LeafState::Faulted;
         assert_eq!(tree.resilver_range(), None, "nothing can be brought to a device that is not in use");
+    }
+    /// If this fails, so many devices of a RAID-Z are given up while one is being replaced that an error of that one loses data.
+    #[test]
+    fn who_is_declared_faulted_cannot_count_on_a_replacement() {
+        let tree = VdevTree::simple(&[(TopKind::Raidz(2), 5)], 12, 1 << 30).expect("valid");
+        let new = crate::Leaf { guid: Guid(77), ..crate::Leaf::default() };
+        let mut tree = tree.attach(LeafId(4), new, crate::Pairing::Replacing, Guid(78), Txg(9)).expect("attached");
+        tree.leaves[0].state = LeafState::Faulted;
+        assert!(!tree.is_required(LeafId(1)), "offline it may go: the old device has everything");
+        assert!(tree.is_required_beside_replacements(LeafId(1)), "with errors it may not");
+        tree.leaves[0].state = LeafState::Online;
+        assert!(!tree.is_required_beside_replacements(LeafId(1)), "one of two parities is left");
     }
 }

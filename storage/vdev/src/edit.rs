@@ -58,6 +58,12 @@ impl VdevTree {
         parent_of(node, id).map(|parent| parent.kind)
     }
 
+    /// The vdev above a leaf: its top-level vdev, what stands in for it there, or the root.
+    pub fn parent_guid(&self, id: LeafId) -> Guid {
+        let node = self.tops.get(self.leaf(id).top.0 as usize).and_then(|top| top.node.as_ref());
+        node.and_then(|node| parent_of(node, id)).map_or(self.guid, |parent| parent.guid)
+    }
+
     /// True when a leaf can be attached beside `id` for good: it is a top-level vdev or in a mirror.
     pub fn can_mirror(&self, id: LeafId) -> bool {
         matches!(self.parent_kind(id), None | Some(NodeKind::Mirror))

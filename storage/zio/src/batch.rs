@@ -4,7 +4,7 @@
 //! of threads; otherwise it becomes a job, so that no device's completion thread ever hashes or decompresses.
 
 use crate::Priority;
-use crate::engine::{Core, Snapshot};
+use crate::engine::{Core, FailedIo, Snapshot};
 use crate::extended::LeafTiming;
 use crate::plug;
 use crate::queue::{LeafQueue, Route};
@@ -43,6 +43,8 @@ struct Member {
     index: usize,
     leaf: LeafId,
     kind: IoKind,
+    offset: u64,
+    bytes: u64,
 }
 
 struct State<F> {
@@ -81,7 +83,7 @@ where
         };
         let kind = kind_of(&op);
         let class = options.priority.class(kind);
-        let member = Member { index, leaf, kind };
+        let member = Member { index, leaf, kind, offset, bytes: op.length_bytes() };
         let batch = batch.clone();
         match queue.route(class, kind) {
             Route::Straight => batch.straight(core, queue, (member, class), (op, offset)),
@@ -137,8 +139,9 @@ impl<F: FnOnce(Vec<LeafResult>) + Send + 'static> Batch<F> {
         if let Err(error) = &result
             && !self.options.speculative
         {
-            self.snapshot.stats(member.leaf).failed(member.kind, *error);
-            self.core.leaf_failed(&self.snapshot, member.leaf, member.kind, *error);
+            let Member { leaf, kind, offset, bytes, .. } = member;
+            let io = FailedIo { kind, class: self.options.priority.class(kind), offset, bytes };
+            self.core.leaf_failed(&self.snapshot, leaf, &io, *error);
         }
         self.state.lock().results[member.index] = result;
         if self.remaining.fetch_sub(1, Ordering::AcqRel) == 1 {

@@ -2,12 +2,13 @@
 
 use crate::batch::{self, BatchOptions, LeafOp, LeafResult};
 use crate::direct::{DirectParameters, VerifyErrors};
-use crate::events::{self, RateLimit};
+use crate::events;
 use crate::extended::LeafTiming;
 use crate::feed::ResilverFeed;
 use crate::flights::Flights;
 use crate::inject::{self, Injection};
 use crate::queue::{LeafQueue, LeafQueues};
+use crate::reports::{Retention, Trouble};
 use crate::roam::Roaming;
 use crate::stats::{LeafStats, LeafStatsByGuid, ZioStats};
 use crate::suspend::Suspension;
@@ -24,7 +25,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use vdev::{LeafId, TopVdev};
-use vdev_queue::IoKind;
+use vdev_queue::{Class, IoKind};
 
 /// Receives the outcome of something without a value. Runs once, on any thread, and must not wait.
 pub type UnitThen = Box<dyn FnOnce(Result<(), ZioError>) + Send>;
@@ -67,6 +68,15 @@ impl Snapshot {
     }
 }
 
+/// A leaf I/O that failed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FailedIo {
+    pub(crate) kind: IoKind,
+    pub(crate) class: Class,
+    pub(crate) offset: u64,
+    pub(crate) bytes: u64,
+}
+
 /// Frees of gang blocks whose headers are still being read.
 #[derive(Debug, Default)]
 pub(crate) struct PendingFrees {
@@ -86,9 +96,7 @@ pub(crate) struct Core {
     pub(crate) iostats: Arc<IoStats>,
     pub(crate) tuning: Tuning,
     pub(crate) injection: Injection,
-    pub(crate) delays: RateLimit,
-    pub(crate) deadmen: RateLimit,
-    pub(crate) corrupt: RateLimit,
+    pub(crate) retention: Retention,
     pub(crate) flights: Flights,
     pub(crate) zia: Zia,
     /// Those of the current view.
@@ -107,10 +115,20 @@ impl Core {
     pub(crate) fn snapshot(&self) -> Arc<Snapshot> {
         self.cell.get()
     }
-    /// A leaf I/O failed for good: says so.
-    pub(crate) fn leaf_failed(&self, snapshot: &Snapshot, leaf: LeafId, kind: IoKind, error: DeviceError) {
-        if error != DeviceError::Gone && kind != IoKind::Flush {
-            self.events.event(events::leaf_io(snapshot, leaf, kind));
+    /// A leaf I/O failed for good: counts it, and says so unless that was told of late.
+    pub(crate) fn leaf_failed(&self, snapshot: &Snapshot, leaf: LeafId, io: &FailedIo, error: DeviceError) {
+        let stats = snapshot.stats(leaf);
+        stats.failed(io.kind, error);
+        if error == DeviceError::Gone {
+            return;
+        }
+        let place = Trouble::Io(io.kind, io.class, io.offset, io.bytes);
+        // Flushes have no place that could be the same.
+        if io.kind == IoKind::Flush {
+            stats.reports.io.fetch_add(1, Ordering::Relaxed);
+        } else if stats.reports.is_news(place, self.exec.now_ns(), &self.retention) {
+            stats.reports.io.fetch_add(1, Ordering::Relaxed);
+            self.events.event(events::leaf_io(snapshot, leaf, io));
         }
     }
     /// Gives an I/O to its device, now or at the end of a plug.
@@ -128,11 +146,21 @@ impl Core {
         }
         if timing.disk_ns >= self.tuning.slow_ns() && *outcome != Err(DeviceError::Gone) {
             stats.slow();
-            if self.delays.allows(self.exec.now_ns(), self.tuning.delay_rate.load(Ordering::Relaxed)) {
+            if stats.reports.delays.allows(self.exec.now_ns(), self.tuning.delay_rate.load(Ordering::Relaxed)) {
+                stats.reports.slow.fetch_add(1, Ordering::Relaxed);
                 self.events.event(events::delay(&self.snapshot(), guid, &timing));
             }
         }
+        if self.tuning.was_overlooked(&timing) && !self.suspension.is_on() {
+            self.tell_deadman(guid, stats, timing.disk_ns);
+        }
         timing.disk_ns
+    }
+    /// Says that a device has had an I/O for too long.
+    pub(crate) fn tell_deadman(&self, guid: Guid, stats: &LeafStats, age_ns: u64) {
+        if stats.reports.deadmen.allows(self.exec.now_ns(), self.tuning.deadman_rate.load(Ordering::Relaxed)) {
+            self.events.event(events::deadman(&self.snapshot(), guid, age_ns));
+        }
     }
     /// A leaf lacks what was born in `txg`.
     pub(crate) fn note_missing(&self, snapshot: &Snapshot, leaf: LeafId, txg: Txg) {
@@ -185,9 +213,7 @@ impl Zio {
             iostats: Arc::default(),
             tuning,
             injection: Injection::default(),
-            delays: RateLimit::default(),
-            deadmen: RateLimit::default(),
-            corrupt: RateLimit::default(),
+            retention: Retention::default(),
             flights: Flights::default(),
             zia: Zia::default(),
             queues: Mutex::new(queues),

@@ -1,13 +1,11 @@
 //! The events that the pipeline posts, with OpenZFS's class and field names (`zfs_fm.c`, `sys/fm/fs/zfs.h`).
 
 use crate::direct::Check;
-use crate::engine::Snapshot;
+use crate::engine::{FailedIo, Snapshot};
 use crate::extended::LeafTiming;
-use exec::Mutex;
 use kstat::Event;
 use ondisk::{Bookmark, Dva, Guid};
 use vdev::LeafId;
-use vdev_queue::IoKind;
 
 fn of_pool(class: &'static str, snapshot: &Snapshot) -> Event {
     let facts = &snapshot.view.facts;
@@ -36,8 +34,12 @@ fn with_bookmark(event: Event, bookmark: &Bookmark) -> Event {
 }
 
 /// `ereport.fs.zfs.io`: a device reported an error.
-pub(crate) fn leaf_io(snapshot: &Snapshot, leaf: LeafId, kind: IoKind) -> Event {
-    of_leaf("ereport.fs.zfs.io", snapshot, leaf).with("zio_type", kind as u64)
+pub(crate) fn leaf_io(snapshot: &Snapshot, leaf: LeafId, io: &FailedIo) -> Event {
+    of_leaf("ereport.fs.zfs.io", snapshot, leaf)
+        .with("zio_type", io.kind as u64)
+        .with("zio_priority", io.class as u64)
+        .with("zio_offset", io.offset)
+        .with("zio_size", io.bytes)
 }
 
 /// A vdev of the current view, by guid; one that left it has no path.
@@ -64,23 +66,6 @@ pub(crate) fn delay(snapshot: &Snapshot, leaf: Guid, io: &LeafTiming) -> Event {
 /// `ereport.fs.zfs.deadman`: a device has had an I/O for too long.
 pub(crate) fn deadman(snapshot: &Snapshot, leaf: Guid, age_ns: u64) -> Event {
     of_guid("ereport.fs.zfs.deadman", snapshot, leaf).with("zio_delta", age_ns)
-}
-
-/// At most so many events in a second.
-#[derive(Debug, Default)]
-pub(crate) struct RateLimit(Mutex<(u64, u32)>);
-
-impl RateLimit {
-    /// Whether one more may be posted.
-    pub(crate) fn allows(&self, now_ns: u64, per_second: u32) -> bool {
-        let second = now_ns / 1_000_000_000;
-        let mut seen = self.0.lock();
-        if seen.0 != second {
-            *seen = (second, 0);
-        }
-        seen.1 = seen.1.saturating_add(1);
-        seen.1 <= per_second
-    }
 }
 
 /// `ereport.fs.zfs.checksum`: a device returned wrong bytes.

@@ -46,6 +46,11 @@ pub enum Fault {
         /// Only I/Os of this kind; all if None.
         kind: Option<IoKind>,
     },
+    /// What tells whether a device works says that it does not.
+    Probe {
+        /// Whose.
+        leaf: Guid,
+    },
     /// I/Os of a device to a part of each of its labels.
     Label {
         /// Whose.
@@ -285,6 +290,15 @@ impl Zio {
     /// Whether a handler says that the pool cannot do without the leaf.
     pub fn is_injected_needed(&self, leaf: Guid) -> bool {
         self.has_device_fault(leaf, FaultError::Needed)
+    }
+
+    /// Whether a handler makes what tells whether the leaf's device works say that it does not.
+    pub fn is_probe_injected(&self, leaf: Guid) -> bool {
+        let strikes = |handler: &Arc<Handler>| {
+            let meant = matches!(handler.fault, Fault::Probe { leaf: own } if own == leaf);
+            (meant && handler.strikes(&self.core.exec)).then_some(())
+        };
+        self.core.injection.is_set() && self.core.injection.find(strikes).is_some()
     }
 
     fn has_device_fault(&self, wanted: Guid, how: FaultError) -> bool {

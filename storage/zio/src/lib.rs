@@ -28,6 +28,7 @@ mod plug;
 mod queue;
 mod read;
 mod rebuild;
+mod reports;
 mod request;
 mod roam;
 mod stats;

@@ -10,8 +10,9 @@
 
 use crate::batch::{self, BatchOptions, LeafOp, LeafResult};
 use crate::direct::{self, Check};
-use crate::engine::{Core, Snapshot};
+use crate::engine::{Core, FailedIo, Snapshot};
 use crate::inject::FaultError;
+use crate::reports::Trouble;
 use crate::together::{self, Place};
 use crate::verify::{GANG_HEADER_BYTES, block_is_right, check_pointer, decompress, header_order};
 use crate::{
@@ -294,10 +295,10 @@ impl CopyReader {
         let ops = if is_whole { target_ops(ios, target) } else { read_ops(ios) };
         let (core, snapshot, options) = (self.core.clone(), self.snapshot.clone(), self.spec.options());
         let fault = self.fault();
-        let leaves: Vec<LeafId> = if fault.is_some() { ios.iter().map(|io| io.leaf).collect() } else { Vec::new() };
+        let places = if fault.is_some() { ios.iter().map(|io| (io.leaf, io.offset, io.length as u64)).collect() } else { Vec::new() };
         batch::issue(&core, &snapshot, options, ops, move |mut results| {
             if fault == Some(FaultError::Io) {
-                self.fail_all(&leaves, &mut results);
+                self.fail_all(places, &mut results);
             }
             self.leaves_done(results, fault == Some(FaultError::Checksum));
         });
@@ -310,12 +311,12 @@ impl CopyReader {
     }
 
     /// As if every device had reported an error.
-    fn fail_all(&self, leaves: &[LeafId], results: &mut [LeafResult]) {
-        for (leaf, result) in leaves.iter().zip(results).filter(|(_, result)| result.is_ok()) {
+    fn fail_all(&self, places: Vec<(LeafId, u64, u64)>, results: &mut [LeafResult]) {
+        let class = self.spec.priority.class(IoKind::Read);
+        for ((leaf, offset, bytes), result) in places.into_iter().zip(results).filter(|(_, result)| result.is_ok()) {
             *result = Err(DeviceError::Io);
             if !self.spec.flags.speculative {
-                self.snapshot.stats(*leaf).failed(IoKind::Read, DeviceError::Io);
-                self.core.leaf_failed(&self.snapshot, *leaf, IoKind::Read, DeviceError::Io);
+                self.core.leaf_failed(&self.snapshot, leaf, &FailedIo { kind: IoKind::Read, class, offset, bytes }, DeviceError::Io);
             }
         }
     }
@@ -406,12 +407,20 @@ impl CopyReader {
     }
 
     fn count_corrupt(&self, leaf: LeafId) {
-        if !self.spec.flags.speculative {
-            self.snapshot.stats(leaf).corrupt();
-            let rate = self.core.tuning.checksum_rate.load(Ordering::Relaxed);
-            if self.core.corrupt.allows(self.core.exec.now_ns(), rate) {
-                self.core.events.event(events::checksum(&self.snapshot, leaf, &self.spec.bookmark));
+        if self.spec.flags.speculative {
+            return;
+        }
+        let (stats, now_ns) = (self.snapshot.stats(leaf), self.core.exec.now_ns());
+        stats.corrupt();
+        let dva = self.spec.bp.dvas().nth(self.next.saturating_sub(1)).unwrap_or_default();
+        let class = self.spec.priority.class(IoKind::Read);
+        let place = Trouble::Checksum(class, dva.offset, self.spec.length() as u64, self.spec.bookmark);
+        let rate = self.core.tuning.checksum_rate.load(Ordering::Relaxed);
+        if stats.reports.is_news(place, now_ns, &self.core.retention) && stats.reports.corrupt.allows(now_ns, rate) {
+            if !self.thorough() {
+                stats.reports.checksum.fetch_add(1, Ordering::Relaxed);
             }
+            self.core.events.event(events::checksum(&self.snapshot, leaf, &self.spec.bookmark));
         }
     }
 

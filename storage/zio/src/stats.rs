@@ -2,6 +2,7 @@
 
 use crate::Zio;
 use crate::extended::{self, EXTENDED, LeafTiming};
+use crate::reports::Reports;
 use device::DeviceError;
 use kstat::{Counter, Kstat, Sheet, Value};
 use ondisk::Guid;
@@ -21,6 +22,7 @@ pub struct LeafStats {
     slow_ios: AtomicU64,
     repaired_bytes: AtomicU64,
     gone: AtomicU64,
+    pub(crate) reports: Reports,
 }
 
 impl Default for LeafStats {
@@ -32,6 +34,7 @@ impl Default for LeafStats {
             slow_ios: AtomicU64::new(0),
             repaired_bytes: AtomicU64::new(0),
             gone: AtomicU64::new(0),
+            reports: Reports::default(),
         }
     }
 }
@@ -53,6 +56,13 @@ pub struct LeafCounts {
     pub repaired_bytes: u64,
     /// I/Os that failed because the device is not there any more.
     pub gone: u64,
+    /// Errors of the device that were told: the same place counts once in a while.
+    pub io_reports: u64,
+    /// Wrong bytes that were told, but for those that scrubs and resilvers found (OpenZFS: `zed` passes them over, so that a pool is not
+    /// degraded while it is being repaired).
+    pub checksum_reports: u64,
+    /// Slow I/Os that were told.
+    pub slow_reports: u64,
 }
 
 impl LeafStats {
@@ -132,6 +142,9 @@ impl LeafStats {
             slow_ios: load(&self.slow_ios),
             repaired_bytes: load(&self.repaired_bytes),
             gone: load(&self.gone),
+            io_reports: load(&self.reports.io),
+            checksum_reports: load(&self.reports.checksum),
+            slow_reports: load(&self.reports.slow),
         }
     }
     /// Histograms and queue depths, in the order of [`EXTENDED`].
@@ -143,6 +156,7 @@ impl LeafStats {
         for cell in self.errors.iter().chain([&self.checksum_errors, &self.slow_ios, &self.gone]) {
             cell.store(0, Ordering::Relaxed);
         }
+        self.reports.clear();
     }
 }
 

@@ -1,6 +1,6 @@
 //! Suspension: I/Os that cannot succeed now wait here for [`Zio::resume`] (OpenZFS: `zio_suspend`, `zio_resume`).
 
-use crate::batch::{self, BatchOptions, LeafOp};
+use crate::batch::{self, BatchOptions, LeafOp, LeafResult};
 use crate::engine::{Core, Snapshot};
 use crate::view::FailMode;
 use crate::{ErrorKind, Priority, ReadRequest, ReadThen, WriteRequest, WriteThen, Zio, ZioError, events};
@@ -41,6 +41,13 @@ pub(crate) struct Suspension {
     abandoned: AtomicBool,
 }
 
+impl Suspension {
+    /// True while something is held.
+    pub(crate) fn is_on(&self) -> bool {
+        self.suspended.load(Ordering::Acquire)
+    }
+}
+
 impl Core {
     /// Keeps the I/O when the pool's `failmode` says so, else gives it back. A write is kept in any mode: were it given up, what
     /// it belongs to would be lost (OpenZFS: `zio_done`).
@@ -72,7 +79,7 @@ impl Core {
 impl Zio {
     /// True while I/Os wait for [`Zio::resume`].
     pub fn is_suspended(&self) -> bool {
-        self.core.suspension.suspended.load(Ordering::Acquire)
+        self.core.suspension.is_on()
     }
 
     /// True while the pool's `failmode` wants new writes refused: it is suspended, and nobody is to wait for it.
@@ -121,7 +128,8 @@ impl Zio {
         let ops = leaves.iter().map(probe).collect();
         batch::issue(&self.core, &snapshot, options, ops, move |results| done.complete(results));
         let results = wait.wait(self.exec());
-        let bad = leaves.into_iter().zip(results).filter(|(_, result)| result.is_err()).map(|(leaf, _)| leaf).collect();
+        let fails = |(leaf, result): &(LeafId, LeafResult)| result.is_err() || self.is_probe_injected(snapshot.guid(*leaf));
+        let bad = leaves.into_iter().zip(results).filter(fails).map(|(leaf, _)| leaf).collect();
         snapshot.is_lost_without(&bad)
     }
 

@@ -1,7 +1,8 @@
 //! What the leaves' schedulers go by: the parameters, and the pool's dirty data. Changed rarely, looked at with every decision.
 
+use crate::extended::LeafTiming;
 use crate::queue::QueueState;
-use crate::{LeafStats, Zio, events};
+use crate::{LeafStats, Zio};
 use exec::Mutex;
 use ondisk::Guid;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -24,6 +25,10 @@ pub(crate) struct Tuning {
     /// Grows with every change of `tunables`.
     generation: AtomicU64,
     slow_ns: AtomicU64,
+    /// An I/O that takes longer hangs.
+    hung_ns: AtomicU64,
+    /// When somebody last looked for those that hang.
+    looked_ns: AtomicU64,
     /// Events per second.
     pub(crate) delay_rate: AtomicU32,
     pub(crate) deadman_rate: AtomicU32,
@@ -34,7 +39,7 @@ pub(crate) struct Tuning {
 impl Tuning {
     pub(crate) fn new() -> Tuning {
         let tuning = Tuning::default();
-        tuning.slow_ns.store(slow_ns(&Tunables::default()), Ordering::Relaxed);
+        tuning.set_times(&Tunables::default());
         tuning.delay_rate.store(DELAY_EVENTS_PER_SECOND, Ordering::Relaxed);
         tuning.deadman_rate.store(DEADMAN_EVENTS_PER_SECOND, Ordering::Relaxed);
         tuning.checksum_rate.store(CHECKSUM_EVENTS_PER_SECOND, Ordering::Relaxed);
@@ -49,6 +54,16 @@ impl Tuning {
     /// An I/O that takes this long counts as slow.
     pub(crate) fn slow_ns(&self) -> u64 {
         self.slow_ns.load(Ordering::Relaxed)
+    }
+    /// An I/O that came back hung, and nobody looked meanwhile (OpenZFS: `zio_wait`, which looks itself).
+    pub(crate) fn was_overlooked(&self, io: &LeafTiming) -> bool {
+        let hung_ns = self.hung_ns.load(Ordering::Relaxed);
+        io.disk_ns > hung_ns && io.issued_ns.saturating_add(hung_ns) >= self.looked_ns.load(Ordering::Relaxed)
+    }
+    fn set_times(&self, tunables: &Tunables) {
+        self.slow_ns.store(slow_ns(tunables), Ordering::Relaxed);
+        let hung_ns = if tunables.deadman_enabled { tunables.deadman_ziotime_ms.saturating_mul(1_000_000) } else { u64::MAX };
+        self.hung_ns.store(hung_ns, Ordering::Relaxed);
     }
     pub(crate) fn dirty(&self) -> Dirty {
         self.dirty.get().map_or_else(Dirty::default, |source| source())
@@ -76,7 +91,7 @@ impl Zio {
             }
             tunables.clone()
         };
-        tuning.slow_ns.store(slow_ns(&tunables), Ordering::Relaxed);
+        tuning.set_times(&tunables);
         tuning.generation.fetch_add(1, Ordering::AcqRel);
         self.core.queues.lock().values().for_each(|queue| queue.retuned(&tunables));
     }
@@ -86,7 +101,14 @@ impl Zio {
         self.core.tuning.tunables()
     }
 
-    /// Changes how many events of slow I/Os, of hung I/Os and of wrong checksums are posted in a second.
+    /// Changes how many errors are remembered, and for how many seconds, so that they are not told again (OpenZFS:
+    /// `zfs_zevent_retain_max`, `zfs_zevent_retain_expire_secs`).
+    pub fn set_event_retention(&self, most: u32, seconds: u32) {
+        self.core.retention.most.store(most, Ordering::Relaxed);
+        self.core.retention.seconds.store(seconds, Ordering::Relaxed);
+    }
+
+    /// Changes how many events of slow I/Os, of hung I/Os and of wrong checksums are posted in a second, of each leaf.
     pub fn set_event_rates(&self, delay: u32, deadman: u32, checksum: u32) {
         self.core.tuning.checksum_rate.store(checksum, Ordering::Relaxed);
         self.core.tuning.delay_rate.store(delay, Ordering::Relaxed);
@@ -107,6 +129,7 @@ impl Zio {
         if !tunables.deadman_enabled {
             return 0;
         }
+        self.core.tuning.looked_ns.store(now, Ordering::Relaxed);
         if self.is_suspended() {
             // Told enough; but what hangs would keep the pool from being resumed, or given up.
             return self.give_up_older(limit).len();
@@ -115,9 +138,7 @@ impl Zio {
         for (leaf, stats) in self.leaves() {
             let Some(age_ns) = stats.oldest_io_ns(now).filter(|age| *age > limit) else { continue };
             hung += 1;
-            if self.core.deadmen.allows(now, self.core.tuning.deadman_rate.load(Ordering::Relaxed)) {
-                self.core.events.event(events::deadman(&self.core.snapshot(), leaf, age_ns));
-            }
+            self.core.tell_deadman(leaf, &stats, age_ns);
         }
         hung.max(self.give_up_older(limit).len())
     }

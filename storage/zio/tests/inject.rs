@@ -39,6 +39,46 @@ fn device_faults_strike_the_device_until_they_are_cleared() {
     assert_eq!(rig.zio.take_missing().len(), 1, "the leaf lacks what it refused");
 }
 
+/// If this fails, a disk with one bad block that somebody reads over and over is judged as if it were bad everywhere, or a scrub that repairs
+/// a pool degrades it.
+#[test]
+fn a_bad_block_is_told_once_and_a_scrub_s_finds_are_not_held_against_the_disk() {
+    let rig = mirror();
+    let written: Vec<_> = (0..3u64).map(|block| rig.write(request(noise(block + 1, 16384), block)).expect("written")).collect();
+    let counts = |leaf: u32| rig.zio.leaf_stats(LeafId(leaf)).counts();
+    let read = |block: u64| drop(rig.zio.read_wait(ReadRequest::new(written[block as usize], bookmark(block))));
+    rig.zio.inject(1, device(&rig, 0, FaultError::Io, Some(IoKind::Read)), 0);
+    rig.zio.inject(2, device(&rig, 1, FaultError::Io, Some(IoKind::Read)), 0);
+    (0..20).for_each(|_| read(1));
+    assert_eq!((counts(0).io_reports, counts(1).io_reports), (1, 1), "it is the same error");
+    assert!(counts(0).errors[IoKind::Read as usize] >= 20, "but it is counted");
+    (0..3).for_each(read);
+    assert_eq!((counts(0).io_reports, counts(1).io_reports), (3, 3), "others are news");
+    rig.zio.set_event_retention(0, 900);
+    (0..3).for_each(read);
+    assert_eq!(counts(0).io_reports, 6, "switched off");
+    rig.zio.leaf_stats(LeafId(0)).clear_errors();
+    assert_eq!(counts(0).io_reports, 0);
+    let rig = mirror();
+    let bp = rig.write(request(noise(1, 16384), 1)).expect("written");
+    rig.zio.inject(1, device(&rig, 0, FaultError::Corrupt, Some(IoKind::Read)), 0);
+    rig.scrub(&bp).expect("the other half is right");
+    let counts = rig.zio.leaf_stats(LeafId(0)).counts();
+    assert_eq!((counts.checksum_errors, counts.checksum_reports), (1, 0));
+}
+
+/// If this fails, a test of what a daemon does about a device that does not answer tests nothing.
+#[test]
+fn a_probe_fails_where_that_was_asked_for() {
+    let rig = mirror();
+    let guid = |leaf: u32| rig.zio.view().tree.leaf(LeafId(leaf)).guid;
+    assert!(!rig.zio.is_probe_injected(guid(0)));
+    rig.zio.inject(1, Fault::Probe { leaf: guid(0) }, 0);
+    assert!(rig.zio.is_probe_injected(guid(0)) && !rig.zio.is_probe_injected(guid(1)));
+    rig.write(request(noise(1, 16384), 1)).expect("all else works");
+    assert!(rig.zio.clear_injection(1) && !rig.zio.is_probe_injected(guid(0)));
+}
+
 /// A flipped bit must be found by the checksum and healed.
 #[test]
 fn flipped_bits_are_found() {

@@ -326,6 +326,27 @@ fn slow_and_hung_ios_are_told() {
     }
 }
 
+/// If this fails, a device that hangs, but never when somebody looks, is never told.
+#[test]
+fn an_io_that_hung_between_two_looks_is_told_when_it_is_back() {
+    for rotational in [true, false] {
+        let bench = Bench::new(rotational);
+        bench.zio.tune_queues(|tunables| tunables.set("zfs_deadman_ziotime_ms", 1000).expect("a parameter"));
+        bench.exec.sleep_ns(10 * SECOND);
+        assert_eq!(bench.zio.check_deadman(), 0);
+        bench.read(Priority::SyncRead, 1);
+        bench.exec.sleep_ns(SECOND / 2);
+        bench.release(0);
+        assert!(bench.classes().is_empty(), "half of that is no trouble");
+        for block in 2..5 {
+            bench.read(Priority::SyncRead, block);
+            bench.exec.sleep_ns(2 * SECOND);
+            bench.release(0);
+        }
+        assert_eq!(bench.classes(), ["ereport.fs.zfs.deadman"; 3], "one a second at most");
+    }
+}
+
 /// If this fails, one disk that neither works nor fails stops a mirror for good, or answers twice when it comes back.
 #[test]
 fn hung_ios_are_given_up_where_that_was_asked_for() {

@@ -68,6 +68,15 @@ pub fn inject(world: &World) -> Result<(), Failure> {
     world.ok("zinject -c all")?;
     world.ok("zpool online tank {vdevs}/b")?.prints("")?;
     world.ok("zpool wait tank")?;
+    // The same, seen by a reopen, whether or not somebody has used the device meanwhile.
+    world.ok("zinject -q -d {vdevs}/b -e nxio -T all tank")?;
+    world.ok("zpool reopen tank")?;
+    world.ok("zpool status tank")?.shows("UNAVAIL")?;
+    world.ok("zinject -c all")?;
+    world.ok("zpool reopen tank")?;
+    world.ok("zpool wait tank")?;
+    world.ok("zinject -d {vdevs}/b -e io -T probe tank")?.shows("probe")?;
+    world.ok("zinject -c all")?;
     world.ok("zpool status -x")?.prints("all pools are healthy")?;
     delays(world)
 }
@@ -206,6 +215,9 @@ pub fn hooks(world: &World) -> Result<(), Failure> {
     program("io-notify.sh", 0o755)?;
     program("checksum-notify.sh", 0o755)?;
     program("io-writable.sh", 0o777)?;
+    let descriptors = folder.join("scrub_start-descriptors.sh");
+    std::fs::write(&descriptors, format!("#!/bin/sh\nexec ls /proc/self/fd > {}\n", world.at("descriptors.out")))?;
+    std::fs::set_permissions(&descriptors, std::fs::Permissions::from_mode(0o755))?;
     let states = folder.join("statechange-states.sh");
     let words = "$ZEVENT_VDEV_LASTSTATE_STR $ZEVENT_VDEV_STATE_STR $ZEVENT_POOL_STATE_STR $ZEVENT_VDEV_PATH";
     std::fs::write(&states, format!("#!/bin/sh\necho \"{words}\" >> {}\n", world.at("statechange-states.sh.out")))?;
@@ -226,13 +238,15 @@ pub fn hooks(world: &World) -> Result<(), Failure> {
     let deadline = Instant::now() + Duration::from_secs(20);
     let offline = format!("ONLINE OFFLINE ACTIVE {}\n", world.at("vdevs/b"));
     let all_told =
-        || told("io-notify.sh").contains(&line) && told("all-log.sh").contains(&line) && told("statechange-states.sh").contains(&offline);
+        || told("io-notify.sh").contains(&line) && told("all-log.sh").contains(&line) && told("statechange-states.sh").contains(&offline) && world.path("descriptors.out").exists();
     while !all_told() && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(20));
     }
     same("the program for I/O errors ran", told("io-notify.sh").contains(&line), true)?;
     same("the program for all events ran", told("all-log.sh").contains(&line), true)?;
     same("a change of state is told in words", told("statechange-states.sh").contains(&offline), true)?;
+    let descriptors = std::fs::read_to_string(world.path("descriptors.out")).unwrap_or_default();
+    same("programs have zed's four descriptors, and ls one more", descriptors, "0\n1\n2\n3\n4\n".to_string())?;
     same("the one for checksum errors did not", told("checksum-notify.sh"), String::new())?;
     same("one that anybody could have written did not", told("io-writable.sh"), String::new())
 }

@@ -265,5 +265,11 @@ pub fn failing(world: &World) -> Result<(), Failure> {
     world.ok("zpool export tank")?;
     world.ok("zirconia stop")?;
     world.ok("zpool import -d {vdevs} one")?;
-    same("what was synced", std::fs::read(world.path("mnt/one/kept"))? == file, true)
+    same("what was synced", std::fs::read(world.path("mnt/one/kept"))? == file, true)?;
+    // Who ends the daemon then is told what that costs.
+    world.ok("zinject -d {vdevs}/y -e io -T write one")?;
+    std::fs::write(world.path("mnt/one/lost"), b"lost")?;
+    until(world, "zpool status one", "state: SUSPENDED")?;
+    world.ok("zirconia stop")?.says("'one' is suspended: what it could not write is given up")?;
+    Ok(())
 }

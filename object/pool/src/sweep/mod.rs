@@ -337,7 +337,21 @@ impl Sweeps {
             Some(SweepState::Complete) => " complete",
             None => "",
         };
+        if kind == SweepKind::Trim {
+            self.services.tell_leaf(trim_event(before, next), leaf);
+        }
         self.services.log_now(name, &format!("vdev={}{what}", leaf.path), self.txgs.open_txg());
+    }
+}
+
+/// What is told of a trim that changes its state; OpenZFS tells nothing of initializing.
+fn trim_event(before: Option<SweepState>, next: Option<SweepState>) -> &'static str {
+    match (before, next) {
+        (Some(SweepState::Suspended), Some(SweepState::Active)) => "sysevent.fs.zfs.trim_resume",
+        (_, Some(SweepState::Active)) => "sysevent.fs.zfs.trim_start",
+        (_, Some(SweepState::Suspended)) => "sysevent.fs.zfs.trim_suspend",
+        (_, Some(SweepState::Complete)) => "sysevent.fs.zfs.trim_finish",
+        (_, Some(SweepState::Canceled) | None) => "sysevent.fs.zfs.trim_cancel",
     }
 }
 
