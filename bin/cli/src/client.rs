@@ -5,6 +5,7 @@ use control_api::{ErrorKind, Failure, Request, Response, StateDir};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper_util::rt::TokioIo;
+use rustix::fs::{Mode, OFlags};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -121,9 +122,11 @@ impl Client {
 
     /// True when a look at this state directory's pools would show none: an ordinary user's, with no pool to open again.
     fn has_nothing(&self) -> bool {
-        let remembered = std::fs::read_to_string(self.state.cache_file()).unwrap_or_default();
+        // What is not believed is told by the daemon, which is not to be had here.
+        let Ok(remembered) = service::trust::read(&self.state.cache_file()) else { return false };
+        let remembered = remembered.unwrap_or_default();
         let is_empty =
-            remembered.is_empty() || serde_json::from_str::<Vec<serde_json::Value>>(&remembered).is_ok_and(|pools| pools.is_empty());
+            remembered.is_empty() || serde_json::from_slice::<Vec<serde_json::Value>>(&remembered).is_ok_and(|pools| pools.is_empty());
         is_empty && !rustix::process::geteuid().is_root()
     }
 
@@ -257,7 +260,9 @@ impl Client {
 
     /// True while a daemon has the state directory: also one that does not listen yet, or not any more.
     pub fn is_owned(&self) -> bool {
-        let Ok(file) = std::fs::File::open(self.state.lock()) else { return false };
+        // What is no file there (a FIFO) is not waited for.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let Ok(file) = rustix::fs::open(self.state.lock(), flags, Mode::empty()) else { return false };
         rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockShared).is_err()
     }
 

@@ -49,19 +49,19 @@ const FOLDERS: [&str; 9] = [
     "/dev",
 ];
 
-/// The path that a word of the command line means: of a device, unless it has a slash.
+/// The path that a word of the command line means: of a device, unless it begins with a slash.
 pub fn device_path(word: &str) -> String {
-    if word.contains('/') {
-        return std::path::absolute(word).map_or_else(|_| word.to_string(), |path| path.to_string_lossy().into_owned());
+    if word.starts_with('/') {
+        return word.to_string();
     }
     let found = FOLDERS.iter().map(|folder| format!("{folder}/{word}")).find(|path| std::path::Path::new(path).exists());
     found.unwrap_or_else(|| format!("/dev/{word}"))
 }
 
-/// Why a word names no device: it has no slash, and nothing is called so (OpenZFS: `make_leaf_vdev`). The names of distributed spares
+/// Why a word names no device: it does not begin with a slash, and nothing is called so (OpenZFS: `make_leaf_vdev`). The names of distributed spares
 /// are no devices.
 pub fn unknown(word: &str) -> Option<String> {
-    let is_known = word.contains('/') || word.starts_with("draid") || std::path::Path::new(&device_path(word)).exists();
+    let is_known = word.starts_with('/') || word.starts_with("draid") || std::path::Path::new(&device_path(word)).exists();
     (!is_known).then(|| format!("cannot open '{word}': no such device in /dev\nmust be a full path or shorthand device name"))
 }
 

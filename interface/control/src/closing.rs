@@ -212,7 +212,9 @@ impl Control {
             // As in OpenZFS, where nobody is told (`spa_export_common`).
             Ok(()) if is_kept => {
                 let name = &target.pool;
-                Ok(vec![format!("warning: '{name}' was imported read-only: it is closed now, and still on its devices; import it to destroy it")])
+                Ok(vec![format!(
+                    "warning: '{name}' was imported read-only: it is closed now, and still on its devices; import it to destroy it"
+                )])
             }
             Ok(()) => Ok(Vec::new()),
             Err(_) if target.force && *verb == "destroy" => {

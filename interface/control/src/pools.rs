@@ -114,7 +114,10 @@ fn cachefile_of(value: &str, what: &str) -> Result<Option<String>, Failure> {
         "none" => Ok(Some(value.to_string())),
         path if !path.starts_with('/') => invalid(format!("property 'cachefile' must be empty, an absolute path, or 'none', not '{path}'")),
         path if matches!(path.rsplit('/').next(), None | Some("" | "." | "..")) => invalid(format!("'{path}' is not a valid file")),
-        path => Ok(Some(path.to_string())),
+        path => match std::path::Path::new(path).parent() {
+            Some(folder) if !folder.is_dir() => invalid(format!("'{}' is not a valid directory", folder.display())),
+            _ => Ok(Some(path.to_string())),
+        },
     }
 }
 

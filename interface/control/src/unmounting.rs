@@ -175,10 +175,16 @@ impl Control {
             for (mounts, mounted) in &list {
                 let wish = if is_own(mounted) { Some(Wish::again(pool, mounted)) } else { self.wish_again(mounts, mounted) };
                 let everywhere = is_own(mounted) && directory == Directory::RemoveMade;
+                let was_there = matches!(mounts.standing(mounted), Standing::Mounted(_));
                 if let Err(failure) = mounts.leave_all(mounted, everywhere) {
-                    lifted.append(&mut wishes);
-                    self.put_back(turn, lifted);
-                    return Err(failure);
+                    // Another mount namespace has it too: it goes on there, and is the same when it is mounted here again.
+                    let is_elsewhere = was_there && mounts.standing(mounted) == Standing::Detached;
+                    if !(is_elsewhere && is_own(mounted) && directory == Directory::Keep) {
+                        lifted.append(&mut wishes);
+                        lifted.extend(wish.filter(|_| is_elsewhere));
+                        self.put_back(turn, lifted);
+                        return Err(failure);
+                    }
                 }
                 turn.step();
                 if is_own(mounted) { wishes.extend(wish) } else { lifted.extend(wish) }

@@ -102,6 +102,10 @@ pub fn believes_nobody_else(world: &World) -> Result<(), Failure> {
         refuses(&format!("{file} is not a file but a link"))?;
         std::fs::remove_file(&link)?;
     }
+    // What would wait for another end is no file either.
+    world.ok("mkfifo {dir}/state/zirconiad.lock")?;
+    refuses("zirconiad.lock is not a file\n")?;
+    std::fs::remove_file(state.join("zirconiad.lock"))?;
     same("what the link named", std::fs::read_to_string(world.path("victim"))?, "precious".to_string())?;
     std::fs::rename(&state, world.path("elsewhere"))?;
     symlink(world.path("elsewhere"), &state)?;
@@ -124,7 +128,12 @@ pub fn believes_nobody_else(world: &World) -> Result<(), Failure> {
     ["open.so", "secret"].iter().try_for_each(|name| set_mode(&world.path(name), 0o666))?;
     world.refused("zirconia provider load {dir}/open.so", 1, "open.so can be written by everybody")?;
     world.refused("zirconia provider load tcp:127.0.0.1:1?secret-file=secret", 1, "secret can be written by everybody")?;
-    Ok(())
+    world.ok("zirconia stop")?;
+    std::fs::remove_file(state.join("pools.json"))?;
+    world.ok("mkfifo {dir}/state/pools.json")?;
+    world.ok("zpool list")?;
+    let log = std::fs::read_to_string(state.join("zirconiad.log"))?;
+    same(&format!("the log tells of the list: {log}"), log.contains("pools.json is not a file"), true)
 }
 
 /// Strangers at the port of the metrics take a bounded share, and a daemon without free descriptors goes on.

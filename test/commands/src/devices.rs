@@ -55,6 +55,7 @@ pub fn foreign(world: &World) -> Result<(), Failure> {
     world.ok("zpool export tank")?;
     let exported = world.refused("zpool create two {vdevs}/xfs", 1, "use '-f' to override the following errors:")?;
     exported.says("/vdevs/xfs is part of exported pool 'tank'")?;
+    world.refused("zpool create two vdevs/a", 1, "must be a full path or shorthand device name")?;
     world.refused("zpool create two nosuchdisk", 1, "must be a full path or shorthand device name")?;
     world.refused("zpool create two {vdevs}/nowhere", 1, "cannot resolve path")?;
     Ok(())
@@ -233,6 +234,7 @@ pub fn verbs(world: &World) -> Result<(), Failure> {
     world.vdevs(&["a", "b", "c", "d", "e"])?;
     let cache = world.at("cache");
     world.refused("zpool create -o cachefile=relative tank {vdevs}/a", 1, "must be empty, an absolute path, or 'none'")?;
+    world.refused("zpool create -o cachefile=/nosuch/folder/x tank {vdevs}/a", 1, "'/nosuch/folder' is not a valid directory")?;
     world.refused("zpool create -R relative tank {vdevs}/a", 1, "bad alternate root 'relative'")?;
     world.refused("zpool create sparepool {vdevs}/a", 1, "name is reserved")?;
     world.refused("zpool create -m {vdevs} tank {vdevs}/a", 1, "exists and is not empty")?;

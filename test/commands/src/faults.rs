@@ -237,8 +237,12 @@ pub fn hooks(world: &World) -> Result<(), Failure> {
     let line = format!("io tank {}\n", world.at("vdevs/a"));
     let deadline = Instant::now() + Duration::from_secs(20);
     let offline = format!("ONLINE OFFLINE ACTIVE {}\n", world.at("vdevs/b"));
-    let all_told =
-        || told("io-notify.sh").contains(&line) && told("all-log.sh").contains(&line) && told("statechange-states.sh").contains(&offline) && world.path("descriptors.out").exists();
+    let all_told = || {
+        told("io-notify.sh").contains(&line)
+            && told("all-log.sh").contains(&line)
+            && told("statechange-states.sh").contains(&offline)
+            && world.path("descriptors.out").exists()
+    };
     while !all_told() && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(20));
     }

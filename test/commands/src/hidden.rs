@@ -63,6 +63,57 @@ pub fn at_once(world: &World) -> Result<(), Failure> {
     same("mounts that are left", mounted_at(world, "mnt")?, 0)
 }
 
+/// A process in a mount namespace of its own, in which everything stays mounted; ended when dropped.
+struct Apart(std::process::Child);
+
+impl Apart {
+    fn new() -> Result<Apart, Failure> {
+        let child = std::process::Command::new("unshare").args(["-m", "--propagation", "private", "sleep", "600"]).spawn()?;
+        let apart = Apart(child);
+        let own = std::fs::read_link("/proc/self/ns/mnt")?;
+        // Until it is there: it keeps its number when it becomes sleep(1).
+        while !std::fs::read_to_string(format!("/proc/{}/comm", apart.0.id()))?.starts_with("sleep")
+            || std::fs::read_link(format!("/proc/{}/ns/mnt", apart.0.id()))? == own
+        {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        Ok(apart)
+    }
+}
+
+impl Drop for Apart {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// If this fails, an unmount is refused and done all the same, so that programs go on in the directory beneath.
+pub fn elsewhere(world: &World) -> Result<(), Failure> {
+    if !is_root(world)? {
+        return Ok(());
+    }
+    world.vdevs(&["a"])?;
+    world.ok("zpool create -m {mnt}/tank tank {vdevs}/a")?;
+    world.ok("zfs create tank/fs")?;
+    std::fs::write(world.path("mnt/tank/fs/file"), b"x")?;
+    let apart = Apart::new()?;
+    world.ok("zfs unmount tank/fs")?;
+    world.ok("zfs list -H -o mounted tank/fs")?.prints("no")?;
+    world.ok("zfs mount tank/fs")?;
+    same("the same file system", std::fs::read(world.path("mnt/tank/fs/file"))?, b"x".to_vec())?;
+    // What needs its end is refused, and leaves it where it was.
+    world.refused("zfs destroy tank/fs", 1, "busy")?;
+    world.ok("zfs list -H -o mounted tank/fs")?.prints("yes")?;
+    std::fs::write(world.path("mnt/tank/fs/file"), b"still here")?;
+    world.refused("zpool export tank", 1, "busy")?;
+    world.ok("zfs list -H -o mounted tank/fs")?.prints("yes")?;
+    drop(apart);
+    same("nothing beneath", std::fs::read(world.path("mnt/tank/fs/file"))?, b"still here".to_vec())?;
+    world.ok("zfs destroy tank/fs")?;
+    world.ok("zpool export tank").map(drop)
+}
+
 /// What lies over a file system does not keep it from being unmounted, and the last one that came is the first to go.
 pub fn stacked(world: &World) -> Result<(), Failure> {
     if !is_root(world)? {

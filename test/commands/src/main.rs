@@ -76,6 +76,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "mounts: after a kill as they were", mounts: true, run: mounts::as_it_was },
     Scenario { name: "mounts: coming and going at once", mounts: true, run: hidden::at_once },
     Scenario { name: "mounts: hidden ones, stacked ones", mounts: true, run: hidden::stacked },
+    Scenario { name: "mounts: in another namespace too", mounts: true, run: hidden::elsewhere },
     Scenario { name: "mounts: unmounted before a kill", mounts: true, run: hidden::stays_unmounted },
     Scenario { name: "mounts: killed while it waits for itself", mounts: true, run: mounts::waits_for_itself },
     Scenario { name: "files: written, listed, read after import", mounts: true, run: files::round_trip },
