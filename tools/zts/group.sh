@@ -30,7 +30,9 @@ mkdir -p $root/old; cd $root; pivot_root . old || exit 9
 cd /; umount -l /old
 /bin/rm -rf /testpool* /etc/zfs/zpool.cache
 hostname zts; echo "127.0.0.1 zts" >>/etc/hosts
-printf 'Defaults !secure_path\nDefaults !env_reset\nDefaults !requiretty\nALL ALL=(ALL:ALL) NOPASSWD: ALL\n' >/etc/sudoers.d/zts; chmod 440 /etc/sudoers.d/zts
+# Tests look for core dumps, which sudo forbids by itself.
+printf 'Defaults !secure_path\nDefaults !env_reset\nDefaults !requiretty\nDefaults rlimit_core=default\nALL ALL=(ALL:ALL) NOPASSWD: ALL\n' >/etc/sudoers.d/zts; chmod 440 /etc/sudoers.d/zts
+echo "Set disable_coredump false" >>/etc/sudo.conf
 getent passwd ztsuser >/dev/null || useradd -M -U ztsuser
 mkdir -p /run/zts; mount --bind "$home/run" /run/zts; chmod 777 /run/zts
 export ZIRCONIA_STATE=$home/state XDG_RUNTIME_DIR=$home/xdg ZIRCONIA_ZEDLETS=/var/tmp/zed

@@ -78,7 +78,8 @@ impl Control {
             return Ok(crate::pools::done());
         };
         let pool = self.pool_of(name, "open")?;
-        if name.contains('@') && request.place.is_none() {
+        let remounts = asked.as_ref().is_ok_and(|asked| asked.remount);
+        if name.contains('@') && request.place.is_none() && !remounts {
             let what = format!("cannot open '{name}'");
             return Err(because(ErrorKind::Invalid, what, "operation not applicable to datasets of this type"));
         }
@@ -264,7 +265,7 @@ impl Control {
 fn refusal(wish: &Wish, handle: &DatasetHandle, mountpoint: &str, asked: &Asked) -> Option<Option<(&'static str, Option<&'static str>)>> {
     let quiet = |why, next| Some(if wish.by_itself { None } else { Some((why, next)) });
     if handle.is_snapshot() {
-        return if wish.place.is_none() { quiet("snapshots are mounted by mount(8)", None) } else { None };
+        return if wish.place.is_none() && !asked.remount { quiet("snapshots are mounted by mount(8)", None) } else { None };
     }
     if wish.place.is_some() || asked.remount {
         return None;

@@ -195,7 +195,7 @@ impl ZplFuse {
         let attr = self.attr(node, space)?;
         Zfs::keep(node);
         let entry_ttl = if node.zfs.norm.is_none() { ENTRY_TTL } else { Duration::ZERO };
-        Ok(Entry { node: self.number(node, space), generation: node.fields().generation, attr, attr_ttl: attr_ttl(&attr), entry_ttl })
+        Ok(Entry { node: self.number(node, space), generation: node.fields().generation, attr, attr_ttl: attr_ttl(node, &attr), entry_ttl })
     }
 
     fn control_entry(&self, control: ControlNode) -> Entry {
@@ -358,10 +358,10 @@ fn access(open_flags: u32) -> Access {
 }
 
 /// How long attributes hold. Requests that take setuid or setgid away (the server does that) carry no attributes back, so the kernel
-/// asks each time for those of files that have them.
-fn attr_ttl(attr: &FileAttr) -> Duration {
+/// asks each time for those of files that have them. So it does for those with data that are not synced: the sync changes what they take.
+fn attr_ttl(node: &Node, attr: &FileAttr) -> Duration {
     let is_regular = attr.mode & 0o170_000 == 0o100_000;
-    if is_regular && attr.mode & 0o6000 != 0 { Duration::ZERO } else { ATTR_TTL }
+    if is_regular && (attr.mode & 0o6000 != 0 || node.dnode.has_dirty_blocks()) { Duration::ZERO } else { ATTR_TTL }
 }
 
 /// A node number that no longer means anything.
@@ -416,7 +416,7 @@ impl Handler for ZplFuse {
         match self.target(node)? {
             Target::Node(node, space) => {
                 let attr = self.attr(&node, space)?;
-                Ok((attr, attr_ttl(&attr)))
+                Ok((attr, attr_ttl(&node, &attr)))
             }
             Target::Control(control) => Ok((self.control_attr(control), Duration::ZERO)),
         }
@@ -446,7 +446,7 @@ impl Handler for ZplFuse {
         }
         self.finish(&node)?;
         let attr = self.attr(&node, 0)?;
-        Ok((attr, attr_ttl(&attr)))
+        Ok((attr, attr_ttl(&node, &attr)))
     }
 
     fn readlink(&self, _caller: &Caller, node: NodeId) -> Reply<Vec<u8>> {

@@ -154,6 +154,7 @@ fn options(world: &World) -> Result<(), Failure> {
     world.ok("umount {mnt}/legacy")?;
     world.ok("{dir}/mount.zfs tank/o@s {mnt}/legacy")?;
     same("a snapshot", bytes_of(world, "mnt/legacy/file")?, "x".to_string())?;
+    world.ok("{dir}/mount.zfs -o remount,ro tank/o@s {mnt}/legacy")?;
     world.refused("{dir}/mount.zfs -o remount,rw tank/o@s {mnt}/legacy", 2, "Read-only file system")?;
     world.ok("umount {mnt}/legacy")?;
     several_places(world)

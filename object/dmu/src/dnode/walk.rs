@@ -55,6 +55,11 @@ impl Dnode {
         !self.state.read().dirty.is_empty()
     }
 
+    /// True when the next sync changes which blocks it has.
+    pub fn has_dirty_blocks(&self) -> bool {
+        self.state.read().dirty.iter().any(|entry| !entry.blocks.is_empty() || entry.freed.is_some())
+    }
+
     /// [`Dnode::next_hole`], where dirty blocks of zeros count as told.
     pub fn next_hole_as(&self, offset: u64, zeros: Zeros) -> Result<u64, DmuError> {
         let (size, max_block) = self.extent()?;
