@@ -67,7 +67,7 @@ const SHIFT: (u64, u64) = (9, 16);
 const ACTIVE: (u64, u64) = (1, u32::MAX as u64);
 
 /// Every parameter, sorted by name.
-pub const PARAMETERS: [Parameter; 94] = [
+pub const PARAMETERS: [Parameter; 96] = [
     new("spa_slop_shift", 5, ANY, When::Fixed, "share of a pool that is kept back, as a shift"),
     new("vdev_file_logical_ashift", 9, SHIFT, When::Now, "sectors of files that are opened from now on, as a shift"),
     new("vdev_file_physical_ashift", 9, SHIFT, When::Now, "sectors that new vdevs on files should have, as a shift"),
