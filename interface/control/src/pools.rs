@@ -233,9 +233,8 @@ impl Control {
 
     pub(crate) fn pool_create(self: &Arc<Self>, request: &PoolCreate) -> Result<Response, Failure> {
         let what = format!("cannot create '{}'", request.pool);
-        check_name(&request.pool).map_err(|why| because(ErrorKind::Invalid, &*what, why))?;
         let name = request.temporary_name.as_ref().unwrap_or(&request.pool);
-        check_name(name).map_err(|why| because(ErrorKind::Invalid, &*what, why))?;
+        [&request.pool, name].into_iter().try_for_each(|name| check_name(name)).map_err(|why| because(ErrorKind::Invalid, &*what, why))?;
         let altroot = altroot_of(request.altroot.as_ref(), &request.properties, &what)?;
         let all: Vec<VdevSpec> = request.vdevs.iter().chain(&request.logs).cloned().collect();
         distinct_paths(&all, &what)?;

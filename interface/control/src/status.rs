@@ -9,9 +9,7 @@ use ondisk::Guid;
 /// `user` says which pool uses a spare.
 pub(crate) fn pool_report(open: &OpenPool, errors: bool, user: &dyn Fn(Guid) -> Option<String>) -> PoolReport {
     let mut status = open.pool().status();
-    if status.suspended {
-        note_pulled(&mut status);
-    }
+    note_pulled(&mut status);
     let mut vdevs = report::tree(&status.name, &status.tree, Some(&status));
     let opened = open.pool().devices();
     let can_trim = |guid: u64| {
@@ -81,6 +79,9 @@ pub(crate) fn pool_report(open: &OpenPool, errors: bool, user: &dyn Fn(Guid) -> 
 
 /// Nobody judges leaves of a suspended pool, which could do without none of them: those that are not there any more are shown so.
 fn note_pulled(status: &mut pool::PoolStatus) {
+    if !status.suspended {
+        return;
+    }
     let has_failed = |counts: &zio::LeafCounts| counts.gone > 0 || counts.errors.iter().any(|count| *count > 0);
     let is_gone = |leaf: &vdev::Leaf| devices::bytes_now(&leaf.path).is_none_or(|bytes| bytes == 0);
     let mut tree = vdev::VdevTree::clone(&status.tree);
