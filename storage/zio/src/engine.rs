@@ -53,10 +53,11 @@ impl Snapshot {
         let leaves = (0..self.view.tree.leaves.len() as u32).map(LeafId);
         leaves.filter(|&leaf| self.view.tree.leaf(leaf).state.is_usable() && self.view.device(leaf).is_some()).collect()
     }
-    /// True when a top-level vdev that has one of the `bad` leaves cannot do without these and those that are not in use.
+    /// True when a top-level vdev that has one of the `bad` leaves cannot do without these and those that are not in use. Logs have no blocks
+    /// of the pool: it can do without them.
     pub(crate) fn is_lost_without(&self, bad: &BTreeSet<LeafId>) -> bool {
         let tree = &self.view.tree;
-        tree.tops.iter().any(|top| {
+        tree.tops.iter().filter(|top| !top.is_log).any(|top| {
             let out = |leaf: &LeafId| bad.contains(leaf) || !tree.leaf(*leaf).state.is_usable();
             let dead = top.slots.iter().filter(|slot| !slot.is_empty() && slot.iter().all(out)).count();
             dead > top.parity() && top.slots.iter().flatten().any(|leaf| bad.contains(leaf))

@@ -32,6 +32,27 @@ fn line_of(world: &World, pool: &str, device: &str) -> Result<String, Failure> {
     found.map(|line| line.split_whitespace().skip(1).collect::<Vec<_>>().join(" ")).ok_or_else(|| status.fault(format!("no {device}")))
 }
 
+/// If this fails, a device that holds nothing takes its pool down, or keeps it closed for good.
+pub fn logs(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a", "l"])?;
+    world.ok("zpool create -m {mnt}/tank tank {vdevs}/a log {vdevs}/l")?;
+    world.ok("zinject -d {vdevs}/l -e io tank")?;
+    std::fs::write(world.path("mnt/tank/file"), b"through its errors")?;
+    world.ok("zpool sync tank")?;
+    world.ok("zpool list -H -o health tank")?.hides("SUSPENDED")?.hides("UNAVAIL")?;
+    world.ok("zinject -c all")?;
+    world.ok("zpool clear tank")?;
+    world.ok("zpool offline tank {vdevs}/l")?;
+    for options in ["", "-o readonly=on", ""] {
+        world.ok("zpool list -H -o health tank")?.prints("DEGRADED")?;
+        world.ok("zpool export tank")?;
+        world.ok(&format!("zpool import -d {{vdevs}} {options} tank"))?;
+        same("the file", std::fs::read(world.path("mnt/tank/file"))?, b"through its errors".to_vec())?;
+    }
+    world.ok("zpool online tank {vdevs}/l")?;
+    world.ok("zpool list -H -o health tank")?.prints("ONLINE")
+}
+
 /// A pool gets vdevs, a log and spares; what does not fit is refused as OpenZFS refuses it, and what can go, goes.
 pub fn add_and_remove(world: &World) -> Result<(), Failure> {
     world.vdevs(&["a", "b", "c", "d", "e", "s", "t", "log", "x"])?;

@@ -102,6 +102,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "recovery: resilvers that wait", mounts: true, run: recovery::deferred },
     Scenario { name: "recovery: sequential rebuild", mounts: true, run: sweeps::rebuild },
     Scenario { name: "life: add, remove", mounts: true, run: lifecycle::add_and_remove },
+    Scenario { name: "life: log devices that fail or are away", mounts: true, run: lifecycle::logs },
     Scenario { name: "life: spares", mounts: true, run: lifecycle::spares },
     Scenario { name: "life: failing devices, suspended pools", mounts: true, run: lifecycle::failing },
     Scenario { name: "life: memory, in a control group and given back", mounts: true, run: memory::life },
