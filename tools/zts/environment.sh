@@ -9,6 +9,8 @@ rm -rf "$work/suite" "$work/path" "$work/zed"
 mkdir -p "$work/path" "$work/suite" "$work/zed/etc" "$work/zed/lib"
 cp -a $suite/zfs-tests $suite/test-runner $suite/runfiles "$work/suite/"
 grep -rlI /proc/spl "$work/suite/zfs-tests" | xargs sed -i 's#/proc/spl#/run/zts/spl#g'
+# The dataset's file is the last part of its path, wherever that begins.
+sed -i 's/substr(a\[7\], 8)/substr(a[length(a)], 8)/' "$work/suite/zfs-tests/include/kstat.shlib"
 path=$work/path
 . $suite/zfs-tests/include/commands.cfg
 

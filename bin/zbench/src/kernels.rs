@@ -168,7 +168,7 @@ fn measure_fletcher(budget: Duration, report: &mut Report) {
             let speed = rate(size, budget, || {
                 black_box(one.sum(black_box(bytes), ByteOrder::Little));
             });
-            let judged = std::ptr::eq(*one, checksum::fastest()) && one.name == "avx512" && FLETCHER_TARGET.0.contains(&size);
+            let judged = std::ptr::eq(*one, checksum::fastest()) && one.name == "avx512bw" && FLETCHER_TARGET.0.contains(&size);
             let verdict = if judged { report.judge(speed >= FLETCHER_TARGET.1) } else { "" };
             report.line(&format!("fletcher4  {:<12} {:>5} {speed:>7.1} GB/s{verdict}", one.name, size_text(size)));
             report.rows.push(json!({ "operation": "fletcher4", "implementation": one.name, "bytes": size, "gb_per_s": speed }));

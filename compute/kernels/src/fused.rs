@@ -4,7 +4,7 @@
 //! column: parity first, whose parallel streams bring the slices into the cache at the memory's speed, then the checksum from there. Each
 //! column keeps its own running sums; the sums of the block follow from those of its columns.
 
-use crate::checksum::{ByteOrder, Fletcher4, concatenate, fletcher4};
+use crate::checksum::{self, ByteOrder, Fletcher4, Fletcher4Implementation, concatenate, fletcher4};
 use crate::raidz::{self, RaidzError, WithFletcher4};
 
 /// Bytes of each column per slice.
@@ -34,12 +34,12 @@ pub fn generate_with_fletcher4(data: &[&[u8]], parity: &mut [&mut [u8]]) -> Resu
 
 /// Up to what size two passes are as fast.
 fn small_bytes(columns: usize) -> usize {
-    if one_loop(columns).is_some() { SMALL_IN_ONE_LOOP_BYTES } else { SMALL_BYTES }
+    if one_loop(raidz::chosen(), checksum::chosen(), columns).is_some() { SMALL_IN_ONE_LOOP_BYTES } else { SMALL_BYTES }
 }
 
-/// Code that makes parity and checksum of so many columns in one loop, where this machine has it.
-fn one_loop(columns: usize) -> Option<&'static WithFletcher4> {
-    raidz::fastest().with_fletcher4().filter(|both| columns <= both.columns_max)
+/// Code that makes parity and checksum of so many columns in one loop, where the implementations have it.
+fn one_loop(math: &raidz::Implementation, sums: &Fletcher4Implementation, columns: usize) -> Option<&'static WithFletcher4> {
+    math.with_fletcher4().filter(|both| columns <= both.columns_max && sums.is_wide())
 }
 
 fn two_passes(data: &[&[u8]], parity: &mut [&mut [u8]]) -> Result<[u64; 4], RaidzError> {
@@ -50,10 +50,10 @@ fn two_passes(data: &[&[u8]], parity: &mut [&mut [u8]]) -> Result<[u64; 4], Raid
 fn one_pass<const N: usize>(data: &[&[u8]], parity: &mut [&mut [u8]]) -> Result<[u64; 4], RaidzError> {
     let longest = data.iter().map(|column| column.len()).max().unwrap_or(0);
     raidz::check_parity(data, parity, longest)?;
-    let math = raidz::fastest();
-    let mut sums: [Fletcher4; N] = std::array::from_fn(|_| Fletcher4::new(ByteOrder::Little));
+    let (math, fletcher) = (raidz::chosen(), checksum::chosen());
+    let mut sums: [Fletcher4; N] = std::array::from_fn(|_| Fletcher4::with(fletcher, ByteOrder::Little));
     let mut done = 0;
-    if let Some(both) = one_loop(data.len()) {
+    if let Some(both) = one_loop(math, fletcher, data.len()) {
         let shortest = data.iter().map(|column| column.len()).min().unwrap_or(0);
         done = shortest / both.step_bytes * both.step_bytes;
         (both.generate)(data, parity, 0..done, &mut sums[..data.len()]);

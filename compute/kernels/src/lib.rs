@@ -1,4 +1,5 @@
-//! Pure functions over bytes: checksums, compression, RAID-Z parity. No I/O, no locks, no state between calls.
+//! Pure functions over bytes: checksums, compression, RAID-Z parity. No I/O, no locks, no state between calls but which
+//! implementation was chosen.
 //!
 //! Every result is what OpenZFS would read: checksum words as they stand in block pointers, compressed streams with OpenZFS's
 //! length headers, parity with the coefficients of `vdev_raidz.c`. Vector code lives in one file per instruction set (the only

@@ -15,12 +15,24 @@ const WAIT_MS_MAX: u64 = 2_000;
 
 /// The log of a daemon, and what wakes those who wait for more.
 pub(crate) fn log(exec: &Exec) -> (Arc<EventLog>, Arc<WaitQueue>) {
-    let exec = exec.clone();
+    let (exec, clock) = (exec.clone(), exec.clone());
+    kstat::DebugLog::start(Box::new(move || clock.wall_clock()));
     let log = EventLog::new(EVENTS_MAX, Box::new(move || exec.wall_clock()));
     let news = Arc::new(WaitQueue::new());
     let told = news.clone();
     log.listen(Arc::new(move |_| told.notify_all()));
+    log.listen(Arc::new(|logged| describe(&logged.event)));
     (Arc::new(log), news)
+}
+
+/// What of an event the log of debug messages has: what happened to what. Records of the history are there already.
+fn describe(event: &Event) {
+    if event.class.ends_with(".history_event") {
+        return;
+    }
+    let fields = ["pool", "vdev_guid", "vdev_path", "vdev_state", "zio_err", "zio_offset", "zio_size", "zio_objset", "zio_object"];
+    let known = fields.iter().filter_map(|name| Some(format!(" {name}={}", shown(event.field(name)?))));
+    kstat::debug!("event {}{}", event.class, known.collect::<String>());
 }
 
 impl Control {

@@ -370,6 +370,11 @@ impl Mounts {
         self.all().into_iter().filter_map(|mounted| Some((mounted.name(), self.place_of(&mounted)?))).collect()
     }
 
+    /// The object sets of mounted file systems.
+    pub fn objsets(&self) -> Vec<Arc<dmu::Objset>> {
+        self.all().into_iter().map(|mounted| mounted.zfs.objset().clone()).collect()
+    }
+
     /// What users did to each mounted file system.
     pub fn counts(&self, zio: &zio::Zio) -> Vec<metrics::DatasetView> {
         let view = |mounted: Arc<Mounted>| metrics::DatasetView {

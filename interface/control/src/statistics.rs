@@ -59,6 +59,7 @@ fn view(open: &OpenPool) -> PoolView {
         state,
         cache: open.pool().cache().clone(),
         txgs: open.pool().txgs().clone(),
+        objsets: std::iter::once(open.pool().mos().clone()).chain(open.mounts.objsets()).collect(),
         accelerator: crate::offload::view(open),
         datasets: open.mounts.counts(open.pool().zio()),
         direct: crate::direct::rows(&open.mounts.direct_of_pool().snapshot(), open.pool().zio().changed_buffers(None, None)),
@@ -156,10 +157,18 @@ impl Control {
             count_limit: get("zfs_vdev_ms_count_limit"),
             shift_default: shift("zfs_vdev_default_ms_shift"),
         });
+        zpl::set_unlink_suspended(get("zfs_unlink_suspend_progress") != 0);
         zpl::set_admin_snapshot(get("zfs_admin_snapshot") != 0);
         zpl::set_xattr_compat(get("zfs_xattr_compat") != 0);
         zpl::set_reports_holes(get("zfs_dmu_offset_next_sync") != 0);
         dsl::names::set_max_dataset_nesting(shift("zfs_max_dataset_nesting"));
+        if let Some(log) = kstat::DebugLog::get() {
+            log.tune(get("zfs_dbgmsg_enable") != 0, get("zfs_dbgmsg_maxsize") as usize);
+        }
+        // The first word is the fastest, whatever that is.
+        let chosen = |name: &str| metrics::chosen_word(name, get(name)).filter(|_| get(name) != 0);
+        kernels::checksum::choose(chosen("zfs_fletcher_4_impl"));
+        kernels::raidz::choose(chosen("zfs_vdev_raidz_impl"));
         self.events.set_capacity(get("zfs_zevent_len_max") as usize);
         for open in self.pools.read().values() {
             self.tune(open.pool());
@@ -176,12 +185,15 @@ impl Control {
             bytes => bytes,
         });
         pool.txgs().set_config(runtime.txg);
+        pool.txgs().history().set_limit(get("zfs_txg_history") as usize);
+        pool.cache().set_compressed(get("zfs_compressed_arc_enabled") != 0);
         pool.cache().set_meta_balance(get("zfs_arc_meta_balance"));
         pool.tune_scans(pool::ScanTunables {
             memory_max: get("zirconia_scan_memory_max"),
             checkpoint_seconds: get("zfs_scan_checkpoint_intval"),
             suspended: get("zfs_scan_suspend_progress") != 0,
             defer_percent: (get("zfs_resilver_disable_defer") == 0).then(|| get("zfs_resilver_defer_percent")),
+            in_tree_order: get("zfs_scan_legacy") != 0,
         });
         pool.suspend_rebuilds(get("zfs_scan_suspend_progress") != 0);
         pool.set_frees_max(get("zfs_async_block_max_blocks"));
@@ -206,6 +218,7 @@ impl Control {
         });
         let gives_up = get("zfs_deadman_failmode") != 0;
         pool.zio().set_deadman_fail_mode(if gives_up { zio::DeadmanFailMode::Continue } else { zio::DeadmanFailMode::Wait });
+        pool.zio().set_forced_ganging(get("metaslab_force_ganging"), get("metaslab_force_ganging_pct") as u32);
         let rate = |name: &str| get(&format!("zfs_{name}_events_per_second")) as u32;
         pool.zio().set_event_rates(rate("slow_io"), rate("deadman"), rate("checksum"));
         pool.zio().set_event_retention(get("zfs_zevent_retain_max") as u32, get("zfs_zevent_retain_expire_secs") as u32);
@@ -225,6 +238,7 @@ impl Control {
         runtime.txg.delay_scale_ns = get("zfs_delay_scale");
         runtime.txg.dirty_data_sync_percent = get("zfs_dirty_data_sync_percent");
         runtime.events = self.events.clone();
+        runtime.max_missing_tops = get("zfs_max_missing_tvds") as usize;
         runtime.suspended_scans = get("zfs_scan_suspend_progress") != 0;
         let accelerators = self.accelerators.clone();
         runtime.providers = Some(pool::Providers::new(move |name| accelerators.session(name)));

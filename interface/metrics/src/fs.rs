@@ -1,6 +1,7 @@
 //! A part of the tree as a file system: `cat` reads what the counters say at the moment of opening, `echo` sets a parameter.
 //!
-//! Files have size 0 and are read past the page cache, as in procfs. Node numbers are given to paths when they are first seen
+//! Lists (`dbgmsg`, `txgs`) are read record by record instead: what is added while somebody reads is seen, and records that are gone before they
+//! were read are an I/O error, as in OpenZFS. Files have size 0 and are read past the page cache, as in procfs. Node numbers are given to paths when they are first seen
 //! and never change; a path whose file is gone answers ENOENT.
 
 use crate::{Tree, WriteError};
@@ -9,12 +10,15 @@ use exec::Mutex;
 use fuse::{
     Caller, DirEntry, DirSink, Entry, Errno, FileAttr, FileHandle, Handler, NodeId, Opened, ReadRequest, Reply, SetAttr, WriteRequest,
 };
+use kstat::Cursor;
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 
 const DIRECTORY: u32 = 0o040_555;
 const READ_ONLY: u32 = 0o100_444;
 const READ_WRITE: u32 = 0o100_644;
+const PRIVATE: u32 = 0o100_600;
 /// `DT_DIR`, `DT_REG`.
 const KINDS: (u32, u32) = (4, 8);
 /// Nothing may be remembered: pools come and go.
@@ -22,12 +26,21 @@ const TTL: Duration = Duration::ZERO;
 /// Longest text that a file takes.
 const WRITE_BYTES_MAX: usize = 4096;
 
+/// What an open file gives.
+#[derive(Clone)]
+enum Open {
+    /// What it said when it was opened.
+    Text(Abd),
+    /// Records, from where its reader is.
+    List(Arc<Mutex<Cursor>>),
+}
+
 #[derive(Default)]
 struct State {
     /// Path of each node, below the root of this file system; the root is node 1.
     paths: Vec<String>,
     nodes: HashMap<String, u64>,
-    open: HashMap<u64, Abd>,
+    open: HashMap<u64, Open>,
     last_handle: u64,
 }
 
@@ -72,7 +85,11 @@ impl TreeFs {
         let below = format!("{full}/");
         let paths = self.tree.paths();
         let mode = if paths.contains(&full) {
-            if self.tree.is_writable(&full) { READ_WRITE } else { READ_ONLY }
+            match (self.tree.is_writable(&full), self.tree.is_private(&full)) {
+                (true, true) => PRIVATE,
+                (true, false) => READ_WRITE,
+                (false, _) => READ_ONLY,
+            }
         } else if path.is_empty() || paths.iter().any(|other| other.starts_with(&below)) {
             DIRECTORY
         } else {
@@ -138,16 +155,27 @@ impl Handler for TreeFs {
     }
 
     fn open(&self, _: &Caller, node: NodeId, _: u32) -> Reply<Opened> {
-        let text = self.tree.read(&self.full(&self.path(node)?)).ok_or(Errno::ENOENT)?;
+        let path = self.full(&self.path(node)?);
+        let open = match self.tree.listing(&path) {
+            Some(listing) => Open::List(Arc::new(Mutex::new(Cursor::new(listing)))),
+            None => Open::Text(Abd::from_slice(self.tree.read(&path).ok_or(Errno::ENOENT)?.as_bytes())),
+        };
         let mut state = self.state.lock();
         state.last_handle += 1;
         let handle = state.last_handle;
-        state.open.insert(handle, Abd::from_slice(text.as_bytes()));
+        state.open.insert(handle, open);
         Ok(Opened { handle: FileHandle(handle), direct_io: true, ..Opened::default() })
     }
 
     fn read(&self, _: &Caller, request: &ReadRequest) -> Reply<Abd> {
-        let text = self.state.lock().open.get(&request.handle.0).cloned().ok_or(Errno::ESTALE)?;
+        let open = self.state.lock().open.get(&request.handle.0).cloned().ok_or(Errno::ESTALE)?;
+        let text = match open {
+            Open::Text(text) => text,
+            Open::List(cursor) => {
+                let read = cursor.lock().read(request.offset, request.size as usize);
+                return read.map(|bytes| Abd::from_slice(&bytes)).map_err(|_| Errno::EIO);
+            }
+        };
         let start = usize::try_from(request.offset).unwrap_or(usize::MAX).min(text.len());
         let end = start.saturating_add(request.size as usize).min(text.len());
         Ok(text.slice(start..end))

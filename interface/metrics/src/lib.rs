@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod arcstats;
+mod dbufs;
 mod fs;
 mod memory;
 mod names;
@@ -19,5 +20,5 @@ mod tree;
 pub use fs::TreeFs;
 pub use memory::resident_bytes;
 pub use openmetrics::openmetrics;
-pub use parameters::{PARAMETERS, Parameter, ParameterError, Parameters, When};
+pub use parameters::{PARAMETERS, Parameter, ParameterError, Parameters, When, chosen_word};
 pub use tree::{AcceleratorView, DatasetView, DirectRow, PoolView, Source, Tree, WriteError};

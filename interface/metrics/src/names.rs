@@ -28,36 +28,25 @@ pub(crate) const ARCSTATS: &str = "hits iohits misses demand_data_hits demand_da
 /// `zfs/zfetchstats`.
 pub(crate) const ZFETCHSTATS: &str = "hits future stride past misses max_streams io_issued io_active";
 
-/// Statistics of parts that this program has not, or that count nothing here: tools expect the names.
-pub(crate) const ZEROS: [(&str, &str); 6] = [
-    (
-        "dmu_tx",
-        "dmu_tx_assigned dmu_tx_delay dmu_tx_error dmu_tx_suspended dmu_tx_group dmu_tx_memory_reserve dmu_tx_memory_reclaim \
-         dmu_tx_dirty_throttle dmu_tx_dirty_delay dmu_tx_dirty_over_max dmu_tx_dirty_frees_delay dmu_tx_wrlog_delay dmu_tx_quota",
-    ),
-    (
-        "dbufstats",
-        "cache_count cache_size_bytes cache_size_bytes_max cache_target_bytes cache_lowater_bytes cache_hiwater_bytes \
-         cache_total_evicts hash_hits hash_misses hash_collisions hash_elements hash_chains hash_chain_max hash_insert_race \
-         hash_table_count hash_mutex_count metadata_cache_count metadata_cache_size_bytes metadata_cache_size_bytes_max \
-         metadata_cache_overflow",
-    ),
-    (
-        "dnodestats",
-        "dnode_hold_dbuf_hold dnode_hold_dbuf_read dnode_hold_alloc_hits dnode_hold_alloc_misses dnode_hold_alloc_interior \
-         dnode_hold_alloc_lock_retry dnode_hold_alloc_lock_misses dnode_hold_alloc_type_none dnode_hold_free_hits \
-         dnode_hold_free_misses dnode_hold_free_lock_misses dnode_hold_free_lock_retry dnode_hold_free_overflow \
-         dnode_hold_free_refcount dnode_free_interior_lock_retry dnode_allocate dnode_reallocate dnode_buf_evict \
-         dnode_alloc_next_chunk dnode_alloc_race dnode_alloc_next_block dnode_move_invalid dnode_move_recheck1 \
-         dnode_move_recheck2 dnode_move_special dnode_move_handle dnode_move_rwlock dnode_move_active",
-    ),
-    ("zil", ZIL),
-    (
-        "vdev_mirror_stats",
-        "rotating_linear rotating_offset rotating_seek non_rotating_linear non_rotating_seek preferred_found preferred_not_found",
-    ),
-    ("fm", "erpt-dropped erpt-set-failed fmri-set-failed payload-set-failed erpt-duplicates"),
-];
+/// `zfs/dmu_tx`.
+pub(crate) const DMU_TX: &str = "dmu_tx_assigned dmu_tx_delay dmu_tx_error dmu_tx_suspended dmu_tx_group dmu_tx_memory_reserve \
+    dmu_tx_memory_reclaim dmu_tx_dirty_throttle dmu_tx_dirty_delay dmu_tx_dirty_over_max dmu_tx_dirty_frees_delay dmu_tx_wrlog_delay \
+    dmu_tx_quota";
+
+/// `zfs/dnodestats`.
+pub(crate) const DNODESTATS: &str = "dnode_hold_dbuf_hold dnode_hold_dbuf_read dnode_hold_alloc_hits dnode_hold_alloc_misses \
+    dnode_hold_alloc_interior dnode_hold_alloc_lock_retry dnode_hold_alloc_lock_misses dnode_hold_alloc_type_none dnode_hold_free_hits \
+    dnode_hold_free_misses dnode_hold_free_lock_misses dnode_hold_free_lock_retry dnode_hold_free_overflow dnode_hold_free_refcount \
+    dnode_free_interior_lock_retry dnode_allocate dnode_reallocate dnode_buf_evict dnode_alloc_next_chunk dnode_alloc_race \
+    dnode_alloc_next_block dnode_move_invalid dnode_move_recheck1 dnode_move_recheck2 dnode_move_special dnode_move_handle \
+    dnode_move_rwlock dnode_move_active";
+
+/// `zfs/vdev_mirror_stats`: where the heads of disks are does not count here.
+pub(crate) const VDEV_MIRROR_STATS: &str =
+    "rotating_linear rotating_offset rotating_seek non_rotating_linear non_rotating_seek preferred_found preferred_not_found";
+
+/// `zfs/fm`.
+pub(crate) const FM: &str = "erpt-dropped erpt-set-failed fmri-set-failed payload-set-failed erpt-duplicates";
 
 /// `zfs/zil`, and the end of every `zfs/POOL/objset-…`.
 pub(crate) const ZIL: &str = "zil_commit_count zil_commit_writer_count zil_commit_error_count zil_commit_stall_count \

@@ -16,7 +16,7 @@ pub enum When {
 }
 
 /// A parameter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub struct Parameter {
     /// OpenZFS's name.
     pub name: &'static str,
@@ -32,11 +32,18 @@ pub struct Parameter {
     pub about: &'static str,
     /// The words that stand for the values from 0 on; none for a number.
     pub words: &'static [&'static str],
+    /// Tells which of the words this machine has; the file shows those, the chosen one in brackets.
+    pub offers: Option<fn(&str) -> bool>,
 }
 
 impl Parameter {
     /// A value as its file shows it.
     pub fn text(&self, value: u64) -> String {
+        if let Some(has) = self.offers {
+            let offered = self.words.iter().enumerate().filter(|(_, word)| has(word));
+            let shown = offered.map(|(at, word)| if at as u64 == value { format!("[{word}] ") } else { format!("{word} ") });
+            return shown.collect();
+        }
         self.words.get(value as usize).map_or_else(|| value.to_string(), |word| (*word).to_string())
     }
 
@@ -45,18 +52,37 @@ impl Parameter {
         let value = match (self.words, text.strip_prefix("0x")) {
             ([], Some(digits)) => u64::from_str_radix(digits, 16).ok(),
             ([], None) => text.parse().ok(),
-            (words, _) => words.iter().position(|word| *word == text).map(|index| index as u64),
+            (words, _) => {
+                let is_it = |word: &&str| *word == text && self.offers.is_none_or(|has| has(word));
+                words.iter().position(is_it).map(|index| index as u64)
+            }
         };
         value.filter(|value| (self.min..=self.max).contains(value))
     }
 }
 
 const fn new(name: &'static str, default: u64, (min, max): (u64, u64), when: When, about: &'static str) -> Parameter {
-    Parameter { name, default, min, max, when, about, words: &[] }
+    Parameter { name, default, min, max, when, about, words: &[], offers: None }
 }
 
 const fn choice(name: &'static str, words: &'static [&'static str], about: &'static str) -> Parameter {
-    Parameter { name, default: 0, min: 0, max: words.len() as u64 - 1, when: When::Now, about, words }
+    Parameter { name, default: 0, min: 0, max: words.len() as u64 - 1, when: When::Now, about, words, offers: None }
+}
+
+/// Implementations by name, of which machines have some.
+const fn implementation(name: &'static str, words: &'static [&'static str], offers: fn(&str) -> bool, about: &'static str) -> Parameter {
+    Parameter { offers: Some(offers), ..choice(name, words, about) }
+}
+
+/// The word for the fastest implementation, which is the first.
+const FASTEST: &str = "fastest";
+
+fn has_fletcher4(name: &str) -> bool {
+    name == FASTEST || kernels::checksum::ALL.iter().any(|one| one.name == name && one.is_supported())
+}
+
+fn has_raidz(name: &str) -> bool {
+    name == FASTEST || kernels::raidz::ALL.iter().any(|one| one.name == name && one.is_supported())
 }
 
 const BIT: (u64, u64) = (0, 1);
@@ -67,7 +93,15 @@ const SHIFT: (u64, u64) = (9, 16);
 const ACTIVE: (u64, u64) = (1, u32::MAX as u64);
 
 /// Every parameter, sorted by name.
-pub const PARAMETERS: [Parameter; 96] = [
+pub const PARAMETERS: [Parameter; 107] = [
+    new(
+        "metaslab_force_ganging",
+        (16 << 20) + 1,
+        ANY,
+        When::Now,
+        "blocks of so many bytes and more are sometimes written as gangs, for tests",
+    ),
+    new("metaslab_force_ganging_pct", 3, (0, 100), When::Now, "how often, in percent"),
     new("spa_slop_shift", 5, ANY, When::Fixed, "share of a pool that is kept back, as a shift"),
     new("vdev_file_logical_ashift", 9, SHIFT, When::Now, "sectors of files that are opened from now on, as a shift"),
     new("vdev_file_physical_ashift", 9, SHIFT, When::Now, "sectors that new vdevs on files should have, as a shift"),
@@ -103,6 +137,9 @@ pub const PARAMETERS: [Parameter; 96] = [
     ),
     new("zfs_async_block_max_blocks", 100_000, (1, u64::MAX), When::Now, "blocks of destroyed datasets that are freed in a txg"),
     new("zfs_checksum_events_per_second", 20, U32, When::Now, "checksum events per device and second"),
+    new("zfs_compressed_arc_enabled", 1, BIT, When::Now, "0 keeps blocks that are read from now on decompressed only"),
+    new("zfs_dbgmsg_enable", 1, BIT, When::Now, "keep messages for zfs/dbgmsg"),
+    new("zfs_dbgmsg_maxsize", 4 << 20, U32, When::Now, "bytes of messages that zfs/dbgmsg keeps"),
     new("zfs_deadman_checktime_ms", 60000, (1, u32::MAX as u64), When::Now, "milliseconds between looks for I/Os that hang"),
     new("zfs_deadman_enabled", 1, BIT, When::Now, "report I/Os that hang"),
     new("zfs_deadman_events_per_second", 1, U32, When::Now, "deadman events per device and second"),
@@ -136,9 +173,16 @@ pub const PARAMETERS: [Parameter; 96] = [
     new("zfs_dirty_data_sync_percent", 20, (0, 100), When::Now, "percent of zfs_dirty_data_max at which a sync starts early"),
     new("zfs_dmu_offset_next_sync", 1, BIT, When::Now, "0: files that have changes that are not synced show no holes"),
     new("zfs_flags", 0, (0, 0), When::Fixed, "debugging flags"),
+    implementation(
+        "zfs_fletcher_4_impl",
+        &[FASTEST, "scalar", "sse2", "ssse3", "avx2", "avx512bw"],
+        has_fletcher4,
+        "which instructions compute fletcher4 checksums; the file lists what this machine has, the chosen one in brackets",
+    ),
     new("zfs_initialize_chunk_size", 1 << 20, (1, 16 << 20), When::Now, "bytes of a write of initializing, a sector at least"),
     new("zfs_initialize_value", 0xdead_beef_dead_beee, ANY, When::Now, "what initializing fills free space with"),
     new("zfs_max_dataset_nesting", 50, U32, When::Now, "how deep datasets that are made or renamed may be nested"),
+    new("zfs_max_missing_tvds", 0, U32, When::Now, "top-level vdevs that may be missing at a read-only import; what was on them is lost"),
     new("zfs_prefetch_disable", 0, BIT, When::Now, "1 reads nothing ahead of readers"),
     new("zfs_rebuild_max_segment", 1 << 20, (4 << 10, 16 << 20), When::Now, "bytes that a sequential rebuild reads of a device at once"),
     new("zfs_rebuild_scrub_enabled", 1, BIT, When::Now, "a scrub follows a sequential rebuild"),
@@ -152,6 +196,7 @@ pub const PARAMETERS: [Parameter; 96] = [
     ),
     new("zfs_resilver_disable_defer", 0, BIT, When::Now, "1 begins a resilver again for every device that comes while it runs"),
     new("zfs_scan_checkpoint_intval", 7200, (0, u32::MAX as u64), When::Now, "seconds after which a scan makes a place to go on from"),
+    new("zfs_scan_legacy", 0, BIT, When::Now, "1 lets scans read blocks as they find them, a few at a time, and not by address"),
     new("zfs_scan_suspend_progress", 0, BIT, When::Now, "1 lets no scan and no sequential rebuild make progress"),
     new("zfs_slow_io_events_per_second", 20, U32, When::Now, "delay events per device and second"),
     new("zfs_sync_pass_deferred_free", 2, ANY, When::Fixed, "from this pass of a sync on frees are deferred"),
@@ -160,7 +205,15 @@ pub const PARAMETERS: [Parameter; 96] = [
     new("zfs_trim_extent_bytes_max", 128 << 20, (1 << 20, u32::MAX as u64), When::Now, "bytes of a trim at most"),
     new("zfs_trim_extent_bytes_min", 32 << 10, U32, When::Now, "less free space in one piece is not trimmed, bytes"),
     new("zfs_trim_txg_batch", 32, (1, u32::MAX as u64), When::Now, "an automatic trim comes to each metaslab once in so many txgs"),
+    new("zfs_txg_history", 100, U32, When::Now, "txgs that a pool's statistic txgs has"),
     new("zfs_txg_timeout", 5, (1, u32::MAX as u64), When::Now, "seconds after which a transaction group is synced"),
+    new(
+        "zfs_unlink_suspend_progress",
+        0,
+        BIT,
+        When::Now,
+        "1 keeps files without names in the unlinked set; they are deleted at the next mount with 0",
+    ),
     new("zfs_vdev_aggregation_limit", 1 << 20, ANY, When::Now, "bytes of a merged I/O on rotational devices"),
     new("zfs_vdev_aggregation_limit_non_rotating", 128 << 10, ANY, When::Now, "bytes of a merged I/O on other devices"),
     new("zfs_vdev_async_read_max_active", 3, ACTIVE, When::Now, "reads ahead that a device has at a time"),
@@ -199,6 +252,12 @@ pub const PARAMETERS: [Parameter; 96] = [
     new("zfs_vdev_ms_count_limit", 1 << 17, ACTIVE, When::Now, "most metaslabs of new vdevs"),
     new("zfs_vdev_nia_credit", 5, U32, When::Now, "background I/Os between two others"),
     new("zfs_vdev_nia_delay", 5, U32, When::Now, "background I/Os without others beside them after which a device counts as idle"),
+    implementation(
+        "zfs_vdev_raidz_impl",
+        &[FASTEST, "scalar", "avx2", "avx512bw", "avx512-gfni"],
+        has_raidz,
+        "which instructions compute RAID-Z parity; the file lists what this machine has, the chosen one in brackets",
+    ),
     new("zfs_vdev_read_gap_limit", 32 << 10, ANY, When::Now, "bytes between two reads that may become one"),
     new(
         "zfs_vdev_rebuild_max_active",
@@ -273,6 +332,11 @@ pub const PARAMETERS: [Parameter; 96] = [
         "0 queues background work, and all on rotational devices; 1 queues all; 2 nothing that somebody waits for",
     ),
 ];
+
+/// The word that a value of a parameter stands for.
+pub fn chosen_word(name: &str, value: u64) -> Option<&'static str> {
+    Parameters::index(name).and_then(|index| PARAMETERS[index].words.get(value as usize).copied())
+}
 
 /// Why a parameter was not changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -64,6 +64,7 @@ fn view(pool: &Pool) -> PoolView {
         }),
         cache: pool.cache().clone(),
         txgs: pool.txgs().clone(),
+        objsets: vec![pool.mos().clone()],
         datasets: vec![DatasetView {
             name: "tank/a b".into(),
             objset: 54,
@@ -151,8 +152,14 @@ fn a_pool_has_its_files_while_it_is_open() {
         assert!(paths.contains(&format!("spl/kstat/zfs/tank/{file}")), "{file} is listed");
     }
     let txgs = of("txgs").unwrap();
-    assert!(txgs.lines().nth(1).unwrap().starts_with("txg      birth            state ndirty       nread"), "{txgs}");
-    assert!(txgs.lines().last().unwrap().starts_with(&format!("{:<8} 0                O ", pool.txgs().open_txg().0)), "{txgs}");
+    assert!(txgs.starts_with("txg      birth            state ndirty       nread"), "{txgs}");
+    let rows: Vec<Vec<&str>> = txgs.lines().skip(1).map(|line| line.split_whitespace().collect()).collect();
+    let (synced, open) = (pool.txgs().synced_txg().0.to_string(), pool.txgs().open_txg().0.to_string());
+    assert_eq!((rows[rows.len() - 2][0], rows[rows.len() - 2][2]), (synced.as_str(), "C"), "{txgs}");
+    assert_eq!((rows[rows.len() - 1][0], rows[rows.len() - 1][2]), (open.as_str(), "O"), "{txgs}");
+    assert_ne!(rows[rows.len() - 2][5], "0", "a sync writes");
+    assert_eq!(tree.write("spl/kstat/zfs/tank/txgs", "0\n"), Ok(()));
+    assert_eq!(of("txgs").unwrap().lines().count(), 1, "writing forgets them");
     fake.pools.lock().clear();
     assert_eq!((of("state"), tree.write("spl/kstat/zfs/tank/iostats", "0")), (None, Err(WriteError::NotFound)));
     assert_eq!(tree.write("spl/kstat/zfs/arcstats", "0"), Err(WriteError::ReadOnly));
@@ -321,10 +328,72 @@ fn the_page_of_parameters_is_true() {
             (_, [], u64::MAX) => format!("{} –", parameter.min),
             (_, [], max) => format!("{} – {max}", parameter.min),
         };
-        page += &format!("| `{}` | {} | {range} | {} |\n", parameter.name, parameter.text(parameter.default), parameter.about);
+        // Which words a machine has is not the page's matter.
+        let word = parameter.words.get(parameter.default as usize).map(|word| (*word).to_string());
+        let default = word.unwrap_or_else(|| parameter.text(parameter.default));
+        page += &format!("| `{}` | {} | {range} | {} |\n", parameter.name, default, parameter.about);
     }
     if std::env::var_os("ZIRCONIA_BLESS").is_some() {
         std::fs::write(path, &page).expect("written");
     }
     assert_eq!(std::fs::read_to_string(path).expect("the page"), page, "renew it with ZIRCONIA_BLESS=1");
+}
+
+/// `dbufstat` takes columns by their names in the third line; one too few or too many, and it shows nonsense or stops.
+#[test]
+fn what_is_cached_is_told_block_by_block() {
+    let fake = Arc::new(Fake::default());
+    let tree = Tree::new(fake.clone());
+    let pool = make_pool();
+    fake.pools.lock().push(view(&pool));
+    let text = tree.read("spl/kstat/zfs/dbufs").unwrap();
+    let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+    let columns = &lines[2];
+    assert_eq!((columns.len(), columns[0], columns[12], columns[13], columns[28], columns[37]), (38, "pool", "|", "list", "|", "dsize"));
+    assert!(lines.len() > 5 && lines[3..].iter().all(|row| row.len() == columns.len() && row[0] == "tank"), "{text}");
+    let cell = |row: &[&str], name: &str| row[columns.iter().position(|known| *known == name).unwrap()].to_string();
+    let metadata = lines[3..].iter().find(|row| cell(row, "objset") == "0" && cell(row, "object") == "0").expect("records of the MOS");
+    assert_eq!((cell(metadata, "meta"), cell(metadata, "dtype"), cell(metadata, "state")), ("1".into(), "10".into(), "4".into()));
+    assert_ne!(cell(metadata, "lvls"), "0", "its dnode is known");
+    let stats = tree.read("spl/kstat/zfs/dbufstats").unwrap();
+    let row = |name: &str| stats.lines().find(|line| line.split(' ').next() == Some(name)).unwrap().rsplit(' ').next().unwrap().to_string();
+    assert_eq!(row("hash_elements"), (lines.len() - 3).to_string());
+    assert_eq!(names(&stats).len(), 7 + 24 + 13);
+    assert_ne!(row("hash_hits"), "0");
+}
+
+/// What counts nothing looks as if nothing happened.
+#[test]
+fn transactions_and_dnodes_are_counted() {
+    let tree = Tree::new(Arc::new(Fake::default()));
+    let pool = make_pool();
+    drop(pool.txgs().assign(0).expect("a transaction"));
+    let value = |file: &str, name: &str| {
+        let text = tree.read(&format!("spl/kstat/zfs/{file}")).unwrap();
+        let line = text.lines().find(|line| line.split(' ').next() == Some(name)).unwrap().to_string();
+        line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()
+    };
+    assert!(value("dmu_tx", "dmu_tx_assigned") > 0 && value("dnodestats", "dnode_allocate") > 0);
+    let list = tree.read("spl/kstat/zfs/dnodestats").unwrap();
+    assert!(dmu::dnode_counts().iter().all(|(name, _)| names(&list).contains(name)), "a counter is not shown");
+    let list = tree.read("spl/kstat/zfs/dmu_tx").unwrap();
+    assert!(dmu::tx_counts().iter().all(|(name, _)| names(&list).contains(name)), "a counter is not shown");
+}
+
+/// Scripts look which instructions are there, and set one by its name.
+#[test]
+fn implementations_are_listed_and_chosen() {
+    let tree = Tree::new(Arc::new(Fake::default()));
+    for (name, count) in [("zfs_fletcher_4_impl", kernels::checksum::ALL.len()), ("zfs_vdev_raidz_impl", kernels::raidz::ALL.len())] {
+        let path = format!("module/zfs/parameters/{name}");
+        let read = || tree.read(&path).unwrap();
+        assert!(read().starts_with("[fastest] scalar "), "{}", read());
+        assert!(read().split_whitespace().count() <= count + 1);
+        assert_eq!(tree.write(&path, "scalar\n"), Ok(()));
+        assert!(read().starts_with("fastest [scalar] "), "{}", read());
+        assert_eq!(tree.write(&path, "no such"), Err(WriteError::Invalid));
+        let parameter = PARAMETERS.iter().find(|parameter| parameter.name == name).unwrap();
+        let known = |one: &str| parameter.words.contains(&one);
+        assert!(kernels::checksum::ALL.iter().all(|one| known(one.name)) || kernels::raidz::ALL.iter().all(|one| known(one.name)));
+    }
 }

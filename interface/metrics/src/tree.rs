@@ -1,12 +1,13 @@
 //! The tree: which files there are, what they say, what writing to them does.
 
 use crate::arcstats::arcstats;
+use crate::dbufs::{dbufs, dbufstats};
 use crate::memory::memory;
-use crate::names::{ABDSTATS, ZEROS, ZFETCHSTATS, ZIL, words};
+use crate::names::{ABDSTATS, DMU_TX, DNODESTATS, FM, VDEV_MIRROR_STATS, ZFETCHSTATS, ZIL, words};
 use crate::{PARAMETERS, ParameterError, Parameters, When};
 use arc::Cache;
-use dmu::TxgManager;
-use kstat::{Stamp, Value};
+use dmu::{Objset, TxgManager};
+use kstat::{Cursor, DebugLog, Listing, Stamp, Value};
 use std::sync::Arc;
 
 /// Version of OpenZFS whose behaviour this follows, as `sys/module/zfs/version` tells it.
@@ -71,6 +72,8 @@ pub struct PoolView {
     pub state: String,
     /// Its cache, and through it its I/O pipeline.
     pub cache: Cache,
+    /// Object sets whose dnodes can be looked up: its meta object set, and those of mounted file systems.
+    pub objsets: Vec<Arc<Objset>>,
     /// Its transaction groups.
     pub txgs: Arc<TxgManager>,
     /// Its provider of accelerated stages, if it names one.
@@ -114,6 +117,23 @@ pub(crate) const KSTAT: &str = "spl/kstat/zfs";
 pub(crate) const MODULE: &str = "module/zfs";
 const POOL_FILES: [&str; 5] = ["direct", "guid", "iostats", "state", "txgs"];
 const OWN: &str = "zirconia";
+const DEBUG: &str = "dbgmsg";
+/// The statistics of the process.
+const GLOBALS: [&str; 13] = [
+    "abdstats",
+    "arcstats",
+    DEBUG,
+    "dbufs",
+    "dbufstats",
+    "dmu_tx",
+    "dnodestats",
+    "fm",
+    "memory",
+    "vdev_mirror_stats",
+    "zfetchstats",
+    "zil",
+    OWN,
+];
 
 impl Tree {
     /// The tree of `source`.
@@ -123,7 +143,7 @@ impl Tree {
 
     /// Paths of all files.
     pub fn paths(&self) -> Vec<String> {
-        let globals = ["arcstats", "abdstats", "zfetchstats", "memory", OWN].into_iter().chain(ZEROS.iter().map(|(name, _)| *name));
+        let globals = GLOBALS.iter().filter(|name| **name != DEBUG || DebugLog::get().is_some());
         let mut paths: Vec<String> = globals.map(|name| format!("{KSTAT}/{name}")).collect();
         for pool in self.0.pools() {
             paths.extend(POOL_FILES.map(|file| format!("{KSTAT}/{}/{file}", pool.name)));
@@ -140,6 +160,11 @@ impl Tree {
 
     /// What a file says now; None when there is no such file.
     pub fn read(&self, path: &str) -> Option<String> {
+        if let Some(listing) = self.listing(path) {
+            // Nobody can have missed anything of what is read in one go.
+            let text = Cursor::new(listing).read(0, usize::MAX).unwrap_or_default();
+            return String::from_utf8(text).ok();
+        }
         if let Some(name) = path.strip_prefix(KSTAT).and_then(|rest| rest.strip_prefix('/')) {
             return self.kstat(name);
         }
@@ -149,20 +174,45 @@ impl Tree {
         }
     }
 
+    /// The records of a file that is a list.
+    pub fn listing(&self, path: &str) -> Option<Arc<dyn Listing>> {
+        let name = path.strip_prefix(KSTAT)?.strip_prefix('/')?;
+        if name == DEBUG {
+            return DebugLog::get().map(|log| log.messages() as Arc<dyn Listing>);
+        }
+        let pool = name.strip_suffix("/txgs")?;
+        let pools = self.0.pools();
+        Some(pools.iter().find(|known| known.name == pool)?.txgs.history().clone())
+    }
+
     fn kstat(&self, name: &str) -> Option<String> {
         let stamp = Stamp { id: 1, created_ns: 0, now_ns: self.0.now_ns() };
         if let Some((pool, file)) = name.split_once('/') {
             let pools = self.0.pools();
             return pools.iter().find(|known| known.name == pool)?.file(file, stamp);
         }
-        let zeros = |list: &'static str| stamp.named(words(list).map(|name| (name, Value::U64(0))));
+        let counted = |list: &'static str, counts: &[(&str, u64)]| stamp.named(of_list(list, counts));
         match name {
             "arcstats" => Some(stamp.named(self.arcstats(&self.0.pools()))),
             "abdstats" => Some(stamp.named(abdstats())),
             "zfetchstats" => Some(stamp.named(zfetchstats())),
             "memory" => Some(stamp.named(memory(&self.0.pools()).into_iter().map(|(name, bytes)| (name, Value::U64(bytes))))),
+            "dbufs" => Some(stamp.raw(&dbufs(&self.0.pools()))),
+            "dbufstats" => Some(stamp.named(dbufstats(&self.0.pools()).iter().map(|(name, value)| (name.as_str(), value.clone())))),
             OWN => Some(stamp.named(own())),
-            other => ZEROS.iter().find(|(known, _)| *known == other).map(|(_, list)| zeros(list)),
+            "dmu_tx" => Some(counted(DMU_TX, &dmu::tx_counts())),
+            "dnodestats" => Some(counted(DNODESTATS, &dmu::dnode_counts())),
+            "fm" => {
+                let [dropped, known] = zio::untold_errors();
+                Some(counted(FM, &[("erpt-dropped", dropped), ("erpt-duplicates", known)]))
+            }
+            "vdev_mirror_stats" => {
+                let [found, not_found] = vdev::mirror_choices();
+                Some(counted(VDEV_MIRROR_STATS, &[("preferred_found", found), ("preferred_not_found", not_found)]))
+            }
+            // There is no intent log yet.
+            "zil" => Some(counted(ZIL, &[])),
+            _ => None,
         }
     }
 
@@ -171,10 +221,16 @@ impl Tree {
         if let Some(name) = path.strip_prefix(MODULE).and_then(|rest| rest.strip_prefix("/parameters/")) {
             return PARAMETERS.iter().any(|parameter| parameter.name == name && parameter.when != When::Fixed);
         }
-        path.strip_prefix(KSTAT).is_some_and(|rest| rest.ends_with("/iostats"))
+        let name = path.strip_prefix(KSTAT).unwrap_or_default();
+        ["/iostats", "/txgs", "/dbgmsg"].iter().any(|end| name.ends_with(end))
     }
 
-    /// Writes to a file: sets a parameter, or zeroes a pool's `iostats`.
+    /// True when only the owner may read a file: messages have names of files and commands of everybody in them.
+    pub fn is_private(&self, path: &str) -> bool {
+        path.strip_prefix(KSTAT) == Some("/dbgmsg")
+    }
+
+    /// Writes to a file: sets a parameter, forgets the records of a list, or zeroes a pool's `iostats`.
     pub fn write(&self, path: &str, text: &str) -> Result<(), WriteError> {
         if let Some(name) = path.strip_prefix(MODULE).and_then(|rest| rest.strip_prefix("/parameters/")) {
             let value = self.0.parameters().set(name, text).map_err(|error| match error {
@@ -183,6 +239,10 @@ impl Tree {
                 ParameterError::Fixed => WriteError::ReadOnly,
             })?;
             self.0.parameter_changed(name, value);
+            return Ok(());
+        }
+        if let Some(listing) = self.listing(path) {
+            listing.clear();
             return Ok(());
         }
         let pool =
@@ -203,6 +263,12 @@ impl Tree {
         let set = self.0.parameters().get("zfs_arc_max").unwrap_or(0);
         arcstats(&caches, if set == 0 { ARC_MAX_DEFAULT } else { set })
     }
+}
+
+/// The names of a list in its order, with their counts; what is not counted is 0.
+fn of_list(list: &'static str, counts: &[(&str, u64)]) -> Vec<(&'static str, Value)> {
+    let value = |name: &str| counts.iter().find(|(known, _)| *known == name).map_or(0, |(_, count)| *count);
+    words(list).map(|name| (name, Value::U64(value(name)))).collect()
 }
 
 /// `abdstats`: all buffers are linear here.
@@ -255,7 +321,6 @@ impl PoolView {
             "state" => Some(format!("{}\n", self.state)),
             "guid" => Some(format!("{}\n", self.guid)),
             "iostats" => Some(stamp.named(self.iostats().iter().map(|(name, value)| (name.as_str(), Value::U64(*value))))),
-            "txgs" => Some(stamp.raw(&self.txgs_table())),
             "direct" => Some(direct_rows(stamp, None, &self.direct)),
             "zia" => self.accelerator.as_ref().map(|accelerator| accelerator.file(stamp)),
             objset => {
@@ -274,24 +339,6 @@ impl PoolView {
     /// The rows of `iostats`.
     pub(crate) fn iostats(&self) -> Vec<(String, u64)> {
         self.cache.zio().iostats().rows()
-    }
-
-    /// The last synced and the open transaction group (OpenZFS: `spa_txg_history_show`); their times are not kept.
-    fn txgs_table(&self) -> String {
-        let line = |cells: [String; 12]| {
-            let widths = [8, 16, 5, 12, 12, 12, 8, 8, 12, 12, 12, 12];
-            let cells: Vec<String> = cells.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
-            cells.join(" ") + "\n"
-        };
-        let head = ["txg", "birth", "state", "ndirty", "nread", "nwritten", "reads", "writes", "otime", "qtime", "wtime", "stime"];
-        let row = |txg: u64, state: &str, dirty: u64| {
-            let zeros = |_: usize| "0".to_string();
-            let mut cells: [String; 12] = std::array::from_fn(zeros);
-            (cells[0], cells[2], cells[3]) = (txg.to_string(), state.to_string(), dirty.to_string());
-            line(cells)
-        };
-        let (synced, open) = (self.txgs.synced_txg().0, self.txgs.open_txg().0);
-        line(head.map(String::from)) + &row(synced, "C", 0) + &row(open, "O", self.txgs.dirty_bytes())
     }
 }
 

@@ -32,9 +32,9 @@ impl DatasetCounts {
         row.add(READS, 1);
         row.add(READS + 1, bytes);
     }
-    /// A node went into the unlinked set.
-    pub(crate) fn unlinked(&self) {
-        self.0.row().add(UNLINKS, 1);
+    /// Nodes went into the unlinked set, or were there when the file system was opened.
+    pub(crate) fn unlinked(&self, nodes: u64) {
+        self.0.row().add(UNLINKS, nodes);
     }
     /// A node of the unlinked set was deleted.
     pub(crate) fn drained(&self) {

@@ -10,7 +10,7 @@ use crate::direct::{Again, Direct, Property};
 use crate::sa::{Attr, Sa};
 use crate::undo::Undo;
 use crate::userspace::Limits;
-use crate::znode::{Node, S_IFDIR, Time, Znode, decode_fields, flag};
+use crate::znode::{Node, S_IFDIR, State as ZnodeState, Time, Znode, decode_fields, flag};
 use crate::{Accounting, NewNode, ZplError};
 use dmu::{Objset, Tx, TxgManager};
 use exec::{Exec, Mutex, RwLock};
@@ -34,6 +34,18 @@ const FREE_CHUNK: u64 = 1 << 30;
 /// How many txgs a transaction that finds no room waits for the deletion of files without names: somebody may keep them open for long.
 const DELETION_WAITS_MAX: u32 = 3;
 const SHARDS: usize = 16;
+
+static KEEPS_UNLINKED: AtomicBool = AtomicBool::new(false);
+
+/// Whether files without names stay in the unlinked set instead of being deleted (OpenZFS: `zfs_unlink_suspend_progress`). What was kept is
+/// deleted at the next mount without it.
+pub fn set_unlink_suspended(keeps: bool) {
+    KEEPS_UNLINKED.store(keeps, Ordering::Relaxed);
+}
+
+fn keeps_unlinked() -> bool {
+    KEEPS_UNLINKED.load(Ordering::Relaxed)
+}
 
 /// The `casesensitivity` property.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -296,6 +308,8 @@ impl Zfs {
             Some(object) => Some(Zap::hold(objset, ObjectId(object))?),
             None => None,
         };
+        let counts = DatasetCounts::default();
+        counts.unlinked(unlinked.as_ref().map_or(0, Zap::count));
         // Old file systems keep attributes in a record that we read but don't make.
         let txgs = txgs.filter(|_| sa.is_modern());
         if txgs.is_some() {
@@ -322,7 +336,7 @@ impl Zfs {
             nodes: (0..SHARDS).map(|_| Mutex::default()).collect(),
             left: exec::WaitQueue::new(),
             rename_lock: Mutex::new(()),
-            counts: DatasetCounts::default(),
+            counts,
             deletions: AtomicU64::new(0),
         })
     }
@@ -507,7 +521,7 @@ impl Zfs {
                 return;
             }
             let state = entry.znode.state.lock();
-            if !(state.unlinked || state.atime_dirty) || self.is_read_only() {
+            if !self.has_to_retire(&state) {
                 drop(state);
                 shard.remove(object);
                 return;
@@ -522,13 +536,19 @@ impl Zfs {
         self.left.notify_all();
     }
 
+    /// True when the end of a node needs a transaction.
+    fn has_to_retire(&self, state: &ZnodeState) -> bool {
+        let deletes = state.unlinked && !keeps_unlinked();
+        (deletes || (state.atime_dirty && !state.unlinked)) && !self.is_read_only()
+    }
+
     /// Gives back one reference without waiting: when that would take a transaction, the next operation does it.
     pub(crate) fn release_in_job(&self, object: ObjectId) {
         let mut shard = self.shard(object).lock();
         let Some(entry) = shard.entries.get_mut(&object.0).filter(|entry| !entry.leaving) else { return };
         let idle = {
             let state = entry.znode.state.lock();
-            !(state.unlinked || state.atime_dirty) || self.is_read_only()
+            !self.has_to_retire(&state)
         };
         if entry.references > 1 {
             entry.references -= 1;
@@ -630,7 +650,7 @@ impl Zfs {
         undo.set_unlinked(node, true);
         undo.change(node, |fields| fields.links = 0)?;
         undo.queue(node.object)?;
-        self.counts.unlinked();
+        self.counts.unlinked(1);
         Ok(())
     }
 
@@ -643,7 +663,7 @@ impl Zfs {
 
     /// Deletes what a crash left in the unlinked set; returns how many (OpenZFS: `zfs_unlinked_drain`).
     pub fn drain_unlinked(self: &Arc<Self>) -> Result<u64, ZplError> {
-        let Some(set) = self.unlinked.as_ref().filter(|_| !self.is_read_only()) else { return Ok(0) };
+        let Some(set) = self.unlinked.as_ref().filter(|_| !self.is_read_only() && !keeps_unlinked()) else { return Ok(0) };
         let mut objects = Vec::new();
         set.for_each(|entry| {
             objects.push(ObjectId(entry.first_integer));

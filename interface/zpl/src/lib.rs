@@ -38,7 +38,7 @@ pub use accounting::Accounting;
 pub use ctldir::{OpenSnapshot, SnapshotSource, set_admin_snapshot};
 pub use error::ZplError;
 pub use file_flags::FlagChange;
-pub use fs::{CaseSensitivity, CreateOptions, Settings, Snapdir, Space, SpaceSource, TxKind, Zfs};
+pub use fs::{CaseSensitivity, CreateOptions, Settings, Snapdir, Space, SpaceSource, TxKind, Zfs, set_unlink_suspended};
 pub use fuse_fs::ZplFuse;
 pub use io::{Allocate, FILE_BYTES_MAX, WriteData, set_reports_holes};
 pub use make::NewNode;

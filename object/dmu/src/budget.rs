@@ -55,6 +55,11 @@ impl DirtyBudget {
         self.release(txg, u64::MAX);
     }
 
+    /// Dirty bytes of one txg.
+    pub(crate) fn of(&self, txg: Txg) -> u64 {
+        self.slot(txg).load(Ordering::Relaxed)
+    }
+
     /// Dirty bytes of all txgs.
     pub(crate) fn total(&self) -> u64 {
         self.total.load(Ordering::SeqCst)

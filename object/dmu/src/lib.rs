@@ -30,6 +30,7 @@ pub use memory::{MemoryUse, memory_use};
 pub use ports::{BlockIo, BlockLedger, BlockWrite, Keep, Landed, LandedDone, ObjectOwner, ObjsetHook, OwnerDelta, TxgSync, WriteDone};
 pub use props::{ObjsetProps, PrimaryCache, RedundantMetadata, SyncMode};
 
+mod activity;
 mod budget;
 mod context;
 mod dnode;
@@ -39,12 +40,15 @@ mod state;
 mod sync;
 mod tx;
 mod txg;
+mod txg_history;
 
+pub use activity::{DnodeEvent, TxEvent, dnode_counts, tx_counts};
 pub use dnode::{Dnode, DnodeInfo, UserData, Zeros, ZfetchStats, ZfetchTunables, set_zfetch_tunables, zfetch_stats};
 pub use objset::{NewObject, Objset, ObjsetEnv};
 pub use ondisk::{GROUPUSED_OBJECT, PROJECTUSED_OBJECT, USERUSED_OBJECT};
 pub use tx::Tx;
 pub use txg::{TxgConfig, TxgManager};
+pub use txg_history::{IoTotals, TxgRecord};
 
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

@@ -2,7 +2,7 @@
 //!
 //! Their implementations live in higher crates; nothing here names one.
 
-use crate::{BlockError, DmuError, Objset, SyncError, Tx};
+use crate::{BlockError, DmuError, IoTotals, Objset, SyncError, Tx};
 use abd::{Abd, AbdPart};
 use exec::Exec;
 use kstat::IoStats;
@@ -197,4 +197,9 @@ pub trait ObjsetHook: Send + Sync {
 pub trait TxgSync: Send + Sync {
     /// Syncs `txg`; called by one thread at a time, in txg order.
     fn sync_txg(&self, txg: Txg) -> Result<(), SyncError>;
+
+    /// What the pool's devices did until now, for the history of txgs.
+    fn io_totals(&self) -> IoTotals {
+        IoTotals::default()
+    }
 }

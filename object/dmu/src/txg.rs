@@ -14,8 +14,10 @@
 //! Who drives: the sync thread under a threaded executor after [`TxgManager::start`]; whoever waits under `Inline`.
 
 use crate::budget::{DirtyBudget, TXG_SLOTS};
-use crate::{DmuError, SyncError, Tx, TxgSync};
+use crate::txg_history::{Passed, TxgHistory, TxgRecord};
+use crate::{DmuError, SyncError, Tx, TxEvent, TxgSync};
 use exec::{Condvar, Exec, Mutex, OperationHandle, WaitQueue};
+use kstat::Records;
 use ondisk::Txg;
 use std::fmt;
 use std::sync::Arc;
@@ -116,6 +118,7 @@ pub struct TxgManager {
     kicked: Condvar,
     sync: Mutex<Option<Arc<dyn TxgSync>>>,
     thread: Mutex<Option<OperationHandle>>,
+    history: TxgHistory,
 }
 
 impl fmt::Debug for TxgManager {
@@ -131,7 +134,10 @@ impl TxgManager {
         let opened_ns = exec.now_ns();
         let tunables = Tunables::default();
         tunables.set(&config);
+        let history = TxgHistory::new();
+        history.opened(synced.next(), opened_ns);
         Arc::new(TxgManager {
+            history,
             tunables,
             budget: Arc::default(),
             direct: Default::default(),
@@ -229,13 +235,16 @@ impl TxgManager {
             {
                 let mut state = self.state.lock();
                 if state.failed.is_some() || state.stopping {
+                    TxEvent::Error.count();
                     return Err(DmuError::Stopped);
                 }
                 if !state.closing {
                     state.holds += 1;
+                    TxEvent::Assigned.count();
                     return Ok(Tx::held(state.open, self.clone()));
                 }
             }
+            TxEvent::Group.count();
             self.changed.wait_until(&self.exec, &|| {
                 let state = self.state.lock();
                 !state.closing || state.failed.is_some() || state.stopping
@@ -273,6 +282,11 @@ impl TxgManager {
     pub fn syncing_for_ns(&self) -> Option<u64> {
         let since = self.state.lock().syncing_since_ns?;
         Some(self.exec.now_ns().saturating_sub(since))
+    }
+
+    /// The newest txgs: when they were opened, how long they were in which state, what their syncs did.
+    pub fn history(&self) -> &Arc<Records<TxgRecord>> {
+        self.history.records()
     }
 
     /// Dirty bytes of all txgs.
@@ -381,11 +395,15 @@ impl TxgManager {
         }
         if dirty + estimate >= max && dirty > 0 {
             self.kick();
+            TxEvent::DirtyThrottle.count();
+            TxEvent::DirtyOverMax.count();
             return self.wait_for_room(estimate);
         }
         self.kick_early();
         let low = max / 100 * config.delay_min_dirty_percent;
         if dirty > low {
+            TxEvent::DirtyThrottle.count();
+            TxEvent::DirtyDelay.count();
             let delay = config.delay_scale_ns.saturating_mul(dirty - low) / (max - dirty).max(1);
             self.exec.sleep_ns(delay.min(DELAY_NS_MAX));
         }
@@ -437,6 +455,7 @@ impl TxgManager {
             state.driving = true;
             state.closing = true;
         }
+        let closed_ns = self.exec.now_ns();
         self.changed.wait_until(&self.exec, &|| self.state.lock().holds == 0);
         let txg = {
             let mut state = self.state.lock();
@@ -445,14 +464,13 @@ impl TxgManager {
             state.opened_ns = self.exec.now_ns();
             state.syncing_since_ns = Some(state.opened_ns);
             state.closing = false;
+            self.history.passed(txg, Passed::Open, closed_ns);
+            self.history.passed(txg, Passed::Quiesced, state.opened_ns);
+            self.history.opened(state.open, state.opened_ns);
             txg
         };
         self.changed.notify_all();
-        let sync = self.sync.lock().clone();
-        let result = match sync {
-            Some(sync) => sync.sync_txg(txg),
-            None => Err(SyncError::Stopped),
-        };
+        let result = self.sync_closed(txg);
         let callbacks = {
             let mut state = self.state.lock();
             (state.driving, state.syncing_since_ns) = (false, None);
@@ -471,6 +489,20 @@ impl TxgManager {
             callback(result.is_ok());
         }
         self.changed.notify_all();
+        result
+    }
+
+    /// Syncs a txg that nobody holds any more.
+    fn sync_closed(&self, txg: Txg) -> Result<(), SyncError> {
+        let sync = self.sync.lock().clone().ok_or(SyncError::Stopped)?;
+        let (dirty, before) = (self.budget.of(txg), sync.io_totals());
+        self.history.passed(txg, Passed::Waited, self.exec.now_ns());
+        let result = sync.sync_txg(txg);
+        self.history.synced(txg, dirty, (before, sync.io_totals()));
+        match &result {
+            Ok(()) => self.history.passed(txg, Passed::Synced, self.exec.now_ns()),
+            Err(error) => kstat::debug!("txg {txg} was not synced: {error:?}"),
+        }
         result
     }
 

@@ -59,6 +59,7 @@ impl DslPool {
             bytes.div_ceil(block).saturating_mul(one.saturating_mul(copies)).max(bytes)
         });
         if self.meta().services.refuses_writes() {
+            dmu::TxEvent::Suspended.count();
             return Err(DslError::Suspended);
         }
         let mut waits = 0;
@@ -69,7 +70,10 @@ impl DslPool {
                     waits += 1;
                     self.txgs().wait_synced(self.txgs().open_txg())?;
                 }
-                Verdict::Wait(error) | Verdict::Refused(error) => return Err(error),
+                Verdict::Wait(error) | Verdict::Refused(error) => {
+                    dmu::TxEvent::Quota.count();
+                    return Err(error);
+                }
             }
         }
         let tx = self.txgs().assign(bytes)?;

@@ -183,6 +183,7 @@ impl Runtime {
             events: Arc::new(kstat::NoEvents),
             providers: None,
             suspended_scans: false,
+            max_missing_tops: 0,
         }
     }
 }

@@ -30,10 +30,12 @@ impl FoundPool {
 
 impl Examined {
     fn look(&mut self, found: &FoundPool, exec: &Exec, runtime: &Runtime) -> Result<(), PoolError> {
+        // What may be missing at a read-only import keeps the pool from being written all the same.
+        let runtime = &Runtime { max_missing_tops: 0, ..runtime.clone() };
         let ub = found.best.clone().ok_or(PoolError::NoUberblock)?;
         check_version(ub.ub_version, true)?;
         check_label_features(found)?;
-        let mut start = Start::new(exec, found, runtime, &ub)?;
+        let mut start = Start::new(exec, found, (runtime, 0), &ub)?;
         let features = Arc::new(Features::open(start.objset())?);
         let lacks = |guid| !features.is_enabled(guid);
         self.lacks_features = features.exist() && FEATURES.iter().any(|feature| feature.on_new_pools && lacks(feature.guid));

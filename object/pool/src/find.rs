@@ -72,6 +72,27 @@ impl FoundPool {
     pub fn damaged_uberblocks(&self) -> usize {
         self.members.iter().map(|member| member.labels.damaged_uberblocks).sum()
     }
+    /// Tells the log of debug messages which labels and which uberblock were chosen.
+    pub(crate) fn describe(&self) {
+        let Some(best) = &self.best else { return kstat::debug!("pool '{}' (guid {}): no valid uberblock", self.name(), self.guid()) };
+        kstat::debug!(
+            "pool '{}' (guid {}): using uberblock with txg={}, timestamp={}; {} devices, {} labels and {} uberblocks damaged",
+            self.name(),
+            self.guid(),
+            best.ub_txg,
+            best.ub_timestamp,
+            self.members.len(),
+            self.damaged_labels(),
+            self.damaged_uberblocks()
+        );
+        for member in &self.members {
+            let label = member.labels.config(best.txg()).and_then(|config| config.get_u64("txg")).unwrap_or_default();
+            let newest = member.labels.uberblocks.first().map_or(0, |ub| ub.ub_txg);
+            let path = member.device.path().display().to_string();
+            kstat::debug!("vdev {} at {path}: label of txg {label} is used, newest uberblock {newest}", member.guid);
+        }
+    }
+
     /// The tree that the labels describe, as far as they do; leaves without a device are missing.
     pub fn tree(&self) -> Result<VdevTree, PoolError> {
         bootstrap_tree(self)

@@ -54,6 +54,8 @@ pub struct Runtime {
     pub providers: Option<Providers>,
     /// Scans and sequential rebuilds make no progress, from the beginning (OpenZFS: `zfs_scan_suspend_progress`).
     pub suspended_scans: bool,
+    /// Top-level vdevs that a pool may lack when it is imported read-only (OpenZFS: `zfs_max_missing_tvds`).
+    pub max_missing_tops: usize,
 }
 
 /// Which pool to import, and how.
@@ -99,6 +101,18 @@ impl Pool {
 
     /// Imports a pool that [`find_pools`] found.
     pub fn open(exec: &Exec, found: &FoundPool, options: &ImportOptions, runtime: &Runtime) -> Result<Pool, PoolError> {
+        found.describe();
+        let result = Pool::open_found(exec, found, options, runtime);
+        match &result {
+            Ok(pool) => {
+                kstat::debug!("pool '{}' is open in txg {}{}", pool.name(), pool.txg(), if options.read_only { ", read-only" } else { "" })
+            }
+            Err(error) => kstat::debug!("pool '{}' (guid {}) was not opened: {error}", found.name(), found.guid()),
+        }
+        result
+    }
+
+    fn open_found(exec: &Exec, found: &FoundPool, options: &ImportOptions, runtime: &Runtime) -> Result<Pool, PoolError> {
         let ub = found.best.clone().ok_or(PoolError::NoUberblock)?;
         check_version(ub.ub_version, options.read_only)?;
         if ub.ub_txg > TXG_MAX {
@@ -106,7 +120,7 @@ impl Pool {
         }
         check_host(found, options)?;
         check_label_features(found)?;
-        let mut start = Start::new(exec, found, runtime, &ub)?;
+        let mut start = Start::new(exec, found, (runtime, tops_to_spare(options, runtime)), &ub)?;
         let features = Arc::new(Features::open(start.mos.objset())?);
         features.check(options.read_only)?;
         if !options.read_only {
@@ -132,6 +146,11 @@ pub(crate) fn check_version(version: u64, read_only: bool) -> Result<(), PoolErr
         true if version < VERSION_WRITTEN_MIN && !read_only => Err(PoolError::OldVersion(version)),
         true => Ok(()),
     }
+}
+
+/// How many top-level vdevs may be missing: what is to be written needs all of them.
+fn tops_to_spare(options: &ImportOptions, runtime: &Runtime) -> usize {
+    if options.read_only { runtime.max_missing_tops } else { 0 }
 }
 
 /// Refuses features that must be known to read the MOS; the labels name them (OpenZFS: `spa_ld_parse_config`).
@@ -190,11 +209,11 @@ pub(crate) struct Start {
 
 impl Start {
     /// Opens the MOS by what the labels say.
-    pub fn new(exec: &Exec, found: &FoundPool, runtime: &Runtime, ub: &Uberblock) -> Result<Start, PoolError> {
+    pub fn new(exec: &Exec, found: &FoundPool, (runtime, to_spare): (&Runtime, usize), ub: &Uberblock) -> Result<Start, PoolError> {
         let tree = found.tree()?;
         // What no label was found of may be logs: the MOS tells, if it can be read without them.
-        let has_lost = |top: &vdev::TopVdev| !matches!(top.kind, TopKind::Hole | TopKind::Missing) && tree.lost_slots(top) > top.parity();
-        if tree.tops.iter().any(|top| has_lost(top) && !top.is_log) {
+        let has_lost = |top: &&vdev::TopVdev| top.is_concrete() && !top.is_log && tree.lost_slots(top) > top.parity();
+        if tree.tops.iter().filter(has_lost).count() > to_spare {
             return Err(lost(&tree, dsl::DslError::NotFound));
         }
         let devices = found.devices_of(&tree);
@@ -222,14 +241,17 @@ impl Start {
         let root = list.get_nvlist("vdev_tree").ok_or(PoolError::Object(object, "the pool's configuration"))?;
         let mut tree = VdevTree::from_config(root)?;
         found.mark_missing(&mut tree);
+        let missing = tree.leaves.iter().filter(|leaf| leaf.state == vdev::LeafState::Missing);
+        missing.for_each(|leaf| kstat::debug!("pool '{}': no device for vdev {} ({})", found.name(), leaf.guid, leaf.path));
         dtl::load(self.objset(), &mut tree)?;
         if Zap::hold(self.objset(), DIRECTORY)?.try_lookup_u64(DEFLATE)?.unwrap_or(0) == 0 {
             tree.tops.iter_mut().for_each(|top| top.deflate_ratio = RAW_RATIO);
         }
-        if let Some(top) = tree.tops.iter().find(|top| top.kind == TopKind::Missing && !top.is_log) {
+        let to_spare = tops_to_spare(options, runtime);
+        if let Some(top) = tree.tops.iter().find(|top| top.kind == TopKind::Missing && !top.is_log && to_spare == 0) {
             return Err(PoolError::MissingVdev(top.id));
         }
-        if !tree.is_readable() {
+        if tree.lost_tops() > to_spare {
             return Err(lost(&tree, dsl::DslError::NotFound));
         }
         self.devices = found.devices_of(&tree);
@@ -304,6 +326,8 @@ impl Start {
         // A pool that was exported may have logs too: of file systems that nobody mounted since their system crashed.
         let empty_logs = if options.read_only { EmptyLogs::default() } else { dsl.look_at_logs().map_err(PoolError::IntentLogs)? };
         let mos_features = opened.features.mos_features();
+        // What was on vdevs that are missing is not coming back: nobody is to wait for it.
+        let fail_mode = if self.tree.is_readable() { props::fail_mode(&objset)? } else { FailMode::Continue };
         let config = Config {
             tree: Arc::new(self.tree),
             devices: self.devices,
@@ -311,7 +335,7 @@ impl Start {
             dirty: true,
             grown: false,
             uberblock: opened.ub,
-            fail_mode: props::fail_mode(&objset)?,
+            fail_mode,
             aux: AuxDevices::load(&objset)?,
         };
         self.io.set_view(config.view(&services));

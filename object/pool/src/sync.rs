@@ -17,7 +17,7 @@ use crate::services::{ScanNews, Services};
 use crate::spacemap::{AppendContext, SpaceMaps};
 use crate::spares::AuxDevices;
 use device::{DeviceError, DeviceOp};
-use dmu::{Objset, SyncError, Tx, TxgSync};
+use dmu::{IoTotals, Objset, SyncError, Tx, TxgSync};
 use dsl::{DslPool, EmptyLogs};
 use exec::{Mutex, RwLock};
 use ondisk::{BlockPtr, Guid, ObjectId, Txg, Uberblock};
@@ -134,7 +134,24 @@ impl Config {
 
 impl TxgSync for Syncer {
     fn sync_txg(&self, txg: Txg) -> Result<(), SyncError> {
-        self.sync(txg).map_err(PoolError::into_sync)
+        self.sync(txg).map_err(|error| {
+            kstat::debug!("pool '{}': the sync of txg {txg} failed: {error}", self.services.name.read());
+            error.into_sync()
+        })
+    }
+
+    fn io_totals(&self) -> IoTotals {
+        let leaves = 0..self.zio().view().tree.leaves.len() as u32;
+        leaves.fold(IoTotals::default(), |sum, leaf| {
+            let counts = self.zio().leaf_stats(LeafId(leaf)).counts();
+            let of = |counts: &[u64; 4], kind: IoKind| counts[kind as usize];
+            IoTotals {
+                read_bytes: sum.read_bytes + of(&counts.bytes, IoKind::Read),
+                written_bytes: sum.written_bytes + of(&counts.bytes, IoKind::Write),
+                reads: sum.reads + of(&counts.ops, IoKind::Read),
+                writes: sum.writes + of(&counts.ops, IoKind::Write),
+            }
+        })
     }
 }
 
@@ -171,7 +188,7 @@ impl Syncer {
         drop(less_patient);
         self.sync_after_import(&mut work, &tx)?;
         let told = self.services.history.sync(&tx)?;
-        told.iter().for_each(|record| self.services.tell_history(record));
+        told.iter().for_each(|record| self.services.tell_history(record, txg));
         let (mut root, mut config_dirty) = self.converge(&mut work, &tx, 1)?;
         if root.is_some() || config_dirty {
             while self.flush(txg)? {

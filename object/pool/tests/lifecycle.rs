@@ -323,3 +323,22 @@ fn datasets_without_checksums_are_made_written_and_read() {
         assert!(read == [7; 200_000], "{checksum}");
     }
 }
+
+/// Whoever lost a disk of a stripe for good wants what is on the others; a pool that can be written must be whole.
+#[test]
+fn a_stripe_without_one_disk_is_read_when_asked_for() {
+    let devices = devices(3);
+    let pool = Pool::create(&exec(), spec(&devices, &[(TopKind::Leaf, 1); 3]), &Runtime::new()).expect("created");
+    pool.export().expect("exported");
+    let import = |devices: &[Arc<MemDevice>], read_only, max_missing_tops| {
+        let options = ImportOptions { host: host(1), read_only, ..ImportOptions::default() };
+        Pool::import(&exec(), opened(devices), &options, &Runtime { max_missing_tops, ..Runtime::new() })
+    };
+    assert!(import(&devices[..2], true, 0).is_err() && import(&devices[..1], true, 1).is_err(), "too few");
+    assert!(import(&devices[..2], false, 1).is_err(), "to be written");
+    let pool = import(&devices[..2], true, 1).expect("two of three");
+    assert_eq!((pool.tree().lost_tops(), pool.name().as_str()), (1, "tank"));
+    assert!(pool.dsl().hold("tank").is_ok(), "metadata have copies elsewhere");
+    drop(pool);
+    import(&devices, false, 1).expect("all are there").export().expect("exported");
+}

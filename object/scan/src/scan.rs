@@ -44,6 +44,9 @@ const ROOM_PART: usize = 4;
 /// How long a scan that must not go on waits before it looks again.
 const SUSPENDED_STEP_NS: u64 = 50_000_000;
 
+/// Blocks that are found before some are read, when they are not to be sorted.
+const UNSORTED_BLOCKS: usize = 128;
+
 /// How scans are to behave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScanTunables {
@@ -56,11 +59,13 @@ pub struct ScanTunables {
     /// A resilver that has come this far, in percent, is not begun again for devices that come later (OpenZFS:
     /// `zfs_resilver_defer_percent`); None begins it again at any time (`zfs_resilver_disable_defer`).
     pub defer_percent: Option<u64>,
+    /// Blocks are read about in the order in which they are found, instead of that of their addresses (OpenZFS: `zfs_scan_legacy`).
+    pub in_tree_order: bool,
 }
 
 impl Default for ScanTunables {
     fn default() -> ScanTunables {
-        ScanTunables { memory_max: 0, checkpoint_seconds: 7200, suspended: false, defer_percent: Some(10) }
+        ScanTunables { memory_max: 0, checkpoint_seconds: 7200, suspended: false, defer_percent: Some(10), in_tree_order: false }
     }
 }
 
@@ -301,6 +306,7 @@ impl Scan {
     /// Blocks that the queue may hold.
     pub(crate) fn queue_room(&self) -> usize {
         match self.queue_max.load(Ordering::Relaxed) {
+            0 if self.tunables.lock().in_tree_order => UNSORTED_BLOCKS,
             0 => (self.memory_max() / ENTRY_BYTES).max(1) as usize,
             blocks => blocks,
         }

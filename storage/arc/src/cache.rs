@@ -8,15 +8,16 @@
 //! ```
 
 use crate::balance::{Balance, Cut, Fractions};
+use crate::blocks::Origin;
 use crate::budget::Budget;
 use crate::key::{Key, KeyMap};
 use crate::ports::{BlockName, SecondLevel};
-use crate::shard::{Access, Ask, Body, Freed, HEADER_BYTES, Keep, Kind, Lookup, Shard, State as List, charge};
+use crate::shard::{Access, Ask, Body, Copies, Freed, HEADER_BYTES, Keep, Kind, Lookup, Shard, State as List, charge};
 use crate::stats::Counters;
 use abd::{Abd, AbdPart};
 use exec::{Exec, Mutex, MutexGuard, TaskClass, completion};
 use ondisk::{BlockPtr, Bookmark, Checksum, Compression, Txg, byteswap_block};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use zio::{Landed, LandedThen, Priority, ReadFlags, ReadRequest, ReadThen, WriteRequest, WriteThen, Zio, ZioError};
 
@@ -75,12 +76,14 @@ struct Inner {
     zio: Zio,
     budget: Budget,
     /// Bytes of decompressed copies in all shards.
-    copies: Arc<AtomicU64>,
+    copies: Arc<Copies>,
     /// Sizes of the lists of all shards, and who gives way.
     balance: Arc<Balance>,
     /// Where the next search for memory begins.
     cursor: AtomicUsize,
     cells: Box<[Cell]>,
+    /// Compressed blocks are kept compressed, too.
+    compressed: AtomicBool,
     /// The second level, once there is one.
     second: OnceLock<Arc<dyn SecondLevel>>,
 }
@@ -114,7 +117,8 @@ impl Wanted {
         Some(Wanted { bp: *bp, bookmark: *bookmark, key, tag: Key::tag(bp), kind, keep })
     }
     fn ask(&self, access: Access) -> Ask {
-        Ask { key: self.key, tag: self.tag, kind: self.kind, access, keep: self.keep, is_verifiable: self.is_verifiable() }
+        let (origin, is_verifiable) = (Origin::new(&self.bp, &self.bookmark), self.is_verifiable());
+        Ask { key: self.key, tag: self.tag, kind: self.kind, access, keep: self.keep, is_verifiable, origin }
     }
     /// What is read is, or keeps, the bytes on disk, and the pointer's checksum can tell.
     fn is_verifiable(&self) -> bool {
@@ -130,12 +134,21 @@ impl Cache {
     /// A cache over `zio` that holds at most `max_bytes`.
     pub fn new(zio: Zio, max_bytes: u64) -> Cache {
         let shards = (zio.exec().parallelism() * 4).next_power_of_two().min(SHARDS_MAX);
-        let copies: Arc<AtomicU64> = Arc::default();
+        let copies: Arc<Copies> = Arc::default();
         let balance: Arc<Balance> = Arc::default();
         let state = || State { shard: Shard::new(copies.clone(), balance.clone()), flights: KeyMap::default() };
         let cells = (0..shards).map(|_| Cell(Mutex::new(state()))).collect();
         let budget = Budget::new(max_bytes);
-        Cache(Arc::new(Inner { zio, budget, copies, cursor: AtomicUsize::new(0), cells, balance, second: OnceLock::new() }))
+        Cache(Arc::new(Inner {
+            zio,
+            budget,
+            copies,
+            cursor: AtomicUsize::new(0),
+            cells,
+            balance,
+            compressed: AtomicBool::new(true),
+            second: OnceLock::new(),
+        }))
     }
 
     /// The pipeline below.
@@ -184,6 +197,12 @@ impl Cache {
     /// Sets how much more a miss of metadata weighs than one of data, in percent (OpenZFS: `zfs_arc_meta_balance`).
     pub fn set_meta_balance(&self, percent: u64) {
         self.0.balance.set_meta_balance(percent);
+    }
+
+    /// Whether blocks that are read from now on are kept compressed as on disk, or decompressed only (OpenZFS:
+    /// `zfs_compressed_arc_enabled`).
+    pub fn set_compressed(&self, compressed: bool) {
+        self.0.compressed.store(compressed, Ordering::Relaxed);
     }
 
     /// Puts a second level behind the cache, for good; false when there is one already.
@@ -272,8 +291,8 @@ impl Cache {
     }
 
     /// Makes the logical bytes just written under `bp` warm, without a copy.
-    pub fn insert_written(&self, bp: &BlockPtr, data: Abd) {
-        let Some(wanted) = Wanted::new(bp, &Bookmark::default(), Keep::Kept) else { return };
+    pub fn insert_written(&self, bp: &BlockPtr, bookmark: &Bookmark, data: Abd) {
+        let Some(wanted) = Wanted::new(bp, bookmark, Keep::Kept) else { return };
         self.insert(&wanted, Body { physical: None, logical: Some(data) }, false);
     }
 
@@ -285,10 +304,10 @@ impl Cache {
         if !keep {
             return self.0.zio.write(request, then);
         }
-        let (cache, data) = (self.clone(), request.data.clone());
+        let (cache, data, bookmark) = (self.clone(), request.data.clone(), request.bookmark);
         let done: WriteThen = Box::new(move |result| {
             if let Ok(bp) = &result {
-                cache.insert_written(bp, data);
+                cache.insert_written(bp, &bookmark, data);
             }
             then(result);
         });
@@ -365,6 +384,10 @@ impl Cache {
     /// Bytes on a list of all shards.
     pub(crate) fn list_bytes(&self, list: List, kind: Kind) -> u64 {
         self.0.balance.size(list, kind)
+    }
+    /// Bytes of decompressed copies, and the most that they ever were.
+    pub(crate) fn copy_bytes(&self) -> (u64, u64) {
+        (self.0.copies.bytes(), self.0.copies.most())
     }
     /// The target shares.
     pub(crate) fn fractions(&self) -> Fractions {
@@ -447,32 +470,38 @@ impl Cache {
 
     fn start_pool(&self, wanted: Wanted, priority: Priority) {
         self.0.zio.iostats().arc_read.add(1, wanted.bp.psize() as u64);
-        let flags = ReadFlags { raw: wanted.is_compressed(), ..ReadFlags::default() };
+        // What is not to be kept compressed is decompressed below.
+        let raw = wanted.is_compressed() && self.0.compressed.load(Ordering::Relaxed);
+        let flags = ReadFlags { raw, ..ReadFlags::default() };
         let request = ReadRequest { bp: wanted.bp, bookmark: wanted.bookmark, priority, flags };
         let cache = self.clone();
-        self.0.zio.read(request, Box::new(move |result| cache.finish(&wanted, result)));
+        let then: ReadThen = match raw {
+            true => Box::new(move |result| cache.finish(&wanted, result)),
+            false => Box::new(move |result| cache.land(&wanted, result.map(|data| (native(&wanted.bp, data), None)))),
+        };
+        self.0.zio.read(request, then);
     }
 
-    /// A read ended: decompresses what came, on the pool's accelerator where there is one.
+    /// A read of the bytes on disk ended: decompresses what came, on the pool's accelerator where there is one.
     fn finish(&self, wanted: &Wanted, result: Result<Abd, ZioError>) {
         let wanted = *wanted;
         match result {
             Ok(physical) if wanted.is_compressed() => {
                 let (cache, kept) = (self.clone(), physical.clone());
                 self.0.zio.unpack(&wanted.bp, wanted.bookmark, physical, move |result| {
-                    cache.land(&wanted, result.map(|data| (native(&wanted.bp, data), kept)));
+                    cache.land(&wanted, result.map(|data| (native(&wanted.bp, data), Some(kept))));
                 });
             }
-            result => self.land(&wanted, result.map(|physical| (native(&wanted.bp, physical.clone()), physical))),
+            result => self.land(&wanted, result.map(|data| (native(&wanted.bp, data), None))),
         }
     }
 
-    /// Keeps a block's bytes, logical and physical, and hands them to everybody who waits.
-    fn land(&self, wanted: &Wanted, result: Result<(Abd, Abd), ZioError>) {
+    /// Keeps a block's bytes, logical and perhaps physical, and hands the logical ones to everybody who waits.
+    fn land(&self, wanted: &Wanted, result: Result<(Abd, Option<Abd>), ZioError>) {
         let waiters = match &result {
             Ok((data, physical)) => {
-                let keep_physical = wanted.is_compressed() && wanted.bp.is_little_endian();
-                let body = Body { physical: keep_physical.then(|| physical.clone()), logical: Some(data.clone()) };
+                let physical = physical.clone().filter(|_| wanted.bp.is_little_endian());
+                let body = Body { physical, logical: Some(data.clone()) };
                 self.insert(wanted, body, true)
             }
             Err(_) => self.state(&wanted.key).flights.remove(&wanted.key).map(|flight| flight.waiters).unwrap_or_default(),
@@ -530,13 +559,13 @@ impl Cache {
     }
 
     /// Copies may hold this much even when memory is short.
-    fn copies_min(&self) -> u64 {
+    pub(crate) fn copies_min(&self) -> u64 {
         self.max() >> COPIES_SHIFT
     }
 
     /// Charges `bytes` for a decompressed copy: from free memory, then from older copies. False when they do not fit.
     fn reserve_copy(&self, bytes: u64) -> bool {
-        let copies = || self.0.copies.load(Ordering::Relaxed);
+        let copies = || self.0.copies.bytes();
         if copies() + bytes <= self.copies_min() {
             return self.reserve(bytes);
         }
@@ -569,7 +598,7 @@ impl Cache {
     fn make_room(&self, missing: u64) -> u64 {
         let want = missing + (self.max() >> BATCH_SHIFT).min(BATCH_BYTES_MAX);
         let mut freed = 0;
-        let copies = self.0.copies.load(Ordering::Relaxed).saturating_sub(self.copies_min());
+        let copies = self.0.copies.bytes().saturating_sub(self.copies_min());
         if copies > 0 {
             freed += self.evict_copies(want.min(copies));
         }

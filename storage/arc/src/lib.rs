@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod balance;
+mod blocks;
 mod budget;
 mod cache;
 mod key;
@@ -24,6 +25,7 @@ mod stats;
 #[cfg(test)]
 mod tests;
 
+pub use blocks::{BlockCounts, CachedBlock};
 pub use cache::Cache;
 pub use ports::{BlockName, Candidate, FoundThen, SecondLevel};
 pub use shard::Keep;

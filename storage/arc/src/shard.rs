@@ -13,6 +13,7 @@
 //! reported to the caller, who keeps the budget of all shards.
 
 use crate::balance::Balance;
+use crate::blocks::{CachedBlock, Origin};
 use crate::key::{Key, KeyMap};
 use crate::lists::{Links, List};
 use crate::ports::Candidate;
@@ -22,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What an entry costs beside its data, in bytes.
-pub(crate) const HEADER_BYTES: u64 = 160;
+pub(crate) const HEADER_BYTES: u64 = 200;
 /// A second use sooner than this does not make a block frequently used (OpenZFS: `ARC_MINTIME`, 62 ms).
 const FREQUENT_AFTER_NS: u64 = 62_000_000;
 /// So many ghosts a shard may always remember.
@@ -76,6 +77,8 @@ pub(crate) struct Ask {
     pub(crate) keep: Keep,
     /// The bytes that are put in are those on disk, or can be told from them by the checksum: a second level may have them.
     pub(crate) is_verifiable: bool,
+    /// Which block of which object it is.
+    pub(crate) origin: Origin,
 }
 
 /// How long the cache may hold a block (`primarycache`, OpenZFS: `ARC_FLAG_UNCACHED`).
@@ -138,8 +141,34 @@ struct Entry {
     /// A ghost that was wanted: counted once, until its block is here again.
     recalled: bool,
     stamp_ns: u64,
+    origin: Origin,
+    /// While recently used, and while frequently used.
+    uses: [u32; 2],
     links: Links,
     copies: Links,
+}
+
+/// Bytes of decompressed copies in all shards of a cache, and the most that they ever were.
+#[derive(Debug, Default)]
+pub(crate) struct Copies {
+    bytes: AtomicU64,
+    most: AtomicU64,
+}
+
+impl Copies {
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+    pub(crate) fn most(&self) -> u64 {
+        self.most.load(Ordering::Relaxed)
+    }
+    fn add(&self, bytes: u64) {
+        let sum = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        self.most.fetch_max(sum, Ordering::Relaxed);
+    }
+    fn sub(&self, bytes: u64) {
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
 }
 
 /// Result of a lookup.
@@ -191,7 +220,7 @@ pub(crate) struct Shard {
     /// Bytes held in compressed form.
     compressed: u64,
     /// Bytes of decompressed copies in all shards of the cache.
-    copies_total: Arc<AtomicU64>,
+    copies_total: Arc<Copies>,
     /// Sizes of the lists of all shards.
     balance: Arc<Balance>,
     pub(crate) counters: Counters,
@@ -201,7 +230,7 @@ pub(crate) struct Shard {
 
 impl Shard {
     /// An empty shard of a cache that counts its decompressed copies in `copies_total`, and its lists in `balance`.
-    pub(crate) fn new(copies_total: Arc<AtomicU64>, balance: Arc<Balance>) -> Shard {
+    pub(crate) fn new(copies_total: Arc<Copies>, balance: Arc<Balance>) -> Shard {
         Shard { copies_total, balance, ..Shard::default() }
     }
     /// Bytes of blocks on a list of live or ghost entries.
@@ -219,6 +248,23 @@ impl Shard {
     /// Entries, ghosts included.
     pub(crate) fn entries(&self) -> u64 {
         self.map.len() as u64
+    }
+    /// The blocks that are here, and on which list: what their origin and the list say is for the caller to fill in.
+    pub(crate) fn live(&self) -> impl Iterator<Item = (Origin, State, CachedBlock)> {
+        let entries = self.map.values().map(|&index| &self.slab[index as usize]).filter(|entry| !entry.state.is_ghost());
+        entries.map(|entry| {
+            let block = CachedBlock {
+                held_bytes: entry.body.bytes(),
+                is_metadata: entry.kind == Kind::Metadata,
+                is_decompressed: entry.body.logical.is_some(),
+                is_compressed: entry.body.physical.is_some(),
+                is_prefetched: entry.prefetched,
+                used_ns: entry.stamp_ns,
+                uses: entry.uses,
+                ..CachedBlock::default()
+            };
+            (entry.origin, entry.state, block)
+        })
     }
     /// The shard's share of the budget in use.
     #[cfg(test)]
@@ -247,7 +293,7 @@ impl Shard {
         let overhead = self.slab[index as usize].body.overhead_bytes();
         if overhead > 0 {
             self.overhead += overhead;
-            self.copies_total.fetch_add(overhead, Ordering::Relaxed);
+            self.copies_total.add(overhead);
             self.copies.push_front(&mut self.slab, index, |entry| &mut entry.copies);
         }
     }
@@ -256,7 +302,7 @@ impl Shard {
         let overhead = self.slab[index as usize].body.overhead_bytes();
         if overhead > 0 {
             self.overhead -= overhead;
-            self.copies_total.fetch_sub(overhead, Ordering::Relaxed);
+            self.copies_total.sub(overhead);
             self.copies.remove(&mut self.slab, index, |entry| &mut entry.copies);
         }
     }
@@ -280,6 +326,10 @@ impl Shard {
             return Lookup::Miss;
         }
         self.counters.hit(access, kind, state);
+        if state != State::Uncached {
+            let uses = &mut self.slab[index as usize].uses[state as usize];
+            *uses = uses.saturating_add(1);
+        }
         if access != Access::Prefetch && self.slab[index as usize].prefetched {
             self.counters.prefetched_hits += 1;
         }
@@ -331,7 +381,7 @@ impl Shard {
     /// Puts a block in; the caller has reserved [`HEADER_BYTES`] plus the body's bytes. Replaces an older version. A block
     /// that a ghost remembers goes where a longer list would have kept it.
     pub(crate) fn insert(&mut self, ask: &Ask, body: Body, now_ns: u64) -> Freed {
-        let Ask { key, tag, kind, access, keep, is_verifiable } = *ask;
+        let Ask { key, tag, kind, access, keep, is_verifiable, origin } = *ask;
         let mut freed = Freed::default();
         let mut state = if keep == Keep::Kept { State::Mru } else { State::Uncached };
         if let Some(&index) = self.map.get(&key) {
@@ -348,8 +398,8 @@ impl Shard {
         let prefetched = access == Access::Prefetch;
         let size = body.bytes();
         let links = Links::default();
-        let entry =
-            Entry { key, tag, body, size, state, kind, prefetched, is_verifiable, recalled: false, stamp_ns: now_ns, links, copies: links };
+        let (recalled, uses, copies, stamp_ns) = (false, [0; 2], links, now_ns);
+        let entry = Entry { key, tag, body, size, state, kind, prefetched, is_verifiable, recalled, stamp_ns, origin, uses, links, copies };
         let index = match self.vacant.pop() {
             Some(index) => {
                 self.slab[index as usize] = entry;
@@ -457,6 +507,7 @@ impl Shard {
         let Some(index) = self.copies.back() else { return false };
         self.unlink(index);
         self.unlink_copy(index);
+        self.counters.copies_evicted += 1;
         let entry = &mut self.slab[index as usize];
         freed.take(Body { physical: None, logical: entry.body.logical.take() });
         entry.size = entry.body.bytes();

@@ -19,6 +19,8 @@ pub(crate) struct Counters {
     pub(crate) prefetched_hits: u64,
     /// First uses of blocks read ahead that were on their way.
     pub(crate) prefetched_joins: u64,
+    /// Decompressed copies dropped.
+    pub(crate) copies_evicted: u64,
     /// Entries evicted.
     pub(crate) evicted: u64,
     /// Bytes evicted that a second level could have, of recently and frequently used blocks; and that none could.
@@ -88,6 +90,7 @@ impl Counters {
             *a += b;
         }
         self.evicted += other.evicted;
+        self.copies_evicted += other.copies_evicted;
         self.bypassed += other.bypassed;
     }
 }

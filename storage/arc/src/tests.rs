@@ -1,5 +1,6 @@
 //! Tests of the policy and of the cache over a real pipeline.
 
+use crate::blocks::Origin;
 use crate::key::Key;
 use crate::shard::{Access, Ask, Body, Freed, HEADER_BYTES, Keep, Kind, Lookup, Shard};
 use crate::{BlockName, Cache, Candidate, FoundThen, SecondLevel};
@@ -187,7 +188,7 @@ fn share(exec: &Exec, steps: u64) {
                         assert!(cache.size() <= 2 << 20);
                         match (step + worker) % 23 {
                             3 => cache.set_max(if worker % 2 == 0 { 1 << 20 } else { 2 << 20 }),
-                            7 => cache.insert_written(bp, data.clone()),
+                            7 => cache.insert_written(bp, &Bookmark::default(), data.clone()),
                             11 => cache.forget(bp),
                             13 => cache.prefetch(bp, &bookmark(0), Keep::Kept),
                             _ => {}
@@ -611,6 +612,7 @@ fn a_shard_reports_every_byte() {
             access,
             keep: [Keep::Once, Keep::Lingers, Keep::Kept, Keep::Kept][(random >> 55 & 3) as usize],
             is_verifiable: true,
+            origin: Origin::default(),
         };
         match random >> 60 {
             0..=4 => {
@@ -637,4 +639,35 @@ fn a_shard_reports_every_byte() {
     }
     charged -= shard.evict_any(u64::MAX).bytes;
     assert_eq!((charged, shard.entries(), shard.overhead()), (0, 0, 0));
+}
+
+/// Who asks why memory is full must see which blocks fill it, once each, and how often they were used.
+#[test]
+fn blocks_are_told_with_what_they_are_of() {
+    let rig = Rig::new(1 << 20);
+    let compressed = |n| WriteRequest { compression: Compression::LZ4, ..request(n, 20_480) };
+    let blocks: Vec<BlockPtr> = (0..3).map(|n| rig.write(compressed(n))).collect();
+    assert!(rig.cache.blocks().iter().all(|block| block.bookmark.objset == ObjsetId(54) && !block.has_copy()));
+    rig.cache.clear();
+    for (n, bp) in blocks.iter().enumerate() {
+        rig.cache.read(bp, &bookmark(n as u64)).unwrap();
+    }
+    rig.inline.sleep_ns(1_000_000_000);
+    rig.cache.read(&blocks[1], &bookmark(1)).unwrap();
+    let mut told = rig.cache.blocks();
+    told.sort_by_key(|block| block.bookmark.block);
+    assert_eq!(told.iter().map(|block| block.bookmark).collect::<Vec<_>>(), [0, 1, 2].map(bookmark));
+    assert!(told.iter().all(|block| block.has_copy() && block.logical_bytes == 20_480 && !block.is_metadata));
+    assert_eq!(
+        told.iter().map(|block| (block.is_frequent, block.uses)).collect::<Vec<_>>(),
+        [(false, [0, 0]), (true, [1, 0]), (false, [0, 0])]
+    );
+    let counts = rig.cache.block_counts();
+    assert_eq!((counts.blocks, counts.copies[0], counts.copy_bytes), (3, (3, 3 * 20_480), 3 * 20_480));
+    assert_eq!((counts.hits, counts.misses, counts.copies_evicted, counts.copy_bytes_most), (1, 3, 0, 3 * 20_480));
+    rig.cache.clear();
+    assert!(rig.cache.blocks().is_empty());
+    rig.cache.set_compressed(false);
+    rig.cache.read(&blocks[0], &bookmark(0)).unwrap();
+    assert!(rig.cache.blocks().iter().all(|block| block.is_decompressed && !block.is_compressed));
 }

@@ -28,6 +28,7 @@ pub use draid::{DraidConfig, DraidLayout};
 pub use edit::Pairing;
 pub use raidz::{RaidzColumn, RaidzMap};
 pub use read::{ComputedRow, LostRow, ReadFailure, ReadJob, ReadMode, ReadOutcome, ReadStep, Repair};
+pub use read_copies::mirror_choices;
 pub use rebuild::{RebuildJob, RebuildNeed, RebuildStep, Spared};
 pub use size::{
     ASHIFT_MAX, ASHIFT_MIN, DEVICE_BYTES_MIN, LABEL_BYTES, LABEL_END_BYTES, LABEL_START_BYTES, MetaslabTunables, label_offset, leaf_asize,

@@ -4,9 +4,26 @@ use crate::read::{Common, ReadFailure, ReadMode, ReadOutcome, ReadStep, Repair, 
 use crate::size::LABEL_START_BYTES;
 use crate::{LeafId, LeafIo, Part, TopVdev};
 use abd::Abd;
+use kstat::Counter;
+use std::sync::LazyLock;
 
 /// Equal loads are spread over a mirror's leaves in pieces of 2 MiB (OpenZFS: `vdev_mirror_shift`).
 const SPREAD_SHIFT: u32 = 21;
+
+/// How reads chose among the leaves of mirrors, in this process (OpenZFS: `vdev_mirror_stats`).
+static CHOICES: LazyLock<[Counter; 2]> = LazyLock::new(Default::default);
+
+/// How often a leaf of a mirror was chosen because it has less to do than the others, and how often several were alike.
+pub fn mirror_choices() -> [u64; 2] {
+    [0, 1].map(|at| CHOICES[at].get())
+}
+
+/// Counts the choice of the first candidate.
+fn count_choice(candidates: &[LeafId], common: &Common, load: &dyn Fn(LeafId) -> u64) {
+    let order = |leaf: LeafId| (common.tree.leaf(leaf).lacks(common.birth), load(leaf));
+    let alike = matches!(candidates, [first, second, ..] if order(*first) == order(*second));
+    CHOICES[usize::from(alike)].bump();
+}
 
 #[derive(Debug)]
 pub(crate) struct Copies {
@@ -30,6 +47,7 @@ impl Copies {
             let first = (offset >> SPREAD_SHIFT) as usize % candidates.len();
             candidates.rotate_left(first);
             candidates.sort_by_cached_key(|&leaf| (common.tree.leaf(leaf).lacks(common.birth), load(leaf)));
+            count_choice(&candidates, common, load);
             stale = candidates.iter().filter(|&&leaf| common.tree.leaf(leaf).lacks(common.birth)).count();
         }
         let mut copies = Copies { offset: offset + LABEL_START_BYTES, candidates, stale, tried: 0, bad: Vec::new() };

@@ -365,11 +365,16 @@ impl VdevTree {
     }
     /// True when every block of the pool can be read: no top-level vdev has lost more than its redundancy. Logs have no blocks of it.
     pub fn is_readable(&self) -> bool {
-        self.tops.iter().all(|top| match top.kind {
-            TopKind::Hole => true,
-            TopKind::Missing => top.is_log,
-            _ => top.is_log || self.lost_slots(top) <= top.parity(),
-        })
+        self.lost_tops() == 0
+    }
+    /// Top-level vdevs that have lost more than their redundancy.
+    pub fn lost_tops(&self) -> usize {
+        let is_lost = |top: &&TopVdev| match top.kind {
+            TopKind::Hole => false,
+            TopKind::Missing => !top.is_log,
+            _ => !top.is_log && self.lost_slots(top) > top.parity(),
+        };
+        self.tops.iter().filter(is_lost).count()
     }
     /// Slots of `top` without a usable leaf.
     pub fn lost_slots(&self, top: &TopVdev) -> usize {

@@ -52,6 +52,7 @@ pub use inject::{Fault, FaultError};
 pub use leaf::{LeafRequest, LeafThen};
 pub use queue::QueueState;
 pub use rebuild::{RebuildRequest, RebuildThen, Rebuilt};
+pub use reports::untold_errors;
 pub use request::{Landed, LandedThen, Priority, ReadFlags, ReadRequest, ReadThen, WriteRequest, WriteThen};
 pub use roam::{MayRoam, Next, Roaming};
 pub use stats::{LeafCounts, LeafStats, ZioStats};

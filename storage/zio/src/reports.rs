@@ -4,8 +4,10 @@
 //! What is told is counted: a device is judged by that, not by how often somebody asks for the same bad block (OpenZFS: `zed`).
 
 use exec::Mutex;
+use kstat::Counter;
 use ondisk::Bookmark;
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use vdev_queue::{Class, IoKind};
 
@@ -27,6 +29,15 @@ impl Default for Retention {
     }
 }
 
+/// Errors of this process that were not told.
+static UNTOLD: LazyLock<[Counter; 2]> = LazyLock::new(Default::default);
+
+/// Errors of this process that were not told as events: because there were too many of their kind, and because the same was told a while
+/// ago (OpenZFS: kstat `fm`).
+pub fn untold_errors() -> [u64; 2] {
+    [0, 1].map(|at| UNTOLD[at].get())
+}
+
 /// At most so many events in a second.
 #[derive(Debug, Default)]
 pub(crate) struct RateLimit(Mutex<(u64, u32)>);
@@ -40,7 +51,9 @@ impl RateLimit {
             *seen = (second, 0);
         }
         seen.1 = seen.1.saturating_add(1);
-        seen.1 <= per_second
+        let allows = seen.1 <= per_second;
+        UNTOLD[0].add(u64::from(!allows));
+        allows
     }
 }
 
@@ -102,7 +115,9 @@ impl Reports {
     /// Whether the error was not told of late.
     pub(crate) fn is_news(&self, place: Trouble, now_ns: u64, retention: &Retention) -> bool {
         let keep_ns = u64::from(retention.seconds.load(Ordering::Relaxed)) * 1_000_000_000;
-        self.recent.lock().is_news(place, now_ns, retention.most.load(Ordering::Relaxed) as usize, keep_ns)
+        let is_news = self.recent.lock().is_news(place, now_ns, retention.most.load(Ordering::Relaxed) as usize, keep_ns);
+        UNTOLD[1].add(u64::from(!is_news));
+        is_news
     }
 
     /// Forgets everything (`zpool clear`): what happens again is news.

@@ -70,6 +70,7 @@ impl Core {
             waiting.len() == 1
         };
         if first {
+            kstat::debug!("pool '{}' is suspended: I/O that it cannot do without failed", snapshot.view.facts.name);
             self.events.event(events::suspended(snapshot));
         }
         None
@@ -89,7 +90,9 @@ impl Zio {
 
     /// Tries the held I/Os again (`zpool clear`).
     pub fn resume(&self) {
-        for io in self.take_held() {
+        let held = self.take_held();
+        kstat::debug!("pool '{}' goes on with {} held I/Os", self.core.snapshot().view.facts.name, held.len());
+        for io in held {
             match io {
                 Held::Read(request, then) => self.read(request, then),
                 Held::Write(request, then) => self.write(*request, then),

@@ -34,12 +34,17 @@ pub(crate) struct Tuning {
     pub(crate) deadman_rate: AtomicU32,
     pub(crate) checksum_rate: AtomicU32,
     dirty: OnceLock<DirtySource>,
+    /// Blocks of so many bytes and more are written as gangs …
+    gang_bytes: AtomicU64,
+    /// … so often, in percent.
+    gang_percent: AtomicU32,
 }
 
 impl Tuning {
     pub(crate) fn new() -> Tuning {
         let tuning = Tuning::default();
         tuning.set_times(&Tunables::default());
+        tuning.gang_bytes.store(u64::MAX, Ordering::Relaxed);
         tuning.delay_rate.store(DELAY_EVENTS_PER_SECOND, Ordering::Relaxed);
         tuning.deadman_rate.store(DEADMAN_EVENTS_PER_SECOND, Ordering::Relaxed);
         tuning.checksum_rate.store(CHECKSUM_EVENTS_PER_SECOND, Ordering::Relaxed);
@@ -65,6 +70,10 @@ impl Tuning {
         let hung_ns = if tunables.deadman_enabled { tunables.deadman_ziotime_ms.saturating_mul(1_000_000) } else { u64::MAX };
         self.hung_ns.store(hung_ns, Ordering::Relaxed);
     }
+    /// True when a block is to be a gang although there may be room for it in one piece.
+    pub(crate) fn forces_gang(&self, psize: u64, random: impl FnOnce() -> u64) -> bool {
+        psize >= self.gang_bytes.load(Ordering::Relaxed) && random() % 100 < u64::from(self.gang_percent.load(Ordering::Relaxed))
+    }
     pub(crate) fn dirty(&self) -> Dirty {
         self.dirty.get().map_or_else(Dirty::default, |source| source())
     }
@@ -79,6 +88,13 @@ fn slow_ns(tunables: &Tunables) -> u64 {
 }
 
 impl Zio {
+    /// Writes blocks of `bytes` and more as gangs, in `percent` of the cases, to try out what is rare otherwise (OpenZFS:
+    /// `metaslab_force_ganging`, `metaslab_force_ganging_pct`).
+    pub fn set_forced_ganging(&self, bytes: u64, percent: u32) {
+        self.core.tuning.gang_bytes.store(bytes, Ordering::Relaxed);
+        self.core.tuning.gang_percent.store(percent, Ordering::Relaxed);
+    }
+
     /// Changes the parameters of every leaf's I/O scheduler; they count from its next decision on.
     pub fn tune_queues(&self, change: impl FnOnce(&mut Tunables)) {
         let tuning = &self.core.tuning;

@@ -318,12 +318,14 @@ fn place(job: &mut Job) -> Result<Placement, ErrorKind> {
     let request = &job.request;
     let psize = job.psize as u64;
     let wanted = AllocRequest { psize, copies: request.copies, txg: request.txg, hint: hint(&request.bookmark) };
-    match job.snapshot.view.allocator.alloc(&wanted) {
-        Ok(dvas) => {
+    let is_forced = job.core.tuning.forces_gang(psize, || job.core.exec.random_u64());
+    let in_one_piece = if is_forced { None } else { job.snapshot.view.allocator.alloc(&wanted).ok() };
+    match in_one_piece {
+        Some(dvas) => {
             let allocated = dvas.iter().copied().filter(|dva| !dva.is_empty()).collect();
             Ok(Placement { dvas, stores: vec![Store { data: job.data.clone(), dvas }], allocated })
         }
-        Err(_) => {
+        None => {
             // Members have sums of their own: all must be of the same bytes.
             job.make_stable();
             let placement = gang::place(job)?;

@@ -424,3 +424,18 @@ fn flush_fails_only_beyond_redundancy() {
     rig.kill(&[1], DeviceError::Io);
     assert_eq!(rig.zio.flush_wait().map_err(|error| error.kind), Err(ErrorKind::Io));
 }
+
+/// Tests of gangs on ordinary pools rest on it: forced gangs must be whole ones, and small blocks none.
+#[test]
+fn gangs_can_be_forced() {
+    let rig = Rig::new(inline(), &MIRROR, 12);
+    rig.zio.set_forced_ganging(32_768, 100);
+    let before = allocated(&rig);
+    let (small, large) = (noise(1, 16_384), noise(2, 131_072));
+    let (one, gang) = (rig.write(request(small, 1)).expect("written"), rig.write(request(large.clone(), 2)).expect("written"));
+    assert!(!one.is_gang() && gang.is_gang());
+    assert!(rig.read(&gang).is_ok_and(|back| back == large));
+    rig.zio.set_forced_ganging(32_768, 0);
+    assert!(!rig.write(request(large, 3)).expect("written").is_gang());
+    assert!(allocated(&rig) > before);
+}

@@ -51,6 +51,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "pool: create, list, export, import", mounts: false, run: pools::life },
     Scenario { name: "pool: creation refused, and why", mounts: false, run: pools::refusals },
     Scenario { name: "parameters: effects", mounts: true, run: parameters::effects },
+    Scenario { name: "parameters: messages and txgs", mounts: true, run: parameters::records },
     Scenario { name: "pool: a sync that is forced", mounts: false, run: parameters::forced_sync },
     Scenario { name: "pool: directories that were made for it", mounts: true, run: parameters::made_directories },
     Scenario { name: "vdevs: properties", mounts: true, run: parameters::vdev_properties },

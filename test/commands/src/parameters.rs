@@ -35,6 +35,41 @@ pub fn effects(world: &World) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Who looks for the cause of something reads what was done, and when; a reader who was overtaken is told.
+pub fn records(world: &World) -> Result<(), Failure> {
+    use std::io::{Read, Seek, SeekFrom};
+    world.vdevs(&["a"])?;
+    world.ok("zpool create -m none tank {vdevs}/a")?;
+    let path = |file: &str| world.path(&format!("state/proc/spl/kstat/zfs/{file}"));
+    std::fs::write(path("dbgmsg"), "0")?;
+    for n in 0..20 {
+        world.ok(&format!("zfs snapshot tank@s{n}"))?;
+    }
+    world.ok("zpool sync tank")?;
+    let commands = |text: &str| text.lines().filter(|line| line.contains("command: zfs snapshot tank@s")).count();
+    same("commands in the messages", commands(&std::fs::read_to_string(path("dbgmsg"))?), 20)?;
+    world.ok("zpool export tank")?;
+    world.ok("zpool import -d {vdevs} tank")?;
+    let text = std::fs::read_to_string(path("dbgmsg"))?;
+    same("the uberblock of an import is told", text.contains("pool 'tank' (guid ") && text.contains("using uberblock with txg="), true)?;
+    set(world, "zfs_dbgmsg_enable", "0")?;
+    std::fs::write(path("dbgmsg"), "0")?;
+    world.ok("zpool sync -f tank")?;
+    same("messages that are off", std::fs::read_to_string(path("dbgmsg"))?.lines().count(), 1)?;
+    set(world, "zfs_txg_history", "30")?;
+    let syncs = |count| (0..count).try_for_each(|_| world.ok("zpool sync tank").map(drop));
+    syncs(31)?;
+    same("txgs kept", std::fs::read_to_string(path("tank/txgs"))?.lines().count(), 31)?;
+    let mut reader = std::fs::File::open(path("tank/txgs"))?;
+    reader.read_exact(&mut [0; 1024])?;
+    syncs(35)?;
+    same("a reader who was overtaken", reader.read_to_end(&mut Vec::new()).is_err(), true)?;
+    reader.seek(SeekFrom::Start(0))?;
+    let mut text = String::new();
+    reader.read_to_string(&mut text)?;
+    same("the same from the beginning", text.lines().count(), 31)
+}
+
 /// A txg is written when one is asked for, also with nothing to write.
 pub fn forced_sync(world: &World) -> Result<(), Failure> {
     world.vdevs(&["a"])?;

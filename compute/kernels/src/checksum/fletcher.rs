@@ -5,6 +5,7 @@
 
 use super::ByteOrder;
 use super::fletcher_portable as portable;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Lanes in the widest implementation.
 pub(super) const LANES_MAX: usize = 16;
@@ -67,6 +68,10 @@ pub struct Fletcher4Implementation {
 }
 
 impl Fletcher4Implementation {
+    /// True when its sums are in the form that [`Fletcher4::wide_lanes`] gives.
+    pub(crate) fn is_wide(&self) -> bool {
+        self.lanes == LANES_MAX
+    }
     /// True when this machine has the instructions.
     pub fn is_supported(&self) -> bool {
         (self.supported)()
@@ -83,6 +88,10 @@ impl Fletcher4Implementation {
 pub static ALL: &[&Fletcher4Implementation] = &[
     &portable::SCALAR,
     #[cfg(target_arch = "x86_64")]
+    &super::fletcher_sse::SSE2,
+    #[cfg(target_arch = "x86_64")]
+    &super::fletcher_sse::SSSE3,
+    #[cfg(target_arch = "x86_64")]
     &super::fletcher_avx2::AVX2,
     #[cfg(target_arch = "x86_64")]
     &super::fletcher_avx512::AVX512,
@@ -92,6 +101,21 @@ pub static ALL: &[&Fletcher4Implementation] = &[
 pub fn fastest() -> &'static Fletcher4Implementation {
     static CHOICE: std::sync::OnceLock<&'static Fletcher4Implementation> = std::sync::OnceLock::new();
     CHOICE.get_or_init(|| ALL.iter().rev().find(|one| one.is_supported()).unwrap_or(&ALL[0]))
+}
+
+/// Position in [`ALL`], plus one, of the implementation that was chosen; 0: the fastest.
+static CHOSEN: AtomicUsize = AtomicUsize::new(0);
+
+/// Has the implementation of this name compute checksums from now on, or the fastest one (OpenZFS: `zfs_fletcher_4_impl`). False, and
+/// nothing changes, when there is none of the name or this machine lacks its instructions.
+pub fn choose(name: Option<&str>) -> bool {
+    let found = name.map_or(Some(0), |name| ALL.iter().position(|one| one.name == name && one.is_supported()).map(|at| at + 1));
+    found.map(|chosen| CHOSEN.store(chosen, Ordering::Relaxed)).is_some()
+}
+
+/// The implementation that is used.
+pub fn chosen() -> &'static Fletcher4Implementation {
+    CHOSEN.load(Ordering::Relaxed).checked_sub(1).and_then(|at| ALL.get(at).copied()).unwrap_or_else(fastest)
 }
 
 /// Fletcher-4 of data that arrives in pieces of any length.
@@ -107,7 +131,7 @@ pub struct Fletcher4 {
 impl Fletcher4 {
     /// Nothing summed yet.
     pub fn new(order: ByteOrder) -> Fletcher4 {
-        Fletcher4::with(fastest(), order)
+        Fletcher4::with(chosen(), order)
     }
 
     /// With a chosen implementation, which must be supported.
@@ -137,7 +161,7 @@ impl Fletcher4 {
         self.pending_bytes = rest.len();
     }
 
-    /// The sums, for code that adds multiples of [`STRIPE_BYTES`] to them as the widest implementation does, which must be the chosen one.
+    /// The sums, for code that adds multiples of [`STRIPE_BYTES`] to them as the widest implementation does, which must be this one.
     /// Nothing may be pending.
     pub(crate) fn wide_lanes(&mut self) -> &mut Lanes {
         assert!(self.implementation.lanes == LANES_MAX && self.pending_bytes == 0, "these are not whole stripes of the widest lanes");
@@ -249,6 +273,17 @@ mod tests {
         for one in ALL.iter().filter(|one| one.is_supported()) {
             assert_eq!(one.sum(&ones, ByteOrder::Little), reference(&ones, ByteOrder::Little), "{}", one.name);
         }
+    }
+
+    /// Who chooses an implementation must get that one, and no machine may be asked for instructions that it lacks.
+    #[test]
+    fn an_implementation_can_be_chosen() {
+        for one in ALL {
+            assert_eq!(choose(Some(one.name)), one.is_supported(), "{}", one.name);
+            assert!(!one.is_supported() || std::ptr::eq(chosen(), *one), "{}", one.name);
+        }
+        assert!(!choose(Some("no such")));
+        assert!(choose(None) && std::ptr::eq(chosen(), fastest()));
     }
 
     /// Blocks lie scattered in memory; where the cuts are must not change the checksum.

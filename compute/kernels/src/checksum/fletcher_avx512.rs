@@ -7,7 +7,7 @@ use std::arch::x86_64::*;
 
 /// Sums in 512-bit registers.
 pub(super) static AVX512: Fletcher4Implementation = Fletcher4Implementation {
-    name: "avx512",
+    name: "avx512bw",
     supported: || is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw"),
     lanes: 16,
     update,

@@ -10,10 +10,12 @@ mod fletcher_avx2;
 #[cfg(target_arch = "x86_64")]
 mod fletcher_avx512;
 mod fletcher_portable;
+#[cfg(target_arch = "x86_64")]
+mod fletcher_sse;
 
 pub use embedded::{EMBEDDED_CHECKSUM_BYTES, LabelSum, Verifier, ZEC_MAGIC, embed, verify_embedded};
 pub(crate) use fletcher::concatenate;
-pub use fletcher::{ALL, Fletcher4, Fletcher4Implementation, fastest, fletcher2, fletcher4};
+pub use fletcher::{ALL, Fletcher4, Fletcher4Implementation, choose, chosen, fastest, fletcher2, fletcher4};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use fletcher_avx512::with_words;
 

@@ -23,6 +23,7 @@ mod tests;
 
 use crate::checksum::Fletcher4;
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Most data columns of a row.
 pub const DATA_COLUMNS_MAX: usize = 255;
@@ -113,13 +114,28 @@ pub fn fastest() -> &'static Implementation {
     CHOICE.get_or_init(|| ALL.iter().rev().find(|one| one.is_supported()).unwrap_or(&ALL[0]))
 }
 
+/// Position in [`ALL`], plus one, of the implementation that was chosen; 0: the fastest.
+static CHOSEN: AtomicUsize = AtomicUsize::new(0);
+
+/// Has the implementation of this name compute parity from now on, or the fastest one (OpenZFS: `zfs_vdev_raidz_impl`). False, and
+/// nothing changes, when there is none of the name or this machine lacks its instructions.
+pub fn choose(name: Option<&str>) -> bool {
+    let found = name.map_or(Some(0), |name| ALL.iter().position(|one| one.name == name && one.is_supported()).map(|at| at + 1));
+    found.map(|chosen| CHOSEN.store(chosen, Ordering::Relaxed)).is_some()
+}
+
+/// The implementation that is used.
+pub fn chosen() -> &'static Implementation {
+    CHOSEN.load(Ordering::Relaxed).checked_sub(1).and_then(|at| ALL.get(at).copied()).unwrap_or_else(fastest)
+}
+
 /// Parity of the data columns: P, or P and Q, or P, Q and R by the number of `parity` columns, each as long as the longest data
 /// column.
 ///
 /// # Errors
 /// `Shape` for no or too many columns, and for parity of another length.
 pub fn generate(data: &[&[u8]], parity: &mut [&mut [u8]]) -> Result<(), RaidzError> {
-    fastest().generate(data, parity)
+    chosen().generate(data, parity)
 }
 
 /// Recomputes the missing data columns: those that are None in `data`, in order into `missing`, each with the length that the
@@ -128,7 +144,7 @@ pub fn generate(data: &[&[u8]], parity: &mut [&mut [u8]]) -> Result<(), RaidzErr
 /// # Errors
 /// `TooFewColumns` when parity does not suffice; `Shape` when `missing` does not match, or parity is shorter than a column.
 pub fn reconstruct(data: &[Option<&[u8]>], parity: &[Option<&[u8]>], missing: &mut [&mut [u8]]) -> Result<(), RaidzError> {
-    fastest().reconstruct(data, parity, missing)
+    chosen().reconstruct(data, parity, missing)
 }
 
 /// The coefficient of a data column in P, Q or R.

@@ -5,8 +5,7 @@ use super::{Combine, Implementation};
 use std::ops::Range;
 
 /// Runs everywhere.
-pub(super) static PORTABLE: Implementation =
-    Implementation { name: "portable", supported: || true, combine, generate, with_fletcher4: None };
+pub(super) static PORTABLE: Implementation = Implementation { name: "scalar", supported: || true, combine, generate, with_fletcher4: None };
 
 const LOW_BITS: u64 = 0x0101_0101_0101_0101;
 

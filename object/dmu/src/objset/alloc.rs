@@ -8,7 +8,7 @@
 use super::{Objset, dnode_from_phys, special_index};
 use crate::dnode::bonus_room;
 use crate::state::{Core, Tree};
-use crate::{DmuError, Dnode, Tx};
+use crate::{DmuError, Dnode, DnodeEvent, Tx};
 use exec::Mutex;
 use ondisk::{
     BLOCK_BYTES_MAX, BlockId, Checksum, Compression, DNODE_BLOCK_PTRS_MAX, DNODE_SLOT_BYTES, DNODE_SLOTS_MAX, DNODE_SLOTS_PER_BLOCK,
@@ -188,6 +188,7 @@ impl Objset {
 
     /// Moves the cursor from a block without room to one that may have some.
     fn advance_cursor(&self, from: u64) -> Result<(), DmuError> {
+        DnodeEvent::NextBlock.count();
         let next = self.block_with_room(from + 1)?;
         let mut slots = self.allocator.0.lock();
         if slots.cursor != from {
@@ -310,19 +311,27 @@ impl Objset {
             return Err(DmuError::NoSuchObject);
         }
         loop {
+            let none = || {
+                DnodeEvent::HoldNone.count();
+                DmuError::NoSuchObject
+            };
             let seen = match self.dnodes.get(object) {
-                Ok(dnode) if dnode.state.read().core.freed => return Err(DmuError::NoSuchObject),
-                Ok(dnode) => return Ok(dnode),
+                Ok(dnode) if dnode.state.read().core.freed => return Err(none()),
+                Ok(dnode) => {
+                    DnodeEvent::HoldHit.count();
+                    return Ok(dnode);
+                }
                 Err(seen) => seen,
             };
             let data = self.meta.read_block(BlockId(object.0 / PER_BLOCK))?.to_contiguous();
             let bytes = data.as_contiguous().ok_or(DmuError::Corrupt)?;
             let index = object.0 % PER_BLOCK;
             if !dnodes_in(bytes).any(|(at, _)| at == index) {
-                return Err(DmuError::NoSuchObject);
+                return Err(none());
             }
             let phys = DnodePhys::decode(&bytes[index as usize * DNODE_SLOT_BYTES..]).map_err(|_| DmuError::Corrupt)?;
-            let dnode = dnode_from_phys(&self.context, object, &phys.ok_or(DmuError::NoSuchObject)?);
+            let dnode = dnode_from_phys(&self.context, object, &phys.ok_or_else(none)?);
+            DnodeEvent::HoldMiss.count();
             if let Some(dnode) = self.dnodes.insert(dnode, seen) {
                 return Ok(dnode);
             }

@@ -3,7 +3,7 @@
 //! A dnode that somebody holds, or that is dirty (the dirty lists hold it), stays. The others are dropped when there are
 //! many, the recently used ones last.
 
-use crate::Dnode;
+use crate::{Dnode, DnodeEvent};
 use exec::Mutex;
 use ondisk::ObjectId;
 use std::collections::HashMap;
@@ -42,6 +42,11 @@ impl DnodeCache {
         Ok(dnode.clone())
     }
 
+    /// The dnode, if it is here; it does not count as used.
+    pub(crate) fn peek(&self, object: ObjectId) -> Option<Arc<Dnode>> {
+        self.shard(object).lock().dnodes.get(&object.0).cloned()
+    }
+
     /// Adds a dnode that was decoded after `get` gave `seen`, unless another thread was faster (then gives that one);
     /// `None` when it may be out of date.
     pub(crate) fn insert(&self, dnode: Arc<Dnode>, seen: u64) -> Option<Arc<Dnode>> {
@@ -58,6 +63,7 @@ impl DnodeCache {
 
     /// Adds the dnode of a new object.
     pub(crate) fn add(&self, dnode: Arc<Dnode>) {
+        DnodeEvent::Allocated.count();
         self.shard(dnode.object()).lock().add(dnode);
     }
 
@@ -73,7 +79,9 @@ impl Shard {
     fn add(&mut self, dnode: Arc<Dnode>) {
         if self.dnodes.len() >= self.sweep_at.max(SHARD_DNODES) {
             let keep = |dnode: &Arc<Dnode>| Arc::strong_count(dnode) > 1 || dnode.recently_used.swap(false, Ordering::Relaxed);
+            let before = self.dnodes.len();
             self.dnodes.retain(|_, dnode| keep(dnode));
+            DnodeEvent::Evicted.add((before - self.dnodes.len()) as u64);
             self.removals += 1;
             // When nearly all are held, the next sweep waits until as many again came in.
             self.sweep_at = self.dnodes.len() + SHARD_DNODES / 2;

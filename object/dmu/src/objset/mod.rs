@@ -6,7 +6,7 @@ mod cache;
 use crate::context::Context;
 use crate::state::{Core, Tree};
 use crate::sync::OwnerSums;
-use crate::{BlockIo, BlockLedger, DmuError, Dnode, ObjsetHook, ObjsetProps, Tx};
+use crate::{BlockIo, BlockLedger, DmuError, Dnode, DnodeInfo, ObjsetHook, ObjsetProps, Tx};
 use alloc::Allocator;
 use cache::DnodeCache;
 use exec::{Mutex, RwLock};
@@ -206,6 +206,17 @@ impl Objset {
     /// Installs the file system's hook for user accounting; objects synced from now on are accounted for.
     pub fn set_hook(&self, hook: Arc<dyn ObjsetHook>) {
         *self.hook.write() = Some(hook);
+    }
+
+    /// Facts of a dnode that is in memory, and how many hold it; nothing is read for it, and it stays as long as it would.
+    pub fn known(&self, object: ObjectId) -> Option<(DnodeInfo, usize)> {
+        let dnode = match object {
+            ObjectId(0) => self.meta.clone(),
+            _ => self.dnodes.peek(object)?,
+        };
+        // The map holds it, and so do we.
+        let holds = Arc::strong_count(&dnode).saturating_sub(2);
+        Some((dnode.info().ok()?, holds))
     }
 
     /// The pointer to the objset block as of the last sync.

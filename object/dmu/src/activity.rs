@@ -1,0 +1,86 @@
+//! What this process's transactions and dnodes went through (OpenZFS: kstats `dmu_tx` and `dnodestats`). Counters only grow.
+
+use kstat::Sheet;
+use std::sync::LazyLock;
+
+macro_rules! counted {
+    ($(#[$about:meta])* $what:ident: $($(#[$of_one:meta])* $variant:ident = $name:literal,)*) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $what {
+            $($(#[$of_one])* $variant,)*
+        }
+
+        impl $what {
+            /// All, with OpenZFS's names.
+            pub const ALL: &'static [($what, &'static str)] = &[$(($what::$variant, $name),)*];
+        }
+    };
+}
+
+counted! {
+    /// What befell a transaction.
+    TxEvent:
+    /// It got a txg.
+    Assigned = "dmu_tx_assigned",
+    /// It got none: the pool is being closed, or failed.
+    Error = "dmu_tx_error",
+    /// It got none: the pool is suspended, and nobody is to wait for it.
+    Suspended = "dmu_tx_suspended",
+    /// It waited for the txg before to let go of its holds.
+    Group = "dmu_tx_group",
+    /// It was held up because much is dirty.
+    DirtyThrottle = "dmu_tx_dirty_throttle",
+    /// It was delayed for that.
+    DirtyDelay = "dmu_tx_dirty_delay",
+    /// It waited until less is dirty.
+    DirtyOverMax = "dmu_tx_dirty_over_max",
+    /// It was refused by a quota, or by want of space.
+    Quota = "dmu_tx_quota",
+}
+
+counted! {
+    /// What befell a dnode.
+    DnodeEvent:
+    /// It was wanted and is in memory.
+    HoldHit = "dnode_hold_alloc_hits",
+    /// It was wanted and had to be made from its record.
+    HoldMiss = "dnode_hold_alloc_misses",
+    /// It was wanted, and no object has its number.
+    HoldNone = "dnode_hold_alloc_type_none",
+    /// A number was given to a new object.
+    Allocated = "dnode_allocate",
+    /// It left the memory: nobody held it.
+    Evicted = "dnode_buf_evict",
+    /// The search for a free number went on in another block.
+    NextBlock = "dnode_alloc_next_block",
+}
+
+static TX: LazyLock<Sheet> = LazyLock::new(|| Sheet::new(TxEvent::ALL.len()));
+static DNODE: LazyLock<Sheet> = LazyLock::new(|| Sheet::new(DnodeEvent::ALL.len()));
+
+impl TxEvent {
+    /// Counts it.
+    pub fn count(self) {
+        TX.row().add(self as usize, 1);
+    }
+}
+
+impl DnodeEvent {
+    pub(crate) fn count(self) {
+        self.add(1);
+    }
+    pub(crate) fn add(self, amount: u64) {
+        DNODE.row().add(self as usize, amount);
+    }
+}
+
+/// The counters of transactions, by OpenZFS's names.
+pub fn tx_counts() -> Vec<(&'static str, u64)> {
+    TxEvent::ALL.iter().map(|(what, name)| (*name, TX.get(*what as usize))).collect()
+}
+
+/// The counters of dnodes, by OpenZFS's names.
+pub fn dnode_counts() -> Vec<(&'static str, u64)> {
+    DnodeEvent::ALL.iter().map(|(what, name)| (*name, DNODE.get(*what as usize))).collect()
+}

@@ -1,0 +1,139 @@
+//! The blocks in the cache one by one, for those who look at what is cached (OpenZFS: kstats `dbufs` and `dbufstats`).
+//!
+//! What OpenZFS calls the cache of dbufs are here the decompressed copies beside compressed bytes: they have a budget of their own and
+//! go first when memory is short.
+
+use crate::cache::Cache;
+use crate::shard::State;
+use ondisk::{BlockId, BlockPtr, Bookmark, Level, ObjectId, ObjectType, ObjsetId};
+
+/// Which block an entry is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Origin {
+    objset: u64,
+    object: u64,
+    block: u64,
+    logical_bytes: u32,
+    level: u8,
+    object_type: u8,
+}
+
+impl Origin {
+    pub(crate) fn new(bp: &BlockPtr, bookmark: &Bookmark) -> Origin {
+        Origin {
+            objset: bookmark.objset.0,
+            object: bookmark.object.0,
+            block: bookmark.block.0,
+            logical_bytes: bp.lsize() as u32,
+            level: bp.level(),
+            object_type: bp.object_type().0,
+        }
+    }
+}
+
+/// A block in the cache.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CachedBlock {
+    /// Which it is.
+    pub bookmark: Bookmark,
+    /// The type of its object.
+    pub object_type: ObjectType,
+    /// Its size as read.
+    pub logical_bytes: u64,
+    /// What it takes of the cache.
+    pub held_bytes: u64,
+    /// It counts as metadata.
+    pub is_metadata: bool,
+    /// It was used more than once.
+    pub is_frequent: bool,
+    /// It stays for a moment only.
+    pub is_uncached: bool,
+    /// Its bytes are here as read.
+    pub is_decompressed: bool,
+    /// Its bytes are here compressed.
+    pub is_compressed: bool,
+    /// It was read ahead, and nobody has used it yet.
+    pub is_prefetched: bool,
+    /// When it was used last, monotonic.
+    pub used_ns: u64,
+    /// Uses while it was recently used, and while it was frequently used.
+    pub uses: [u32; 2],
+}
+
+impl CachedBlock {
+    /// It has a decompressed copy that could be made again.
+    pub fn has_copy(&self) -> bool {
+        self.is_compressed && self.is_decompressed
+    }
+}
+
+/// What the cache holds and did, as `dbufstats` tells it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BlockCounts {
+    /// Blocks.
+    pub blocks: u64,
+    /// Looks that found their block.
+    pub hits: u64,
+    /// Looks that did not.
+    pub misses: u64,
+    /// Parts of the cache with a lock of their own.
+    pub shards: u64,
+    /// Bytes of decompressed copies.
+    pub copy_bytes: u64,
+    /// The most that they ever were.
+    pub copy_bytes_most: u64,
+    /// What they have when memory is short.
+    pub copy_bytes_target: u64,
+    /// Copies that were dropped.
+    pub copies_evicted: u64,
+    /// Copies and their bytes, by level of the block.
+    pub copies: Vec<(u64, u64)>,
+}
+
+/// Levels that blocks can have (OpenZFS: `DN_MAX_LEVELS`).
+const LEVELS: usize = 12;
+
+impl Cache {
+    /// The blocks in the cache, ghosts not among them, nor the roots of object sets, which are no blocks of an object. Shard by shard: what comes
+    /// and goes meanwhile may be missed.
+    pub fn blocks(&self) -> Vec<CachedBlock> {
+        self.fold_states(Vec::new(), |mut all, state| {
+            let live = |(origin, list, block): (Origin, State, CachedBlock)| {
+                let bookmark = Bookmark {
+                    objset: ObjsetId(origin.objset),
+                    object: ObjectId(origin.object),
+                    level: Level(origin.level),
+                    block: BlockId(origin.block),
+                };
+                let object_type = ObjectType(origin.object_type);
+                let (is_frequent, is_uncached) = (list == State::Mfu, list == State::Uncached);
+                let logical_bytes = u64::from(origin.logical_bytes);
+                CachedBlock { bookmark, object_type, logical_bytes, is_frequent, is_uncached, ..block }
+            };
+            all.extend(state.shard.live().map(live).filter(|block| block.object_type != ObjectType::OBJSET));
+            all
+        })
+    }
+
+    /// Counts of the blocks.
+    pub fn block_counts(&self) -> BlockCounts {
+        let (counters, blocks) = (self.counters(), self.blocks());
+        let (copy_bytes, copy_bytes_most) = self.copy_bytes();
+        let mut counts = BlockCounts {
+            blocks: blocks.len() as u64,
+            hits: counters.hits.iter().flatten().sum(),
+            misses: counters.misses.iter().flatten().sum(),
+            shards: self.fold_states(0, |count, _| count + 1),
+            copy_bytes,
+            copy_bytes_most,
+            copy_bytes_target: self.copies_min(),
+            copies_evicted: counters.copies_evicted,
+            copies: vec![(0, 0); LEVELS],
+        };
+        for block in blocks.iter().filter(|block| block.has_copy()) {
+            let (count, bytes) = &mut counts.copies[usize::from(block.bookmark.level.0).min(LEVELS - 1)];
+            (*count, *bytes) = (*count + 1, *bytes + block.logical_bytes);
+        }
+        counts
+    }
+}
