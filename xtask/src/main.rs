@@ -1,6 +1,7 @@
 //! The project's chores: `cargo xtask ci | layers | tidy | commands | interop | torture | campaign | kills | fuzz | zts`. One command (`ci`) is the whole gate.
 #![forbid(unsafe_code)]
 
+mod circles;
 mod layers;
 mod source;
 mod tidy;
@@ -15,7 +16,7 @@ fn main() -> ExitCode {
     let root = root();
     let done = match words.as_slice() {
         ["ci"] => ci(&root),
-        ["layers"] => layers::check(&root),
+        ["layers"] => layers::check(&root).and_then(|()| circles::check(&root)),
         ["tidy"] => tidy::check(&root),
         ["tidy", "--bless"] => tidy::bless(&root),
         ["commands", rest @ ..] => commands(&root, rest),
@@ -65,6 +66,7 @@ fn ci(root: &Path) -> Result<(), String> {
         println!("── cargo fmt is not installed here: formatting is not checked");
     }
     layers::check(root)?;
+    circles::check(root)?;
     tidy::check(root)?;
     if has(root, &["clippy", "--version"]) {
         run(root, "cargo", &["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"])?;
