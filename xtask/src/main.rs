@@ -1,8 +1,9 @@
-//! The project's chores: `cargo xtask ci | layers | tidy | commands | interop | torture | campaign | kills | fuzz | zts`. One command (`ci`) is the whole gate.
+//! The project's chores: `cargo xtask ci | quick | layers | tidy | commands | interop | torture | campaign | kills | fuzz | zts`. One command (`ci`) is the whole gate.
 #![forbid(unsafe_code)]
 
 mod circles;
 mod layers;
+mod quick;
 mod source;
 mod tidy;
 mod zts;
@@ -16,6 +17,8 @@ fn main() -> ExitCode {
     let root = root();
     let done = match words.as_slice() {
         ["ci"] => ci(&root),
+        ["quick"] => quick::check(&root, "HEAD"),
+        ["quick", base] => quick::check(&root, base),
         ["layers"] => layers::check(&root).and_then(|()| circles::check(&root)),
         ["tidy"] => tidy::check(&root),
         ["tidy", "--bless"] => tidy::bless(&root),
@@ -28,7 +31,7 @@ fn main() -> ExitCode {
         ["kills", rest @ ..] => commands(&root, &[&["kills"], rest].concat()),
         ["zts", rest @ ..] => suite(&root, rest),
         _ => {
-            Err("usage: cargo xtask ci | layers | tidy [--bless] | commands [NAME] | interop write|read [--all] | torture [direct | hostile | lives | life | zia | liars] [SEED] | \
+            Err("usage: cargo xtask ci | quick [BASE] | layers | tidy [--bless] | commands [NAME] | interop write|read [--all] | torture [direct | hostile | lives | life | zia | liars] [SEED] | \
                  campaign [--list] [--case NAME] [--seed N] | kills [N] [--seed N] | fuzz [TARGET|all [EXECUTIONS [SEED]] | TARGET FILE…] | zts [-j JOBS] [-t SECONDS] [-o FOLDER] [--no-run] [--bless] [GROUP…]"
                 .to_string())
         }
