@@ -4,7 +4,7 @@
 //! elements never makes the decoder reserve more memory than a small multiple of the input.
 
 use crate::encode::{LIST_BYTES, PAIR_BYTES};
-use crate::{Byte, Bytes, DEPTH_MAX, HrTime, NvList, NvString, Value};
+use crate::value::{Byte, Bytes, DEPTH_MAX, HrTime, NvList, NvString, Value};
 use std::fmt;
 
 /// Why bytes are not a list.
@@ -147,7 +147,7 @@ fn xdr_list(input: &mut Input<'_>, depth: usize) -> Result<NvList> {
         let count = input.u32()?;
         check_count(kind, count)?;
         let value = xdr_value(input, kind, count, depth)?;
-        list.pairs.push((name, value));
+        list.push(name, value);
     }
 }
 
@@ -242,7 +242,7 @@ fn native_pairs(input: &mut Input<'_>, flags: u32, depth: usize) -> Result<NvLis
             return Err(DecodeError::Malformed);
         }
         let value = native_value(&mut record, input, (kind, count), depth)?;
-        list.pairs.push((NvString::new(name), value));
+        list.push(NvString::new(name), value);
     }
 }
 
@@ -304,4 +304,15 @@ fn native_value(record: &mut Input<'_>, stream: &mut Input<'_>, (kind, count): (
         27 => Value::Double(f64::from_bits(record.u64()?)),
         _ => return Err(DecodeError::Type(kind)),
     })
+}
+
+impl NvList {
+    /// Decodes a packed list of either encoding and byte order; bytes after its end are ignored.
+    pub fn decode(bytes: &[u8]) -> Result<NvList> {
+        decode(bytes).map(|(list, _)| list)
+    }
+    /// As [`NvList::decode`], with the number of bytes that the list took.
+    pub fn decode_prefix(bytes: &[u8]) -> Result<(NvList, usize)> {
+        decode(bytes)
+    }
 }

@@ -2,7 +2,7 @@
 //!
 //! Each native pair is its record followed, for nested lists, by their pairs: the nested list's header lies in the record.
 
-use crate::{Byte, Bytes, HrTime, NvList, NvString, Value};
+use crate::value::{Byte, Bytes, HrTime, NvList, NvString, Value};
 
 /// How a list is packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub(crate) fn encode(list: &NvList, encoding: Encoding) -> Vec<u8> {
         Encoding::NativeLittle => {
             out.extend([0, 1, 0, 0]);
             out.extend(0i32.to_le_bytes());
-            out.extend(list.flags.to_le_bytes());
+            out.extend(list.flags().to_le_bytes());
             native_pairs(list, &mut out);
         }
     }
@@ -105,7 +105,7 @@ fn native_pairs(list: &NvList, out: &mut Vec<u8>) {
 
 fn native_list_header(list: &NvList, out: &mut Vec<u8>) {
     out.extend(0i32.to_le_bytes());
-    out.extend(list.flags.to_le_bytes());
+    out.extend(list.flags().to_le_bytes());
     out.extend([0; LIST_BYTES - 8]);
 }
 
@@ -152,7 +152,7 @@ fn native_value(value: &Value, out: &mut Vec<u8>) {
 
 fn xdr_list(list: &NvList, out: &mut Vec<u8>) {
     out.extend(0i32.to_be_bytes());
-    out.extend(list.flags.to_be_bytes());
+    out.extend(list.flags().to_be_bytes());
     for (name, value) in list.iter() {
         let start = out.len();
         out.extend([0; 4]);
@@ -215,5 +215,12 @@ fn xdr_value(value: &Value, out: &mut Vec<u8>) {
         Value::StringArray(v) => v.iter().for_each(|text| xdr_string(text, out)),
         Value::NvList(list) => xdr_list(list, out),
         Value::NvListArray(lists) => lists.iter().for_each(|list| xdr_list(list, out)),
+    }
+}
+
+impl NvList {
+    /// The packed form: [`Encoding::Xdr`] for labels and what lies in the pool, [`Encoding::NativeLittle`] where OpenZFS packs natively.
+    pub fn encode(&self, encoding: Encoding) -> Vec<u8> {
+        encode(self, encoding)
     }
 }

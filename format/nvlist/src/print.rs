@@ -1,10 +1,10 @@
 //! Lists as text in the shape of `zdb -l` and `zdb -C` (OpenZFS: `dump_nvlist` in `libnvpair.c`).
 
-use crate::{Byte, Bytes, HrTime, NvList, Value};
+use crate::value::{Byte, Bytes, HrTime, NvList, Value};
 use std::fmt::{Display, Write};
 
 /// Appends `list` with every line indented by `indent` spaces.
-pub fn dump(list: &NvList, indent: usize, out: &mut String) {
+fn dump(list: &NvList, indent: usize, out: &mut String) {
     for (name, value) in list.iter() {
         let name: &dyn Display = name;
         match value {
@@ -58,5 +58,19 @@ fn line(out: &mut String, indent: usize, text: std::fmt::Arguments<'_>) {
 fn array<T: Display>(out: &mut String, indent: usize, name: &dyn Display, values: &[T]) {
     for (index, item) in values.iter().enumerate() {
         line(out, indent, format_args!("{name}[{index}]: {item}"));
+    }
+}
+
+impl NvList {
+    /// The list as `zdb` shows it: one pair a line, nested lists indented by four more spaces.
+    pub fn dump(&self, indent: usize) -> String {
+        let mut out = String::new();
+        dump(self, indent, &mut out);
+        out
+    }
+}
+impl std::fmt::Display for NvList {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.dump(0))
     }
 }
