@@ -26,7 +26,7 @@ fn main() -> ExitCode {
         ["interop", rest @ ..] => interop(&root, rest),
         ["torture", rest @ ..] => program(&root, "torture", rest),
         // Not a release program: overflows are to be seen.
-        ["fuzz", rest @ ..] => run(&root, "cargo", &[&["run", "--locked", "--quiet", "-p", "zirconia-fuzz", "--"], rest].concat()),
+        ["fuzz", rest @ ..] => run(&root, "cargo", &[&["run", "--locked", "--quiet", "-p", "fuzz", "--"], rest].concat()),
         ["campaign", rest @ ..] => commands(&root, &[&["campaign"], rest].concat()),
         ["kills", rest @ ..] => commands(&root, &[&["kills"], rest].concat()),
         ["zts", rest @ ..] => suite(&root, rest),

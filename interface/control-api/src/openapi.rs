@@ -1,6 +1,6 @@
 //! `docs/openapi.json` is made from the types of this crate; the test fails when the committed file is not what they say.
 //!
-//! `ZIRCONIA_BLESS=1 cargo test -p zirconia-control-api openapi` writes it anew.
+//! `ZIRCONIA_BLESS=1 cargo test -p control-api openapi` writes it anew.
 
 use crate::{ROUTES, Request, Response};
 use schemars::generate::SchemaSettings;
@@ -120,7 +120,7 @@ fn openapi_is_what_the_types_say() {
         std::fs::write(&path, &text).expect("docs/openapi.json can be written");
     }
     let committed = std::fs::read_to_string(&path).expect("docs/openapi.json");
-    assert!(committed == text, "docs/openapi.json is stale: ZIRCONIA_BLESS=1 cargo test -p zirconia-control-api openapi");
+    assert!(committed == text, "docs/openapi.json is stale: ZIRCONIA_BLESS=1 cargo test -p control-api openapi");
 }
 
 /// An operation without a line would be one that nobody can find; a line without an operation would promise what is not there.

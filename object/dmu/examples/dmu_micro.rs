@@ -1,6 +1,6 @@
 //! CPU seconds per GiB of the object layer alone: buffered writes, sync and reads over a store that does nothing.
 //!
-//! `cargo run --release -p zirconia-dmu --features testing --example dmu_micro [MiB]`. The store keeps blocks in a sharded
+//! `cargo run --release -p dmu --features testing --example dmu_micro [MiB]`. The store keeps blocks in a sharded
 //! map, as a cache would, and neither checksums nor copies; what remains is the one copy between user and buffer, and
 //! this crate. The first line is that copy alone.
 

@@ -1,6 +1,6 @@
 //! What registered buffers save: CPU seconds per GiB of the ring engine with and without them, in alternating rounds.
 //!
-//! `cargo run --release -p zirconia-device --example ring_cost -- PATH [GIB] [ROUNDS]` overwrites PATH, a block device or a
+//! `cargo run --release -p device --example ring_cost -- PATH [GIB] [ROUNDS]` overwrites PATH, a block device or a
 //! file of at least GIB GiB on a file system with O_DIRECT.
 
 use abd::Abd;

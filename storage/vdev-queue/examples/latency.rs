@@ -1,5 +1,5 @@
 //! Prints what the latency promise is worth on the models of devices: tables with the throttle off, with OpenZFS's credit and with the
-//! promise, of each figure the worst of eight seeds. `cargo run -p zirconia-vdev-queue --example latency [part of a name]`.
+//! promise, of each figure the worst of eight seeds. `cargo run -p vdev-queue --example latency [part of a name]`.
 
 #[path = "../tests/world/mod.rs"]
 mod world;

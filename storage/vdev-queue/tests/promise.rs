@@ -1,5 +1,5 @@
 //! The latency promise on models of devices in virtual time: what somebody who uses the pool during a scrub and a rebuild sees.
-//! `cargo run -p zirconia-vdev-queue --example latency` prints the tables, of each figure the worst of eight seeds.
+//! `cargo run -p vdev-queue --example latency` prints the tables, of each figure the worst of eight seeds.
 
 mod world;
 
