@@ -34,13 +34,16 @@ const KEEP_PART: usize = 2;
 /// Where `.zfs` stands in the listing of the root: after `..`.
 const CONTROL_COOKIE: u64 = 2;
 
+/// Tells whether a program works in the directory of a snapshot.
+type WorksIn = Box<dyn Fn(&str) -> bool + Send + Sync>;
+
 /// The handler of one mount.
 pub struct ZplFuse {
     zfs: Arc<Zfs>,
     control: Ctldir,
     notifier: OnceLock<Notifier>,
     is_suspended: Option<Box<dyn Fn() -> bool + Send + Sync>>,
-    works_in: Option<Box<dyn Fn(&str) -> bool + Send + Sync>>,
+    works_in: Option<WorksIn>,
 }
 
 impl std::fmt::Debug for ZplFuse {

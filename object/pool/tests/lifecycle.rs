@@ -42,6 +42,7 @@ fn spec(devices: &[Arc<MemDevice>], layout: &[(TopKind, usize)]) -> PoolSpec {
         comment: Some("a test".to_string()),
         host: host(1),
         force: false,
+        version: 5000,
         root: CreateDataset { kind: ObjsetType::ZFS, properties: Vec::new(), init: Box::new(|_, _| Ok(())) },
     }
 }
