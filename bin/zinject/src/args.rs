@@ -82,7 +82,8 @@ pub struct Arguments {
     /// What is read with an error: data or dnode of a file; mos, mosdir, metaslab, config, bpobj, spacemap or errlog of a pool.
     #[arg(short = 't', value_name = "type")]
     pub kind: Option<String>,
-    /// Only I/O of this type: read, write, free, claim, flush, trim, all, or probe: what tells whether the device works.
+    /// Only I/O of this type: read, write, free, claim, flush, trim, all, or probe: what tells whether the device works. Before reads
+    /// fail, what was written is brought to the devices.
     #[arg(short = 'T', value_name = "type")]
     pub io: Option<String>,
     /// Close the pool and open it again first.

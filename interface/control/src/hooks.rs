@@ -2,7 +2,7 @@
 //!
 //! `all-NAME` is run on every event, `SUBCLASS-NAME` and `CLASS-NAME` on events of that class (`io-NAME`, `scrub_finish-NAME`). They run
 //! one after the other in the order of events, each for ten seconds at most. More than sixteen error reports at once and ten a second after
-//! that are passed over: a flood of errors starts no flood of processes. Other events (changes of state, scans) have as many of their own.
+//! that are passed over: a flood of errors starts no flood of processes. Of other events (changes of state, scans) none is.
 
 use kstat::{FieldValue, LoggedEvent};
 use rustix::process::{Pid, Signal, kill_process_group};

@@ -126,6 +126,10 @@ impl Control {
             return Ok(None);
         }
         let (report, fault, until) = self.translate(&open, base, fault)?;
+        if matches!(fault, Fault::Device { kind: Some(IoKind::Read), .. }) && !open.is_read_only() && !open.pool().zio().is_suspended() {
+            // What is only in memory would be read from there. Whether it can be written is no matter of this handler.
+            let _ = open.pool().sync();
+        }
         let report = self.register(report, Some(fault.clone()), until);
         open.pool().zio().inject(report.id, fault, frequency);
         Ok(Some(report))

@@ -178,12 +178,12 @@ impl Judge {
         }
     }
 
-    /// True when the leaf had too many errors of a kind, and no other one below the same vdev has any; else its count begins anew.
+    /// True when the leaf had too many errors of a kind, and no other one below the same vdev has any. Its count begins anew.
     fn is_alone_with(&mut self, guid: Guid, kind: usize) -> bool {
         let Some(own) = self.0.get(&guid).filter(|own| own.engines[kind].has_fired) else { return false };
         let is_peer = |(other, record): (&Guid, &Record)| *other != guid && record.parent == own.parent && record.engines[kind].is_active;
         let is_alone = !self.0.iter().any(is_peer);
-        if !is_alone && let Some(own) = self.0.get_mut(&guid) {
+        if let Some(own) = self.0.get_mut(&guid) {
             own.engines[kind].times.clear();
         }
         is_alone
@@ -465,6 +465,15 @@ mod tests {
         assert_eq!(judge(&mut back, 2, &counts(11, 0, 0)), None, "its counters are not cleared yet");
         assert_eq!(judge(&mut back, 3, &counts(12, 0, 0)), None, "one more");
         assert_eq!(judge(&mut back, 4, &counts(23, 0, 0)), Some(LeafState::Faulted), "it has learnt nothing");
+    }
+
+    /// If this fails, a disk that is cleared at once, before anybody looked again, is thrown out by the rest of the errors that it had.
+    #[test]
+    fn what_made_a_judgement_counts_no_more() {
+        let mut judged = Judge::default();
+        assert_eq!(judge(&mut judged, 0, &counts(12, 0, 0)), Some(LeafState::Faulted));
+        assert_eq!(judge(&mut judged, 1, &counts(15, 0, 0)), None, "in use again, and three more");
+        assert_eq!(judge(&mut judged, 2, &counts(22, 0, 0)), Some(LeafState::Faulted), "ten more");
     }
 
     /// If this fails, a disk that was pulled out is asked again and again.

@@ -465,6 +465,7 @@ impl Control {
         self.injected_delay(&pool.name(), true, began_ns);
         self.tell("sysevent.fs.zfs.config_sync", &pool.name(), pool.guid());
         self.tell("sysevent.fs.zfs.pool_import", &pool.name(), pool.guid());
+        pool.log_import();
         let status = pool.status();
         let damaged = status.damaged_labels + status.damaged_uberblocks;
         let properties = &wish.request.properties;

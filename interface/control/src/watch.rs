@@ -8,8 +8,10 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// Events that wait to be told; more are passed over.
-const WAITING_MAX: usize = 64;
+/// Error reports that wait to be told; more are passed over.
+const REPORTS_MAX: usize = 64;
+/// Events of all kinds that wait to be told.
+const WAITING_MAX: usize = 512;
 /// Between looks at what nobody announces.
 const STEP: Duration = Duration::from_millis(500);
 
@@ -19,10 +21,9 @@ const LOOK_NS: u64 = 2_000_000_000;
 #[derive(Default)]
 struct State {
     waiting: VecDeque<LoggedEvent>,
-    /// Error reports, and lines of history, have an allowance of their own, so that those of a dying disk don't keep its change of state
-    /// from being told.
+    /// Error reports, and lines of history, come no faster than this allows, so that those of a dying disk don't keep its change of state from
+    /// being told.
     reports: hooks::Allowance,
-    others: hooks::Allowance,
     passed_over: u64,
     stopping: bool,
 }
@@ -56,8 +57,8 @@ impl Watcher {
     fn tell(&self, now_ns: u64, logged: &LoggedEvent) {
         let mut state = self.state.lock();
         let is_report = logged.event.class.starts_with("ereport.") || logged.event.class.ends_with(".history_event");
-        let (allowance, room) = if is_report { (&mut state.reports, WAITING_MAX) } else { (&mut state.others, 2 * WAITING_MAX) };
-        let is_allowed = allowance.take(now_ns);
+        let room = if is_report { REPORTS_MAX } else { WAITING_MAX };
+        let is_allowed = !is_report || state.reports.take(now_ns);
         if is_allowed && state.waiting.len() < room {
             state.waiting.push_back(logged.clone());
             drop(state);
@@ -145,9 +146,10 @@ mod tests {
         let watcher = Watcher::default();
         let logged = |class: &'static str| LoggedEvent { eid: 1, time: (0, 0), event: Event::new(class) };
         (0..1000).for_each(|step| watcher.tell(step * 1_000_000, &logged("ereport.fs.zfs.io")));
-        watcher.tell(1_000_000_000, &logged("resource.fs.zfs.statechange"));
+        (0..100).for_each(|_| watcher.tell(1_000_000_000, &logged("resource.fs.zfs.statechange")));
         let state = watcher.state.lock();
-        assert!(state.passed_over > 900, "the flood is cut");
-        assert_eq!(state.waiting.back().map(|last| last.event.class.as_ref()), Some("resource.fs.zfs.statechange"));
+        assert!(state.passed_over > 900 && state.passed_over < 1000, "the flood is cut");
+        let told = state.waiting.iter().filter(|waiting| waiting.event.class == "resource.fs.zfs.statechange").count();
+        assert_eq!(told, 100, "a pool of a hundred disks loses its controller");
     }
 }

@@ -212,6 +212,10 @@ impl Pool {
         let state = if there.is_some() { LeafState::Online } else { LeafState::Missing };
         let is_back = there.is_some() && !config.tree.leaf(id).state.is_usable();
         let path = there.map(|device| device.path().to_string_lossy().into_owned());
+        if is_back {
+            // What it did before it went is no reason to judge it again.
+            self.zio().leaf_stats_of(leaf).forget_reports();
+        }
         self.change(&mut config, id, |leaf| {
             (leaf.state, leaf.is_state_temporary, leaf.too_many_errors) = (state, false, false);
             leaf.path = path.unwrap_or_else(|| leaf.path.clone());

@@ -299,6 +299,14 @@ impl Pool {
         }
     }
 
+    /// Notes in the pool's history that it was imported, and by whom (OpenZFS: `spa_history_log_version`). Written with the next txg.
+    pub fn log_import(&self) {
+        if self.is_writeable() {
+            let text = format!("pool version {}; software version zirconia", self.syncer.config.lock().facts.version);
+            self.syncer.services.log_now("import", &text, self.txgs.open_txg());
+        }
+    }
+
     /// Resets the error counters of one leaf, or of all.
     pub fn clear_errors(&self, leaf: Option<LeafId>) {
         let tree = self.tree();

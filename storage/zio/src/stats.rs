@@ -151,6 +151,10 @@ impl LeafStats {
     pub fn extended(&self) -> Vec<Vec<u64>> {
         EXTENDED.iter().map(|stat| self.sheet.sums(stat.cells())).collect()
     }
+    /// Forgets what was told: the leaf comes back, and what happens again is news.
+    pub fn forget_reports(&self) {
+        self.reports.clear();
+    }
     /// Forgets errors (`zpool clear`).
     pub fn clear_errors(&self) {
         for cell in self.errors.iter().chain([&self.checksum_errors, &self.slow_ios, &self.gone]) {

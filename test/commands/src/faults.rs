@@ -75,7 +75,8 @@ pub fn inject(world: &World) -> Result<(), Failure> {
     world.ok("zinject -c all")?;
     world.ok("zpool reopen tank")?;
     world.ok("zpool wait tank")?;
-    world.ok("zinject -d {vdevs}/b -e io -T probe tank")?.shows("probe")?;
+    world.ok("zinject -d {vdevs}/b -e io -T probe tank")?;
+    world.ok("zinject")?.shows("probe")?;
     world.ok("zinject -c all")?;
     world.ok("zpool status -x")?.prints("all pools are healthy")?;
     delays(world)
