@@ -4,68 +4,9 @@
 //! go first when memory is short.
 
 use crate::cache::Cache;
+use crate::origin::{CachedBlock, Origin};
 use crate::shard::State;
-use ondisk::{BlockId, BlockPtr, Bookmark, Level, ObjectId, ObjectType, ObjsetId};
-
-/// Which block an entry is.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Origin {
-    objset: u64,
-    object: u64,
-    block: u64,
-    logical_bytes: u32,
-    level: u8,
-    object_type: u8,
-}
-
-impl Origin {
-    pub(crate) fn new(bp: &BlockPtr, bookmark: &Bookmark) -> Origin {
-        Origin {
-            objset: bookmark.objset.0,
-            object: bookmark.object.0,
-            block: bookmark.block.0,
-            logical_bytes: bp.lsize() as u32,
-            level: bp.level(),
-            object_type: bp.object_type().0,
-        }
-    }
-}
-
-/// A block in the cache.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct CachedBlock {
-    /// Which it is.
-    pub bookmark: Bookmark,
-    /// The type of its object.
-    pub object_type: ObjectType,
-    /// Its size as read.
-    pub logical_bytes: u64,
-    /// What it takes of the cache.
-    pub held_bytes: u64,
-    /// It counts as metadata.
-    pub is_metadata: bool,
-    /// It was used more than once.
-    pub is_frequent: bool,
-    /// It stays for a moment only.
-    pub is_uncached: bool,
-    /// Its bytes are here as read.
-    pub is_decompressed: bool,
-    /// Its bytes are here compressed.
-    pub is_compressed: bool,
-    /// It was read ahead, and nobody has used it yet.
-    pub is_prefetched: bool,
-    /// When it was used last, monotonic.
-    pub used_ns: u64,
-    /// Uses while it was recently used, and while it was frequently used.
-    pub uses: [u32; 2],
-}
-
-impl CachedBlock {
-    /// It has a decompressed copy that could be made again.
-    pub fn has_copy(&self) -> bool {
-        self.is_compressed && self.is_decompressed
-    }
-}
+use ondisk::{BlockId, Bookmark, Level, ObjectId, ObjectType, ObjsetId};
 
 /// What the cache holds and did, as `dbufstats` tells it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -8,9 +8,9 @@
 //! ```
 
 use crate::balance::{Balance, Cut, Fractions};
-use crate::blocks::Origin;
 use crate::budget::Budget;
 use crate::key::{Key, KeyMap};
+use crate::origin::Origin;
 use crate::ports::{BlockName, SecondLevel};
 use crate::shard::{Access, Ask, Body, Copies, Freed, HEADER_BYTES, Keep, Kind, Lookup, Shard, State as List, charge};
 use crate::stats::Counters;

@@ -19,13 +19,15 @@ mod cache;
 mod key;
 mod kstats;
 mod lists;
+mod origin;
 mod ports;
 mod shard;
 mod stats;
 #[cfg(test)]
 mod tests;
 
-pub use blocks::{BlockCounts, CachedBlock};
+pub use blocks::BlockCounts;
 pub use cache::Cache;
+pub use origin::CachedBlock;
 pub use ports::{BlockName, Candidate, FoundThen, SecondLevel};
 pub use shard::Keep;

@@ -13,9 +13,9 @@
 //! reported to the caller, who keeps the budget of all shards.
 
 use crate::balance::Balance;
-use crate::blocks::{CachedBlock, Origin};
 use crate::key::{Key, KeyMap};
 use crate::lists::{Links, List};
+use crate::origin::{CachedBlock, Origin};
 use crate::ports::Candidate;
 use crate::stats::Counters;
 use abd::{Abd, PAGE_BYTES};

@@ -1,7 +1,7 @@
 //! Tests of the policy and of the cache over a real pipeline.
 
-use crate::blocks::Origin;
 use crate::key::Key;
+use crate::origin::Origin;
 use crate::shard::{Access, Ask, Body, Freed, HEADER_BYTES, Keep, Kind, Lookup, Shard};
 use crate::{BlockName, Cache, Candidate, FoundThen, SecondLevel};
 use abd::Abd;
