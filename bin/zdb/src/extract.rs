@@ -1,4 +1,4 @@
-//! `-r`: copies a file out of a dataset that is not mounted (OpenZFS: `zdb_copy_object`).
+//! `-r` and `-O`: files of a dataset that is not mounted, by their paths (OpenZFS: `zdb_copy_object`, `dump_path`).
 
 use std::io::Write;
 use std::path::Path;
@@ -16,6 +16,16 @@ fn find(files: &Arc<Zfs>, path: &str) -> Result<Node, ZplError> {
         node = files.lookup(&node, name.as_bytes())?;
     }
     Ok(node)
+}
+
+/// The number of the object at a path of an object set.
+///
+/// # Errors
+/// What to tell the user.
+pub fn number(objset: &Arc<dmu::Objset>, path: &str) -> Result<u64, String> {
+    let files = Zfs::open(objset, None, Settings::default()).map_err(|error| error.to_string())?;
+    let node = find(&files, path).map_err(|error| format!("failed to lookup inode for path '{path}': {error}"))?;
+    Ok(node.object().0)
 }
 
 /// Copies the file at `path` of an object set to `target`, which is made or replaced.

@@ -36,6 +36,7 @@ const USAGE: &str = "Usage:\tzdb [-AbcCdDFGhiLMNPsuvXYy] [-e [-p <path> ...]] [-
 \tzdb -C [-U <cache>] [<poolname>]
 \tzdb -l [-Aqu] <device>
 \tzdb -m [-AFLPXY] [-e [-p <path> ...]] [-U <cache>] <poolname>
+\tzdb -O [-v] [-e [-p <path> ...]] [-U <cache>] <dataset> <path>
 \tzdb -r [-e [-p <path> ...]] [-U <cache>] <dataset> <path> <destination>
 
     -A --ignore-assertions   accepted: nothing is asserted here
@@ -54,6 +55,7 @@ const USAGE: &str = "Usage:\tzdb [-AbcCdDFGhiLMNPsuvXYy] [-e [-p <path> ...]] [-
     -m --metaslabs     the metaslabs and their free space
     -M --metaslab-groups   the same
     -N --object-sets   the same as -d, and what follows the pool's name is an object set's number
+    -O --object-lookups     the object at a path of a dataset; with -v its contents, twice its blocks
     -p --path          where to look with -e
     -P --parseable     exact numbers
     -q --skip-label    with -l: no output
@@ -127,6 +129,8 @@ struct More {
     groups: Count,
     #[arg(short = 'N', long = "object-sets", action = clap::ArgAction::Count)]
     object_sets: Count,
+    #[arg(short = 'O', long = "object-lookups", action = clap::ArgAction::Count)]
+    lookups: Count,
     #[arg(short = 'r', long = "copy-object", action = clap::ArgAction::Count)]
     copy: Count,
     #[arg(short = 's', long = "io-stats", action = clap::ArgAction::Count)]
@@ -143,9 +147,12 @@ impl More {
     /// True when something is asked for that is not everything.
     fn is_some(&self) -> bool {
         let shown = [self.blocks, self.checksums, self.dedup, self.history, self.logs, self.metaslabs, self.groups];
-        shown.iter().chain(&[self.copy, self.statistics, self.livelists]).any(|count| *count > 0)
+        shown.iter().chain(&[self.copy, self.lookups, self.statistics, self.livelists]).any(|count| *count > 0)
     }
 }
+
+/// How much `-O` shows of an object, as a number of `-d`.
+const LOOKUP_VERBOSITY: u32 = 3;
 
 fn usage() -> ExitCode {
     cli::err!("{USAGE}");
@@ -219,7 +226,8 @@ fn fatal(target: &str, error: &dyn std::fmt::Display) -> ExitCode {
 
 fn dump_target(arguments: &Arguments, target: &str) -> ExitCode {
     let name = target.split(['/', '@']).next().unwrap_or_default();
-    if arguments.more.copy > 0 && arguments.objects.len() != 2 {
+    let words = arguments.objects.len();
+    if arguments.more.copy > 0 && words != 2 || arguments.more.lookups > 0 && words != 1 {
         return usage();
     }
     let mut ranges = Vec::new();
@@ -257,6 +265,18 @@ fn dump_open(arguments: &Arguments, target: &str, ranges: &[Range], pool: &Pool,
         let found = datasets::by_name(pool, target.trim_end_matches('/')).map_err(|error| error.to_string());
         return match found.and_then(|subject| extract::copy(&subject.objset, path, place.as_ref())) {
             Ok(()) => ExitCode::SUCCESS,
+            Err(error) => fatal(target, &error),
+        };
+    }
+    if let ([path], true) = (arguments.objects.as_slice(), arguments.more.lookups > 0) {
+        let found = datasets::by_name(pool, target.trim_end_matches('/')).map_err(|error| error.to_string());
+        // As much as `-ddd` shows of an object, and more with each `-v` (OpenZFS: `dump_path`).
+        dump.datasets = LOOKUP_VERBOSITY + u32::from(arguments.verbose);
+        return match found.and_then(|subject| Ok((extract::number(&subject.objset, path)?, subject))) {
+            Ok((object, subject)) => {
+                datasets::show(dump, pool.mos(), &subject, &[Range::one(object)]);
+                ExitCode::from(u8::from(dump.damaged > 0))
+            }
             Err(error) => fatal(target, &error),
         };
     }

@@ -73,6 +73,11 @@ impl Kinds {
 }
 
 impl Range {
+    /// One object.
+    pub fn one(object: u64) -> Range {
+        Range { start: object as i64, end: object as i64, kinds: Kinds::ALL }
+    }
+
     /// Reads a range as OpenZFS's `parse_object_range` does.
     pub fn parse(text: &str) -> Result<Range, &'static str> {
         let number = |text: &str| -> Option<i64> {

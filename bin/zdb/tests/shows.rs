@@ -83,6 +83,20 @@ fn objects_are_shown_with_their_contents() {
     assert!(exact.contains("         1    1  131072    512   8192     512    512  100.00  ZFS master node\n"), "{exact}");
 }
 
+/// If this fails, nobody finds out what lies behind a name that a broken file system cannot open.
+#[test]
+fn objects_are_found_by_their_paths() {
+    let folder = folder("paths");
+    let (text, _, status) = zdb(&folder.0, &["-v", "-O", "tank/fs", "/"]);
+    assert!(text.contains("ZFS directory") && text.contains("microzap"), "{text}");
+    assert_eq!(status, Some(0));
+    let (text, _, _) = zdb(&folder.0, &["-O", "tank/fs", "/"]);
+    assert!(text.contains("ZFS directory") && !text.contains("microzap"), "its contents are shown with -v: {text}");
+    let (_, error, status) = zdb(&folder.0, &["-O", "tank/fs", "no/such"]);
+    assert!(error.contains("failed to lookup inode for path 'no/such'"), "{error}");
+    assert_eq!(status, Some(1));
+}
+
 #[test]
 fn what_is_not_there_is_said() {
     let folder = folder("missing");

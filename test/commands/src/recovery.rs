@@ -164,7 +164,7 @@ pub fn wrong_devices(world: &World) -> Result<(), Failure> {
     noise(world, "a", 0, 4 << 20)?;
     noise(world, "a", VDEV_BYTES - (1 << 20), 1 << 20)?;
     world.refused("zpool import -d {vdevs} tank", 1, "cannot import 'tank': no such pool available")?;
-    world.refused("zpool import -d {vdevs}/nowhere tank", 1, "nowhere")?;
+    world.refused("zpool import -d {vdevs}/nowhere tank", 1, "no such pool available")?;
     Ok(())
 }
 
