@@ -50,7 +50,7 @@ pub fn logs(world: &World) -> Result<(), Failure> {
         same("the file", std::fs::read(world.path("mnt/tank/file"))?, b"through its errors".to_vec())?;
     }
     world.ok("zpool online tank {vdevs}/l")?;
-    world.ok("zpool list -H -o health tank")?.prints("ONLINE")
+    world.ok("zpool list -H -o health tank")?.prints("ONLINE").map(drop)
 }
 
 /// A pool gets vdevs, a log and spares; what does not fit is refused as OpenZFS refuses it, and what can go, goes.
