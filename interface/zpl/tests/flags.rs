@@ -151,8 +151,9 @@ fn blocks_of_zeros_are_holes_before_they_are_synced() {
         let data = Abd::from_slice(&vec![byte; block as usize]);
         zfs.write(file, WriteData { offset: at * block, data, may_keep: true, kill_suid: false, synchronous: false }).expect("written")
     };
-    (0..4).for_each(|at| drop(write(at, 1)));
-    write(1, 0);
+    for (at, byte) in [(0, 1), (1, 1), (2, 1), (3, 1), (1, 0)] {
+        assert_eq!(write(at, byte), block);
+    }
     assert_eq!((zfs.seek_hole(file, 0), zfs.seek_data(file, block)), (Ok(4 * block), Ok(block)), "without compression zeros are stored");
     zfs.objset().set_props(ObjsetProps { compression: ondisk::Compression::LZ4, ..ObjsetProps::default() });
     assert_eq!((zfs.seek_hole(file, 0), zfs.seek_data(file, block)), (Ok(block), Ok(2 * block)));

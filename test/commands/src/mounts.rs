@@ -176,7 +176,7 @@ fn several_places(world: &World) -> Result<(), Failure> {
     same("the other place", bytes_of(world, "mnt/p/file")?, "two".to_string())?;
     same("the place that was named", world.path("mnt/second/file").exists(), false)?;
     world.ok("mount --bind {mnt}/p {mnt}/bound")?;
-    world.ok("zfs inherit mountpoint tank/p")?;
+    world.ok("zfs set mountpoint={mnt}/p2 tank/p")?;
     world.ok("zfs set mountpoint={mnt}/p tank/p")?;
     world.ok("zfs rename tank/p tank/q")?;
     std::fs::write(world.path("mnt/bound/file"), b"three")?;
