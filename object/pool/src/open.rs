@@ -22,7 +22,7 @@ use kstat::EventSink;
 use metaslab::Allocator;
 use ondisk::{Guid, ObjectId, Txg, Uberblock};
 use std::sync::Arc;
-use vdev::{TopKind, VdevTree};
+use vdev::{LeafState, TopKind, VdevTree};
 use zap::Zap;
 use zio::{FailMode, PoolView, Zio};
 
@@ -172,9 +172,12 @@ pub(crate) fn check_dedup(mos: &Arc<Objset>) -> Result<(), PoolError> {
     if tables.is_empty() { Ok(()) } else { Err(PoolError::UnsupportedFeatures { features: tables, read_only: true }) }
 }
 
-/// Refuses a pool without a log device that it should have: what was written to it last may be there only.
+/// Refuses a pool without a log device that it should have: what was written to it last may be there only. One that somebody took out of
+/// use is not missed.
 fn check_logs(tree: &VdevTree) -> Result<(), PoolError> {
-    let is_lost = |top: &&vdev::TopVdev| top.is_log && (top.kind == TopKind::Missing || tree.lost_slots(top) > top.parity());
+    let is_away = |id: &vdev::LeafId| matches!(tree.leaf(*id).state, LeafState::Missing | LeafState::Removed);
+    let lacks = |top: &vdev::TopVdev| tree.lost_slots(top) > top.parity() && top.slots.iter().flatten().any(is_away);
+    let is_lost = |top: &&vdev::TopVdev| top.is_log && (top.kind == TopKind::Missing || lacks(top));
     let lost: Vec<String> = tree.tops.iter().filter(is_lost).flat_map(vdev::TopVdev::leaves).map(|id| tree.leaf(id).path.clone()).collect();
     if tree.tops.iter().any(|top| is_lost(&top)) { Err(PoolError::MissingLogs(lost)) } else { Ok(()) }
 }
@@ -241,7 +244,7 @@ impl Start {
         let root = list.get_nvlist("vdev_tree").ok_or(PoolError::Object(object, "the pool's configuration"))?;
         let mut tree = VdevTree::from_config(root)?;
         found.mark_missing(&mut tree);
-        let missing = tree.leaves.iter().filter(|leaf| leaf.state == vdev::LeafState::Missing);
+        let missing = tree.leaves.iter().filter(|leaf| leaf.state == LeafState::Missing);
         missing.for_each(|leaf| kstat::debug!("pool '{}': no device for vdev {} ({})", found.name(), leaf.guid, leaf.path));
         dtl::load(self.objset(), &mut tree)?;
         if Zap::hold(self.objset(), DIRECTORY)?.try_lookup_u64(DEFLATE)?.unwrap_or(0) == 0 {

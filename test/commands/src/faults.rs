@@ -58,6 +58,12 @@ pub fn inject(world: &World) -> Result<(), Failure> {
     same("a read of the file, mounted anew", std::fs::read(world.path("mnt/tank/file")).is_err(), true)?;
     world.ok("zinject -c all")?;
     world.ok("zpool clear tank")?;
+    closed_and_opened(world)?;
+    delays(world)
+}
+
+/// Devices that handlers take out of use, and bring back.
+fn closed_and_opened(world: &World) -> Result<(), Failure> {
     // A device that is declared faulted, and cannot be opened while a handler says so.
     world.ok("zinject -d {vdevs}/b -A degrade tank")?.prints("")?;
     world.ok("zpool status tank")?.shows("DEGRADED")?;
@@ -79,7 +85,7 @@ pub fn inject(world: &World) -> Result<(), Failure> {
     world.ok("zinject")?.shows("probe")?;
     world.ok("zinject -c all")?;
     world.ok("zpool status -x")?.prints("all pools are healthy")?;
-    delays(world)
+    Ok(())
 }
 
 fn refusals(world: &World) -> Result<(), Failure> {
