@@ -80,7 +80,8 @@ fn describe(candidate: &ImportCandidate) -> String {
     let names = status::Names::new(false, false, false);
     // What no label was found of has no line of its own.
     let is_shown = |vdev: &VdevReport| vdev.kind != "missing";
-    let (logs, others): (Vec<_>, Vec<_>) = candidate.vdevs.children.iter().cloned().filter(is_shown).partition(|vdev| vdev.is_log);
+    let (logs, others): (Vec<_>, Vec<_>) =
+        candidate.vdevs.children.iter().filter(|vdev| is_shown(vdev)).cloned().partition(|vdev| vdev.is_log);
     let data = VdevReport { children: others, ..candidate.vdevs.clone() };
     let logs = VdevReport { name: "logs".into(), children: logs, ..VdevReport::default() };
     let (data, logs) = (status::tree(&data, names), status::tree(&logs, names));
