@@ -29,7 +29,7 @@ enum Verb {
     Start,
     /// Say whether the daemon runs, and what it owns.
     Status,
-    /// Unmount, sync and close every pool, and end the daemon.
+    /// Unmount, sync and close every pool, and end the daemon. Of a suspended pool what could not be written is given up, which is said.
     Stop,
     /// Accelerators that stages of the write pipeline run on.
     #[command(subcommand)]
