@@ -61,6 +61,18 @@ pub fn foreign(world: &World) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Waits until a new daemon has tried to open its pool: it answers before.
+fn until_tried(world: &World) -> Result<(), Failure> {
+    let start = Instant::now();
+    while world.ok("zpool status tank")?.out.contains("The pool is being opened.") {
+        if start.elapsed() > PATIENCE {
+            return Err(world.ok("zpool status tank")?.fault("it is not opened"));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
 /// One name is one pool, however many ask for it at once. Pools whose devices are away when the daemon starts stay known, say why
 /// they are not open, and open by themselves.
 pub fn absent(world: &World) -> Result<(), Failure> {
@@ -80,11 +92,13 @@ pub fn absent(world: &World) -> Result<(), Failure> {
     world.ok("zirconia stop")?;
     std::fs::rename(world.path("vdevs/a"), world.path("a"))?;
     std::fs::create_dir(world.path("vdevs/a"))?;
+    until_tried(world)?;
     world.ok("zpool status tank")?.shows("state: DEGRADED")?;
     world.ok("zirconia stop")?;
     // Two are away.
     std::fs::rename(world.path("vdevs/b"), world.path("b"))?;
     world.ok("zpool list -H -o name,health")?.prints("tank\tUNAVAIL")?;
+    until_tried(world)?;
     world.ok("zpool status tank")?.shows("state: UNAVAIL")?.shows("The pool could not be opened")?.shows("vdevs/c  ONLINE")?;
     world.refused("zpool create tank {vdevs}/n0", 1, "pool already exists")?;
     world.refused("zfs list tank", 1, "tank")?;
