@@ -62,8 +62,10 @@ impl Control {
         // The property is what was asked for, whether or not something can be mounted there (OpenZFS: `set_callback`).
         again.extend(new.into_iter().filter(|_| changed.is_ok()));
         let unable = self.mount_wishes(&turn, again);
+        let mut remarks: Vec<String> = unable.iter().map(Failure::to_string).collect();
+        remarks.extend((!unable.is_empty()).then(|| UNABLE.to_string()));
+        let mut failures = Vec::new();
         changed?;
-        let (mut remarks, mut failures) = (Vec::new(), Vec::new());
         crate::datasets::apply_settings(pool);
         let flags: Vec<&str> = following.changed.iter().copied().filter(|name| FLAGS.contains(name)).collect();
         for name in following.names.iter().filter(|_| !flags.is_empty()) {
@@ -73,7 +75,6 @@ impl Control {
                 remarks.extend(self.mount_anew(&turn, pool, name, &flags)?);
             }
         }
-        failure::joined(unable).map_err(|failure| Failure { why: format!("{}\n{UNABLE}", failure.why), ..failure })?;
         failure::joined(failures)?;
         Ok(Response::Done { remarks })
     }
