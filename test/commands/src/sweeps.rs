@@ -73,7 +73,9 @@ pub fn free_space(world: &World) -> Result<(), Failure> {
     same("the other one is as it was", blocks("b")? < filled / 2, true)?;
     world.ok("zpool initialize -u tank a")?;
     world.ok("zpool status -i tank")?.hides("% initialized")?;
+    world.ok("zpool events -c")?;
     world.ok("zpool trim -w tank")?.prints("")?;
+    world.ok("zpool events -H tank")?.shows("sysevent.fs.zfs.trim_start")?.shows("sysevent.fs.zfs.trim_finish")?;
     world.ok("zpool status -t tank")?.shows("(100% trimmed, completed at ")?.hides("(untrimmed)")?;
     same("the file has holes again", blocks("a")? < filled / 2, true)?;
     // Who removes a file and trims means what the file had, too.
@@ -102,7 +104,13 @@ pub fn free_space(world: &World) -> Result<(), Failure> {
     world.ok("zpool export tank")?;
     world.ok("zpool import -d {vdevs} tank")?;
     world.ok("zpool status -t tank")?.shows("suspended, started at ")?;
+    // Whoever watches is told of each of these, as of the import.
+    world.ok("zpool trim tank")?;
+    world.ok("zpool trim -s tank")?;
     world.ok("zpool trim -c tank")?;
+    let events = world.ok("zpool events -H tank")?;
+    ["suspend", "resume", "cancel"].iter().try_for_each(|word| events.shows(&format!("sysevent.fs.zfs.trim_{word}")).map(drop))?;
+    world.ok("zpool history -i tank")?.shows("import pool version 5000")?;
     world.ok("zpool set autotrim=on tank")?;
     world.ok("zpool scrub -w tank")?;
     world.ok("zpool status tank")?.shows("scrub repaired 0B")?.shows("errors: No known data errors")?;
