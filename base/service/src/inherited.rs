@@ -50,6 +50,11 @@ pub fn stand_apart() -> bool {
     closed == 0
 }
 
+/// Descriptors that this process may have open.
+pub fn descriptors_max() -> u64 {
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
 /// Raises soft limits to the hard ones. A limit that cannot be raised stays: what needs it fails by itself, and says so.
 pub fn raise_limits() {
     for resource in [Resource::Nofile, Resource::Fsize] {

@@ -8,4 +8,4 @@
 mod inherited;
 pub mod trust;
 
-pub use inherited::{begin, close_inherited, raise_limits, stand_apart, take_log};
+pub use inherited::{begin, close_inherited, descriptors_max, raise_limits, stand_apart, take_log};

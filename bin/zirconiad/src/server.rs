@@ -27,14 +27,18 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 const BODY_BYTES_MAX: usize = 4 << 20;
 /// How often it is looked whether a request waits in vain.
 const LOOK: Duration = Duration::from_millis(250);
-/// How long a client may take to say what it wants.
+/// How long a client may take to say what it wants …
 const SAYING_MAX: Duration = Duration::from_secs(10);
+/// … and while more than half of the places are taken: commands say it at once.
+const SAYING_MAX_CROWDED: Duration = Duration::from_millis(500);
 /// How long somebody who only reads metrics may take for all of it.
 const READING_MAX: Duration = Duration::from_secs(30);
-/// Connections of commands at a time: each may work on a thread of its own.
+/// Connections of commands at a time, with descriptors enough: each may work on a thread of its own.
 const COMMANDS_MAX: usize = 256;
-/// Connections of whoever reads metrics over the network at a time.
+/// Connections of whoever reads metrics over the network at a time, with descriptors enough.
 const READERS_MAX: usize = 32;
+/// Connections of either kind at a time, however few descriptors there are.
+const CONNECTIONS_MIN: usize = 8;
 /// Bytes of the head of a question for metrics.
 const READER_HEAD_BYTES: usize = 16 << 10;
 /// After a connection that could not be taken.
@@ -66,11 +70,32 @@ impl Source for TcpListener {
 struct Gate<S> {
     source: S,
     places: Arc<Semaphore>,
+    places_max: usize,
+}
+
+/// Connections of commands at a time: they leave two thirds of the descriptors to what they ask for.
+fn commands_max() -> usize {
+    share_of_descriptors(3, COMMANDS_MAX)
+}
+
+/// Connections of readers at a time.
+fn readers_max() -> usize {
+    share_of_descriptors(8, READERS_MAX)
+}
+
+/// One descriptor of `of`, no more than `max`.
+fn share_of_descriptors(of: u64, max: usize) -> usize {
+    usize::try_from(service::descriptors_max() / of).unwrap_or(max).clamp(CONNECTIONS_MIN, max)
 }
 
 impl<S: Source> Gate<S> {
     fn new(source: S, places: usize) -> Gate<S> {
-        Gate { source, places: Arc::new(Semaphore::new(places)) }
+        Gate { source, places: Arc::new(Semaphore::new(places)), places_max: places }
+    }
+
+    /// How long whoever came now may take to say what it wants: a crowd of the silent keeps nobody else out for long.
+    fn saying_max(&self) -> Duration {
+        if self.places.available_permits() < self.places_max / 2 { SAYING_MAX_CROWDED } else { SAYING_MAX }
     }
 
     /// The next connection, once there is a place for it; the place is free again when the permit is dropped.
@@ -112,9 +137,9 @@ impl Door {
         std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o600)).map_err(|error| failed(error.to_string()))?;
         let reading =
             metrics.map(|address| runtime.block_on(TcpListener::bind(address)).map_err(|error| failed(format!("{address}: {error}"))));
-        let readers = reading.transpose()?.map(|listener| Gate::new(listener, READERS_MAX));
+        let readers = reading.transpose()?.map(|listener| Gate::new(listener, readers_max()));
         drop(entered);
-        Ok(Door { runtime, commands: Gate::new(listener, COMMANDS_MAX), readers })
+        Ok(Door { runtime, commands: Gate::new(listener, commands_max()), readers })
     }
 
     /// Serves until a signal or a stop request.
@@ -130,11 +155,11 @@ impl Door {
             loop {
                 tokio::select! {
                     (stream, place) = commands.next() => {
-                        let (control, stop) = (control.clone(), stop.clone());
+                        let (control, stop, saying_max) = (control.clone(), stop.clone(), commands.saying_max());
                         tokio::spawn(async move {
                             let service = service_fn(move |request| answer(request, control.clone(), stop.clone()));
                             // A client that goes away in the middle is its own business.
-                            let _ = http().serve_connection(TokioIo::new(stream), service).await;
+                            let _ = http(saying_max).serve_connection(TokioIo::new(stream), service).await;
                             drop(place);
                         });
                     }
@@ -151,10 +176,10 @@ impl Door {
     }
 }
 
-/// One request for a connection, said within a while: nobody keeps a place without using it.
-fn http() -> hyper::server::conn::http1::Builder {
+/// One request for a connection, said within `saying_max`: nobody keeps a place without using it.
+fn http(saying_max: Duration) -> hyper::server::conn::http1::Builder {
     let mut builder = hyper::server::conn::http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(SAYING_MAX).keep_alive(false);
+    builder.timer(TokioTimer::new()).header_read_timeout(saying_max).keep_alive(false);
     builder
 }
 
@@ -162,7 +187,7 @@ fn http() -> hyper::server::conn::http1::Builder {
 async fn serve_metrics(readers: Gate<TcpListener>, control: Arc<Control>) {
     loop {
         let (stream, place) = readers.next().await;
-        let control = control.clone();
+        let (control, saying_max) = (control.clone(), readers.saying_max());
         tokio::spawn(async move {
             let service = service_fn(move |request: hyper::Request<Incoming>| {
                 let control = control.clone();
@@ -172,7 +197,7 @@ async fn serve_metrics(readers: Gate<TcpListener>, control: Arc<Control>) {
                     Ok::<_, Infallible>(reply)
                 }
             });
-            let served = http().max_buf_size(READER_HEAD_BYTES).serve_connection(TokioIo::new(stream), service);
+            let served = http(saying_max).max_buf_size(READER_HEAD_BYTES).serve_connection(TokioIo::new(stream), service);
             let _ = tokio::time::timeout(READING_MAX, served).await;
             drop(place);
         });

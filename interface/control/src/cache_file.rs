@@ -1,7 +1,7 @@
 //! What the daemon remembers across restarts: the pools that are to be open, in `pools.json` of the state directory.
 
-use crate::Control;
 use crate::failure::because;
+use crate::{Control, OpenPool};
 use control_api::{ErrorKind, Failure};
 use nvlist::{Encoding, NvList, Value};
 use ondisk::Guid;
@@ -10,6 +10,7 @@ use service::trust;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind::NotFound;
 use std::path::Path;
+use std::sync::Arc;
 use vdev::{Leaf, LeafKind, VdevTree};
 
 /// OpenZFS's own cache file: a property that names it is shown as the default. It is written where the property names it only.
@@ -87,11 +88,15 @@ impl Control {
         }
     }
 
-    /// Leaves the cache file of a pool that goes as it is: whoever takes the pool next finds it there.
-    pub(crate) fn keep_cache(&self, pool: &str) {
+    /// Takes a pool out of the table of those that are open. With `keep` its cache file stays as it is: whoever takes the pool next finds it
+    /// there.
+    pub(crate) fn take_out(&self, pool: &str, keep: bool) -> Option<Arc<OpenPool>> {
+        // In one step, or whoever writes the files meanwhile finds that nobody is in this one any more.
         let mut written = self.written.lock();
-        let entries = written.iter_mut().flatten().filter(|entry| entry.name == pool);
+        let open = self.pools.write().remove(pool)?;
+        let entries = written.iter_mut().flatten().filter(|entry| keep && entry.name == pool);
         entries.for_each(|entry| entry.cachefile = None);
+        Some(open)
     }
 
     /// Writes the cache files that properties of open pools name, as OpenZFS has them, and removes those that no pool is in any more

@@ -187,7 +187,7 @@ impl Control {
         }
         mounts.remove_made_directories();
         drop(open);
-        let Some(open) = self.pools.write().remove(&target.pool) else {
+        let Some(open) = self.take_out(&target.pool, target.hard) else {
             return Err(because(ErrorKind::NotFound, order.what(), "no such pool"));
         };
         let pool = match self.sole_owner(open) {
@@ -230,9 +230,6 @@ impl Control {
             let class = if *verb == "destroy" { "sysevent.fs.zfs.pool_destroy" } else { "sysevent.fs.zfs.pool_export" };
             self.tell(class, &target.pool, guid);
             self.tell("sysevent.fs.zfs.config_sync", &target.pool, guid);
-        }
-        if target.hard {
-            self.keep_cache(&target.pool);
         }
         self.remember();
         self.injected_delay(&target.pool, false, began_ns);

@@ -29,6 +29,19 @@ fn filesystem_of(name: &str) -> &str {
     name.split_once('@').map_or(name, |(filesystem, _)| filesystem)
 }
 
+/// Destroys datasets and snapshots, in this order, up to the first that stays.
+fn destroy_each(pool: &OpenPool, names: &[String]) -> Result<(), Failure> {
+    for name in names {
+        let gone = if name.contains('@') {
+            pool.dsl().destroy_snapshots(std::slice::from_ref(name), false)
+        } else {
+            pool.dsl().destroy_dataset(name)
+        };
+        gone.map_err(|error| failure::dataset("destroy", name, &error))?;
+    }
+    Ok(())
+}
+
 impl Control {
     pub(crate) fn pool_of(&self, name: &str, verb: &str) -> Result<Arc<OpenPool>, Failure> {
         let pool = filesystem_of(name).split('/').next().unwrap_or_default();
@@ -302,17 +315,24 @@ impl Control {
         if !request.dry_run {
             let turn = self.turn();
             let _bar = pool.mounts.bar(&request.name, "destroyed", false)?;
+            // What leaves first comes back last, if it stays after all.
+            let mut left = Vec::new();
+            let mut outcome = Ok(());
             for tree in datasets.iter().filter(|name| if is_pool { name.matches('/').count() == 1 } else { **name == request.name }) {
-                self.unmount_tree(&turn, &pool, tree, request.force, Directory::Remove)?;
+                match self.unmount_tree(&turn, &pool, tree, request.force, Directory::Remove) {
+                    Ok(wishes) => left.extend(wishes.into_iter().rev()),
+                    Err(failure) => {
+                        outcome = Err(failure);
+                        break;
+                    }
+                }
             }
             drop(turn);
-            for name in &names {
-                let gone = if name.contains('@') {
-                    pool.dsl().destroy_snapshots(std::slice::from_ref(name), false)
-                } else {
-                    pool.dsl().destroy_dataset(name)
-                };
-                gone.map_err(|error| failure::dataset("destroy", name, &error))?;
+            if let Err(failure) = outcome.and_then(|()| destroy_each(&pool, &names)) {
+                // Those that are still there go on where they were.
+                left.retain(|wish| pool.dsl().hold(&wish.name).is_ok());
+                self.put_back(&self.turn(), left);
+                return Err(failure);
             }
         }
         Ok(Response::Destroyed { names, reclaim_bytes })

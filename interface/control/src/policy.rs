@@ -140,8 +140,8 @@ struct Judge(BTreeMap<Guid, Record>);
 impl Judge {
     /// The states that leaves in use deserve; nothing of those that may stay as they are.
     ///
-    /// Where several devices of a vdev have errors of one kind at once, it is not they that are bad, and none of them is given up
-    /// (OpenZFS: `zfs_other_serd_cases`).
+    /// Where several devices of a vdev have errors of one kind at once, it may not be they that are bad: only the last of them is given up, and
+    /// the others when they go on (OpenZFS: `zfs_fm_serd_record`, which retires a case that has peers).
     fn judge(&mut self, now_ns: u64, suspects: &[Suspect]) -> Vec<(Guid, LeafState)> {
         self.0.retain(|guid, _| suspects.iter().any(|suspect| suspect.guid == *guid));
         suspects.iter().for_each(|suspect| self.take(now_ns, suspect));
@@ -178,13 +178,14 @@ impl Judge {
         }
     }
 
-    /// True when the leaf had too many errors of a kind, and no other one below the same vdev has any. Its count begins anew.
+    /// True when the leaf had too many errors of a kind, and no other one below the same vdev has any that counts. Its own count no more:
+    /// those who fired at the same time have one peer less.
     fn is_alone_with(&mut self, guid: Guid, kind: usize) -> bool {
         let Some(own) = self.0.get(&guid).filter(|own| own.engines[kind].has_fired) else { return false };
         let is_peer = |(other, record): (&Guid, &Record)| *other != guid && record.parent == own.parent && record.engines[kind].is_active;
         let is_alone = !self.0.iter().any(is_peer);
         if let Some(own) = self.0.get_mut(&guid) {
-            own.engines[kind].times.clear();
+            own.engines[kind].forget();
         }
         is_alone
     }
@@ -392,15 +393,17 @@ mod tests {
         assert_eq!(judge(&mut mixed, 0, &counts(6, 6, 0)), None, "they are counted apart");
     }
 
-    /// If this fails, a cable or a controller that hiccups costs a pool all of its devices at once.
+    /// If this fails, a cable or a controller that hiccups costs a pool all of its devices at once, or two that died together get no spares.
     #[test]
-    fn nobody_is_given_up_for_what_happens_to_several() {
+    fn of_several_with_errors_one_is_given_up_at_a_time() {
         let both =
             |first: u64, second: u64| [(1, first), (2, second)].map(|(guid, io)| suspect(guid, LeafState::Online, &counts(io, 0, 0)));
         let mut shared = Judge::default();
-        assert!(shared.judge(0, &both(20, 20)).is_empty(), "all have errors");
-        assert!(shared.judge(SECOND, &both(20, 20)).is_empty(), "that was that");
-        assert_eq!(shared.judge(2 * SECOND, &both(30, 20)), [(Guid(1), LeafState::Faulted)], "one alone goes on");
+        assert_eq!(shared.judge(0, &both(20, 20)), [(Guid(2), LeafState::Faulted)], "one of them");
+        let one_left =
+            |first: u64| [suspect(1, LeafState::Online, &counts(first, 0, 0)), suspect(2, LeafState::Faulted, &counts(20, 0, 0))];
+        assert!(shared.judge(SECOND, &one_left(20)).is_empty(), "that was that");
+        assert_eq!(shared.judge(2 * SECOND, &one_left(30)), [(Guid(1), LeafState::Faulted)], "it goes on");
         let mut one_each = Judge::default();
         assert!(one_each.judge(0, &both(9, 1)).is_empty());
         assert!(one_each.judge(SECOND, &both(10, 1)).is_empty(), "the other one had one of late");

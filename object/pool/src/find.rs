@@ -127,9 +127,17 @@ fn summarize(members: Vec<Member>) -> Option<FoundPool> {
     let configs = members.iter().filter_map(|member| member.labels.config(txg));
     let newest = configs.max_by_key(|config| config.get_u64("txg").filter(|written| *written <= txg.0))?;
     let facts = PoolFacts::from_config(newest)?;
-    let vdev_children = newest.get_u64("vdev_children").unwrap_or(1);
+    let vdev_children = newest.get_u64("vdev_children").or_else(|| tops_seen(&members)).unwrap_or(1);
     let holes = newest.get_u64_array("hole_array").unwrap_or_default().to_vec();
     Some(FoundPool { facts, vdev_children, holes, best, members })
+}
+
+/// Top-level vdevs of a pool whose labels do not say how many there are: as many as the labels that were found speak of. Labels of old
+/// versions do not (OpenZFS: `get_configs`, which counts likewise).
+fn tops_seen(members: &[Member]) -> Option<u64> {
+    let configs = members.iter().filter_map(|member| member.labels.configs.first());
+    let last = configs.filter_map(|config| config.get_nvlist("vdev_tree")?.get_u64("id")).max()?;
+    Some(last.saturating_add(1))
 }
 
 fn bootstrap_tree(found: &FoundPool) -> Result<VdevTree, PoolError> {

@@ -22,11 +22,16 @@ fn pool_on(count: usize) -> Vec<Arc<MemDevice>> {
 }
 
 fn pool_of(kind: TopKind, count: usize) -> Vec<Arc<MemDevice>> {
-    let devices: Vec<_> = (0..count).map(|index| Arc::new(MemDevice::new(&format!("d{index}"), DEVICE_BYTES))).collect();
+    pool_of_each(kind, 1, count)
+}
+
+/// An exported pool of `tops` top-level vdevs with `count` devices each.
+fn pool_of_each(kind: TopKind, tops: usize, count: usize) -> Vec<Arc<MemDevice>> {
+    let devices: Vec<_> = (0..tops * count).map(|index| Arc::new(MemDevice::new(&format!("d{index}"), DEVICE_BYTES))).collect();
     let leaf = |device: &Arc<MemDevice>| LeafSpec { path: "d".to_string(), kind: LeafKind::File, device: device.clone() };
     let spec = PoolSpec::new(
         "tank",
-        vec![TopSpec { kind, leaves: devices.iter().map(leaf).collect() }],
+        devices.chunks(count).map(|devices| TopSpec { kind, leaves: devices.iter().map(leaf).collect() }).collect(),
         CreateDataset { kind: ObjsetType::ZFS, properties: Vec::new(), init: Box::new(|_, _| Ok(())) },
     );
     Pool::create(&exec(), spec, &Runtime::new()).expect("made").export().expect("exported");
@@ -109,6 +114,17 @@ fn every_number_of_a_label_may_lie() {
     }
     plant(&devices[0], &config.encode(Encoding::Xdr));
     assert!(try_import(&devices), "the true label still leads to the pool");
+}
+
+#[test]
+fn labels_that_do_not_say_how_many_vdevs_there_are_still_lead_to_all_of_them() {
+    let devices = pool_of_each(TopKind::Leaf, 3, 1);
+    for device in &devices {
+        let mut config = inspect_labels(&exec(), &(device.clone() as Arc<dyn BlockDevice>)).configs.remove(0);
+        assert!(config.remove("vdev_children"), "labels of today say it");
+        plant(device, &config.encode(Encoding::Xdr));
+    }
+    assert!(try_import(&devices), "old pools have such labels");
 }
 
 #[test]

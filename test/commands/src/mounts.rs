@@ -182,6 +182,9 @@ fn several_places(world: &World) -> Result<(), Failure> {
     std::fs::write(world.path("mnt/bound/file"), b"three")?;
     same("through the renamed", bytes_of(world, "mnt/p/file")?, "three".to_string())?;
     world.ok("zfs list -H -o name,mounted tank/q")?.prints("tank/q\tyes")?;
+    // What is refused because of it stays in its own place as well.
+    world.refused("zfs destroy tank/q", 1, "dataset is busy")?;
+    same("its own place", bytes_of(world, "mnt/p/file")?, "three".to_string())?;
     world.ok("umount {mnt}/bound")?;
     // A pool's device stands for its own file system.
     world.ok("zfs set mountpoint={mnt}/pool tank")?;
