@@ -6,6 +6,7 @@ mod layers;
 mod quick;
 mod source;
 mod tidy;
+mod walks;
 mod zts;
 
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
 //! `cargo xtask tidy`: the house rules that no compiler checks. Exceptions stand in `xtask/tidy-allow.txt`, which may only shrink.
 
-use crate::source;
+use crate::{source, walks};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -71,6 +71,7 @@ fn offences(root: &Path) -> BTreeMap<String, String> {
             found.insert(format!("member {member}"), "is not named in ARCHITECTURE.md".into());
         }
     }
+    walks::inspect(root, &mut found);
     found
 }
 
