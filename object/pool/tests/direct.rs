@@ -524,3 +524,36 @@ fn wrong_bytes_of_a_device_are_healed_by_direct_reads() {
         assert!(found > 0, "{layout:?}");
     }
 }
+
+/// If this fails, `zpool status -v` is silent about files that programs already got errors from.
+#[test]
+fn what_a_direct_read_finds_lost_is_in_the_error_log() {
+    let layout = vec![(TopKind::Leaf, 1)];
+    let machine = Machine::new(&layout, 128 << 20);
+    let pool = machine.create(&layout, &[("compression", "off")]);
+    let dnode = new_file(&pool, 128 << 10);
+    let bytes = pattern(256 << 10, 5);
+    dnode.write_direct(0, &bytes, &tx(&pool, bytes.len())).expect("written");
+    for is_synced in [false, true] {
+        if is_synced {
+            pool.sync().expect("synced");
+        }
+        pool.zio().inject(
+            1,
+            zio::Fault::Blocks {
+                objset: ondisk::ObjsetId(pool.dsl().hold("tank/fs").expect("held").object()),
+                object: dnode.object(),
+                level: 0,
+                blocks: u64::from(is_synced)..=u64::from(is_synced),
+                copies: 0,
+                error: zio::FaultError::Checksum,
+            },
+            0,
+        );
+        let mut out = vec![0; bytes.len()];
+        assert!(dnode.read_direct_into(0, &mut out).is_err());
+        assert!(pool.zio().clear_injection(1));
+        pool.sync().expect("synced");
+        assert_eq!(pool.damaged_counted().expect("read").0, 1 + u64::from(is_synced));
+    }
+}

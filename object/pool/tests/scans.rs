@@ -273,3 +273,29 @@ fn a_scrub_from_the_last_one_on_reads_what_is_new() {
     assert_eq!((status.state, status.errors, status.repaired), (ScanState::Finished, 0, BLOCK_BYTES as u64));
     assert!(status.examined < whole.examined / 2, "{status:?}");
 }
+
+/// If this fails, a pool with damaged files is stopped by a second damage, of the list of the first.
+#[test]
+fn an_error_log_that_cannot_be_read_does_not_stop_the_pool() {
+    let exec = exec();
+    let devices = devices(2);
+    let (pool, object) = filled(&exec, &devices, TopKind::Mirror);
+    assert_eq!(damage(&devices, &pattern(20, 30)), 2);
+    pool.cache().clear();
+    assert_eq!(scrub(&pool).errors, 1);
+    scan_pools::write(&pool, "tank/clone", Some(object), 30..31, 99);
+    pool.sync().expect("synced");
+    assert_eq!(pool.damaged_counted().expect("log").0, 0, "it is another block now, and its entry is to leave the log");
+
+    assert_eq!(damage(&devices, &pattern(1, 18)), 2);
+    let error_log = Some(ondisk::ObjectType::ERROR_LOG);
+    pool.zio().inject(1, zio::Fault::Meta { object_type: error_log, error: zio::FaultError::Checksum }, 0);
+    pool.cache().clear();
+    pool.sync().expect("synced");
+    assert!(scrub(&pool).errors > 0);
+    pool.sync().expect("synced");
+    assert!(!pool.status().suspended);
+    assert!(pool.zio().clear_injection(1));
+    pool.sync().expect("synced");
+    assert!(pool.damaged_counted().expect("log").0 > 0, "what was found since is known");
+}

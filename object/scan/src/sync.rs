@@ -21,6 +21,18 @@ use zap::Zap;
 /// Datasets whose roots a view has: what the walk can visit before it needs another.
 const ROOTS_MAX: usize = 256;
 
+/// Whether the error log took a change. Where it is damaged itself, lists in memory must do: losing it is no reason to stop the pool.
+fn unless_damaged(what: &str, result: Result<(), ScanError>) -> Result<bool, ScanError> {
+    match result {
+        Ok(()) => Ok(true),
+        Err(ScanError::Sync(error)) => Err(ScanError::Sync(error)),
+        Err(error) => {
+            kstat::debug!("error log: cannot {what}: {error}");
+            Ok(false)
+        }
+    }
+}
+
 impl Scan {
     /// Takes part in the sync of a txg. Called by the pool once per txg.
     pub fn sync(&self, tx: &Tx) -> Result<(), SyncError> {
@@ -45,7 +57,7 @@ impl Scan {
             (shared.request.take(), std::mem::take(&mut shared.gone))
         };
         self.sync_damaged(tx)?;
-        ErrorLog::new(&self.mos).remove(&gone, tx)?;
+        unless_damaged("take out what is right again", ErrorLog::new(&self.mos).remove(&gone, tx))?;
         match request {
             Some(Request::Start(after)) => self.begin(scan_func::SCRUB, (after, tx.txg()), tx)?,
             Some(Request::Pause) => self.pause_now(),
@@ -90,14 +102,13 @@ impl Scan {
     fn sync_damaged(&self, tx: &Tx) -> Result<(), ScanError> {
         let damaged = std::mem::take(&mut self.shared.lock().damaged);
         let (log, by_head) = (ErrorLog::new(&self.mos), self.host.has_head_errlog());
-        log.add(Which::Scrub, &damaged, by_head, tx)?;
+        if !unless_damaged("add what a scan found", log.add(Which::Scrub, &damaged, by_head, tx))? {
+            self.shared.lock().damaged.extend(damaged);
+        }
         let which = if self.shared.lock().is_scanning() { Which::Scrub } else { Which::Last };
         let lost = self.lost.list();
-        // Where the log itself is damaged, the list in memory must do: losing it is no reason to stop the pool.
-        match log.add(which, &lost, by_head, tx) {
-            Ok(()) => self.lost.forget(&lost),
-            Err(ScanError::Sync(error)) => return Err(ScanError::Sync(error)),
-            Err(_) => {}
+        if unless_damaged("add what could not be read", log.add(which, &lost, by_head, tx))? {
+            self.lost.forget(&lost);
         }
         Ok(())
     }
@@ -199,7 +210,7 @@ impl Scan {
                 self.host.scanned(&ScanOutcome { function, through, except });
             }
         }
-        ErrorLog::new(&self.mos).rotate(tx)?;
+        unless_damaged("end the one of the scan", ErrorLog::new(&self.mos).rotate(tx))?;
         // Devices that came while it ran have waited for its end (OpenZFS: `vdev_clear_resilver_deferred`).
         let tree = self.zio().view().tree;
         let waiting = state == scan_state::FINISHED && tree.leaves.iter().any(|leaf| leaf.resilver_deferred);

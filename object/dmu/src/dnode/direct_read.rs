@@ -450,7 +450,12 @@ impl Gather {
     fn failed(self: &Arc<Self>, mut want: Want, device: &Device, error: BlockError) {
         want.tries += 1;
         let block = want.segment.block;
-        if want.tries >= TRIES_MAX || !self.dnode.moved(block, &device.found) {
+        let is_current = !self.dnode.moved(block, &device.found);
+        if is_current {
+            let context = &self.dnode.context;
+            context.env.io.lost(&device.bp, &context.bookmark(self.dnode.object(), 0, block), error);
+        }
+        if is_current || want.tries >= TRIES_MAX {
             return self.done(want.index, Err(error.into()));
         }
         match self.dnode.source_now(block) {

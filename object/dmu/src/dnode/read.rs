@@ -156,9 +156,13 @@ impl Dnode {
         if written.bp.is_hole() {
             return Ok(Some(Fetched::Zeros));
         }
-        match self.context.env.io.read_kept(&written.bp, &self.context.bookmark(self.object, 0, block), self.keep(&written.bp)) {
+        let (io, bookmark) = (&self.context.env.io, self.context.bookmark(self.object, 0, block));
+        match io.read_kept(&written.bp, &bookmark, self.keep(&written.bp)) {
             Ok(data) => Ok(Some(Fetched::Clean(data))),
-            Err(error) if self.still_has(block, written) => Err(error.into()),
+            Err(error) if self.still_has(block, written) => {
+                io.lost(&written.bp, &bookmark, error);
+                Err(error.into())
+            }
             Err(_) => Ok(None),
         }
     }
