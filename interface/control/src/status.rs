@@ -50,15 +50,17 @@ pub(crate) fn pool_report(open: &OpenPool, errors: bool, user: &dyn Fn(Guid) -> 
         version: status.version,
         lacks_features: lacks_features(&features, compatibility),
     });
+    let stopped = status.sync_failure.as_ref().map(|failure| stopped(open, failure));
+    let (said, todo) = stopped.or_else(|| diagnosis.map(|d| (d.status.to_string(), d.action.to_string()))).unzip();
     let room = properties.iter_mut().find(|property| property.name == "expandsize" && vdevs.expand_bytes > 0);
     room.into_iter().for_each(|property| property.value = Value::Count(vdevs.expand_bytes));
     PoolReport {
         name: status.name.clone(),
         guid: status.guid.0,
         txg: status.txg.0,
-        status: diagnosis.map(|d| d.status.to_string()),
-        action: diagnosis.map(|d| d.action.to_string()),
-        message_id: diagnosis.and_then(|d| d.message_id).map(String::from),
+        status: said,
+        action: todo,
+        message_id: diagnosis.filter(|_| status.sync_failure.is_none()).and_then(|d| d.message_id).map(String::from),
         only_remarks: diagnosis.is_some_and(|d| d.is_remark),
         scan,
         throttled: throttled(open),
@@ -75,6 +77,22 @@ pub(crate) fn pool_report(open: &OpenPool, errors: bool, user: &dyn Fn(Guid) -> 
         properties_unavailable,
         state,
     }
+}
+
+/// What is said of a pool that writes nothing any more because of one block: which, of what, why, and what is left to do.
+fn stopped(open: &OpenPool, failure: &pool::SyncFailure) -> (String, String) {
+    let of = match failure.block.map(|error| error.bookmark.objset.0) {
+        None => String::new(),
+        Some(0) => " of the pool's own metadata".to_string(),
+        Some(objset) => match open.dsl().hold_object(objset) {
+            Ok(handle) => format!(" of '{}'", handle.name()),
+            Err(_) => " of a dataset that cannot be named".to_string(),
+        },
+    };
+    let status = format!("The pool writes nothing any more, for want of a block{of}:\n\t{failure}.");
+    let action = "Export the pool with 'zpool export -f' and import it again: it has what was\n\ton disk with the txg before.  \
+                  If that fails again, import it with '-o readonly=on'\n\tand copy what can be read.";
+    (status, action.to_string())
 }
 
 /// Nobody judges leaves of a suspended pool, which could do without none of them: those that are not there any more are shown so.

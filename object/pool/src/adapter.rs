@@ -5,7 +5,7 @@
 use abd::{Abd, AbdPart};
 use arc::Cache;
 use dmu::{BlockError, BlockIo, BlockWrite, Keep, Landed, LandedDone, WriteDone};
-use exec::{Exec, RwLock};
+use exec::{Exec, Mutex, RwLock};
 use kstat::IoStats;
 use ondisk::{BlockPtr, Bookmark, Txg};
 use scan::{FreeLog, LostBlocks};
@@ -54,12 +54,21 @@ pub(crate) struct PoolIo {
     tree: RwLock<Arc<VdevTree>>,
     frees: Arc<FreeLog>,
     lost: Arc<LostBlocks>,
+    /// What the sync could neither read nor write last.
+    failed: Arc<Mutex<Option<ZioError>>>,
 }
 
 impl PoolIo {
     pub fn new(cache: Cache) -> PoolIo {
         let tree = cache.zio().view().tree;
-        PoolIo { cache, pass: AtomicU32::new(1), tree: RwLock::new(tree), frees: Arc::default(), lost: Arc::default() }
+        PoolIo {
+            cache,
+            pass: AtomicU32::new(1),
+            tree: RwLock::new(tree),
+            frees: Arc::default(),
+            lost: Arc::default(),
+            failed: Arc::default(),
+        }
     }
     pub fn cache(&self) -> &Cache {
         &self.cache
@@ -71,6 +80,10 @@ impl PoolIo {
     /// Blocks that could not be read, on their way to the error log.
     pub fn lost_blocks(&self) -> &Arc<LostBlocks> {
         &self.lost
+    }
+    /// Which block a sync failed on, and why; forgets it.
+    pub fn take_failed(&self) -> Option<ZioError> {
+        self.failed.lock().take()
     }
     /// Replaces what the pipeline knows about the vdevs.
     pub fn set_view(&self, view: PoolView) {
@@ -142,7 +155,12 @@ impl BlockIo for PoolIo {
     fn write(&self, write: BlockWrite, done: WriteDone) {
         let keep = write.keep == Keep::Kept;
         let request = self.request(write);
-        self.cache.write(request, keep, Box::new(move |result| done(result.map_err(block_error))));
+        let failed = self.failed.clone();
+        let noted = move |error: ZioError| {
+            *failed.lock() = Some(error);
+            block_error(error)
+        };
+        self.cache.write(request, keep, Box::new(move |result| done(result.map_err(noted))));
     }
     fn write_direct(&self, write: BlockWrite, done: WriteDone) {
         let request = WriteRequest { pass: 1, priority: Priority::SyncWrite, can_fail: true, ..self.request(write) };
@@ -185,6 +203,9 @@ impl PoolIo {
                 _ => false,
             };
             if !again {
+                if let (Err(error), true) = (&result, WAITS_FOR.get() != WaitsFor::Nothing) {
+                    *self.failed.lock() = Some(*error);
+                }
                 return result.map_err(block_error);
             }
         }

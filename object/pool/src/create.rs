@@ -140,6 +140,7 @@ impl Pool {
         };
         io.set_view(config.view(&services));
         let syncer = Arc::new(Syncer {
+            failure: Mutex::default(),
             services,
             io,
             mos: objset,

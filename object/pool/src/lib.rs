@@ -63,7 +63,7 @@ pub use rebuild::{RebuildParameters, RebuildState, RebuildStatus};
 pub use scan::{Damaged, ErrorScrubStatus, ScanError, ScanFunction, ScanState, ScanStatus, ScanTunables};
 pub use spares::{Spare, label_guid};
 pub use sweep::{SweepAction, SweepKind, SweepParameters, SweepState, SweepStatus};
-pub use sync::{SyncHook, VERSION as VERSION_WITH_FEATURES};
+pub use sync::{SyncFailure, SyncHook, VERSION as VERSION_WITH_FEATURES};
 pub use vdev_props::{VdevProps, is_settable_vdev_prop};
 pub use verify::{Reading, SpaceReport};
 pub use zia::Providers;

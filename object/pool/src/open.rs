@@ -345,6 +345,7 @@ impl Start {
         let deferred = Zap::hold(&objset, DIRECTORY)?.try_lookup_u64("sync_bplist")?.map(ObjectId);
         let work = Work { maps, config_object: opened.config_object, deferred, logged: logged.exist.then_some(logged), empty_logs };
         let syncer = Arc::new(Syncer {
+            failure: Mutex::default(),
             services,
             io: self.io,
             mos: objset,

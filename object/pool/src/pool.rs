@@ -4,7 +4,7 @@ use crate::config::PoolState;
 use crate::labels::Device;
 use crate::rebuild::Rebuilds;
 use crate::sweep::Sweeps;
-use crate::sync::{SyncHook, Syncer};
+use crate::sync::{SyncFailure, SyncHook, Syncer};
 use crate::zia::Followed;
 use crate::{FEATURES, PoolError};
 use arc::Cache;
@@ -81,6 +81,8 @@ pub struct PoolStatus {
     pub read_only: bool,
     /// Pool I/O waits for devices to come back.
     pub suspended: bool,
+    /// Why nothing is written any more, if that is so; whoever exports the pool by force and imports it again has what was on disk.
+    pub sync_failure: Option<SyncFailure>,
     /// The vdevs.
     pub tree: Arc<VdevTree>,
     /// Space by top-level vdev, in the tree's order.
@@ -289,6 +291,7 @@ impl Pool {
             txg,
             read_only: !self.is_writeable(),
             suspended: self.zio().is_suspended() || self.txgs.has_failed(),
+            sync_failure: self.syncer.failure.lock().clone(),
             vdev_space: tree.tops.iter().map(|top| allocator.vdev_space(top.id)).collect(),
             dio_verify_errors: tree.tops.iter().map(|top| self.zio().dio_verify_errors(top.id)).collect(),
             space: allocator.class_space(),

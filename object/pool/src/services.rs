@@ -4,6 +4,7 @@ use crate::PoolError;
 use crate::features::Features;
 use crate::history::History;
 use crate::rebuild::RebuildNews;
+use crate::sync::SyncFailure;
 use dmu::{Objset, ObjsetProps, Tx};
 use dsl::{DslError, HistoryEvent, PoolServices, PoolSpace};
 use exec::{Exec, Mutex, RwLock};
@@ -94,6 +95,17 @@ impl Services {
     /// Posts an event about a leaf.
     pub fn tell_leaf(&self, class: &'static str, leaf: &Leaf) {
         self.events.event(self.event(class).with("vdev_guid", leaf.guid.0).with("vdev_path", leaf.path.as_str()));
+    }
+
+    /// Posts that a txg could not be written, with the block that it failed on. OpenZFS has no such event: its module would panic.
+    pub fn tell_sync_failed(&self, failure: &SyncFailure) {
+        let mut event = self.event("ereport.fs.zfs.sync_failed").with("txg", failure.txg.0).with("why", failure.to_string());
+        if let Some(error) = &failure.block {
+            let at = &error.bookmark;
+            event = event.with("zio_objset", at.objset.0).with("zio_object", at.object.0);
+            event = event.with("zio_level", u64::from(at.level.0)).with("zio_blkid", at.block.0);
+        }
+        self.events.event(event);
     }
 
     fn event(&self, class: &'static str) -> Event {

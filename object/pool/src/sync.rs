@@ -22,10 +22,11 @@ use dsl::{DslPool, EmptyLogs};
 use exec::{Mutex, RwLock};
 use ondisk::{BlockPtr, Guid, ObjectId, Txg, Uberblock};
 use scan::ScanFunction;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vdev::{Leaf, LeafId, VdevTree};
-use zio::{Facts, FailMode, FaultError, IoKind, PoolView, Zio};
+use zio::{Facts, FailMode, FaultError, IoKind, PoolView, Zio, ZioError};
 
 /// More passes than any pool needs: something keeps changing.
 const PASSES_MAX: u32 = 64;
@@ -70,8 +71,31 @@ pub(crate) struct Work {
     pub empty_logs: EmptyLogs,
 }
 
+/// Why a txg is not on disk: from then on the pool changes nothing any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SyncFailure {
+    /// The txg; the one before is the newest on disk.
+    pub txg: Txg,
+    /// The block that could not be read or written, where it was for one: object set, object, level and number, and where it was looked for.
+    pub block: Option<ZioError>,
+    /// What went wrong, in words.
+    pub why: String,
+}
+
+impl fmt::Display for SyncFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "txg {} could not be written: ", self.txg)?;
+        match &self.block {
+            Some(error) => fmt::Display::fmt(error, f),
+            None => f.write_str(&self.why),
+        }
+    }
+}
+
 /// The pool's side of a txg.
 pub(crate) struct Syncer {
+    /// What ended the syncing for good.
+    pub failure: Mutex<Option<SyncFailure>>,
     /// Blocks of destroyed datasets freed in one txg; 0 until somebody says how many.
     pub frees_max: AtomicU64,
     pub services: Arc<Services>,
@@ -134,9 +158,14 @@ impl Config {
 
 impl TxgSync for Syncer {
     fn sync_txg(&self, txg: Txg) -> Result<(), SyncError> {
+        self.io.take_failed();
         self.sync(txg).map_err(|error| {
-            kstat::debug!("pool '{}': the sync of txg {txg} failed: {error}", self.services.name.read());
-            error.into_sync()
+            let why = error.to_string();
+            let sync_error = error.into_sync();
+            if sync_error != SyncError::Stopped {
+                self.note_failure(SyncFailure { txg, block: self.io.take_failed(), why });
+            }
+            sync_error
         })
     }
 
@@ -156,6 +185,15 @@ impl TxgSync for Syncer {
 }
 
 impl Syncer {
+    /// Keeps why syncing ended, and says it: in the log, and as an event.
+    fn note_failure(&self, failure: SyncFailure) {
+        let name = self.services.name.read().clone();
+        kstat::debug!("pool '{name}': {failure} ({})", failure.why);
+        eprintln!("pool '{name}': {failure}");
+        self.services.tell_sync_failed(&failure);
+        *self.failure.lock() = Some(failure);
+    }
+
     fn zio(&self) -> &Zio {
         self.io.cache().zio()
     }

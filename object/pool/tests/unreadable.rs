@@ -75,6 +75,46 @@ fn a_pool_whose_sync_failed_for_good_is_suspended() {
     assert!(pool.status().suspended);
 }
 
+/// If this fails, an administrator whose pool stopped is told that it did, and not which block of what it lacks.
+#[test]
+fn a_sync_that_fails_says_for_which_block_and_why() {
+    let mut failures = 0;
+    // Objects of the pool's own object set.
+    for object in 0..64 {
+        let exec = common::exec(object);
+        let pool = create_under(&exec, &devices(1), TopKind::Leaf);
+        let file = new_object(&pool);
+        pool.dsl().create_dataset("tank/fs", common::dataset()).expect("created");
+        write(&pool, file, 0..BLOCKS, 1);
+        pool.sync().expect("synced");
+        let fault = Fault::Blocks {
+            objset: ondisk::ObjsetId(0),
+            object: ondisk::ObjectId(object),
+            level: 0,
+            blocks: 0..=u64::MAX,
+            copies: 0,
+            error: FaultError::Checksum,
+        };
+        pool.zio().inject(1, fault, 0);
+        pool.cache().clear();
+        write(&pool, file, 0..BLOCKS, 2);
+        // Whoever asks for a change may be told of the block before the sync needs it.
+        let asked = pool.dsl().snapshot(&["tank@1".to_string()], Vec::new());
+        let Err(error) = pool.sync() else {
+            assert_eq!(pool.status().sync_failure, None, "object {object}: {asked:?}");
+            continue;
+        };
+        failures += 1;
+        let failure = pool.status().sync_failure.unwrap_or_else(|| panic!("object {object}: {error}"));
+        let block = failure.block.unwrap_or_else(|| panic!("object {object}: {failure}"));
+        let found = (block.bookmark.objset.0, block.bookmark.object.0, block.kind);
+        assert_eq!(found, (0, object, zio::ErrorKind::Checksum), "{failure}");
+        let said = failure.to_string();
+        assert!(said.contains("checksum mismatch") && said.contains(&format!("object {object} ")), "{said}");
+    }
+    assert!(failures >= 8, "{failures} syncs failed: too few to say anything");
+}
+
 /// If this fails, a pool that waits for a block in vain cannot be given up.
 #[test]
 fn a_sync_that_waits_for_a_block_ends_when_the_pool_is_given_up() {

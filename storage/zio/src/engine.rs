@@ -116,18 +116,19 @@ impl Core {
     pub(crate) fn snapshot(&self) -> Arc<Snapshot> {
         self.cell.get()
     }
-    /// A leaf I/O failed for good: counts it, and says so unless that was told of late.
+    /// A leaf I/O failed for good: counts it and says so, unless that was told of late (OpenZFS: `zio_done`, which counts no error whose
+    /// report is a duplicate). So what `zpool status` counts is what `zpool events` has.
     pub(crate) fn leaf_failed(&self, snapshot: &Snapshot, leaf: LeafId, io: &FailedIo, error: DeviceError) {
         let stats = snapshot.stats(leaf);
-        stats.failed(io.kind, error);
-        if error == DeviceError::Gone {
+        if error == DeviceError::Gone || io.kind == IoKind::Flush {
+            stats.failed(io.kind, error);
+            // Flushes have no place that could be the same.
+            stats.reports.io.fetch_add(u64::from(error != DeviceError::Gone), Ordering::Relaxed);
             return;
         }
         let place = Trouble::Io(io.kind, io.class, io.offset, io.bytes);
-        // Flushes have no place that could be the same.
-        if io.kind == IoKind::Flush {
-            stats.reports.io.fetch_add(1, Ordering::Relaxed);
-        } else if stats.reports.is_news(place, self.exec.now_ns(), &self.retention) {
+        if stats.reports.is_news(place, self.exec.now_ns(), &self.retention) {
+            stats.failed(io.kind, error);
             stats.reports.io.fetch_add(1, Ordering::Relaxed);
             self.events.event(events::leaf_io(snapshot, leaf, io));
         }

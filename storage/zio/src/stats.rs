@@ -46,7 +46,7 @@ pub struct LeafCounts {
     pub ops: [u64; 4],
     /// Bytes by [`IoKind`].
     pub bytes: [u64; 4],
-    /// Failed I/Os by [`IoKind`].
+    /// Failed I/Os by [`IoKind`]; the same place counts once in a while.
     pub errors: [u64; 4],
     /// Reads that returned wrong bytes.
     pub checksum_errors: u64,

@@ -205,7 +205,9 @@ impl World {
 
     /// Process id of the daemon.
     pub fn daemon(&self) -> Result<String, Failure> {
-        Ok(std::fs::read_to_string(self.path("state/zirconiad.lock"))?.trim().to_string())
+        let pid = std::fs::read_to_string(self.path("state/zirconiad.lock"))?.trim().to_string();
+        // A daemon that has just begun has not written it yet.
+        if pid.is_empty() { Err(std::io::Error::other("no daemon has written its number").into()) } else { Ok(pid) }
     }
 }
 
