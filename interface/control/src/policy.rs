@@ -24,6 +24,8 @@ const TRIES: u32 = 5;
 const ERRORS_MAX: u64 = 10;
 /// … within so many seconds are too many (`io_t`, `checksum_t`).
 const WINDOW_SECONDS: u64 = 600;
+/// Errors may be the first sign of a device that is being pulled: so long a verdict waits whether it goes (OpenZFS: `zfs_remove_timeout`, 15 s).
+const VERDICT_WAIT_NS: u64 = 2_000_000_000;
 /// No more errors than this are remembered, whatever a property says.
 const ERRORS_LIMIT: u64 = 100_000;
 
@@ -122,6 +124,8 @@ struct Record {
     /// How often the device was gone, and whether that was since the last look.
     gone: u64,
     is_gone: bool,
+    /// There were too many errors of I/O: then it is given up, unless it goes.
+    due_ns: Option<u64>,
 }
 
 /// A leaf, and what it did.
@@ -135,7 +139,11 @@ struct Suspect {
 
 /// Judges leaves by their counters.
 #[derive(Clone, Debug, Default)]
-struct Judge(BTreeMap<Guid, Record>);
+struct Judge {
+    leaves: BTreeMap<Guid, Record>,
+    /// How long a verdict waits.
+    wait_ns: u64,
+}
 
 impl Judge {
     /// The states that leaves in use deserve; nothing of those that may stay as they are.
@@ -143,16 +151,16 @@ impl Judge {
     /// Where several devices of a vdev have errors of one kind at once, it may not be they that are bad: only the last of them is given up, and
     /// the others when they go on (OpenZFS: `zfs_fm_serd_record`, which retires a case that has peers).
     fn judge(&mut self, now_ns: u64, suspects: &[Suspect]) -> Vec<(Guid, LeafState)> {
-        self.0.retain(|guid, _| suspects.iter().any(|suspect| suspect.guid == *guid));
+        self.leaves.retain(|guid, _| suspects.iter().any(|suspect| suspect.guid == *guid));
         suspects.iter().for_each(|suspect| self.take(now_ns, suspect));
-        let verdict = |suspect: &Suspect| Some((suspect.guid, self.verdict(suspect)?));
+        let verdict = |suspect: &Suspect| Some((suspect.guid, self.verdict(now_ns, suspect)?));
         suspects.iter().filter_map(verdict).collect()
     }
 
     /// Takes what a leaf did since the last look.
     fn take(&mut self, now_ns: u64, suspect: &Suspect) {
         let Suspect { counts, limits, .. } = suspect;
-        let record = self.0.entry(suspect.guid).or_default();
+        let record = self.leaves.entry(suspect.guid).or_default();
         record.parent = suspect.parent;
         record.is_gone = counts.gone > std::mem::replace(&mut record.gone, counts.gone);
         let [io, checksum, slow] = &mut record.engines;
@@ -165,14 +173,21 @@ impl Judge {
         if !suspect.state.is_usable() {
             // Judged, or out of use for another reason: what it did before counts no more when it comes back.
             record.engines.iter_mut().for_each(Engine::forget);
+            record.due_ns = None;
         }
     }
 
-    fn verdict(&mut self, suspect: &Suspect) -> Option<LeafState> {
+    fn verdict(&mut self, now_ns: u64, suspect: &Suspect) -> Option<LeafState> {
         let fired = [IO, CHECKSUM, SLOW].map(|kind| self.is_alone_with(suspect.guid, kind));
+        let due_ns = now_ns.saturating_add(self.wait_ns);
+        let record = self.leaves.get_mut(&suspect.guid)?;
+        if fired[IO] {
+            record.due_ns.get_or_insert(due_ns);
+        }
+        let is_due = record.due_ns.take_if(|due_ns| *due_ns <= now_ns).is_some();
         match suspect.state {
-            LeafState::Online | LeafState::Degraded if self.0.get(&suspect.guid)?.is_gone => Some(LeafState::Removed),
-            LeafState::Online | LeafState::Degraded if fired[IO] => Some(LeafState::Faulted),
+            LeafState::Online | LeafState::Degraded if record.is_gone => Some(LeafState::Removed),
+            LeafState::Online | LeafState::Degraded if is_due => Some(LeafState::Faulted),
             LeafState::Online if fired[CHECKSUM] || fired[SLOW] => Some(LeafState::Degraded),
             _ => None,
         }
@@ -181,10 +196,10 @@ impl Judge {
     /// True when the leaf had too many errors of a kind, and no other one below the same vdev has any that counts. Its own count no more:
     /// those who fired at the same time have one peer less.
     fn is_alone_with(&mut self, guid: Guid, kind: usize) -> bool {
-        let Some(own) = self.0.get(&guid).filter(|own| own.engines[kind].has_fired) else { return false };
+        let Some(own) = self.leaves.get(&guid).filter(|own| own.engines[kind].has_fired) else { return false };
         let is_peer = |(other, record): (&Guid, &Record)| *other != guid && record.parent == own.parent && record.engines[kind].is_active;
-        let is_alone = !self.0.iter().any(is_peer);
-        if let Some(own) = self.0.get_mut(&guid) {
+        let is_alone = !self.leaves.iter().any(is_peer);
+        if let Some(own) = self.leaves.get_mut(&guid) {
             own.engines[kind].forget();
         }
         is_alone
@@ -222,8 +237,12 @@ impl Control {
         if open.is_read_only() {
             return;
         }
-        let mut keeper =
-            Keeper { control: Arc::downgrade(self), open: Arc::downgrade(open), judge: Judge::default(), served: BTreeMap::new() };
+        let mut keeper = Keeper {
+            control: Arc::downgrade(self),
+            open: Arc::downgrade(open),
+            judge: Judge { wait_ns: VERDICT_WAIT_NS, ..Judge::default() },
+            served: BTreeMap::new(),
+        };
         let exec: Exec = self.exec.clone();
         let clock = exec.clone();
         let run = move || {
@@ -391,6 +410,16 @@ mod tests {
         assert_eq!(judge_one(&mut sums, SECOND, suspect(1, LeafState::Degraded, &counts(0, 12, 0))), None, "once");
         let mut mixed = Judge::default();
         assert_eq!(judge(&mut mixed, 0, &counts(6, 6, 0)), None, "they are counted apart");
+    }
+
+    /// If this fails, a disk that is pulled is called faulty, because its last I/Os failed before the system said that it is gone.
+    #[test]
+    fn a_verdict_waits_whether_the_device_goes() {
+        let mut patient = Judge { wait_ns: 2 * SECOND, ..Judge::default() };
+        assert_eq!(judge(&mut patient, 0, &counts(10, 0, 0)), None);
+        assert_eq!(judge(&mut patient, 1, &counts(10, 0, 0)), None);
+        assert_eq!(judge(&mut patient.clone(), 2, &counts(10, 0, 0)), Some(LeafState::Faulted), "it stays, and is bad");
+        assert_eq!(judge(&mut patient, 2, &counts(10, 0, 1)), Some(LeafState::Removed), "it went");
     }
 
     /// If this fails, a cable or a controller that hiccups costs a pool all of its devices at once, or two that died together get no spares.

@@ -586,6 +586,7 @@ impl Control {
     }
 
     pub(crate) fn pool_wait(&self, request: &PoolWait) -> Result<Response, Failure> {
+        const SETTLE_NS: u64 = 1_000_000_000;
         const STEP_NS: u64 = 20_000_000;
         const ACTIVITIES: [&str; 9] = ["discard", "free", "initialize", "replace", "remove", "resilver", "scrub", "trim", "raidz_expand"];
         if let Some(unknown) = request.activities.iter().find(|name| !ACTIVITIES.contains(&name.as_str())) {
@@ -596,10 +597,10 @@ impl Control {
         loop {
             let mut busy = open.busy(&request.devices);
             busy.retain(|activity| request.activities.is_empty() || request.activities.contains(activity));
-            if busy.is_empty() {
-                // What ended is on disk when whoever waits for it goes on: labels of what came in the place of something else, for one.
-                let settled = if open.is_read_only() { Ok(()) } else { open.pool().sync_unless_suspended() };
-                settled.map_err(|error| pool_failure(format!("cannot wait for '{}'", request.pool), &error))?;
+            if busy.is_empty() && !open.is_read_only() {
+                // What ended is on disk when whoever waits for it goes on (labels of what came in the place of something else, for one),
+                // unless the devices are too busy for that: the activity is over all the same.
+                open.pool().sync_within(SETTLE_NS);
             }
             if busy.is_empty() || self.exec.now_ns() >= until {
                 return Ok(Response::Busy(busy));

@@ -330,16 +330,21 @@ impl Pool {
 
     /// Waits for a sync, or until the pool is suspended.
     pub fn sync_unless_suspended(&self) -> Result<(), PoolError> {
+        // What takes so long works, or can't be synced for other reasons.
+        if self.sync_within(SYNC_NS) || self.zio().is_suspended() { Ok(()) } else { self.sync() }
+    }
+
+    /// Begins a sync and waits for it so long, in nanoseconds, or until the pool is suspended; whether either came.
+    pub fn sync_within(&self, longest_ns: u64) -> bool {
         let (exec, until) = (self.exec(), self.txgs.open_txg());
         let begun = exec.now_ns();
-        while !exec.is_inline() && exec.now_ns().saturating_sub(begun) < SYNC_NS {
+        while !exec.is_inline() && exec.now_ns().saturating_sub(begun) < longest_ns {
             if self.zio().is_suspended() || self.txgs.synced_txg() >= until {
-                return Ok(());
+                return true;
             }
             self.txgs.kick();
             exec.sleep_ns(SYNC_STEP_NS);
         }
-        // What takes so long works, or can't be synced for other reasons.
-        if self.zio().is_suspended() { Ok(()) } else { self.sync() }
+        false
     }
 }
