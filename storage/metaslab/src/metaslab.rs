@@ -215,6 +215,8 @@ pub(crate) struct Metaslab {
 #[derive(Debug, Default)]
 struct State {
     loaded: bool,
+    /// What cannot be so, and is: the sets contradict each other, and nothing is handed out any more.
+    broken: Option<&'static str>,
     /// May be handed out.
     free: RangeTree,
     /// Allocated in the txg of the slot and not yet taken.
@@ -292,8 +294,24 @@ impl Metaslab {
     }
 
     fn publish(&self, state: &State) {
-        self.largest.store(state.free.largest(), Ordering::Relaxed);
+        let largest = if state.broken.is_some() { 0 } else { state.free.largest() };
+        self.largest.store(largest, Ordering::Relaxed);
         self.free_bytes.store(state.free.total(), Ordering::Relaxed);
+    }
+
+    /// Checks what must hold. Where it does not, somebody's block may be handed out again: from then on nothing is (OpenZFS: `VERIFY` in
+    /// `range_tree_add_impl` and `range_tree_remove_impl`, which stop the machine). Gives `holds`.
+    fn insist(&self, state: &mut State, holds: bool, otherwise: &'static str) -> bool {
+        if !holds && state.broken.is_none() {
+            state.broken = Some(otherwise);
+            let Range { start, end } = self.range;
+            kstat::debug!("metaslab {start:#x}..{end:#x}: {otherwise}: nothing is allocated there any more");
+            eprintln!(
+                "metaslab {start:#x}..{end:#x}: {otherwise}: nothing is allocated there any more; scrub the pool, and copy what is in it"
+            );
+            self.publish(state);
+        }
+        holds
     }
 
     /// Starts from `allocated`; false when a segment is outside or twice in it. Returns the allocated bytes.
@@ -318,7 +336,9 @@ impl Metaslab {
     pub(crate) fn alloc(&self, asize: u64, txg: Txg) -> Option<(u64, bool)> {
         let mut state = self.state.lock();
         let state = &mut *state;
-        let found = if self.is_scarce(state) {
+        let found = if state.broken.is_some() {
+            None
+        } else if self.is_scarce(state) {
             state.free.best_fit(asize)
         } else if let Some((lanes, balance)) = &self.lanes {
             state.turn.find(*lanes, balance, &state.free, &self.range, asize)
@@ -331,9 +351,10 @@ impl Metaslab {
             return None;
         };
         let clean = state.allocating[slot(txg)].is_empty() && state.freeing[slot(txg)].is_empty();
-        // The search returned a segment of the set, so neither step can fail.
-        let _ = state.free.remove(offset, asize);
-        let _ = state.allocating[slot(txg)].add(offset, asize);
+        let is_ours = state.free.remove(offset, asize).is_ok() && state.allocating[slot(txg)].add(offset, asize).is_ok();
+        if !self.insist(state, is_ours, "what was found free is allocated") {
+            return None;
+        }
         state.cursor = offset + asize;
         self.free_bytes.store(state.free.total(), Ordering::Relaxed);
         Some((offset, clean))
@@ -357,9 +378,13 @@ impl Metaslab {
     /// Takes a given segment; None when it is not free (OpenZFS: `metaslab_claim_concrete`).
     pub(crate) fn claim(&self, offset: u64, asize: u64, txg: Txg) -> Option<bool> {
         let mut state = self.state.lock();
+        let state = &mut *state;
         state.free.remove(offset, asize).ok()?;
         let clean = state.allocating[slot(txg)].is_empty() && state.freeing[slot(txg)].is_empty();
-        state.allocating[slot(txg)].add(offset, asize).ok()?;
+        let is_ours = state.allocating[slot(txg)].add(offset, asize).is_ok();
+        if !self.insist(state, is_ours, "what is claimed was free, and allocated") {
+            return None;
+        }
         self.free_bytes.store(state.free.total(), Ordering::Relaxed);
         Some(clean)
     }
@@ -367,11 +392,14 @@ impl Metaslab {
     /// Undoes an allocation that was not yet taken; false when there is none.
     pub(crate) fn unalloc(&self, offset: u64, asize: u64, txg: Txg) -> bool {
         let mut state = self.state.lock();
+        let state = &mut *state;
         if state.allocating[slot(txg)].remove(offset, asize).is_err() {
             return false;
         }
-        let _ = state.free.add(offset, asize);
-        self.largest.fetch_max(asize, Ordering::Relaxed);
+        let was_taken = state.free.add(offset, asize).is_ok();
+        if self.insist(state, was_taken, "what is given back was free") && state.broken.is_none() {
+            self.largest.fetch_max(asize, Ordering::Relaxed);
+        }
         self.free_bytes.store(state.free.total(), Ordering::Relaxed);
         true
     }
@@ -396,13 +424,16 @@ impl Metaslab {
     /// Allocations and frees of `txg` that were not yet taken.
     pub(crate) fn take(&self, txg: Txg) -> (Vec<Range<u64>>, Vec<Range<u64>>) {
         let mut state = self.state.lock();
+        let state = &mut *state;
         let allocs = ranges(&mut state.allocating[slot(txg)]);
         let frees = ranges(&mut state.freeing[slot(txg)]);
         for segment in &frees {
-            let _ = state.freed[slot(txg)].add(segment.start, segment.end - segment.start);
+            let is_new = state.freed[slot(txg)].add(segment.start, segment.end - segment.start).is_ok();
+            self.insist(state, is_new, "a segment was freed twice in one txg");
         }
         for segment in &allocs {
-            let _ = state.unsynced[slot(txg)].add(segment.start, segment.end - segment.start);
+            let is_new = state.unsynced[slot(txg)].add(segment.start, segment.end - segment.start).is_ok();
+            self.insist(state, is_new, "a segment was allocated twice in one txg");
         }
         (allocs, frees)
     }
@@ -418,7 +449,8 @@ impl Metaslab {
         let deferred = state.defer[place].total();
         if state.holds > 0 {
             for segment in released.iter() {
-                let _ = state.held.add(segment.start, segment.end - segment.start);
+                let is_new = state.held.add(segment.start, segment.end - segment.start).is_ok();
+                self.insist(state, is_new, "what was freed is held back already");
             }
             return Rest { released: 0, deferred };
         }
@@ -432,7 +464,8 @@ impl Metaslab {
             return;
         }
         for segment in segments.iter() {
-            let _ = state.free.add(segment.start, segment.end - segment.start);
+            let was_taken = state.free.add(segment.start, segment.end - segment.start).is_ok();
+            self.insist(state, was_taken, "what was freed is free already");
             if let Some(released) = &mut state.released {
                 released.cover(segment);
             }
@@ -470,6 +503,10 @@ impl Metaslab {
     /// Lends what is free of `window`: nobody gets it until [`Metaslab::give_back`]. With `only` just what is in there too.
     pub(crate) fn lend(&self, window: &Range<u64>, only: Option<&RangeTree>) -> Vec<Range<u64>> {
         let mut state = self.state.lock();
+        let state = &mut *state;
+        if state.broken.is_some() {
+            return Vec::new();
+        }
         let parts = |set: &RangeTree, window: Range<u64>| {
             let (mut parts, mut at) = (Vec::new(), window.start);
             while let Some(part) = set.first_overlap(at..window.end) {
@@ -484,11 +521,11 @@ impl Metaslab {
         }
         for segment in &found {
             let length = segment.end - segment.start;
-            let _ = state.free.remove(segment.start, length);
-            let _ = state.lent.add(segment.start, length);
+            let is_ours = state.free.remove(segment.start, length).is_ok() && state.lent.add(segment.start, length).is_ok();
+            self.insist(state, is_ours, "what is lent was not free");
         }
         if !found.is_empty() {
-            self.publish(&state);
+            self.publish(state);
         }
         found
     }
@@ -496,13 +533,15 @@ impl Metaslab {
     /// Takes back what was lent.
     pub(crate) fn give_back(&self, segments: &[Range<u64>]) {
         let mut state = self.state.lock();
+        let state = &mut *state;
         for segment in segments {
             let length = segment.end - segment.start;
             if state.lent.remove(segment.start, length).is_ok() {
-                let _ = state.free.add(segment.start, length);
+                let was_taken = state.free.add(segment.start, length).is_ok();
+                self.insist(state, was_taken, "what was lent is free already");
             }
         }
-        self.publish(&state);
+        self.publish(state);
     }
 
     /// Notes from now on, or no longer, what becomes free.
@@ -553,5 +592,58 @@ impl Metaslab {
             }
         }
         sum
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BYTES: u64 = 1 << 20;
+    const TXG: Txg = Txg(8);
+
+    fn metaslab() -> Metaslab {
+        let metaslab = Metaslab::new(0..BYTES, None);
+        assert_eq!(metaslab.load(&[0..8192]), Some(8192));
+        metaslab
+    }
+
+    /// If this fails, a contradiction in the sets of free and allocated space passes in silence, and blocks are written over others.
+    #[test]
+    fn a_contradiction_ends_allocation() {
+        type Step = fn(&Metaslab);
+        let cases: [(&str, fn(&mut State), Step); 6] = [
+            ("alloc", |state| drop(state.allocating[slot(TXG)].cover(0..BYTES)), |metaslab| assert!(metaslab.alloc(4096, TXG).is_none())),
+            (
+                "claim",
+                |state| drop(state.allocating[slot(TXG)].cover(0..BYTES)),
+                |metaslab| assert!(metaslab.claim(65536, 512, TXG).is_none()),
+            ),
+            (
+                "unalloc",
+                |state| drop(state.allocating[slot(TXG)].cover(16384..20480)),
+                |metaslab| assert!(metaslab.unalloc(16384, 4096, TXG), "it is given back"),
+            ),
+            (
+                "take",
+                |state| {
+                    state.freeing[slot(TXG)].cover(0..4096);
+                    state.freed[slot(TXG)].cover(0..4096);
+                },
+                |metaslab| assert_eq!(metaslab.take(TXG).1, [0..4096], "what the space map is told stays right"),
+            ),
+            ("sync", |state| drop(state.defer[TXG.0 as usize % TXG_DEFER].cover(65536..69632)), |metaslab| drop(metaslab.sync_done(TXG))),
+            ("give back", |state| drop(state.lent.cover(65536..69632)), |metaslab| metaslab.give_back(&[65536..69632])),
+        ];
+        for (name, change, step) in cases {
+            let metaslab = metaslab();
+            assert!(metaslab.alloc(4096, Txg(TXG.0 + 1)).is_some(), "{name}: nothing is wrong yet");
+            change(&mut metaslab.state.lock());
+            step(&metaslab);
+            assert!(metaslab.state.lock().broken.is_some(), "{name} passes");
+            assert!(metaslab.alloc(512, Txg(TXG.0 + 1)).is_none(), "{name}: no more is handed out");
+            assert_eq!(metaslab.lend(&(0..BYTES), None), [], "{name}: nor lent to a sweep, which writes to it");
+            assert_eq!(metaslab.largest.load(Ordering::Relaxed), 0, "{name}: nor looked for here");
+        }
     }
 }
