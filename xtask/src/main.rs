@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod circles;
+mod dependencies;
 mod layers;
 mod quick;
 mod source;
@@ -20,7 +21,7 @@ fn main() -> ExitCode {
         ["ci"] => ci(&root),
         ["quick"] => quick::check(&root, "HEAD"),
         ["quick", base] => quick::check(&root, base),
-        ["layers"] => layers::check(&root).and_then(|()| circles::check(&root)),
+        ["layers"] => structure(&root),
         ["tidy"] => tidy::check(&root),
         ["tidy", "--bless"] => tidy::bless(&root),
         ["commands", rest @ ..] => commands(&root, rest),
@@ -69,8 +70,7 @@ fn ci(root: &Path) -> Result<(), String> {
     } else {
         println!("── cargo fmt is not installed here: formatting is not checked");
     }
-    layers::check(root)?;
-    circles::check(root)?;
+    structure(root)?;
     tidy::check(root)?;
     if has(root, &["clippy", "--version"]) {
         run(root, "cargo", &["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"])?;
@@ -82,6 +82,13 @@ fn ci(root: &Path) -> Result<(), String> {
     commands(root, &[])?;
     interop(root, &["write"])?;
     interop(root, &["read"])
+}
+
+/// What may depend on what, on what else, and where that comes from.
+fn structure(root: &Path) -> Result<(), String> {
+    layers::check(root)?;
+    circles::check(root)?;
+    dependencies::check(root)
 }
 
 /// The release programs as users run them.
