@@ -2,6 +2,8 @@
 SHELL := /bin/bash
 CARGO ?= cargo
 export CARGO_TERM_COLOR ?= auto
+# The programs that tools/demo.sh runs.
+DEMO := zirconia zirconiad zpool zfs
 
 .PHONY: all build test demo deps interop torture suites bench clean help
 
@@ -19,7 +21,8 @@ build: deps ## release programs in target/release
 test: deps ## every test, lint and check (the whole gate)
 	$(CARGO) run --quiet --locked --package xtask -- ci
 
-demo: build ## from nothing to a mounted, scrubbed, exported and verified raidz2 pool
+demo: deps ## from nothing to a mounted, scrubbed, exported and verified raidz2 pool
+	$(CARGO) build --release --locked $(DEMO:%=-p %)
 	@tools/demo.sh
 
 interop: build ## the whole interoperability matrix against OpenZFS (slow)

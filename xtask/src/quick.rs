@@ -1,7 +1,7 @@
 //! `cargo xtask quick [BASE]`: the checks that an edit needs at once. Formatting, layers, house rules, and lints and tests of the crates that
 //! changed since BASE (default: the last commit; what is not committed counts) and of those that depend on them. The whole gate stays `cargo xtask ci`.
 
-use crate::{circles, layers, run, tidy};
+use crate::{run, structure, tidy};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -16,8 +16,7 @@ pub fn check(root: &Path, base: &str) -> Result<(), String> {
     let metadata = metadata(root)?;
     let wanted = affected(&metadata, &changed)?;
     run(root, "cargo", &["fmt", "--all", "--check"])?;
-    layers::check(root)?;
-    circles::check(root)?;
+    structure(root)?;
     tidy::check(root)?;
     if wanted.is_empty() {
         println!("── quick: no crate changed since {base}");
