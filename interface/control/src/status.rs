@@ -1,6 +1,6 @@
 //! What `zpool status` says of a pool: its picture, the diagnosis, and what cannot be known.
 
-use crate::diagnosis::{Facts, diagnose};
+use crate::diagnosis::{Diagnosis, Facts, diagnose};
 use crate::{OpenPool, devices, report, sweeps};
 use control_api::{PoolReport, Property, RebuildReport, Source, Throttled, Value};
 use ondisk::Guid;
@@ -50,8 +50,7 @@ pub(crate) fn pool_report(open: &OpenPool, errors: bool, user: &dyn Fn(Guid) -> 
         version: status.version,
         lacks_features: lacks_features(&features, compatibility),
     });
-    let stopped = status.sync_failure.as_ref().map(|failure| stopped(open, failure));
-    let (said, todo) = stopped.or_else(|| diagnosis.map(|d| (d.status.to_string(), d.action.to_string()))).unzip();
+    let (said, todo, message_id) = words(open, &status, diagnosis.as_ref()).unwrap_or_default();
     let room = properties.iter_mut().find(|property| property.name == "expandsize" && vdevs.expand_bytes > 0);
     room.into_iter().for_each(|property| property.value = Value::Count(vdevs.expand_bytes));
     PoolReport {
@@ -60,7 +59,7 @@ pub(crate) fn pool_report(open: &OpenPool, errors: bool, user: &dyn Fn(Guid) -> 
         txg: status.txg.0,
         status: said,
         action: todo,
-        message_id: diagnosis.filter(|_| status.sync_failure.is_none()).and_then(|d| d.message_id).map(String::from),
+        message_id,
         only_remarks: diagnosis.is_some_and(|d| d.is_remark),
         scan,
         throttled: throttled(open),
@@ -77,6 +76,18 @@ pub(crate) fn pool_report(open: &OpenPool, errors: bool, user: &dyn Fn(Guid) -> 
         properties_unavailable,
         state,
     }
+}
+
+/// What is wrong, what to do, and the number of OpenZFS's page about it.
+type Words = (Option<String>, Option<String>, Option<String>);
+
+/// What is said of a pool; nothing when all is well.
+fn words(open: &OpenPool, status: &pool::PoolStatus, diagnosis: Option<&Diagnosis>) -> Option<Words> {
+    if let Some(failure) = &status.sync_failure {
+        let (said, todo) = stopped(open, failure);
+        return Some((Some(said), Some(todo), None));
+    }
+    diagnosis.map(|found| (Some(found.status.to_string()), Some(found.action.to_string()), found.message_id.map(String::from)))
 }
 
 /// What is said of a pool that writes nothing any more because of one block: which, of what, why, and what is left to do.
