@@ -174,6 +174,18 @@ pub fn unreadable(world: &World) -> Result<(), Failure> {
     same("what was written", found, ["important", "later", "new", "other"].map(str::to_string))?;
     world.ok("zpool scrub -w tank")?;
     world.ok("zpool status tank")?.shows("with 0 errors")?;
+    // What is wrong in every copy does not get better by waiting: the pool stops, says for which block, and is what it was with the txg before.
+    std::fs::write(world.path("mnt/tank/lost"), "lost")?;
+    world.ok("zinject -a -t mos -e checksum tank")?;
+    let stopped = world.run("zpool sync tank")?;
+    same("a sync without a block that it needs", stopped.code == 0, false)?;
+    let status = world.ok("zpool status tank")?;
+    status.shows("The pool writes nothing any more, for want of a block of the pool's own metadata")?.shows("(objset 0 object ")?;
+    status.shows("checksum mismatch on every copy")?.shows("Export the pool with 'zpool export -f' and import it again")?;
+    world.ok("zpool events tank")?.shows("ereport.fs.zfs.sync_failed")?;
+    world.ok("zpool export -f tank")?;
+    world.ok("zpool import -f -d {vdevs} tank")?;
+    same("what was there", std::fs::read_to_string(world.path("mnt/tank/later"))?, "later".to_string())?;
     Ok(())
 }
 
