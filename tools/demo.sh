@@ -4,6 +4,7 @@
 #   ZIRCONIA_DEMO_KEEP=1    leave everything in place at the end
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. tools/missing.sh
 root=$PWD
 dir=${ZIRCONIA_DEMO_DIR:-$(mktemp -d /tmp/zirconia-demo.XXXXXX)}
 mkdir -p "$dir"
@@ -54,6 +55,7 @@ if [ -x /usr/sbin/zdb ] || [ -x /sbin/zdb ]; then
     run "$oracle" -e -p "$dir/vdevs" -bcc demo >"$dir/zdb.out" 2>&1 || { tail -30 "$dir/zdb.out"; echo "zdb found a fault" >&2; exit 1; }
     grep -E 'No leaks|bp count|bp logical|bp physical|bp allocated|SPA allocated' "$dir/zdb.out" || { tail -30 "$dir/zdb.out"; exit 1; }
 else
+    missing zdb "the check by OpenZFS's zdb" "it is not installed; tools/deps.sh installs it" >/dev/null
     echo "zdb of OpenZFS is not installed here: its check is skipped"
 fi
 say "Done"

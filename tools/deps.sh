@@ -4,7 +4,7 @@
 #   ZIRCONIA_ZTS=1         install what OpenZFS's own test suite uses (cargo xtask zts)
 #   ZIRCONIA_NO_NVRTC=1    leave pip out, with which a test fetches the compiler of CUDA's kernels (tools/nvrtc.sh) and another one nvCOMP (tools/nvcomp.sh);
 #                          these tests then say that they skip (0: they must not skip, not even where the package index cannot be reached)
-#   ZIRCONIA_NO_ORACLE=1   leave the real OpenZFS (zdb and friends) out; the tests that need it then say that they skip
+#   ZIRCONIA_NO_ORACLE=1   leave the real OpenZFS (zdb and friends) out; the tests that need it then say that they skip, or fail with ZIRCONIA_STRICT=1
 set -euo pipefail
 
 sudo=; [ "$(id -u)" = 0 ] || sudo=sudo

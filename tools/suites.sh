@@ -7,12 +7,14 @@
 # Needs root, /dev/fuse, cargo, and for go-zfs go; fetches the suites from crates.io and the Go module proxy.
 set -uo pipefail
 cd "$(dirname "$0")/.."
+. tools/missing.sh
 bin=$(realpath "${ZIRCONIA_BIN:-target/release}")
 tools=$(realpath -m "${ZIRCONIA_SUITES_TOOLS:-target/suites}")
 dir=${ZIRCONIA_SUITES_DIR:-$(mktemp -d /var/tmp/zirconia-suites.XXXXXX)}
 mkdir -p "$dir" "$tools" && dir=$(realpath "$dir")
 chmod 755 "$dir"
-[ "$(id -u)" = 0 ] && [ -e /dev/fuse ] || { echo "skip  the suites (they need root and /dev/fuse)"; exit 0; }
+[ "$(id -u)" = 0 ] || { missing root "the suites" "run them as root"; exit; }
+[ -e /dev/fuse ] || { missing fuse "the suites" "there is no /dev/fuse: modprobe fuse"; exit; }
 export ZIRCONIA_STATE=$dir/state PATH=$bin:$PATH
 mkdir -p "$ZIRCONIA_STATE" && chmod 755 "$ZIRCONIA_STATE"
 failed=
@@ -97,7 +99,7 @@ TOML
 # be taken off it.
 go_zfs_lacks="TestDatasetGetProperty TestClone TestSendSnapshot TestRollback TestDiff"
 go_zfs() { # a client that reads what the commands print
-    command -v go >/dev/null || { echo "skip  go-zfs (go is not installed)"; return; }
+    command -v go >/dev/null || { missing go go-zfs "go is not installed" || fail go-zfs "it must be run"; return; }
     local src="$tools/go-zfs" info
     info=$(cd "$tools" && go mod download -json github.com/mistifyio/go-zfs/v3@v3.0.1) || { fail go-zfs "it cannot be downloaded"; return; }
     rm -rf "$src" && cp -r "$(sed -n 's/.*"Dir": "\(.*\)".*/\1/p' <<<"$info")" "$src" && chmod -R u+w "$src"

@@ -3,6 +3,7 @@
 
 mod circles;
 mod dependencies;
+mod gate;
 mod layers;
 mod quick;
 mod source;
@@ -18,7 +19,9 @@ fn main() -> ExitCode {
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     let root = root();
     let done = match words.as_slice() {
-        ["ci"] => ci(&root),
+        ["ci"] => gate::run_all(&root, false),
+        ["ci", "--strict"] => gate::run_all(&root, true),
+        [gate::STEPS] => gate::steps(&root),
         ["quick"] => quick::check(&root, "HEAD"),
         ["quick", base] => quick::check(&root, base),
         ["layers"] => structure(&root),
@@ -33,7 +36,7 @@ fn main() -> ExitCode {
         ["kills", rest @ ..] => commands(&root, &[&["kills"], rest].concat()),
         ["zts", rest @ ..] => suite(&root, rest),
         _ => {
-            Err("usage: cargo xtask ci | quick [BASE] | layers | tidy [--bless] | commands [NAME] | interop write|read [--all] | torture [direct | hostile | lives | life | zia | liars] [SEED] | \
+            Err("usage: cargo xtask ci [--strict] | quick [BASE] | layers | tidy [--bless] | commands [NAME] | interop write|read [--all] | torture [direct | hostile | lives | life | zia | liars] [SEED] | \
                  campaign [--list] [--case NAME] [--seed N] | kills [N] [--seed N] | fuzz [TARGET|all [EXECUTIONS [SEED]] | TARGET FILE…] | zts [-j JOBS] [-t SECONDS] [-o FOLDER] [--no-run] [--bless] [GROUP…]"
                 .to_string())
         }
@@ -57,31 +60,6 @@ fn run(root: &Path, program: &str, args: &[&str]) -> Result<(), String> {
     let status =
         Command::new(program).args(args).current_dir(root).status().map_err(|error| format!("{program} cannot be started: {error}"))?;
     if status.success() { Ok(()) } else { Err(format!("{program} {} failed ({status})", args.join(" "))) }
-}
-
-fn has(root: &Path, args: &[&str]) -> bool {
-    Command::new("cargo").args(args).current_dir(root).output().is_ok_and(|output| output.status.success())
-}
-
-/// The whole gate, cheapest checks first.
-fn ci(root: &Path) -> Result<(), String> {
-    if has(root, &["fmt", "--version"]) {
-        run(root, "cargo", &["fmt", "--all", "--check"])?;
-    } else {
-        println!("── cargo fmt is not installed here: formatting is not checked");
-    }
-    structure(root)?;
-    tidy::check(root)?;
-    if has(root, &["clippy", "--version"]) {
-        run(root, "cargo", &["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"])?;
-    } else {
-        println!("── cargo clippy is not installed here: lints are not checked");
-    }
-    run(root, "cargo", &["test", "--workspace", "--locked"])?;
-    run(root, "cargo", &["build", "--release", "--locked", "--bins"])?;
-    commands(root, &[])?;
-    interop(root, &["write"])?;
-    interop(root, &["read"])
 }
 
 /// What may depend on what, on what else, and where that comes from.

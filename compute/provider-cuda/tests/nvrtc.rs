@@ -2,8 +2,10 @@
 //! it goes without a GPU.
 //!
 //! All this is Python wheels, fetched by `tools/nvrtc.sh` and `tools/nvcomp.sh` (tens of MB, kept under `target/`). Where the package index cannot
-//! be reached the tests say that they skip, as with `ZIRCONIA_NO_NVRTC=1`; with `ZIRCONIA_NO_NVRTC=0` they fail then.
+//! be reached the tests say that they skip, as with `ZIRCONIA_NO_NVRTC=1`; with `ZIRCONIA_NO_NVRTC=0` they fail then, and with `ZIRCONIA_STRICT=1`
+//! in both cases.
 
+use need::Need;
 use provider_cuda::{Codec, Kernel, Nvcomp, NvcompMissing, Nvrtc};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,14 +17,14 @@ const UNREACHABLE: i32 = 75;
 fn wheels(script: &str) -> Option<PathBuf> {
     let wish = std::env::var("ZIRCONIA_NO_NVRTC").unwrap_or_default();
     if !matches!(wish.as_str(), "" | "0") {
-        eprintln!("skipped: ZIRCONIA_NO_NVRTC is set, so nothing of NVIDIA's is fetched (tools/{script})");
+        need::missing(Need::Wheels, script, "ZIRCONIA_NO_NVRTC is set, so nothing of NVIDIA's is fetched").unwrap();
         return None;
     }
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools").join(script);
     let output = Command::new(path).output().expect("the scripts in tools can be started");
     let folder = String::from_utf8_lossy(&output.stdout).trim().to_string();
     if output.status.code() == Some(UNREACHABLE) && wish != "0" {
-        eprintln!("skipped: tools/{script} cannot fetch anything: {}", String::from_utf8_lossy(&output.stderr));
+        need::missing(Need::Wheels, script, String::from_utf8_lossy(&output.stderr).trim()).unwrap();
         return None;
     }
     assert!(

@@ -6,6 +6,7 @@ mod fs;
 
 use exec::{Condvar, Mutex};
 use fuse::{Caller, DirSink, Entry, Errno, FileAttr, FileHandle, Handler, NodeId, Opened, ReadRequest, Readers, Reply, Session};
+use need::Need;
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -34,8 +35,8 @@ fn mount(name: &str) -> Option<Mounted> {
     match fuse::Session::mount(&exec, Arc::new(fs::MemFs::new()), &at, &fuse::MountOptions::default()) {
         Ok(session) => Some(Mounted { session: Some(session), at }),
         Err(error) => {
-            eprintln!("SKIPPED: cannot mount here: {error}");
             let _ = std::fs::remove_dir(&at);
+            need::missing(Need::Fuse, &format!("a mount ({name})"), error).unwrap();
             None
         }
     }
@@ -197,8 +198,8 @@ fn mount_on(readers: &Readers, handler: Arc<dyn Handler>, name: &str) -> Option<
     match Session::mount_with(readers, handler, &at, &fuse::MountOptions::default()) {
         Ok(session) => Some(Mounted { session: Some(session), at }),
         Err(error) => {
-            eprintln!("SKIPPED: cannot mount here: {error}");
             let _ = std::fs::remove_dir(&at);
+            need::missing(Need::Fuse, &format!("a mount ({name})"), error).unwrap();
             None
         }
     }
@@ -262,8 +263,7 @@ fn a_session_that_is_cut_ends_whatever_has_files_open() {
     let Some(mounted) = mount("cut") else { return };
     let mut file = File::create(mounted.at.join("open")).expect("create");
     let session = mounted.session.as_ref().expect("mounted");
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("SKIPPED: needs root");
+    if need::lacks(Need::Root, "a_session_that_is_cut_ends_whatever_has_files_open").unwrap() {
         return;
     }
     session.cut().expect("root can abort a connection");
@@ -284,8 +284,8 @@ fn a_mount_on_a_block_device_is_cut_by_its_own_number() {
     let session = match Session::mount(&exec, Arc::new(fs::MemFs::new()), &at, &options) {
         Ok(session) => session,
         Err(error) => {
-            eprintln!("SKIPPED: no mounts on block devices here: {error}");
             let _ = std::fs::remove_dir(&at);
+            need::missing(Need::Loops, "a mount on a block device", error).unwrap();
             return;
         }
     };
@@ -324,8 +324,7 @@ impl Handler for Kept {
 fn a_dead_mount_is_known_while_its_attributes_are_cached() {
     let readers = Readers::new(&(Arc::new(exec::Pool::new(1)) as exec::Exec)).expect("a set of readers");
     let Some(mounted) = mount_on(&readers, Arc::new(Kept), "kept") else { return };
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("SKIPPED: needs root");
+    if need::lacks(Need::Root, "a_dead_mount_is_known_while_its_attributes_are_cached").unwrap() {
         return;
     }
     std::fs::symlink_metadata(&mounted.at).expect("its attributes, which the kernel keeps");
@@ -343,8 +342,7 @@ fn a_dead_mount_is_known_while_its_attributes_are_cached() {
 #[test]
 fn what_was_detached_is_mounted_again_with_its_one_state() {
     let Some(mounted) = mount("again") else { return };
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("SKIPPED: needs root");
+    if need::lacks(Need::Root, "what_was_detached_is_mounted_again_with_its_one_state").unwrap() {
         return;
     }
     let mut file = File::create(mounted.at.join("open")).expect("create");
@@ -363,8 +361,7 @@ fn what_was_detached_is_mounted_again_with_its_one_state() {
 #[test]
 fn a_new_mount_slides_beneath_a_dead_one() {
     let Some(dead) = mount("dead") else { return };
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("SKIPPED: needs root");
+    if need::lacks(Need::Root, "a_new_mount_slides_beneath_a_dead_one").unwrap() {
         return;
     }
     let session = dead.session.as_ref().expect("mounted");

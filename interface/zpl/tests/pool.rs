@@ -97,25 +97,25 @@ fn check(zfs: &Arc<Zfs>) {
 }
 
 /// `zdb` of OpenZFS judges what we wrote, where it is installed.
-fn judge(devices: &[Arc<MemDevice>], folder: &str) {
-    let folder = std::env::temp_dir().join(format!("zirconia-{folder}-{}", std::process::id()));
+fn judge(devices: &[Arc<MemDevice>], name: &str) {
+    if need::lacks(need::Need::Zdb, &format!("zdb's judgement of {name}")).unwrap() {
+        return;
+    }
+    let program = need::zdb().expect("it is not lacking");
+    let folder = std::env::temp_dir().join(format!("zirconia-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");
     for (index, device) in devices.iter().enumerate() {
         std::fs::write(folder.join(format!("d{index}")), device.contents()).expect("an image");
     }
-    let zdb = |arguments: &[&str]| Command::new("zdb").args(["-e", "-p"]).arg(&folder).args(arguments).output();
-    match zdb(&["-bcc", "zpltest"]) {
-        Err(error) => eprintln!("SKIPPED: zdb cannot be started: {error}"),
-        Ok(output) => {
-            let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-            assert!(output.status.success() && text.contains("No leaks"), "zdb: {text}");
-            let copy = folder.join("copy");
-            let done = zdb(&["-r", "zpltest/fs", "big", &copy.display().to_string()]).expect("zdb starts again");
-            assert!(done.status.success(), "zdb -r: {}", String::from_utf8_lossy(&done.stderr));
-            let bytes = std::fs::read(&copy).expect("the copy");
-            assert!(bytes.len() == 9_100_000 && bytes[..3_000_000] == pattern(3_000_000, 99)[..], "zdb reads other bytes");
-        }
-    }
+    let zdb = |arguments: &[&str]| Command::new(&program).args(["-e", "-p"]).arg(&folder).args(arguments).output();
+    let output = zdb(&["-bcc", "zpltest"]).expect("zdb starts");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && text.contains("No leaks"), "zdb: {text}");
+    let copy = folder.join("copy");
+    let done = zdb(&["-r", "zpltest/fs", "big", &copy.display().to_string()]).expect("zdb starts again");
+    assert!(done.status.success(), "zdb -r: {}", String::from_utf8_lossy(&done.stderr));
+    let bytes = std::fs::read(&copy).expect("the copy");
+    assert!(bytes.len() == 9_100_000 && bytes[..3_000_000] == pattern(3_000_000, 99)[..], "zdb reads other bytes");
     let _ = std::fs::remove_dir_all(&folder);
 }
 

@@ -98,8 +98,10 @@ fn gangs_are_written_read_freed_and_accounted_for() {
         drop(handle);
         pool.export().expect("exported");
 
-        let zdb = std::process::Command::new("zdb").args(["-e", "-p"]).arg(&dir).args(["-bcc", "gangs"]).output();
-        if let Ok(zdb) = zdb {
+        if !need::lacks(need::Need::Zdb, "gangs as OpenZFS sees them").unwrap() {
+            let program = need::zdb().expect("it is not lacking");
+            let zdb =
+                std::process::Command::new(program).args(["-e", "-p"]).arg(&dir).args(["-bcc", "gangs"]).output().expect("zdb starts");
             let said = String::from_utf8_lossy(&zdb.stdout).into_owned() + &String::from_utf8_lossy(&zdb.stderr);
             assert!(zdb.status.success() && said.contains("No leaks") && said.contains("ganged count"), "{kind:?}: {said}");
         }

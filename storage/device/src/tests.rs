@@ -31,6 +31,18 @@ impl Drop for Scratch {
     }
 }
 
+/// A device; nothing where the ring is missing and `what` may be left out for that.
+fn opened(file: &Scratch, engine: Engine, what: &str) -> Option<Arc<dyn BlockDevice>> {
+    match file.open(engine) {
+        Ok(device) => Some(device),
+        Err(error) => {
+            assert_eq!(engine, Engine::Uring, "{error:?}");
+            need::missing(need::Need::Uring, what, format!("{error:?}")).unwrap();
+            None
+        }
+    }
+}
+
 fn exec() -> Exec {
     Arc::new(Pool::new(2))
 }
@@ -161,7 +173,10 @@ fn the_ring_behaves_like_an_array() {
             device.write_at(&exec, 4096, &crooked).unwrap();
             assert_eq!(device.read_at(&exec, 4096, 8192).unwrap(), crooked, "memory that is not aligned is copied");
         }
-        Err(_) => assert_eq!(file.open(Engine::Auto).unwrap().facts().engine, "psync"),
+        Err(error) => {
+            need::missing(need::Need::Uring, "the_ring_behaves_like_an_array", format!("{error:?}")).unwrap();
+            assert_eq!(file.open(Engine::Auto).unwrap().facts().engine, "psync");
+        }
     }
 }
 
@@ -170,7 +185,7 @@ fn the_ring_behaves_like_an_array() {
 #[test]
 fn registered_memory_may_come_and_go() {
     let file = Scratch::new("registered", SIZE as u64);
-    let Ok(device) = file.open(Engine::Uring) else { return };
+    let Some(device) = opened(&file, Engine::Uring, "registered_memory_may_come_and_go") else { return };
     let exec = exec();
     let before = crate::ring_stats();
     for round in 0..40u64 {
@@ -192,7 +207,7 @@ fn registered_memory_may_come_and_go() {
 fn the_end_of_a_shrunken_file_is_reported() {
     for engine in [Engine::Psync, Engine::Uring] {
         let file = Scratch::new(&format!("short-{engine:?}"), SIZE as u64);
-        let Ok(device) = file.open(engine) else { continue };
+        let Some(device) = opened(&file, engine, "the_end_of_a_shrunken_file_is_reported") else { continue };
         let exec = exec();
         std::fs::File::options().write(true).open(&file.0).unwrap().set_len(8192).unwrap();
         assert_eq!(device.read_at(&exec, 4096, 8192), Err(DeviceError::Short));
@@ -207,7 +222,10 @@ fn an_exclusive_holder_keeps_others_out() {
     for engine in [Engine::Psync, Engine::Uring] {
         let file = Scratch::new(&format!("lock-{engine:?}"), SIZE as u64);
         let options = OpenOptions { exclusive: true, engine, ..OpenOptions::default() };
-        let Ok(holder) = open(&file.0, &options) else { continue };
+        if opened(&file, engine, "an_exclusive_holder_keeps_others_out").is_none() {
+            continue;
+        }
+        let holder = open(&file.0, &options).unwrap();
         assert_eq!(open(&file.0, &options).map(|_| ()), Err(DeviceError::Busy));
         let read_only = OpenOptions { read_only: true, ..options };
         assert_eq!(open(&file.0, &read_only).map(|_| ()), Err(DeviceError::Busy));

@@ -1,6 +1,7 @@
 //! The daemon as a service: what it takes over from whoever starts it, whom it believes, and what strangers can cost it.
 
 use crate::world::{Failure, World, same};
+use need::Need;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
@@ -12,10 +13,6 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Somebody else.
 const STRANGER: u32 = 54_321;
-
-fn is_root() -> bool {
-    std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
-}
 
 fn set_mode(path: &Path, mode: u32) -> Result<(), Failure> {
     Ok(std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?)
@@ -89,7 +86,7 @@ pub fn believes_nobody_else(world: &World) -> Result<(), Failure> {
     set_mode(&state, 0o775)?;
     refuses("state can be written by its group\n")?;
     set_mode(&state, 0o755)?;
-    if is_root() {
+    if !need::lacks(Need::Root, "daemon: a state folder of somebody else")? {
         chown(&state, Some(STRANGER), None)?;
         refuses("state belongs to user 54321\n")?;
         chown(&state, Some(0), None)?;

@@ -40,10 +40,6 @@ fn mounted(place: &Path) -> Result<Option<(String, String)>, Failure> {
 
 /// Mounts that forward syncs: the name stays the dataset's, syncfs(2) and umount(8) mean the disk, a suspended pool says so.
 pub fn forwarded(world: &World) -> Result<(), Failure> {
-    if world.ok("id -u")?.out.trim() != "0" || world.run("losetup --find")?.code != 0 {
-        println!("      not run: no loop devices");
-        return Ok(());
-    }
     world.vdevs(&["a", "b"])?;
     world.ok_with(("ZIRCONIA_MOUNT_SYNCFS", Path::new("1")), "zpool create -m {mnt}/tank tank {vdevs}/a")?;
     world.ok("zfs create tank/child")?;
@@ -95,10 +91,6 @@ fn until(mut done: impl FnMut() -> Result<bool, Failure>) -> Result<(), Failure>
 
 /// Where nothing is written there is nothing to sync: read-only file systems are mounted all the same, and come back.
 pub fn read_only(world: &World) -> Result<(), Failure> {
-    if world.ok("id -u")?.out.trim() != "0" || world.run("losetup --find")?.code != 0 {
-        println!("      not run: no loop devices");
-        return Ok(());
-    }
     world.vdevs(&["a"])?;
     world.ok_with(("ZIRCONIA_MOUNT_SYNCFS", Path::new("1")), "zpool create -m {mnt}/tank tank {vdevs}/a")?;
     world.ok("zfs create -o readonly=on tank/ro")?;

@@ -58,10 +58,9 @@ pub fn quota(world: &World) -> Result<(), Failure> {
 /// Nobody needs to be root: the pool, its daemon and its mounts belong to an ordinary user.
 pub fn ordinary_user(world: &World) -> Result<(), Failure> {
     // As root this needs a way to become somebody else; without it the user who runs this is the ordinary one.
-    let is_root = world.ok("id -u")?.out.trim() == "0";
+    let is_root = need::is_root();
     let user = if is_root { "setpriv --reuid=65534 --regid=65534 --clear-groups " } else { "" };
-    if world.run(&format!("{user}{} --help", world.program("zpool")))?.code != 0 {
-        println!("      not run: another user cannot reach {}", world.program("zpool"));
+    if world.out_of_reach(world.run(&format!("{user}{} --help", world.program("zpool")))?, "files: an ordinary user's pool")? {
         return Ok(());
     }
     world.vdevs(&["a"])?;

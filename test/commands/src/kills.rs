@@ -8,6 +8,7 @@
 
 use crate::campaign::writer::Writer;
 use crate::world::{Failure, Options, World, same};
+use need::Need;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -26,8 +27,6 @@ const STEP: Duration = Duration::from_millis(5);
 const AGAIN: Duration = Duration::from_micros(200);
 /// Bytes of a cell.
 const CELL: usize = 64;
-/// OpenZFS's own, where it is installed.
-const ZDB: &str = "/usr/sbin/zdb";
 
 /// Numbers that follow from a seed.
 struct Chance(u64);
@@ -198,7 +197,7 @@ fn pool(world: &World, kills: u64, seed: u64) -> Result<(usize, usize), Failure>
         world.ok(&format!("zfs create {name}"))?;
     }
     world.ok("zfs mount tank/noauto")?;
-    let forwards = world.run("losetup --find")?.code == 0;
+    let forwards = !need::lacks(Need::Loops, "kills: a mount that forwards syncfs")?;
     if forwards {
         world.ok("zfs create -o canmount=noauto tank/syncfs")?;
         world.ok("zfs mount -o syncfs tank/syncfs")?;
@@ -240,8 +239,7 @@ fn judge(world: &World, load: &Load, forwards: bool) -> Result<(), Failure> {
     }
     load.check("after an import")?;
     world.ok("zpool export tank")?;
-    let zdb = if Path::new(ZDB).exists() { ZDB } else { "zdb" };
-    let judged = world.ok(&format!("{zdb} -e -p {{vdevs}} -bcc tank"))?;
+    let judged = world.ok(&format!("{} -e -p {{vdevs}} -bcc tank", crate::world::judge("kills: OpenZFS's judgement")?))?;
     judged.shows("No leaks")?;
     Ok(())
 }
@@ -254,16 +252,8 @@ fn run(world: &World, kills: u64, seed: u64) -> Result<(usize, usize), Failure> 
     })
 }
 
-fn is_root() -> bool {
-    std::fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0)
-}
-
-/// Three kills, for the gate.
+/// Three kills, for the gate. Without root there is a moment without a mount after each.
 pub fn sample(world: &World) -> Result<(), Failure> {
-    if !is_root() {
-        println!("      not run: without root there is a moment without a mount after a kill");
-        return Ok(());
-    }
     run(world, KILLS_OF_A_POOL, world.options().seed.unwrap_or(1)).map(drop)
 }
 
@@ -284,9 +274,8 @@ pub fn main(words: impl Iterator<Item = String>) -> bool {
         eprintln!("usage: zirconia-commands kills [N] [--seed S]");
         return false;
     };
-    if !Path::new("/dev/fuse").exists() || !is_root() {
-        println!("skip  kills (needs root and /dev/fuse)");
-        return true;
+    if let Err(ended) = crate::needs::begins(crate::needs::ROOT, "the kills") {
+        return ended;
     }
     let (mut done, mut failed, mut cells, mut files) = (0, 0, 0, 0);
     for seed in seed.. {

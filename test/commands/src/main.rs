@@ -3,8 +3,8 @@
 //!
 //! Every scenario gets a daemon, a state directory and file vdevs of its own, runs the built commands and looks at what users
 //! see: exit codes, messages, tables, JSON, files through the mount, and what is left after a kill. No engine code is linked.
-//! The programs are looked for beside this one, or in `ZIRCONIA_BIN`. Scenarios that mount are skipped, and said so, where
-//! there is no `/dev/fuse`.
+//! The programs are looked for beside this one, or in `ZIRCONIA_BIN`. A scenario whose needs the machine does not meet is skipped,
+//! and said so; with `ZIRCONIA_STRICT` it fails.
 
 mod campaign;
 mod coherency;
@@ -21,6 +21,7 @@ mod lifecycle;
 mod mapped;
 mod memory;
 mod mounts;
+mod needs;
 mod output;
 mod owners;
 mod parameters;
@@ -36,108 +37,110 @@ mod volumes;
 mod words;
 mod world;
 
+use need::Need;
+use needs::{LOOPS, MOUNTS, NOTHING, ROOT, SHM, lacks_any};
 use std::process::ExitCode;
 use std::time::Instant;
 use world::{Failure, Options, World};
 
-/// A scenario: its name, whether it needs mounts, what it does.
+/// A scenario: its name, what it needs of the machine, what it does.
 struct Scenario {
     name: &'static str,
-    mounts: bool,
+    needs: &'static [Need],
     run: fn(&World) -> Result<(), Failure>,
 }
 
 const SCENARIOS: &[Scenario] = &[
-    Scenario { name: "pool: create, list, export, import", mounts: false, run: pools::life },
-    Scenario { name: "pool: creation refused, and why", mounts: false, run: pools::refusals },
-    Scenario { name: "parameters: effects", mounts: true, run: parameters::effects },
-    Scenario { name: "parameters: messages and txgs", mounts: true, run: parameters::records },
-    Scenario { name: "pool: a sync that is forced", mounts: false, run: parameters::forced_sync },
-    Scenario { name: "pool: directories that were made for it", mounts: true, run: parameters::made_directories },
-    Scenario { name: "vdevs: properties", mounts: true, run: parameters::vdev_properties },
-    Scenario { name: "pool: draid", mounts: false, run: pools::draid },
-    Scenario { name: "pool: import by name, id, new name, altroot, read-only", mounts: true, run: pools::imports },
-    Scenario { name: "pool: what an import says", mounts: false, run: imports::listing },
-    Scenario { name: "pool: where an import looks", mounts: false, run: imports::places },
-    Scenario { name: "pool: versions before features", mounts: false, run: imports::versions },
-    Scenario { name: "pool: an alternate root", mounts: false, run: imports::altroot },
-    Scenario { name: "pool: a scrub looks for devices", mounts: false, run: imports::scrub_looks },
-    Scenario { name: "pool: found below /dev/shm", mounts: false, run: pools::found_in_memory },
-    Scenario { name: "pool: labels cleared", mounts: false, run: pools::labelclear },
-    Scenario { name: "pool: the dataset to boot from", mounts: false, run: pools::bootfs },
-    Scenario { name: "dataset: create, list, destroy", mounts: false, run: datasets::life },
-    Scenario { name: "dataset: properties, inheritance, refusals", mounts: false, run: datasets::properties },
-    Scenario { name: "dataset: volumes", mounts: false, run: volumes::life },
-    Scenario { name: "dataset: snapshots", mounts: true, run: datasets::snapshots },
-    Scenario { name: "dataset: mount directories follow", mounts: true, run: datasets::directories },
-    Scenario { name: "mounts: what is forced ends", mounts: true, run: mounts::forced_ends },
-    Scenario { name: "mounts: places, notices, options", mounts: true, run: mounts::places },
-    Scenario { name: "mounts: renamed in use", mounts: true, run: mounts::renamed },
-    Scenario { name: "mounts: dead ones come back", mounts: true, run: mounts::revival },
-    Scenario { name: "mounts: after a kill as they were", mounts: true, run: mounts::as_it_was },
-    Scenario { name: "mounts: coming and going at once", mounts: true, run: hidden::at_once },
-    Scenario { name: "mounts: hidden ones, stacked ones", mounts: true, run: hidden::stacked },
-    Scenario { name: "mounts: in another namespace too", mounts: true, run: hidden::elsewhere },
-    Scenario { name: "mounts: unmounted before a kill", mounts: true, run: hidden::stays_unmounted },
-    Scenario { name: "mounts: killed while it waits for itself", mounts: true, run: mounts::waits_for_itself },
-    Scenario { name: "files: written, listed, read after import", mounts: true, run: files::round_trip },
-    Scenario { name: "files: quota", mounts: true, run: files::quota },
-    Scenario { name: "files: fsync survives kill -9 of the daemon", mounts: true, run: files::kill },
-    Scenario { name: "files: direct-mmap: every way to the same bytes", mounts: true, run: coherency::coherency },
-    Scenario { name: "files: on disk after syncfs, umount", mounts: true, run: durable::forwarded },
-    Scenario { name: "files: read-only where syncfs is forwarded", mounts: true, run: durable::read_only },
-    Scenario { name: "files: on disk by themselves", mounts: true, run: durable::by_itself },
-    Scenario { name: "files: sparse copies of mapped files", mounts: true, run: sparse::copies },
-    Scenario { name: "posix: access times (generic/003)", mounts: true, run: posix::access_times },
-    Scenario { name: "posix: files without a name (generic/004)", mounts: true, run: posix::nameless },
-    Scenario { name: "posix: loops of links (generic/005)", mounts: true, run: posix::loops },
-    Scenario { name: "posix: synced directories after a crash (generic/034)", mounts: true, run: posix::synced_directories },
-    Scenario { name: "posix: room that is promised (generic/213)", mounts: true, run: posix::room },
-    Scenario { name: "posix: direct writes beside readers (generic/451)", mounts: true, run: posix::direct_beside_readers },
-    Scenario { name: "files: an ordinary user's pool", mounts: true, run: files::ordinary_user },
-    Scenario { name: "recovery: damaged device, scrub, clear", mounts: true, run: recovery::scrub },
-    Scenario { name: "recovery: scans paused, stopped, of errors", mounts: true, run: recovery::scans },
-    Scenario { name: "recovery: missing device, missing vdev", mounts: true, run: recovery::missing },
-    Scenario { name: "recovery: offline, online, resilver", mounts: true, run: recovery::offline },
-    Scenario { name: "recovery: attach, replace, detach", mounts: true, run: recovery::replace },
-    Scenario { name: "recovery: resilvers that wait", mounts: true, run: recovery::deferred },
-    Scenario { name: "recovery: sequential rebuild", mounts: true, run: sweeps::rebuild },
-    Scenario { name: "life: add, remove", mounts: true, run: lifecycle::add_and_remove },
-    Scenario { name: "life: log devices that fail or are away", mounts: true, run: lifecycle::logs },
-    Scenario { name: "life: spares", mounts: true, run: lifecycle::spares },
-    Scenario { name: "life: failing devices, suspended pools", mounts: true, run: lifecycle::failing },
-    Scenario { name: "life: memory, in a control group and given back", mounts: true, run: memory::life },
-    Scenario { name: "life: devices grow and come back", mounts: true, run: lifecycle::grow },
-    Scenario { name: "devices: initialize, trim", mounts: true, run: sweeps::free_space },
-    Scenario { name: "devices: what others have on them", mounts: false, run: devices::foreign },
-    Scenario { name: "devices: pools that are not there", mounts: false, run: devices::absent },
-    Scenario { name: "devices: guids and leaving", mounts: false, run: devices::identity },
-    Scenario { name: "devices: verbs, cache files, room", mounts: false, run: devices::verbs },
-    Scenario { name: "pool: what has no effect says so", mounts: false, run: devices::without_effect },
-    Scenario { name: "devices: in a file system of the same daemon", mounts: true, run: devices::on_itself },
-    Scenario { name: "recovery: labels of other things", mounts: false, run: recovery::wrong_devices },
-    Scenario { name: "faults: zinject", mounts: true, run: faults::inject },
-    Scenario { name: "faults: metadata that cannot be read", mounts: true, run: faults::unreadable },
-    Scenario { name: "faults: scheduler and its parameters", mounts: true, run: faults::scheduler },
-    Scenario { name: "faults: programs run on events", mounts: false, run: faults::hooks },
-    Scenario { name: "campaign: a sample", mounts: true, run: campaign::sample },
-    Scenario { name: "kills: a sample", mounts: true, run: kills::sample },
-    Scenario { name: "providers: listed, chosen, used, let go", mounts: true, run: providers::life },
-    Scenario { name: "providers: one in C, built, tried, broken", mounts: false, run: providers::in_c },
-    Scenario { name: "providers: a liar in C", mounts: true, run: providers::liar },
-    Scenario { name: "providers: a GPU, missing and emulated", mounts: true, run: providers::cuda },
-    Scenario { name: "providers: a target, killed and there again", mounts: true, run: providers::target },
-    Scenario { name: "providers: libraries that crash and hang", mounts: true, run: vendors::harmful },
-    Scenario { name: "daemon: takes nothing over", mounts: false, run: daemon::takes_nothing_over },
-    Scenario { name: "daemon: believes nobody else", mounts: false, run: daemon::believes_nobody_else },
-    Scenario { name: "daemon: out of descriptors", mounts: false, run: daemon::out_of_descriptors },
-    Scenario { name: "output: JSON", mounts: false, run: output::json },
-    Scenario { name: "output: scripted, columns, usage", mounts: false, run: output::scripted },
-    Scenario { name: "output: history, wait, iostat, version", mounts: false, run: output::others },
-    Scenario { name: "words: properties, paths, what is lacking", mounts: true, run: words::properties },
-    Scenario { name: "users: quotas and who uses how much", mounts: true, run: owners::quotas },
-    Scenario { name: "users: readers that go away, zones", mounts: false, run: users::output },
-    Scenario { name: "users: strangers look and change nothing", mounts: true, run: users::strangers },
+    Scenario { name: "pool: create, list, export, import", needs: NOTHING, run: pools::life },
+    Scenario { name: "pool: creation refused, and why", needs: NOTHING, run: pools::refusals },
+    Scenario { name: "parameters: effects", needs: MOUNTS, run: parameters::effects },
+    Scenario { name: "parameters: messages and txgs", needs: MOUNTS, run: parameters::records },
+    Scenario { name: "pool: a sync that is forced", needs: NOTHING, run: parameters::forced_sync },
+    Scenario { name: "pool: directories that were made for it", needs: MOUNTS, run: parameters::made_directories },
+    Scenario { name: "vdevs: properties", needs: MOUNTS, run: parameters::vdev_properties },
+    Scenario { name: "pool: draid", needs: NOTHING, run: pools::draid },
+    Scenario { name: "pool: import by name, id, new name, altroot, read-only", needs: MOUNTS, run: pools::imports },
+    Scenario { name: "pool: what an import says", needs: NOTHING, run: imports::listing },
+    Scenario { name: "pool: where an import looks", needs: NOTHING, run: imports::places },
+    Scenario { name: "pool: versions before features", needs: NOTHING, run: imports::versions },
+    Scenario { name: "pool: an alternate root", needs: NOTHING, run: imports::altroot },
+    Scenario { name: "pool: a scrub looks for devices", needs: NOTHING, run: imports::scrub_looks },
+    Scenario { name: "pool: found below /dev/shm", needs: SHM, run: pools::found_in_memory },
+    Scenario { name: "pool: labels cleared", needs: NOTHING, run: pools::labelclear },
+    Scenario { name: "pool: the dataset to boot from", needs: NOTHING, run: pools::bootfs },
+    Scenario { name: "dataset: create, list, destroy", needs: NOTHING, run: datasets::life },
+    Scenario { name: "dataset: properties, inheritance, refusals", needs: NOTHING, run: datasets::properties },
+    Scenario { name: "dataset: volumes", needs: NOTHING, run: volumes::life },
+    Scenario { name: "dataset: snapshots", needs: MOUNTS, run: datasets::snapshots },
+    Scenario { name: "dataset: mount directories follow", needs: MOUNTS, run: datasets::directories },
+    Scenario { name: "mounts: what is forced ends", needs: MOUNTS, run: mounts::forced_ends },
+    Scenario { name: "mounts: places, notices, options", needs: MOUNTS, run: mounts::places },
+    Scenario { name: "mounts: renamed in use", needs: MOUNTS, run: mounts::renamed },
+    Scenario { name: "mounts: dead ones come back", needs: ROOT, run: mounts::revival },
+    Scenario { name: "mounts: after a kill as they were", needs: ROOT, run: mounts::as_it_was },
+    Scenario { name: "mounts: coming and going at once", needs: ROOT, run: hidden::at_once },
+    Scenario { name: "mounts: hidden ones, stacked ones", needs: ROOT, run: hidden::stacked },
+    Scenario { name: "mounts: in another namespace too", needs: ROOT, run: hidden::elsewhere },
+    Scenario { name: "mounts: unmounted before a kill", needs: ROOT, run: hidden::stays_unmounted },
+    Scenario { name: "mounts: killed while it waits for itself", needs: LOOPS, run: mounts::waits_for_itself },
+    Scenario { name: "files: written, listed, read after import", needs: MOUNTS, run: files::round_trip },
+    Scenario { name: "files: quota", needs: MOUNTS, run: files::quota },
+    Scenario { name: "files: fsync survives kill -9 of the daemon", needs: MOUNTS, run: files::kill },
+    Scenario { name: "files: direct-mmap: every way to the same bytes", needs: MOUNTS, run: coherency::coherency },
+    Scenario { name: "files: on disk after syncfs, umount", needs: LOOPS, run: durable::forwarded },
+    Scenario { name: "files: read-only where syncfs is forwarded", needs: LOOPS, run: durable::read_only },
+    Scenario { name: "files: on disk by themselves", needs: MOUNTS, run: durable::by_itself },
+    Scenario { name: "files: sparse copies of mapped files", needs: MOUNTS, run: sparse::copies },
+    Scenario { name: "posix: access times (generic/003)", needs: MOUNTS, run: posix::access_times },
+    Scenario { name: "posix: files without a name (generic/004)", needs: MOUNTS, run: posix::nameless },
+    Scenario { name: "posix: loops of links (generic/005)", needs: MOUNTS, run: posix::loops },
+    Scenario { name: "posix: synced directories after a crash (generic/034)", needs: MOUNTS, run: posix::synced_directories },
+    Scenario { name: "posix: room that is promised (generic/213)", needs: MOUNTS, run: posix::room },
+    Scenario { name: "posix: direct writes beside readers (generic/451)", needs: MOUNTS, run: posix::direct_beside_readers },
+    Scenario { name: "files: an ordinary user's pool", needs: MOUNTS, run: files::ordinary_user },
+    Scenario { name: "recovery: damaged device, scrub, clear", needs: MOUNTS, run: recovery::scrub },
+    Scenario { name: "recovery: scans paused, stopped, of errors", needs: MOUNTS, run: recovery::scans },
+    Scenario { name: "recovery: missing device, missing vdev", needs: MOUNTS, run: recovery::missing },
+    Scenario { name: "recovery: offline, online, resilver", needs: MOUNTS, run: recovery::offline },
+    Scenario { name: "recovery: attach, replace, detach", needs: MOUNTS, run: recovery::replace },
+    Scenario { name: "recovery: resilvers that wait", needs: MOUNTS, run: recovery::deferred },
+    Scenario { name: "recovery: sequential rebuild", needs: MOUNTS, run: sweeps::rebuild },
+    Scenario { name: "life: add, remove", needs: MOUNTS, run: lifecycle::add_and_remove },
+    Scenario { name: "life: log devices that fail or are away", needs: MOUNTS, run: lifecycle::logs },
+    Scenario { name: "life: spares", needs: MOUNTS, run: lifecycle::spares },
+    Scenario { name: "life: failing devices, suspended pools", needs: MOUNTS, run: lifecycle::failing },
+    Scenario { name: "life: memory, in a control group and given back", needs: MOUNTS, run: memory::life },
+    Scenario { name: "life: devices grow and come back", needs: MOUNTS, run: lifecycle::grow },
+    Scenario { name: "devices: initialize, trim", needs: MOUNTS, run: sweeps::free_space },
+    Scenario { name: "devices: what others have on them", needs: NOTHING, run: devices::foreign },
+    Scenario { name: "devices: pools that are not there", needs: NOTHING, run: devices::absent },
+    Scenario { name: "devices: guids and leaving", needs: NOTHING, run: devices::identity },
+    Scenario { name: "devices: verbs, cache files, room", needs: NOTHING, run: devices::verbs },
+    Scenario { name: "pool: what has no effect says so", needs: NOTHING, run: devices::without_effect },
+    Scenario { name: "devices: in a file system of the same daemon", needs: MOUNTS, run: devices::on_itself },
+    Scenario { name: "recovery: labels of other things", needs: NOTHING, run: recovery::wrong_devices },
+    Scenario { name: "faults: zinject", needs: MOUNTS, run: faults::inject },
+    Scenario { name: "faults: metadata that cannot be read", needs: MOUNTS, run: faults::unreadable },
+    Scenario { name: "faults: scheduler and its parameters", needs: MOUNTS, run: faults::scheduler },
+    Scenario { name: "faults: programs run on events", needs: NOTHING, run: faults::hooks },
+    Scenario { name: "campaign: a sample", needs: MOUNTS, run: campaign::sample },
+    Scenario { name: "kills: a sample", needs: ROOT, run: kills::sample },
+    Scenario { name: "providers: listed, chosen, used, let go", needs: MOUNTS, run: providers::life },
+    Scenario { name: "providers: one in C, built, tried, broken", needs: NOTHING, run: providers::in_c },
+    Scenario { name: "providers: a liar in C", needs: MOUNTS, run: providers::liar },
+    Scenario { name: "providers: a GPU, missing and emulated", needs: MOUNTS, run: providers::cuda },
+    Scenario { name: "providers: a target, killed and there again", needs: MOUNTS, run: providers::target },
+    Scenario { name: "providers: libraries that crash and hang", needs: MOUNTS, run: vendors::harmful },
+    Scenario { name: "daemon: takes nothing over", needs: NOTHING, run: daemon::takes_nothing_over },
+    Scenario { name: "daemon: believes nobody else", needs: NOTHING, run: daemon::believes_nobody_else },
+    Scenario { name: "daemon: out of descriptors", needs: NOTHING, run: daemon::out_of_descriptors },
+    Scenario { name: "output: JSON", needs: NOTHING, run: output::json },
+    Scenario { name: "output: scripted, columns, usage", needs: NOTHING, run: output::scripted },
+    Scenario { name: "output: history, wait, iostat, version", needs: NOTHING, run: output::others },
+    Scenario { name: "words: properties, paths, what is lacking", needs: MOUNTS, run: words::properties },
+    Scenario { name: "users: quotas and who uses how much", needs: MOUNTS, run: owners::quotas },
+    Scenario { name: "users: readers that go away, zones", needs: NOTHING, run: users::output },
+    Scenario { name: "users: strangers look and change nothing", needs: ROOT, run: users::strangers },
 ];
 
 /// Names, and the options of scenarios that can be made longer.
@@ -169,12 +172,18 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     let (mut passed, mut failed, mut skipped) = (0, 0, 0);
-    let can_mount = std::path::Path::new("/dev/fuse").exists();
     for scenario in SCENARIOS.iter().filter(|one| wanted.is_empty() || wanted.iter().any(|word| one.name.contains(word.as_str()))) {
-        if scenario.mounts && !can_mount {
-            println!("skip  {} (no /dev/fuse)", scenario.name);
-            skipped += 1;
-            continue;
+        match lacks_any(scenario.needs, scenario.name) {
+            Ok(false) => {}
+            Ok(true) => {
+                skipped += 1;
+                continue;
+            }
+            Err(missing) => {
+                println!("FAIL  {}\n      {missing}", scenario.name);
+                failed += 1;
+                continue;
+            }
         }
         let start = Instant::now();
         match World::new(options).and_then(|world| (scenario.run)(&world)) {

@@ -1,6 +1,7 @@
 //! Memory: a daemon in a small control group lives within it, and what it does not need any more it gives back.
 
 use crate::world::{Failure, World, same};
+use need::Need;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -68,6 +69,9 @@ fn resident(world: &World) -> Result<u64, Failure> {
 /// A daemon that is killed for its memory takes all its mounts along; one that keeps what it once used starves everybody else.
 pub fn life(world: &World) -> Result<(), Failure> {
     let group = Group::new();
+    if group.is_none() {
+        need::missing(Need::Cgroup, "life: memory within a limit", "no group can be made")?;
+    }
     world.vdevs(&["a"])?;
     std::fs::OpenOptions::new().write(true).open(world.path("vdevs/a"))?.set_len(1 << 30)?;
     let own = std::process::id().to_string();

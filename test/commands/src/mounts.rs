@@ -2,6 +2,7 @@
 
 use crate::campaign::deadlines::CUT;
 use crate::world::{Failure, World, same, supervisor};
+use need::Need;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
@@ -42,7 +43,7 @@ pub fn forced_ends(world: &World) -> Result<(), Failure> {
     same("what fsync acknowledged", bytes_of(world, "mnt/tank/a/b/file")?, "kept ".to_string())?;
     // Somebody else detaches it while a file is open: one cache, also when it is mounted again.
     let mut file = open(world, "mnt/tank/a/b/file")?;
-    if is_root() {
+    if !need::lacks(Need::Root, "mounts: a lazy unmount by somebody else")? {
         world.ok("umount -l {mnt}/tank/a/b")?;
         world.ok("zfs list -H -o mounted tank/a/b")?.prints("no")?;
         world.refused("zfs rename tank/a/b tank/x", 1, "busy")?;
@@ -64,10 +65,6 @@ pub fn forced_ends(world: &World) -> Result<(), Failure> {
     drop(held);
     world.ok("zpool list -H -o name")?.prints("tank")?;
     Ok(())
-}
-
-fn is_root() -> bool {
-    std::fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0)
 }
 
 /// Places and not names decide the order; directories inside file systems are their users'; nobody hears of mounts that nobody wanted.
@@ -136,7 +133,7 @@ fn options(world: &World) -> Result<(), Failure> {
     world.ok("zfs get -H -o value,source atime tank/o")?.prints("off\ttemporary")?;
     world.refused("zfs mount tank/o", 1, "filesystem already mounted")?;
     world.refused("zfs mount tank@x", 1, "cannot open 'tank@x'")?;
-    if !is_root() {
+    if need::lacks(Need::Root, "mounts: options, legacy mounts and helpers")? {
         return Ok(());
     }
     world.ok("zfs mount -o remount,rw tank/o")?;
@@ -235,10 +232,6 @@ pub fn renamed(world: &World) -> Result<(), Failure> {
 
 /// The daemon dies; nothing is written beneath its mounts, and they come back by themselves.
 pub fn revival(world: &World) -> Result<(), Failure> {
-    if !is_root() {
-        println!("      not run: needs root");
-        return Ok(());
-    }
     world.vdevs(&["a"])?;
     world.ok("zpool create -m {mnt}/tank tank {vdevs}/a")?;
     world.ok("zfs create tank/a")?;
@@ -280,10 +273,6 @@ fn kill_both(world: &World) -> Result<(), Failure> {
 
 /// What was mounted comes back where it was and with its options, whatever became of its dead mount, and whoever else shows it.
 pub fn as_it_was(world: &World) -> Result<(), Failure> {
-    if !is_root() {
-        println!("      not run: needs root");
-        return Ok(());
-    }
     world.vdevs(&["a"])?;
     world.ok("zpool create -m {mnt}/tank tank {vdevs}/a")?;
     world.ok("zfs create -o canmount=noauto tank/n")?;
@@ -345,10 +334,6 @@ fn waits_for_a_mount(process: &str) -> bool {
 
 /// A daemon that is killed while it waits for a mount of its own is gone, and the next one takes its place.
 pub fn waits_for_itself(world: &World) -> Result<(), Failure> {
-    if !is_root() || world.run("losetup --find")?.code != 0 {
-        println!("      not run: no loop devices");
-        return Ok(());
-    }
     world.vdevs(&["a"])?;
     world.ok("zpool create -m {mnt}/tank tank {vdevs}/a")?;
     world.ok("zfs create -o canmount=noauto tank/s")?;

@@ -2,6 +2,7 @@
 //!
 //! Dropping a [`World`] stops its daemon and removes its folder.
 
+use need::Need;
 use std::fmt::Display;
 use std::fs::File;
 use std::os::unix::fs::DirBuilderExt;
@@ -26,6 +27,12 @@ pub struct Options {
     pub seed: Option<u64>,
     /// How long their programs are.
     pub steps: Option<u64>,
+}
+
+/// The `zdb` that judges pools: OpenZFS's; where there is none, and may be none, ours, and `what` was not run.
+pub fn judge(what: &str) -> Result<String, Failure> {
+    need::lacks(Need::Zdb, what)?;
+    Ok(need::zdb().map_or_else(|| "zdb".into(), |path| path.display().to_string()))
 }
 
 /// One scenario's surroundings.
@@ -120,6 +127,15 @@ impl World {
     /// The path of one of our programs.
     pub fn program(&self, name: &str) -> String {
         self.programs.join(name).display().to_string()
+    }
+
+    /// True when another user could not run `zpool`, and `what` may be left out for that.
+    pub fn out_of_reach(&self, tried: Ran, what: &str) -> Result<bool, Failure> {
+        if tried.code == 0 {
+            return Ok(false);
+        }
+        need::missing(Need::Stranger, what, format!("another user cannot run {}: {}", self.program("zpool"), tried.err.trim()))?;
+        Ok(true)
     }
 
     /// Makes file vdevs and returns their paths.

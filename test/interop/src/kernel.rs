@@ -6,6 +6,7 @@
 use crate::manifest::{self, Lines};
 use crate::report::Table;
 use crate::{Failure, driver};
+use need::Need;
 use ondisk::ObjectId;
 use pool::Pool;
 use sha2::{Digest, Sha256};
@@ -26,7 +27,7 @@ pub fn run(base: &Path, root: &Path, table: &Table) {
     let places = [std::env::var_os("ZIRCONIA_KERNEL_FIXTURES").map(PathBuf::from), Some(root.join("../shared/fixtures"))];
     let archives = places.into_iter().flatten().map(|folder| folder.join(format!("{POOL}.tar.zst")));
     let Some(archive) = archives.into_iter().find(|archive| archive.is_file()) else {
-        println!("skipped: pools of the kernel module (no {POOL}.tar.zst in $ZIRCONIA_KERNEL_FIXTURES or ../shared/fixtures)");
+        table.left_out(Need::Fixtures, &format!("read {POOL} (kernel)"), &format!("there is no {POOL}.tar.zst"));
         return;
     };
     let folder = base.join(POOL);

@@ -7,7 +7,7 @@
 //!
 //! Without `--all` a quick subset runs; names pick single pools. `ZIRCONIA_INTEROP_DIR` is where the pools' files go
 //! (default `/var/tmp`), `ZIRCONIA_PEER` where the sources of `zpfix` are. Without the oracles the checks that need them are
-//! skipped, and said so.
+//! skipped, and said so; with `ZIRCONIA_STRICT` they fail.
 
 mod accelerated;
 mod accounting;
@@ -75,7 +75,13 @@ pub fn run() -> ExitCode {
     };
     let wanted = Wanted { all: !options.is_empty(), names: names.to_vec() };
     let root = root();
-    let oracle = oracle::Oracle::find(&root);
+    let oracle = match oracle::Oracle::find(&root) {
+        Ok(oracle) => oracle,
+        Err(missing) => {
+            eprintln!("{missing}");
+            return ExitCode::FAILURE;
+        }
+    };
     let table = report::Table::default();
     match verb.as_str() {
         "write" => write::run(&oracle, &wanted, &table),

@@ -4,6 +4,7 @@
 use crate::report::Table;
 use crate::{Failure, driver, manifest};
 use exec::Exec;
+use need::Need;
 use pool::PoolError;
 use std::path::Path;
 use std::process::Command;
@@ -21,7 +22,7 @@ const VERSION_USERSPACE: u32 = 15;
 /// Reads them all, where they are installed.
 pub fn run(base: &Path, exec: &Exec, table: &Table) {
     if !Path::new(IMAGES).is_dir() {
-        println!("skipped: pools of versions 1 to 15 (no {IMAGES})");
+        table.left_out(Need::Images, "read versions 1 to 15", &format!("there is no {IMAGES}"));
         return;
     }
     for version in VERSIONS {

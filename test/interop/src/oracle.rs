@@ -2,6 +2,7 @@
 
 use crate::Failure;
 use crate::manifest::{self, Lines};
+use need::{Missing, Need};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -81,12 +82,6 @@ fn tempfile_like(program: &str) -> Result<PathBuf, Failure> {
     Ok(crate::scratch()?.join(format!("{base}.{}", COUNT.fetch_add(1, Ordering::Relaxed))))
 }
 
-fn on_path(program: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]).collect::<Vec<PathBuf>>();
-    folders.into_iter().map(|folder| folder.join(program)).find(|path| path.is_file())
-}
-
 /// The last lines of a text, for a message.
 fn tail(text: &str) -> String {
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
@@ -95,16 +90,14 @@ fn tail(text: &str) -> String {
 
 impl Oracle {
     /// Looks for the oracles; builds `zpfix` once from its sources where they lie (`$ZIRCONIA_PEER` or `../shared/peer`).
-    pub fn find(root: &Path) -> Oracle {
-        let zdb = on_path("zdb");
-        if zdb.is_none() {
-            println!("skipped: every check by zdb (it is not installed; tools/deps.sh installs it)");
-        }
+    /// Where one is not there that must be (`ZIRCONIA_STRICT`), that is the error.
+    pub fn find(root: &Path) -> Result<Oracle, Missing> {
+        need::lacks(Need::Zdb, "every check by zdb")?;
         let zpfix = find_zpfix(root);
         if let Err(why) = &zpfix {
-            println!("skipped: every check by the real engine's zpfix ({why})");
+            need::missing(Need::Peer, "every check by the real engine's zpfix", why)?;
         }
-        Oracle { zdb, zpfix: zpfix.ok() }
+        Ok(Oracle { zdb: need::zdb(), zpfix: zpfix.ok() })
     }
 
     /// True when zdb can judge pools.
@@ -141,11 +134,11 @@ impl Oracle {
     fn zdb_says(&self, folder: &Path, pool: &str, is_enough: impl Fn(&str) -> bool) -> Result<Option<Said>, Failure> {
         let Some(zdb) = &self.zdb else { return Ok(None) };
         // Line by line, where there is a program that makes it so.
-        let mut command = match on_path("stdbuf") {
+        let mut command = match need::on_path("stdbuf") {
             Some(stdbuf) => Command::new(stdbuf),
             None => Command::new(zdb),
         };
-        if on_path("stdbuf").is_some() {
+        if need::on_path("stdbuf").is_some() {
             command.arg("-oL").arg(zdb);
         }
         let said = run_until(command.args(["-e", "-p"]).arg(folder).args(["-bccdh", pool]), ZDB_SECONDS, is_enough)?;
@@ -161,8 +154,7 @@ impl Oracle {
         let ours = std::env::current_exe()?.with_file_name("zdb");
         let Some(theirs) = &self.zdb else { return Ok(()) };
         if !ours.is_file() {
-            println!("skipped: our zdb is not built ({})", ours.display());
-            return Ok(());
+            return Ok(need::missing(Need::Programs, "our zdb beside the real one", format!("no {}", ours.display()))?);
         }
         let root = format!("{pool}/");
         let listings = [("-C", pool), ("-u", pool), ("-d", pool), ("-dd", pool), ("-ddddd", &root)];

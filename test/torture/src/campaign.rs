@@ -103,7 +103,7 @@ impl Progress {
 
 /// Lives all of it; prints what failed at once, with the story of the first.
 pub fn run(campaign: Campaign) -> Verdict {
-    let oracle = (campaign.judged_every > 0).then(|| Oracle::find(&interop::root()));
+    let oracle = (campaign.judged_every > 0).then(|| Oracle::find(&interop::root()).unwrap_or_else(|missing| panic!("{missing}")));
     let judge = Arc::new(oracle.filter(Oracle::has_zdb));
     let now = Instant::now();
     let progress = Progress {

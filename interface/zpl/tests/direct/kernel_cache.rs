@@ -74,7 +74,7 @@ fn mode(path: &Path) -> u32 {
 /// execute; and stat(2) says so at once.
 #[test]
 fn setuid_goes_with_changes_by_others_and_stat_knows() {
-    if !rustix::process::geteuid().is_root() {
+    if need::lacks(need::Need::Root, "setuid_goes_with_changes_by_others_and_stat_knows").unwrap() {
         return;
     }
     let Some(mounted) = mount("suid") else { return };

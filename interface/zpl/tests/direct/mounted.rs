@@ -33,8 +33,8 @@ pub fn mount(name: &str) -> Option<Mounted> {
     match fuse::Session::mount(bed.exec(), handler, &at, &fuse::MountOptions::default()) {
         Ok(session) => Some(Mounted { session: Some(session), at, bed }),
         Err(error) => {
-            eprintln!("SKIPPED: cannot mount here: {error}");
             let _ = std::fs::remove_dir(&at);
+            need::missing(need::Need::Fuse, &format!("a mount ({name})"), error).unwrap();
             None
         }
     }

@@ -23,8 +23,6 @@ const HANG_LANES: u64 = 256;
 /// What hangs is soon given up.
 const DEADMAN: [(&str, &str); 3] =
     [("zfs_deadman_failmode", "continue"), ("zfs_deadman_ziotime_ms", "1000"), ("zfs_deadman_checktime_ms", "500")];
-/// OpenZFS's own, where it is installed.
-const ZDB: &str = "/usr/sbin/zdb";
 
 /// The command that came closest to its deadline.
 struct Slowest {
@@ -269,7 +267,7 @@ impl Run<'_> {
         self.check_files(load, "after an import")?;
         self.ok("zpool export tank", CHANGE)?;
         if self.case.index.is_multiple_of(JUDGED) {
-            let zdb = if std::path::Path::new(ZDB).exists() { ZDB } else { "zdb" };
+            let zdb = crate::world::judge("campaign: OpenZFS's judgement")?;
             let (judged, _) = self.world.start(&format!("{zdb} -e -bcc -p {{vdevs}} tank"), WORK)?.finish()?;
             if judged.code != 0 || !judged.out.contains("No leaks") {
                 return Err(judged.fault("zdb finds errors"));

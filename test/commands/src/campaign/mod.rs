@@ -12,6 +12,7 @@ mod pulled;
 pub mod writer;
 
 use crate::world::{Failure, Options, World};
+use need::Need;
 use operations::{OPERATIONS, Operation};
 use std::time::Instant;
 
@@ -151,11 +152,16 @@ pub fn main(words: impl Iterator<Item = String>) -> bool {
         wanted.iter().for_each(|case| println!("{}", case.name()));
         return true;
     }
-    if !std::path::Path::new("/dev/fuse").exists() {
-        println!("skip  the campaign (no /dev/fuse)");
-        return true;
+    if let Err(ended) = crate::needs::begins(crate::needs::MOUNTS, "the campaign") {
+        return ended;
     }
-    let has_loops = pulled::is_possible();
+    let has_loops = match need::lacks(Need::Loops, "campaign: devices that are pulled out") {
+        Ok(lacks) => !lacks,
+        Err(missing) => {
+            println!("FAIL  {missing}");
+            return false;
+        }
+    };
     let mut failed = 0;
     for (number, case) in wanted.iter().enumerate() {
         let begun = Instant::now();

@@ -21,18 +21,6 @@ fn said(words: &[&str]) -> Result<String, Failure> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_string())
 }
 
-/// True where loop devices can be made.
-pub fn is_possible() -> bool {
-    let probe = || -> Result<(), Failure> {
-        let file = std::env::temp_dir().join(format!("zirconia-loop-{}", std::process::id()));
-        std::fs::File::create(&file)?.set_len(1 << 20)?;
-        let device = said(&["losetup", "--find", "--show", &file.display().to_string()]);
-        std::fs::remove_file(&file)?;
-        said(&["losetup", "--detach", &device?]).map(drop)
-    };
-    probe().is_ok()
-}
-
 impl Pulled {
     /// Puts a loop device over the vdev `name` in its place.
     pub fn put_over(world: &World, name: &str) -> Result<Pulled, Failure> {
