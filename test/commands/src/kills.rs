@@ -274,7 +274,7 @@ pub fn main(words: impl Iterator<Item = String>) -> bool {
         eprintln!("usage: zirconia-commands kills [N] [--seed S]");
         return false;
     };
-    if let Err(ended) = crate::begins(crate::ROOT, "the kills") {
+    if let Err(ended) = crate::needs::begins(crate::needs::ROOT, "the kills") {
         return ended;
     }
     let (mut done, mut failed, mut cells, mut files) = (0, 0, 0, 0);

@@ -21,6 +21,7 @@ mod lifecycle;
 mod mapped;
 mod memory;
 mod mounts;
+mod needs;
 mod output;
 mod owners;
 mod parameters;
@@ -36,7 +37,8 @@ mod volumes;
 mod words;
 mod world;
 
-use need::{Missing, Need};
+use need::Need;
+use needs::{LOOPS, MOUNTS, NOTHING, ROOT, SHM, lacks_any};
 use std::process::ExitCode;
 use std::time::Instant;
 use world::{Failure, Options, World};
@@ -47,12 +49,6 @@ struct Scenario {
     needs: &'static [Need],
     run: fn(&World) -> Result<(), Failure>,
 }
-
-const NOTHING: &[Need] = &[];
-const MOUNTS: &[Need] = &[Need::Fuse];
-const ROOT: &[Need] = &[Need::Fuse, Need::Root];
-const LOOPS: &[Need] = &[Need::Fuse, Need::Root, Need::Loops];
-const SHM: &[Need] = &[Need::Shm];
 
 const SCENARIOS: &[Scenario] = &[
     Scenario { name: "pool: create, list, export, import", needs: NOTHING, run: pools::life },
@@ -146,28 +142,6 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "users: readers that go away, zones", needs: NOTHING, run: users::output },
     Scenario { name: "users: strangers look and change nothing", needs: ROOT, run: users::strangers },
 ];
-
-/// True when a need is not met, and `what` may be left out for that.
-fn lacks_any(needs: &[Need], what: &str) -> Result<bool, Missing> {
-    for &need in needs {
-        if need::lacks(need, what)? {
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
-/// As [`lacks_any`] before a whole campaign; `Err` says how the campaign ends.
-fn begins(needs: &[Need], what: &str) -> Result<(), bool> {
-    match lacks_any(needs, what) {
-        Ok(false) => Ok(()),
-        Ok(true) => Err(true),
-        Err(missing) => {
-            println!("FAIL  {missing}");
-            Err(false)
-        }
-    }
-}
 
 /// Names, and the options of scenarios that can be made longer.
 fn arguments() -> Option<(Vec<String>, Options)> {

@@ -152,7 +152,7 @@ pub fn main(words: impl Iterator<Item = String>) -> bool {
         wanted.iter().for_each(|case| println!("{}", case.name()));
         return true;
     }
-    if let Err(ended) = crate::begins(crate::MOUNTS, "the campaign") {
+    if let Err(ended) = crate::needs::begins(crate::needs::MOUNTS, "the campaign") {
         return ended;
     }
     let has_loops = match need::lacks(Need::Loops, "campaign: devices that are pulled out") {

@@ -1,0 +1,36 @@
+//! What scenarios and campaigns need of the machine, and how they begin where it does not meet that.
+
+use need::{Missing, Need};
+
+/// Nothing.
+pub const NOTHING: &[Need] = &[];
+/// Mounts.
+pub const MOUNTS: &[Need] = &[Need::Fuse];
+/// Mounts, and root's rights.
+pub const ROOT: &[Need] = &[Need::Fuse, Need::Root];
+/// Mounts on loop devices.
+pub const LOOPS: &[Need] = &[Need::Fuse, Need::Root, Need::Loops];
+/// Files in memory.
+pub const SHM: &[Need] = &[Need::Shm];
+
+/// True when a need is not met, and `what` may be left out for that.
+pub fn lacks_any(needs: &[Need], what: &str) -> Result<bool, Missing> {
+    for &need in needs {
+        if need::lacks(need, what)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// As [`lacks_any`] before a whole campaign; `Err` says how the campaign ends.
+pub fn begins(needs: &[Need], what: &str) -> Result<(), bool> {
+    match lacks_any(needs, what) {
+        Ok(false) => Ok(()),
+        Ok(true) => Err(true),
+        Err(missing) => {
+            println!("FAIL  {missing}");
+            Err(false)
+        }
+    }
+}
