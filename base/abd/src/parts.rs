@@ -3,11 +3,12 @@
 //! The way of a RAID-Z read: one logical buffer, one part per data column, each device reads straight into its part, and
 //! [`Abd::join`] gives the contiguous block.
 
+use crate::abd::{Abd, Runs};
 use crate::aligned::{OwnedRange, lend_exclusive};
-use crate::{Abd, Runs};
+use crate::shared::SharedPages;
 use exec::Exec;
 use std::io::IoSliceMut;
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, Range};
 
 /// An exclusively owned, contiguous, writable part of an allocation.
 ///
@@ -19,11 +20,6 @@ impl AbdPart {
     /// A part that is a whole fresh allocation; its contents are unspecified (but initialized).
     pub fn scratch(length: usize) -> AbdPart {
         AbdPart(OwnedRange::allocate(length))
-    }
-
-    /// A part of unstable memory.
-    pub(crate) fn of(range: OwnedRange) -> AbdPart {
-        AbdPart(range)
     }
 
     /// Length in bytes.
@@ -151,6 +147,18 @@ impl Abd {
             abd.push_run(part.0.into_shared());
         }
         abd
+    }
+}
+
+impl SharedPages {
+    /// The range as the source of an I/O. Its bytes are unstable: see [`Abd::is_unstable`].
+    pub fn abd(&self, range: Range<usize>) -> Abd {
+        self.part(range).freeze()
+    }
+
+    /// The range as the destination of an I/O.
+    pub fn part(&self, range: Range<usize>) -> AbdPart {
+        AbdPart(self.range(range))
     }
 }
 

@@ -6,8 +6,8 @@
 //! it holds for the bytes seen at that moment, which is why the I/O pipeline checks a direct write after the device has it.
 #![expect(unsafe_code, reason = "loads and stores without references to memory that others write to")]
 
+use crate::PAGE_BYTES;
 use crate::aligned::{Mapping, OwnedRange};
-use crate::{Abd, AbdPart, PAGE_BYTES};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -111,14 +111,9 @@ impl SharedPages {
         assert!(offset.checked_add(length).is_some_and(|end| end <= self.length), "{offset}+{length} of {} bytes", self.length);
     }
 
-    /// The range as the source of an I/O. Its bytes are unstable: see [`Abd::is_unstable`].
-    pub fn abd(&self, range: Range<usize>) -> Abd {
-        self.part(range).freeze()
-    }
-
-    /// The range as the destination of an I/O.
-    pub fn part(&self, range: Range<usize>) -> AbdPart {
+    /// The range, to be named to the kernel or copied from and to.
+    pub(crate) fn range(&self, range: Range<usize>) -> OwnedRange {
         self.check(range.start, range.len());
-        AbdPart::of(OwnedRange::unstable(self.mapping.clone(), range.start, range.len()))
+        OwnedRange::unstable(self.mapping.clone(), range.start, range.len())
     }
 }

@@ -8,7 +8,7 @@
 
 use crate::PAGE_BYTES;
 use crate::aligned::{HUGE_BYTES, Mapping};
-use crate::stats::{shard, shards};
+use crate::shards::{shard, shards};
 use parking_lot::{Mutex, MutexGuard};
 use std::alloc::Layout;
 use std::sync::OnceLock;

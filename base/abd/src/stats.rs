@@ -1,8 +1,9 @@
 //! How much memory buffers use, and how many bytes were copied: the two figures the data path is judged by.
 
+use crate::shards::{shard, shards};
 use crate::slab;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Memory of all buffers of the process, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,22 +33,6 @@ pub fn memory_stats() -> MemoryStats {
 #[derive(Default)]
 #[repr(align(64))]
 struct Line(AtomicU64);
-
-/// How many ways shared state is split: the number of processors, as a power of two.
-pub(crate) fn shards() -> usize {
-    static SHARDS: OnceLock<usize> = OnceLock::new();
-    *SHARDS.get_or_init(|| std::thread::available_parallelism().map_or(1, |n| n.get()).next_power_of_two().min(16))
-}
-
-/// The shard of this thread; threads take turns.
-pub(crate) fn shard() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    thread_local! {
-        static MINE: usize = NEXT.fetch_add(1, Ordering::Relaxed);
-    }
-    // A thread that ends drops its buffers perhaps after its thread-locals.
-    MINE.try_with(|mine| mine & (shards() - 1)).unwrap_or(0)
-}
 
 fn lines() -> &'static [Line] {
     static LINES: OnceLock<Box<[Line]>> = OnceLock::new();

@@ -29,6 +29,14 @@ const RETRY_PAUSE: Duration = Duration::from_millis(20);
 /// A remark that the daemon sent along with success.
 pub type Remark = String;
 
+/// Turns an unexpected answer into a failure.
+pub fn unexpected(what: &str, response: Response) -> Failure {
+    match response {
+        Response::Failed(failure) => failure,
+        other => Failure::new(ErrorKind::Internal, what, format!("the daemon gave an unexpected answer: {other:?}")),
+    }
+}
+
 /// Why there is no answer.
 enum Unanswered {
     /// The connection broke.
@@ -193,7 +201,7 @@ impl Client {
     pub fn perform(&self, request: &Request) -> Result<Vec<Remark>, Failure> {
         match self.call(request)? {
             Response::Done { remarks } => Ok(remarks),
-            other => Err(crate::unexpected("the request failed", other)),
+            other => Err(unexpected("the request failed", other)),
         }
     }
 

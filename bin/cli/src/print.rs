@@ -3,7 +3,7 @@
 //! `println!` panics where C programs end by SIGPIPE. The signal itself stays ignored, since it would also end a command whose daemon
 //! goes away while it is being asked.
 
-use crate::EXIT_FAILURE;
+use crate::stop::EXIT_FAILURE;
 use std::fmt::Arguments;
 use std::io::{ErrorKind, Write};
 

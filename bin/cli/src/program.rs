@@ -2,36 +2,14 @@
 //!
 //! The usage text is made from the definitions that read the words (`clap`), so that it can neither lack an option nor invent one.
 
-use crate::{EXIT_FAILURE, EXIT_USAGE, print};
+use crate::print;
+use crate::stop::{EXIT_FAILURE, EXIT_USAGE, Stop};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command, Parser};
-use control_api::Failure;
 use std::process::ExitCode;
 
 /// Widest line of a synopsis, in characters.
 const WIDTH: usize = 72;
-
-/// Why a verb ended early.
-#[derive(Debug)]
-pub enum Stop {
-    /// The operation failed (exit code 1).
-    Failed(Failure),
-    /// The words make no sense: this line and the usage go to stderr (exit code 2).
-    Usage(String),
-}
-
-impl From<Failure> for Stop {
-    fn from(failure: Failure) -> Stop {
-        Stop::Failed(failure)
-    }
-}
-
-impl Stop {
-    /// A wrong command line.
-    pub fn usage(why: impl Into<String>) -> Stop {
-        Stop::Usage(why.into())
-    }
-}
 
 /// What OpenZFS's program has and ours has not: said by name, not as a slip of the user's.
 #[derive(Clone, Copy, Debug, Default)]

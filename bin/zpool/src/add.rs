@@ -1,6 +1,6 @@
 //! `zpool add`: the new vdevs beside those of the pool, and the dry run.
 
-use crate::status::Names;
+use crate::names::Names;
 use crate::{args, list, spec};
 use cli::{Client, Stop, done};
 use control_api::{PoolAdd, PoolReport, Request, VdevReport};

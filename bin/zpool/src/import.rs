@@ -1,6 +1,7 @@
 //! `zpool import`: the listing, and the import itself.
 
-use crate::{args, status};
+use crate::args;
+use crate::names::{Names, tree};
 use cli::{Client, Stop, absolute};
 use control_api::{Failure, ImportCandidate, ImportSearch, PoolImport, Request, Response, VdevReport};
 
@@ -77,14 +78,14 @@ fn describe(candidate: &ImportCandidate) -> String {
         text.push_str(&format!("   see: https://openzfs.github.io/openzfs-docs/msg/{id}\n"));
     }
     text.push_str(" config:\n\n");
-    let names = status::Names::new(false, false, false);
+    let names = Names::new(false, false, false);
     // What no label was found of has no line of its own.
     let is_shown = |vdev: &VdevReport| vdev.kind != "missing";
     let (logs, others): (Vec<_>, Vec<_>) =
         candidate.vdevs.children.iter().filter(|vdev| is_shown(vdev)).cloned().partition(|vdev| vdev.is_log);
     let data = VdevReport { children: others, ..candidate.vdevs.clone() };
     let logs = VdevReport { name: "logs".into(), children: logs, ..VdevReport::default() };
-    let (data, logs) = (status::tree(&data, names), status::tree(&logs, names));
+    let (data, logs) = (tree(&data, names), tree(&logs, names));
     let width = data.iter().chain(&logs).map(|(name, _)| name.chars().count()).max().unwrap_or(0);
     let row = |(name, vdev): &(String, &VdevReport)| {
         let note = vdev.note.as_deref().map_or(String::new(), |note| format!("  {note}"));

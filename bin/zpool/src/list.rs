@@ -1,7 +1,7 @@
 //! `zpool list`: pools with their space and health, their vdevs with `-v`.
 
 use crate::args;
-use crate::status::Names;
+use crate::names::Names;
 use cli::number::nice_count;
 use cli::options::Output;
 use cli::property::{self, POOL};

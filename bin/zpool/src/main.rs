@@ -13,6 +13,7 @@ mod history;
 mod import;
 mod iostat;
 mod list;
+mod names;
 mod rebuild;
 mod scripts;
 mod spec;

@@ -1,7 +1,8 @@
 //! `zpool status`: health, scan line, the vdev tree with its error counts, damaged files.
 
+use crate::names::{Names, tree};
 use crate::{args, list, rebuild, scripts, sweeps};
-use cli::color::{Color, is_set, paint};
+use cli::color::{Color, paint};
 use cli::number::{duration, nice_bytes, nice_count, nice_time_ns};
 use cli::options::Output;
 use cli::repeat::{Repeat, timestamp};
@@ -68,57 +69,8 @@ fn has_problem(report: &PoolReport) -> bool {
     (report.status.is_some() && !report.only_remarks) || report.errors_unavailable.is_some()
 }
 
-/// How vdevs are named.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Names {
-    /// `-P`: whole paths of disks too.
-    pub full_paths: bool,
-    /// `-g`: guids.
-    pub guids: bool,
-    /// `-L`: where symbolic links lead.
-    pub follow_links: bool,
-}
-
-impl Names {
-    /// What was asked for, here or for all commands by the environment (OpenZFS: `zpool_vdev_name`).
-    pub fn new(full_paths: bool, guids: bool, follow_links: bool) -> Names {
-        Names {
-            full_paths: full_paths || is_set("ZPOOL_VDEV_NAME_PATH"),
-            guids: guids || is_set("ZPOOL_VDEV_NAME_GUID"),
-            follow_links: follow_links || is_set("ZPOOL_VDEV_NAME_FOLLOW_LINKS"),
-        }
-    }
-
-    /// The name in the tree: the last part of a disk's path, a file's whole path, or the group's name.
-    pub fn of(self, vdev: &VdevReport) -> String {
-        match &vdev.path {
-            _ if self.guids && vdev.kind != "root" => vdev.guid.to_string(),
-            Some(path) => {
-                let real = std::fs::canonicalize(path).ok().filter(|_| self.follow_links);
-                let path = real.map_or_else(|| path.clone(), |real| real.to_string_lossy().into_owned());
-                let is_short = vdev.kind == "disk" && !self.full_paths;
-                if is_short { path.rsplit('/').next().unwrap_or(&path).to_string() } else { path }
-            }
-            None => vdev.name.clone(),
-        }
-    }
-}
-
 fn names(arguments: &args::Status) -> Names {
     Names::new(arguments.full_paths, arguments.guids, arguments.follow_links)
-}
-
-/// The tree as indented names, depth first.
-pub fn tree(vdev: &VdevReport, names: Names) -> Vec<(String, &VdevReport)> {
-    fn walk<'a>(vdev: &'a VdevReport, depth: usize, names: Names, rows: &mut Vec<(String, &'a VdevReport)>) {
-        rows.push((format!("{}{}", "  ".repeat(depth), names.of(vdev)), vdev));
-        for child in &vdev.children {
-            walk(child, depth + 1, names, rows);
-        }
-    }
-    let mut rows = Vec::new();
-    walk(vdev, 0, names, &mut rows);
-    rows
 }
 
 /// True when the vdev or something below it is not as it should be (`-e`).

@@ -1,6 +1,6 @@
 //! Properties of vdevs, as `zpool get` shows them (OpenZFS: `vdev_prop_get`, `zpool_get_vdev_prop_value`).
 
-use crate::status::Names;
+use crate::names::Names;
 use cli::find;
 use control_api::{PoolReport, Property, Source, Value, VdevReport};
 

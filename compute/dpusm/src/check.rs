@@ -2,10 +2,10 @@
 //! every answer after. A short, overlong or foreign answer is `BadResult`, and a user never sees it.
 
 use crate::capability::level_is_in;
-use crate::device::Generation;
 use crate::graph::{Compress, Graph, NodeId, Op, Operand, Outcome, Payload};
+use crate::handle::Owner;
 use crate::program::{reads, writes};
-use crate::{Feature, OpError, OpKind, Sizes, View};
+use crate::{Capability, Feature, OpError, OpKind, Sizes, View};
 use std::sync::Arc;
 
 /// EIO: what a short write is.
@@ -81,14 +81,14 @@ impl Expected {
     }
 }
 
-/// Checks one node of a graph.
-pub(crate) fn node(generation: &Arc<Generation>, graph: &Graph, node: usize) -> Result<Expected, OpError> {
+/// Checks one node of a graph for the provider that owns its operands and offers these capabilities.
+pub(crate) fn node(owner: &Arc<dyn Owner>, offers: &[Capability], graph: &Graph, node: usize) -> Result<Expected, OpError> {
     let op = &graph.nodes[node];
     for view in reads(&graph.nodes, op).into_iter().chain(writes(&graph.nodes, op)) {
-        view.check(generation)?;
+        view.check(owner)?;
     }
     shape(graph, node)?;
-    offered(generation, graph, node)?;
+    offered(owner, offers, graph, node)?;
     Ok(expected(graph, node))
 }
 
@@ -138,13 +138,13 @@ fn shape(graph: &Graph, node: usize) -> Result<(), OpError> {
 }
 
 /// Refuses what the provider does not offer: `NotImplemented` when it never does, `NotSupported` when not for these operands.
-fn offered(generation: &Arc<Generation>, graph: &Graph, node: usize) -> Result<(), OpError> {
+fn offered(owner: &Arc<dyn Owner>, offers: &[Capability], graph: &Graph, node: usize) -> Result<(), OpError> {
     let op = &graph.nodes[node];
     if let Op::Store { store, .. } | Op::Flush { store } = op {
-        store.check(generation)?;
+        store.check(owner)?;
     }
     let mut error = OpError::NotImplemented;
-    for capability in &generation.capabilities.list {
+    for capability in offers {
         match covers(&capability.feature, op, &graph.payloads[node]) {
             Cover::No => {}
             Cover::NotThis => error = OpError::NotSupported,

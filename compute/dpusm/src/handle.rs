@@ -1,11 +1,11 @@
-//! Owned handles to device memory, rows and stores. Dropping the last one gives the memory back.
+//! Owned handles to device memory, rows and stores. Dropping the last one gives the memory back, to an [`Owner`] of which nothing else is known
+//! here.
 //!
-//! A [`View`] keeps its [`Buffer`]'s memory alive, a buffer keeps its generation of the provider, so nothing a handle names can go
+//! A [`View`] keeps its buffer's memory alive, memory keeps its generation of the provider, so nothing a handle names can go
 //! away under it (in DPUSM a handle has no count, and a sub-range does not keep its parent). Once the provider is dead, giving back
 //! is no call any more: the device took its memory with it.
 
-use crate::device::Generation;
-use crate::{Device, OpError, StoreKind};
+use crate::{OpError, StoreKind};
 use std::any::Any;
 use std::fmt;
 use std::ops::Range;
@@ -44,9 +44,19 @@ impl fmt::Debug for DeviceHandle {
     }
 }
 
+/// Port: the generation of a provider that gave out what handles stand for, and takes it back.
+pub(crate) trait Owner: Send + Sync {
+    /// The provider's name.
+    fn name(&self) -> &str;
+    /// Takes a buffer back.
+    fn give_back(&self, handle: DeviceHandle);
+    /// Closes a store.
+    fn close(&self, handle: DeviceHandle);
+}
+
 /// Device memory, with what it takes to give it back.
 pub(crate) struct Memory {
-    pub(crate) generation: Arc<Generation>,
+    pub(crate) owner: Arc<dyn Owner>,
     /// Some until it is dropped.
     handle: Option<DeviceHandle>,
     bytes: usize,
@@ -55,6 +65,19 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
+    pub(crate) fn new(owner: Arc<dyn Owner>, handle: DeviceHandle, bytes: usize) -> Memory {
+        Memory { owner, handle: Some(handle), bytes, abandoned: AtomicBool::new(false) }
+    }
+
+    /// A view of all of it.
+    pub(crate) fn whole(self: &Arc<Memory>) -> View {
+        View { memory: self.clone(), offset: 0, bytes: self.bytes }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.bytes
+    }
+
     pub(crate) fn abandon(&self) {
         self.abandoned.store(true, Ordering::Release);
     }
@@ -63,51 +86,8 @@ impl Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         if let Some(handle) = self.handle.take() {
-            self.generation.give_back(handle);
+            self.owner.give_back(handle);
         }
-    }
-}
-
-/// A buffer in the memory of a provider. Its contents are unspecified at first.
-pub struct Buffer(pub(crate) Arc<Memory>);
-
-impl Buffer {
-    pub(crate) fn new(generation: Arc<Generation>, handle: DeviceHandle, bytes: usize) -> Buffer {
-        Buffer(Arc::new(Memory { generation, handle: Some(handle), bytes, abandoned: AtomicBool::new(false) }))
-    }
-
-    /// Length in bytes.
-    pub fn len(&self) -> usize {
-        self.0.bytes
-    }
-
-    /// True when there are no bytes.
-    pub fn is_empty(&self) -> bool {
-        self.0.bytes == 0
-    }
-
-    /// All of it.
-    pub fn whole(&self) -> View {
-        View { memory: self.0.clone(), offset: 0, bytes: self.0.bytes }
-    }
-
-    /// A part of it.
-    ///
-    /// # Errors
-    /// `Invalid` when the range is not inside the buffer.
-    pub fn view(&self, range: Range<usize>) -> Result<View, OpError> {
-        self.whole().slice(range)
-    }
-
-    /// The provider (and its generation) that the memory belongs to.
-    pub fn device(&self) -> Device {
-        Device(self.0.generation.clone())
-    }
-}
-
-impl fmt::Debug for Buffer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Buffer({} bytes of {})", self.0.bytes, self.0.generation.name)
     }
 }
 
@@ -161,9 +141,9 @@ impl View {
         self.is_same_buffer(other) && self.offset < other.offset + other.bytes && other.offset < self.offset + self.bytes
     }
 
-    /// Refuses an operand that graphs for `generation` may not use.
-    pub(crate) fn check(&self, generation: &Arc<Generation>) -> Result<(), OpError> {
-        if !Arc::ptr_eq(&self.memory.generation, generation) {
+    /// Refuses an operand that graphs for `owner` may not use.
+    pub(crate) fn check(&self, owner: &Arc<dyn Owner>) -> Result<(), OpError> {
+        if !Arc::ptr_eq(&self.memory.owner, owner) {
             return Err(OpError::Mismatch);
         }
         if self.memory.abandoned.load(Ordering::Acquire) { Err(OpError::Abandoned) } else { Ok(()) }
@@ -206,8 +186,8 @@ impl RaidContext {
         if parity.iter().any(|column| column.len() != longest) {
             return Err(OpError::Invalid);
         }
-        let first = &self.columns[0].memory.generation;
-        if self.columns.iter().any(|column| !Arc::ptr_eq(&column.memory.generation, first)) {
+        let first = &self.columns[0].memory.owner;
+        if self.columns.iter().any(|column| !Arc::ptr_eq(&column.memory.owner, first)) {
             return Err(OpError::Mismatch);
         }
         Ok(self)
@@ -272,7 +252,7 @@ impl fmt::Debug for StoreTarget {
 }
 
 struct StoreInner {
-    generation: Arc<Generation>,
+    owner: Arc<dyn Owner>,
     handle: Option<DeviceHandle>,
     kind: StoreKind,
 }
@@ -280,7 +260,7 @@ struct StoreInner {
 impl Drop for StoreInner {
     fn drop(&mut self) {
         if let Some(handle) = self.handle.take() {
-            self.generation.close(handle);
+            self.owner.close(handle);
         }
     }
 }
@@ -290,8 +270,8 @@ impl Drop for StoreInner {
 pub struct Store(Arc<StoreInner>);
 
 impl Store {
-    pub(crate) fn new(generation: Arc<Generation>, handle: DeviceHandle, kind: StoreKind) -> Store {
-        Store(Arc::new(StoreInner { generation, handle: Some(handle), kind }))
+    pub(crate) fn new(owner: Arc<dyn Owner>, handle: DeviceHandle, kind: StoreKind) -> Store {
+        Store(Arc::new(StoreInner { owner, handle: Some(handle), kind }))
     }
 
     /// The provider's own handle.
@@ -308,13 +288,13 @@ impl Store {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    pub(crate) fn check(&self, generation: &Arc<Generation>) -> Result<(), OpError> {
-        if Arc::ptr_eq(&self.0.generation, generation) { Ok(()) } else { Err(OpError::Mismatch) }
+    pub(crate) fn check(&self, owner: &Arc<dyn Owner>) -> Result<(), OpError> {
+        if Arc::ptr_eq(&self.0.owner, owner) { Ok(()) } else { Err(OpError::Mismatch) }
     }
 }
 
 impl fmt::Debug for Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Store({:?} of {})", self.0.kind, self.0.generation.name)
+        write!(f, "Store({:?} of {})", self.0.kind, self.0.owner.name())
     }
 }

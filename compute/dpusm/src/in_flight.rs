@@ -3,7 +3,7 @@
 //! A timer per graph would wake a thread per graph; here one is started only when none is due before the new deadline.
 
 use crate::OpError;
-use crate::device::Generation;
+use crate::generation::Generation;
 use crate::submit::Ticket;
 use exec::{Mutex, TaskClass};
 use std::collections::{BTreeMap, BTreeSet};

@@ -9,8 +9,9 @@
 //! Providers are tested outside of every lock. A [`Session`] follows its provider over replacements; a [`Device`] does not.
 
 use crate::breaker::BreakerPolicy;
-use crate::device::{Caught, Device, DeviceState, Disabled, Generation, PROVIDER_DOWN, PROVIDER_REPLACED, Parts};
+use crate::device::Device;
 use crate::error::{Fault, RegistryError};
+use crate::generation::{Caught, DeviceState, Disabled, Generation, PROVIDER_DOWN, PROVIDER_REPLACED, Parts};
 use crate::known_answers::Bench;
 use crate::provider::Provider;
 use crate::stats::OpStats;

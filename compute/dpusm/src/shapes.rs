@@ -3,9 +3,9 @@
 //! Every operand lies somewhere inside a buffer whose other bytes are known, and all of the buffer is looked at afterwards. Several
 //! graphs are in flight at a time. A seed gives the same shapes again.
 
-use crate::device::Device;
+use crate::device::{Buffer, Device};
 use crate::graph::{Compress, Graph, Operand, Report};
-use crate::handle::{Buffer, RaidContext};
+use crate::handle::RaidContext;
 use crate::submit::ReportFn;
 use crate::verify::{Claim, checksum, parity_of, verify};
 use crate::{Capability, Fault, Feature, OpError, Sizes, View};

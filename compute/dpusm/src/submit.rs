@@ -7,9 +7,9 @@
 //! ```
 
 use crate::check::{self, Expected};
-use crate::device::Generation;
+use crate::generation::Generation;
 use crate::graph::{Graph, NodeId, Outcome, Report};
-use crate::handle::Memory;
+use crate::handle::{Memory, Owner};
 use crate::program::{NodeResult, Program, Watch, reads, writes};
 use crate::stats::Tally;
 use crate::{OpError, OpKind};
@@ -80,9 +80,11 @@ fn plan(generation: &Arc<Generation>, graph: &Graph) -> Result<Plan, (OpError, O
     if graph.nodes.is_empty() {
         return Err((OpError::Invalid, None));
     }
+    let owner: Arc<dyn Owner> = generation.clone();
     let mut plan = Plan { expected: Vec::with_capacity(graph.nodes.len()), kinds: Vec::new(), operands: Vec::new(), bytes: 0 };
     for node in 0..graph.nodes.len() {
-        let expected = check::node(generation, graph, node).map_err(|error| (error, Some(NodeId(node as u32))))?;
+        let expected =
+            check::node(&owner, &generation.capabilities.list, graph, node).map_err(|error| (error, Some(NodeId(node as u32))))?;
         plan.bytes += expected.bytes_max() as u64;
         plan.expected.push(expected);
         let op = &graph.nodes[node];

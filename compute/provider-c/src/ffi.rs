@@ -1,5 +1,7 @@
-//! The tables of `include/zirconia/provider.h`, field by field in the same order. The header checks its sizes, so does this file.
+//! The tables of `include/zirconia/provider.h`, field by field in the same order, and what its numbers say. The header checks its sizes, so
+//! does this file. It calls nothing.
 
+use dpusm::OpError;
 use std::ffi::{c_char, c_int, c_void};
 
 /// Version of the tables.
@@ -14,6 +16,20 @@ pub(crate) const NO_MEMORY: i32 = 4;
 pub(crate) const DOWN: i32 = 5;
 pub(crate) const IO: i32 = 6;
 pub(crate) const SKIPPED: i32 = 7;
+
+/// What a status says.
+pub(crate) fn status(status: i32, errno: i32) -> Result<(), OpError> {
+    Err(match status {
+        OK => return Ok(()),
+        NOT_IMPLEMENTED => OpError::NotImplemented,
+        NOT_SUPPORTED => OpError::NotSupported,
+        NO_MEMORY => OpError::NoMemory,
+        DOWN => OpError::Down,
+        IO => OpError::Io(errno),
+        SKIPPED => OpError::Skipped,
+        _ => OpError::Failed,
+    })
+}
 
 pub(crate) const COPY_IN: u32 = 0;
 pub(crate) const COPY_OUT: u32 = 1;
@@ -31,6 +47,14 @@ pub(crate) const FLUSH: u32 = 11;
 pub(crate) const VIEW: u32 = 0;
 pub(crate) const RESULT: u32 = 1;
 pub(crate) const PADDING: u32 = 2;
+
+/// The address that C knows a buffer or store by.
+pub(crate) struct COwn(pub(crate) *mut c_void);
+
+// SAFETY: only an address, which Rust never follows; the header demands that the provider may be called from any thread.
+unsafe impl Send for COwn {}
+// SAFETY: as above.
+unsafe impl Sync for COwn {}
 
 #[repr(C)]
 #[derive(Clone, Copy)]

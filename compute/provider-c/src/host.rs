@@ -4,15 +4,6 @@ use crate::ffi::{CHost, CResult, VERSION};
 use crate::pending;
 use std::ffi::{c_int, c_void};
 
-/// A cookie as C carries it.
-pub(crate) fn cookie(number: u64) -> *mut c_void {
-    std::ptr::without_provenance_mut(number as usize)
-}
-
-fn number(cookie: *mut c_void) -> u64 {
-    cookie.addr() as u64
-}
-
 /// The host's table; C may keep its address.
 pub(crate) static HOST: CHost = CHost { version: VERSION, size: size_of::<CHost>() as u32, complete, started, given_up };
 
@@ -25,7 +16,7 @@ pub(crate) fn set_clock(exec: &exec::Exec) {
 }
 
 unsafe extern "C" fn complete(cookie: *mut c_void, results: *const CResult, count: u64) {
-    let Some(pending) = pending::take(number(cookie)) else { return };
+    let Some(pending) = pending::take(pending::number_of(cookie)) else { return };
     let answers: &[CResult] = if results.is_null() || count == 0 {
         &[]
     } else {
@@ -38,10 +29,10 @@ unsafe extern "C" fn complete(cookie: *mut c_void, results: *const CResult, coun
 unsafe extern "C" fn started(cookie: *mut c_void) {
     if let Some(clock) = CLOCK.get() {
         let now = clock.now_ns();
-        pending::look(number(cookie), |program| program.start(now));
+        pending::look(pending::number_of(cookie), |program| program.start(now));
     }
 }
 
 unsafe extern "C" fn given_up(cookie: *mut c_void) -> c_int {
-    c_int::from(pending::look(number(cookie), |program| program.is_given_up()).unwrap_or(true))
+    c_int::from(pending::look(pending::number_of(cookie), |program| program.is_given_up()).unwrap_or(true))
 }

@@ -2,8 +2,7 @@
 //!
 //! A cookie is a number, not an address: a second answer, or one to a program of long ago, finds nothing and does nothing.
 
-use crate::ffi::{self, CNode, COperand, CPiece, CProgram, CResult, CView};
-use crate::{COwn, host};
+use crate::ffi::{self, CNode, COperand, COwn, CPiece, CProgram, CResult, CView};
 use abd::{Abd, AbdPart};
 use dpusm::{NodeResult, Op, OpError, Operand, Outcome, Program, RaidContext, Store, View};
 use exec::Mutex;
@@ -36,6 +35,16 @@ unsafe impl Send for Pending {}
 static PENDING: Mutex<BTreeMap<u64, Pending>> = Mutex::new(BTreeMap::new());
 static COOKIES: AtomicU64 = AtomicU64::new(1);
 
+/// A cookie as C carries it.
+fn cookie_of(number: u64) -> *mut c_void {
+    std::ptr::without_provenance_mut(number as usize)
+}
+
+/// The number that C carries.
+pub(crate) fn number_of(cookie: *mut c_void) -> u64 {
+    cookie.addr() as u64
+}
+
 /// A program on its way to C.
 pub(crate) struct Sent {
     pub(crate) cookie: u64,
@@ -58,7 +67,7 @@ pub(crate) fn send(program: Program) -> Option<Sent> {
     }
     let cookie = COOKIES.fetch_add(1, Ordering::Relaxed);
     let pending = Pending { program, nodes, held };
-    let entry = CProgram { cookie: host::cookie(cookie), nodes: pending.nodes.as_ptr(), nodes_count: pending.nodes.len() as u64 };
+    let entry = CProgram { cookie: cookie_of(cookie), nodes: pending.nodes.as_ptr(), nodes_count: pending.nodes.len() as u64 };
     PENDING.lock().insert(cookie, pending);
     Some(Sent { cookie, entry })
 }
@@ -100,7 +109,7 @@ impl Pending {
 
 /// What an answer says.
 fn outcome(op: u32, answer: &CResult, parts: Option<Vec<AbdPart>>) -> Result<Outcome, OpError> {
-    crate::status(answer.status, answer.error_number)?;
+    ffi::status(answer.status, answer.error_number)?;
     let value = usize::try_from(answer.value).map_err(|_| OpError::BadResult)?;
     match op {
         ffi::COPY_OUT => Ok(Outcome::Copied { parts: parts.ok_or(OpError::BadResult)?, bytes: value }),

@@ -6,6 +6,8 @@
 use dpusm::{Feature, Sizes};
 use ondisk::Compression;
 
+/// Largest block, as in the on-disk format.
+pub(crate) const BLOCK_BYTES_MAX: usize = 16 << 20;
 /// The first and last zstd levels in their on-disk numbers: 1 to 19, and the fast ones.
 const ZSTD_LEVELS: [(u8, u8); 2] = [(1, 19), (103, 123)];
 /// The version of zstd that the header of a block names. Readers find the order of its fields by it (its upper byte is zero), and
@@ -131,7 +133,7 @@ pub(crate) fn features() -> Vec<(Feature, Codec)> {
 /// The blocks that ZFS has, as far as `offered` admits them.
 pub(crate) fn sizes(offered: Sizes) -> Sizes {
     const SECTOR_BYTES: usize = 512;
-    let (min_bytes, max_bytes) = (offered.min_bytes.max(SECTOR_BYTES), offered.max_bytes.min(crate::BLOCK_BYTES_MAX));
+    let (min_bytes, max_bytes) = (offered.min_bytes.max(SECTOR_BYTES), offered.max_bytes.min(BLOCK_BYTES_MAX));
     Sizes { min_bytes, max_bytes, ..offered }
 }
 

@@ -4,12 +4,12 @@
 //! does; only ranges of pinned memory that were handed out here are touched. The library stays loaded.
 #![expect(unsafe_code, reason = "the boundary to the driver")]
 
-use crate::Unavailable;
 use crate::codec::{Batch, Chunks, Codec};
 use crate::gpu::{Gpu, GpuError, Launch, Pinned, Stream};
 use crate::jobs::Kernel;
 use crate::nvcomp::Nvcomp;
 use crate::nvrtc::Nvrtc;
+use crate::unavailable::Unavailable;
 use dpusm::Sizes;
 use exec::Mutex;
 use libloading::Library;

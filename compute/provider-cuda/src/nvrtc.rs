@@ -4,12 +4,14 @@
 #![expect(unsafe_code, reason = "the boundary to NVRTC")]
 
 use crate::jobs::Kernel;
-use crate::{KERNELS, Unavailable};
+use crate::unavailable::Unavailable;
 use libloading::Library;
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::mem::ManuallyDrop;
 use std::path::Path;
 
+/// The kernels' source.
+pub const KERNELS: &str = include_str!("kernels.cu");
 /// Names of the library, newest first.
 const LIBRARIES: [&str; 4] = ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.so"];
 

@@ -1,6 +1,6 @@
 //! The host's side of the handshake: a connection on which both have proved that they have the secret.
 
-use crate::TargetOptions;
+use crate::options::TargetOptions;
 use crate::slots::Slots;
 use abd::Abd;
 use std::fmt;

@@ -1,7 +1,7 @@
 //! How users write down which target they mean: `tcp:HOST:PORT?secret-file=FILE` or `unix:PATH?secret-file=FILE`, with `&shared-memory=off` behind
 //! it (or before it) when payload shall go through the socket also on one machine.
 
-use crate::TargetOptions;
+use crate::options::TargetOptions;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;

@@ -7,8 +7,8 @@
 //! lease over, session refused, closed: everything ends with Down
 //! ```
 
-use crate::TargetOptions;
 use crate::encode::{Encoded, RemoteBuffer, RemoteStore, all, encode};
+use crate::options::TargetOptions;
 use crate::slots::{Run, Slots};
 use crate::stats::{Counters, add};
 use abd::Abd;

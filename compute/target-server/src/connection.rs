@@ -2,16 +2,16 @@
 
 use crate::outlet::{Outgoing, Outlet, Room};
 use crate::session::{Session, Violation};
-use crate::{Target, nonce};
+use crate::target::Target;
 use abd::Abd;
 use exec::{OperationHandle, TaskClass};
-use std::io::{BufReader, Read, Write};
+use std::io::{self, BufReader, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use target_wire::{
-    Challenge, Connection, ExecutePlaces, Frame, Header, Hello, Kind, Limits, Proof, Received, Refusal, Refused, Region, RegionAnswer,
-    RegionOffer, SHARED_MEMORY, Side, VERSION, Welcome, WithFile, read_frame, write_frame,
+    Challenge, Connection, ExecutePlaces, Frame, Header, Hello, Kind, Limits, Nonce, Proof, Received, Refusal, Refused, Region,
+    RegionAnswer, RegionOffer, SHARED_MEMORY, Side, VERSION, Welcome, WithFile, read_frame, write_frame,
 };
 
 /// How long a host may take for the handshake.
@@ -20,6 +20,13 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 const READ_BYTES: usize = 16 << 10;
 
 type Link = BufReader<Connection>;
+
+/// A number that nobody can guess.
+pub(crate) fn nonce() -> io::Result<Nonce> {
+    let mut nonce = [0; 32];
+    let count = rustix::rand::getrandom(&mut nonce, rustix::rand::GetRandomFlags::empty())?;
+    if count == nonce.len() { Ok(nonce) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+}
 
 /// A frame of the handshake; None for anything else.
 fn read(link: &mut impl Read, kind: Kind) -> Option<Frame> {

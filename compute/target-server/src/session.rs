@@ -8,7 +8,8 @@
 use crate::graph::{Answer, Built, Forms, build};
 use crate::lease::{Lease, LeasedStore};
 use crate::outlet::{Outgoing, Outlet, Room};
-use crate::{Counters, Stores, Target};
+use crate::setup::{Stores, TargetSetup};
+use crate::stats::Counters;
 use abd::Abd;
 use dpusm::{Buffer, Device, OpError, Store, StoreTarget};
 use exec::{Exec, Mutex, TaskClass};
@@ -48,6 +49,18 @@ pub(crate) struct State {
     has_ended: bool,
 }
 
+/// What a session is made of: its names, its lease, and what its target gives it.
+pub(crate) struct Parts<'a> {
+    pub(crate) number: u64,
+    pub(crate) epoch: u64,
+    pub(crate) lease: Arc<Lease>,
+    pub(crate) exec: Exec,
+    pub(crate) device: Device,
+    pub(crate) stores: Arc<dyn Stores>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) setup: &'a TargetSetup,
+}
+
 /// See the module.
 pub(crate) struct Session {
     pub(crate) number: u64,
@@ -63,17 +76,18 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(target: &Target, number: u64, epoch: u64, lease: Arc<Lease>) -> Session {
+    pub(crate) fn new(parts: Parts) -> Session {
+        let Parts { number, epoch, lease, exec, device, stores, counters, setup } = parts;
         Session {
             number,
             epoch,
             lease,
-            exec: target.exec.clone(),
-            device: target.device.clone(),
-            stores: target.stores.clone(),
-            counters: target.counters.clone(),
-            memory_bytes_max: target.setup.memory_bytes_max,
-            submits_in_jobs: target.setup.submits_in_jobs,
+            exec,
+            device,
+            stores,
+            counters,
+            memory_bytes_max: setup.memory_bytes_max,
+            submits_in_jobs: setup.submits_in_jobs,
             state: Mutex::default(),
         }
     }

@@ -75,7 +75,7 @@ impl Scan {
         let (mut blocks, mut count) = (Vec::new(), 0);
         for (index, (block, logged)) in by_block.into_iter().enumerate() {
             let at = block.place();
-            let holders = if index < CHECKED_MAX { self.holders_of(&block) } else { vec![(at.objset, None)] };
+            let holders = if index < CHECKED_MAX { self.lookup().holders_of(&block) } else { vec![(at.objset, None)] };
             if holders.is_empty() {
                 self.shared.lock().gone.extend(logged);
                 continue;

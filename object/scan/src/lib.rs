@@ -7,7 +7,7 @@
 //! * A resilver visits only what was born in the txgs that leaves in use lack, reads what one of them lacks, and writes it there. It
 //!   takes the place of a scrub that runs, and begins again when another leaf needs it. Degraded reads of users feed it (see `feed`).
 //! * Each read of a scrub looks at every copy and all parity and repairs what is wrong; what cannot be repaired goes to the error log.
-//! * An error scrub reads only what the error log has (see `errorscrub`).
+//! * An error scrub reads only what the error log has (see `reread`).
 //! * The state is written with every txg, so a scan goes on after an export or a crash, here or in OpenZFS.
 //!
 //! # Invariants
@@ -16,6 +16,7 @@
 //! 3. Only the sync writes to the MOS. No lock is held across a wait.
 #![forbid(unsafe_code)]
 
+mod cursor;
 mod datasets;
 mod errlog;
 mod error;
@@ -31,11 +32,13 @@ mod progress;
 mod queue;
 mod record;
 mod requests;
+mod reread;
 mod scan;
 mod sort;
 mod status;
 mod sync;
 mod walk;
+mod work;
 
 pub use error::ScanError;
 pub use frees::FreeLog;

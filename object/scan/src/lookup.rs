@@ -1,13 +1,16 @@
 //! Finding one block of an object set by its place, and everybody who has a damaged one.
 //!
 //! An entry of the error log names a block of a head dataset by its place and birth. The dataset has it as long as its block there was
-//! born then; so have its snapshots, and the clones of those (OpenZFS: `find_birth_txg`, `check_filesystem`).
+//! born then; so have its snapshots, and the clones of those (OpenZFS: `find_birth_txg`, `check_filesystem`). Of scans nothing is known here.
 
 use crate::datasets;
-use crate::scan::Scan;
+use crate::errlog::LoggedBlock;
 use abd::Abd;
+use arc::Cache;
+use dmu::Objset;
 use ondisk::{BlockId, BlockPtr, Bookmark, DNODE_SLOT_BYTES, DnodePhys, ErrorBlock, Level, ObjectId, ObjsetId, ObjsetPhys, Txg};
 use std::collections::HashSet;
+use std::sync::Arc;
 use zap::Zap;
 use zio::{Priority, ReadFlags, ReadRequest};
 
@@ -16,7 +19,7 @@ const DATASETS_MAX: usize = 1024;
 
 /// What is known of a block at a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
+enum Found {
     /// This is it.
     Block(BlockPtr),
     /// There is none any more.
@@ -28,15 +31,43 @@ pub(crate) enum Found {
 /// A block that leads to others is damaged.
 struct Unreadable;
 
-impl Scan {
+/// Where blocks are looked for.
+pub(crate) struct Lookup<'a> {
+    pub(crate) mos: &'a Arc<Objset>,
+    pub(crate) cache: &'a Cache,
+}
+
+impl Lookup<'_> {
+    /// Everybody who has the block of an entry.
+    pub(crate) fn holders_of(&self, block: &LoggedBlock) -> Vec<(ObjsetId, Option<BlockPtr>)> {
+        match block {
+            LoggedBlock::OfHead(head, block) => self.holders(*head, block),
+            LoggedBlock::At(at) => {
+                let root = match at.objset.0 {
+                    0 => self.mos.root_bp(),
+                    objset => match datasets::phys(self.mos, objset) {
+                        Ok(Some(phys)) => phys.ds_bp,
+                        Ok(None) => return Vec::new(),
+                        Err(_) => return vec![(at.objset, None)],
+                    },
+                };
+                match self.find(&root, at) {
+                    Found::Block(bp) => vec![(at.objset, Some(bp))],
+                    Found::Nothing => Vec::new(),
+                    Found::Unknown => vec![(at.objset, None)],
+                }
+            }
+        }
+    }
+
     fn metadata(&self, bp: &BlockPtr, at: &Bookmark) -> Result<Vec<u8>, Unreadable> {
         // Not a user's read, and the tree may change meanwhile: it is not held until devices are back, and says nothing of them.
-        match self.cache().cached(bp) {
+        match self.cache.cached(bp) {
             Some(block) => Ok(block.to_vec()),
             None => {
                 let flags = ReadFlags { raw: true, speculative: true, ..ReadFlags::default() };
                 let request = ReadRequest { bp: *bp, bookmark: *at, priority: Priority::AsyncRead, flags };
-                let physical = self.zio().read_wait(request).map_err(|_| Unreadable)?;
+                let physical = self.cache.zio().read_wait(request).map_err(|_| Unreadable)?;
                 let mut block: Abd = zio::decompress(bp, &physical).map_err(|_| Unreadable)?;
                 if !bp.is_little_endian() {
                     ondisk::byteswap_block(bp.object_type(), bp.level(), block.make_mut());
@@ -47,7 +78,7 @@ impl Scan {
     }
 
     /// The block at a place of the object set with this root.
-    pub(crate) fn find(&self, root: &BlockPtr, at: &Bookmark) -> Found {
+    fn find(&self, root: &BlockPtr, at: &Bookmark) -> Found {
         match self.descend_to(root, at) {
             Ok(Some(bp)) => Found::Block(bp),
             Ok(None) => Found::Nothing,
@@ -110,7 +141,7 @@ impl Scan {
 
     /// Everybody who has a damaged block of a head dataset: object sets with the pointer, where that can be told. Nobody when the block
     /// was freed or rewritten everywhere.
-    pub(crate) fn holders(&self, head: ObjsetId, block: &ErrorBlock) -> Vec<(ObjsetId, Option<BlockPtr>)> {
+    fn holders(&self, head: ObjsetId, block: &ErrorBlock) -> Vec<(ObjsetId, Option<BlockPtr>)> {
         let mut holders = Vec::new();
         let mut check = |objset: u64, root: &BlockPtr| {
             let at = Bookmark { objset: ObjsetId(objset), object: block.object, level: block.level, block: block.block };
@@ -128,14 +159,14 @@ impl Scan {
         }
         let (mut todo, mut seen) = (vec![head.0], HashSet::new());
         while let Some(object) = todo.pop() {
-            let Ok(Some(phys)) = datasets::phys(&self.mos, object) else { continue };
+            let Ok(Some(phys)) = datasets::phys(self.mos, object) else { continue };
             if !seen.insert(object) || seen.len() > DATASETS_MAX {
                 continue;
             }
             let has_it = check(object, &phys.ds_bp);
             if has_it && phys.ds_next_clones_obj != 0 {
                 // A list of clones that can't be read hides them: the next scrub finds what they have.
-                if let Ok(clones) = Zap::hold(&self.mos, ObjectId(phys.ds_next_clones_obj)) {
+                if let Ok(clones) = Zap::hold(self.mos, ObjectId(phys.ds_next_clones_obj)) {
                     let listed = clones.for_each(|clone| {
                         todo.push(clone.first_integer);
                         Ok(())

@@ -4,10 +4,9 @@
 //! clones after it (`dsl_scan_visitds`), so a scrub begun here can go on there, and one begun there goes on here.
 
 use crate::ScanError;
+use crate::cursor::{Cursor, Position};
 use crate::datasets::{self, Item};
 use crate::progress::Counters;
-use crate::scan::Cursor;
-use crate::walk::Position;
 use dmu::{Objset, Tx};
 use ondisk::{BookmarkPhys, DslScanPhys, ObjectId, ObjectType, Txg};
 use std::sync::Arc;

@@ -8,6 +8,7 @@ use crate::errlog::ErrorLog;
 use crate::errorscrub::ErrorScrubRequest;
 use crate::record;
 use crate::scan::{Request, Scan, Shared};
+use crate::work::Worker;
 use ondisk::Txg;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -155,6 +156,16 @@ impl Scan {
         if self.claim() || self.begin_waiting() {
             self.work();
         }
+    }
+
+    fn work(self: &Arc<Self>) {
+        let worker = Worker { scan: self };
+        worker.work();
+        // A resilver that waited for the scan that ended is this loop's too.
+        while self.begin_waiting() {
+            worker.work();
+        }
+        self.changed.notify_all();
     }
 
     /// True when there is work and nobody does it; the caller does now.

@@ -1,4 +1,4 @@
-//! [`Scan`]: the one scan that a pool can have, its requests, and the loop that does its work.
+//! [`Scan`]: the one scan that a pool can have, and what the sync, the loop and those who ask share of it.
 //!
 //! ```text
 //!  start ─► (requested) ──sync──► scanning ──run(): walk, read──► complete ──sync──► finished
@@ -11,23 +11,23 @@
 //! Nothing here holds a lock across a wait.
 
 use crate::ScanError;
-use crate::datasets::{self, Item, Root};
+use crate::cursor::Cursor;
+use crate::datasets::{Item, Root};
 use crate::errlog::LogEntry;
 use crate::errorscrub::{ErrorScrub, ErrorScrubRequest};
 use crate::feed::{Fed, Feeder};
 use crate::frees::FreeLog;
 use crate::gate::Gate;
+use crate::lookup::Lookup;
 use crate::lost::LostBlocks;
 use crate::ports::ScanHost;
 use crate::progress::{Counters, Pass, Progress};
-use crate::queue;
 use crate::record::{self, Queued};
 use crate::sort::{ENTRY_BYTES, Entry, SortQueue};
-use crate::walk::{Position, Scope, Walk};
 use arc::Cache;
 use dmu::{Objset, TxgManager};
 use exec::{Crew, Exec, Mutex, WaitQueue};
-use ondisk::{BlockPtr, Bookmark, DslScanPhys, ObjsetId, Txg, scan_flags, scan_func, scan_state};
+use ondisk::{BlockPtr, Bookmark, DslScanPhys, Txg, scan_flags, scan_func, scan_state};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -39,8 +39,6 @@ const FLIGHT_BYTES: u64 = 32 << 20;
 const MEMORY_PART: u64 = 4;
 /// … but at least this (OpenZFS: `zfs_scan_mem_lim_min` is 16 MiB).
 const MEMORY_MIN: u64 = 64 << 20;
-/// When memory is short this part of the queue is read to make room (OpenZFS: `zfs_scan_mem_lim_soft_fact`, which is smaller).
-const ROOM_PART: usize = 4;
 /// How long a scan that must not go on waits before it looks again.
 const SUSPENDED_STEP_NS: u64 = 50_000_000;
 
@@ -78,14 +76,6 @@ pub(crate) enum Request {
     Resume,
     Stop,
     ErrorScrub(ErrorScrubRequest),
-}
-
-/// How far the walk is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Cursor {
-    /// Index in [`Shared::list`]; None while the MOS is visited.
-    pub(crate) dataset: Option<usize>,
-    pub(crate) position: Position,
 }
 
 /// A place to go on from, with what was done up to it.
@@ -153,7 +143,7 @@ impl Shared {
         self.phys.scn_flags & scan_flags::SCRUB_PAUSED != 0
     }
     /// There is a scan for [`Scan::run`] to work on.
-    fn is_active(&self) -> bool {
+    pub(crate) fn is_active(&self) -> bool {
         self.is_scanning() && !self.is_paused() && !self.halted && !self.complete
     }
     /// There is work for [`Scan::run`], or for the syncs that it has follow each other.
@@ -299,6 +289,10 @@ impl Scan {
     pub(crate) fn zio(&self) -> &Zio {
         self.cache.zio()
     }
+    /// Finds blocks by their places.
+    pub(crate) fn lookup(&self) -> Lookup<'_> {
+        Lookup { mos: &self.mos, cache: &self.cache }
+    }
     /// The scan that runs is a resilver.
     pub(crate) fn is_resilver(&self) -> bool {
         self.shared.lock().is_resilvering()
@@ -333,11 +327,6 @@ impl Scan {
         while self.is_suspended() && !self.is_stopping() {
             self.exec().sleep_ns(SUSPENDED_STEP_NS);
         }
-    }
-    /// It is time to read everything that was found.
-    fn is_checkpoint_due(&self) -> bool {
-        let interval_ns = self.tunables.lock().checkpoint_seconds.saturating_mul(1_000_000_000);
-        self.exec().now_ns().saturating_sub(self.checkpoint_ns.load(Ordering::Relaxed)) >= interval_ns
     }
     pub(crate) fn is_full(&self) -> bool {
         self.queued.load(Ordering::Relaxed) >= self.queue_room()
@@ -394,134 +383,4 @@ impl Scan {
     pub(crate) fn is_current(&self, generation: u64) -> bool {
         self.generation.load(Ordering::Acquire) == generation
     }
-
-    // ---- the loop ----
-
-    pub(crate) fn work(self: &Arc<Self>) {
-        self.work_on_one();
-        // A resilver that waited for the scan that ended is this loop's too.
-        while self.begin_waiting() {
-            self.work_on_one();
-        }
-        self.changed.notify_all();
-    }
-
-    fn work_on_one(self: &Arc<Self>) {
-        while let Some(view) = self.next_view() {
-            self.wait_while_suspended();
-            let walked = self.walk(&view);
-            let full = self.is_full();
-            let due = self.is_checkpoint_due();
-            if walked == Walked::NoRoot && !full && !due {
-                self.next_txg();
-                continue;
-            }
-            // A view that went out of date ended the walk early: find more by the next one before reading.
-            if self.is_stopping() || (walked == Walked::Part && !full && !due) {
-                continue;
-            }
-            let all = walked == Walked::All || due || self.one_batch.load(Ordering::Relaxed);
-            let keep = if all { 0 } else { self.queue_room() - self.queue_room().div_ceil(ROOM_PART) };
-            if queue::read_down_to(self, keep) && self.queue.lock().len() == 0 {
-                self.checkpoint(walked == Walked::All);
-            }
-            if walked == Walked::All && !self.is_stopping() {
-                self.next_txg();
-            }
-            if self.one_batch.load(Ordering::Relaxed) {
-                self.stopping.store(true, Ordering::Release);
-            }
-        }
-    }
-
-    /// Everything found was read: a restart can go on from here.
-    fn checkpoint(&self, complete: bool) {
-        self.checkpoint_ns.store(self.exec().now_ns(), Ordering::Relaxed);
-        let mut shared = self.shared.lock();
-        let repaired = self.repaired_since(shared.repaired_base);
-        shared.checkpoint = Checkpoint { cursor: shared.cursor, counters: self.progress.counters(), repaired };
-        shared.complete = complete;
-    }
-
-    /// Waits for the next sync.
-    fn next_txg(&self) {
-        if self.txgs.wait_synced(self.txgs.open_txg()).is_err() {
-            // The pool failed or is being closed: nothing more can be done.
-            self.shared.lock().halted = true;
-            self.stopping.store(true, Ordering::Release);
-        }
-    }
-
-    /// The view to walk by; None when there is nothing to do any more.
-    fn next_view(&self) -> Option<Arc<View>> {
-        loop {
-            {
-                let mut shared = self.shared.lock();
-                if self.is_stopping() || !shared.has_work() {
-                    shared.running = false;
-                    return None;
-                }
-                if let Some(view) = shared.view.as_ref().filter(|_| shared.is_active()) {
-                    return Some(view.clone());
-                }
-            }
-            // An error scrub is done by the syncs: without progress there is nothing to hurry them for.
-            self.wait_while_suspended();
-            self.next_txg();
-        }
-    }
-
-    /// Walks on from the cursor.
-    fn walk(self: &Arc<Self>, view: &View) -> Walked {
-        loop {
-            let (mut cursor, item, (above, until)) = {
-                let shared = self.shared.lock();
-                if !self.is_current(view.generation) {
-                    return Walked::Part;
-                }
-                let item = shared.cursor.dataset.map(|index| shared.list.get(index).copied());
-                (shared.cursor, item, (Txg(shared.phys.scn_min_txg), Txg(shared.phys.scn_max_txg)))
-            };
-            let scope = match item {
-                None => Scope { objset: ObjsetId(0), root: view.mos_root, after: above, until },
-                Some(None) => return Walked::All,
-                Some(Some(item)) => match view.roots.get(&item.object) {
-                    None => return Walked::NoRoot,
-                    Some(None) => Scope { objset: ObjsetId(item.object), root: BlockPtr::HOLE, after: until, until },
-                    Some(Some(root)) => Scope { objset: ObjsetId(item.object), root: root.bp, after: root.after.max(above), until },
-                },
-            };
-            let done = Walk::run(self, view.generation, scope, &mut cursor.position).is_ok();
-            let list = if done && item.is_none() { Some(self.list_datasets(until)) } else { None };
-            let mut shared = self.shared.lock();
-            if let Some(list) = list {
-                shared.list = Arc::new(list);
-            }
-            if !done {
-                // A snapshot that the sync put in front of its head meanwhile goes on where the head was.
-                shared.cursor.position = cursor.position;
-                return Walked::Part;
-            }
-            let next = item.flatten().and_then(|item| shared.list.iter().position(|listed| *listed == item)).map_or(0, |index| index + 1);
-            shared.cursor = Cursor { dataset: Some(next), position: Position::default() };
-        }
-    }
-
-    fn list_datasets(&self, until: Txg) -> Vec<Item> {
-        datasets::list(&self.mos, until).unwrap_or_else(|_| {
-            self.progress.error();
-            Vec::new()
-        })
-    }
-}
-
-/// How a walk ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Walked {
-    /// Everything was visited.
-    All,
-    /// The queue is full, or the view is out of date.
-    Part,
-    /// The view does not have the next dataset's root.
-    NoRoot,
 }

@@ -4,12 +4,13 @@
 //! that it hands out are those of the txg (of the txg before for the MOS), and every block below them stays where it is until
 //! the gate was closed again.
 
+use crate::cursor::{Cursor, Position};
 use crate::datasets;
 use crate::errlog::{ErrorLog, Which};
 use crate::progress::{Counters, Pass};
 use crate::record::{self, DIRECTORY, LAST_SCRUBBED};
-use crate::scan::{Checkpoint, Cursor, Request, Scan, View};
-use crate::walk::Position;
+use crate::reread::Reread;
+use crate::scan::{Checkpoint, Request, Scan, View};
 use crate::{ScanError, ScanFunction, ScanOutcome, record::Queued, record::set_cursor};
 use dmu::{SyncError, Tx};
 use ondisk::{DdtBookmark, DslScanPhys, ObjectType, Txg, scan_flags, scan_func, scan_state};
@@ -63,8 +64,8 @@ impl Scan {
             Some(Request::Pause) => self.pause_now(),
             Some(Request::Resume) => self.resume_now(),
             Some(Request::Stop) => self.end(scan_state::CANCELED, tx)?,
-            Some(Request::ErrorScrub(request)) => self.errorscrub_asked(request, tx)?,
-            None => self.errorscrub_some(tx)?,
+            Some(Request::ErrorScrub(request)) => Reread { scan: self }.asked(request, tx)?,
+            None => Reread { scan: self }.some(tx)?,
         }
         self.resilver_if_wanted(tx)?;
         let (scanning, complete) = {
@@ -122,8 +123,9 @@ impl Scan {
         if self.shared.lock().phys.scn_state == scan_state::SCANNING {
             return Ok(());
         }
-        self.errorscrub_end(scan_state::CANCELED, tx)?;
-        self.errorscrub_forget(tx)?;
+        let errors = Reread { scan: self };
+        errors.end(scan_state::CANCELED, tx)?;
+        errors.forget(tx)?;
         let phys = DslScanPhys {
             scn_func: function,
             scn_state: scan_state::SCANNING,

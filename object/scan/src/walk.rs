@@ -4,6 +4,7 @@
 //! from its [`Position`] with another root: the path down to it is read again but not counted again. Metadata is read once,
 //! with all its copies, by the scrub's own reads, a few blocks ahead; data goes to the queue.
 
+use crate::cursor::Position;
 use crate::queue::scan_read;
 use crate::scan::Scan;
 use crate::sort::Entry;
@@ -19,13 +20,6 @@ use zio::{ErrorKind, ReadRequest, ZioError};
 const AHEAD: usize = 8;
 /// How many children are looked at to find those.
 const AHEAD_SPAN: usize = 256;
-
-/// Everything of an object set before this (object, level-0 block) was visited.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Position {
-    pub(crate) object: u64,
-    pub(crate) block: u64,
-}
 
 /// The walk stopped before its end: the queue is full, the view is out of date, or the scan is to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,6 +13,7 @@
 
 mod allowance;
 mod class;
+mod device;
 mod flight;
 mod gather;
 mod histogram;
@@ -24,9 +25,10 @@ mod roam;
 mod tunables;
 
 pub use class::{CLASSES, Class, IoKind};
+pub use device::Device;
 pub use histogram::LatencyHistogram;
 pub use io::{Finished, Io, IoId, Issue, IssueId, Overdue, Part};
-pub use promise::{LatencyTarget, PromiseState, Reason};
-pub use queue::{Admitted, Device, VdevQueue};
+pub use promise::{PromiseState, Reason};
+pub use queue::{Admitted, VdevQueue};
 pub use roam::Roam;
-pub use tunables::{ActiveLimits, Dirty, MERGED_BYTES_MAX, Scheduler, TunableError, Tunables};
+pub use tunables::{ActiveLimits, Dirty, LatencyTarget, MERGED_BYTES_MAX, Scheduler, TunableError, Tunables};

@@ -22,7 +22,7 @@
 
 use crate::allowance::Allowance;
 use crate::gather::MAX_NS;
-use crate::{Device, LatencyHistogram};
+use crate::{Device, LatencyHistogram, LatencyTarget};
 
 /// One background I/O at a time, in the unit of `share`.
 const ONE: u32 = 1024;
@@ -54,18 +54,6 @@ const TAIL_PPM: u32 = 1_000;
 const DEBT_IOS: u32 = 2048;
 /// The p99 under load is looked at after so many samples.
 const JUDGE_EVERY: u32 = 1024;
-
-/// What background work leaves to those who wait (`background_latency_target`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum LatencyTarget {
-    /// No promise: OpenZFS's credit throttle alone.
-    Off,
-    /// Within twice the idle value.
-    #[default]
-    Auto,
-    /// p99 within so many nanoseconds, or twice the idle value where the idle device does not hold that.
-    P99(u64),
-}
 
 /// Why background work gets less than it could use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

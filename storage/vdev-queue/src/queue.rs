@@ -11,7 +11,7 @@ use crate::merge;
 use crate::promise::{Crowd, Promise, PromiseState, Reason, Room, Seen};
 use crate::roam::{Moment, Roam, Roamer};
 use crate::tunables::{ActiveLimits, Dirty, MERGED_BYTES_MAX, Scheduler, Tunables};
-use crate::{CLASSES, Class, IoKind, LatencyTarget};
+use crate::{CLASSES, Class, Device, IoKind, LatencyTarget};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// I/Os of an age within 2^29 ns are served by offset.
@@ -27,15 +27,6 @@ const SCATTERED_MOST: u32 = 32;
 
 /// Background work alone on a device that does not rotate may have so many times its maximum there, as long as more is faster.
 const ALONE_TIMES: u32 = 3;
-
-/// What the policy must know of a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Device {
-    /// Whether places far apart are expensive.
-    pub rotational: bool,
-    /// How many leaves a request of its vdev waits for: whoever made it sees the slowest of them. 1 where a leaf serves requests alone.
-    pub width: u32,
-}
 
 #[derive(Clone, Copy, Debug)]
 struct Waiting {

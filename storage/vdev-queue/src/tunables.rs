@@ -1,6 +1,6 @@
 //! The parameters of one leaf's queue, under OpenZFS's names and with its defaults (`vdev_queue.c`, `zio.c`, `spa_misc.c`; zfs.4).
 
-use crate::{CLASSES, Class, LatencyTarget};
+use crate::{CLASSES, Class};
 
 /// Largest span of a merged I/O, in bytes, whatever the limits say (OpenZFS: `SPA_MAXBLOCKSIZE`).
 pub const MERGED_BYTES_MAX: u64 = 16 << 20;
@@ -15,6 +15,18 @@ pub enum Scheduler {
     On,
     /// I/Os that somebody waits for are issued at once, without limits and unmerged.
     Off,
+}
+
+/// What background work leaves to those who wait (`background_latency_target`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum LatencyTarget {
+    /// No promise: OpenZFS's credit throttle alone.
+    Off,
+    /// Within twice the idle value.
+    #[default]
+    Auto,
+    /// p99 within so many nanoseconds, or twice the idle value where the idle device does not hold that.
+    P99(u64),
 }
 
 /// How many I/Os of a class the device has at a time.

@@ -12,7 +12,9 @@ mod config;
 mod draid;
 mod dtl;
 mod edit;
+mod error;
 mod extents;
+mod leaf;
 mod math;
 mod raidz;
 mod read;
@@ -26,6 +28,8 @@ mod write;
 pub use config::ConfigScope;
 pub use draid::{DraidConfig, DraidLayout};
 pub use edit::Pairing;
+pub use error::TreeError;
+pub use leaf::{DraidSpare, Leaf, LeafId, LeafKind, LeafState};
 pub use raidz::{RaidzColumn, RaidzMap};
 pub use read::{ComputedRow, LostRow, ReadFailure, ReadJob, ReadMode, ReadOutcome, ReadStep, Repair};
 pub use read_copies::mirror_choices;
@@ -34,5 +38,5 @@ pub use size::{
     ASHIFT_MAX, ASHIFT_MIN, DEVICE_BYTES_MIN, LABEL_BYTES, LABEL_END_BYTES, LABEL_START_BYTES, MetaslabTunables, label_offset, leaf_asize,
     metaslab_shift, set_metaslab_tunables,
 };
-pub use tree::{DraidSpare, Leaf, LeafId, LeafKind, LeafState, Node, NodeKind, TopKind, TopVdev, TreeError, VdevTree};
+pub use tree::{Node, NodeKind, TopKind, TopVdev, VdevTree};
 pub use write::{LeafIo, ParityRow, Part, WriteOutcome, WritePlan};

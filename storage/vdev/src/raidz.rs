@@ -2,9 +2,9 @@
 //!
 //! A block's sectors are dealt column by column: the first `parity` columns of the map hold parity, the others consecutive
 //! slices of the data. The first `big` columns are one sector longer than the rest. The allocation is rounded up to a
-//! multiple of `parity + 1` sectors; the rounding sectors are never read.
+//! multiple of `parity + 1` sectors; the rounding sectors are never read. Which vdev it is, and where its
+//! leaves are, is not known here.
 
-use crate::TopVdev;
 use std::ops::Range;
 
 /// One column of a map.
@@ -36,12 +36,8 @@ pub struct RaidzMap {
 }
 
 impl RaidzMap {
-    /// The map of `length` bytes (a whole number of sectors) at `offset` of the RAID-Z or dRAID vdev `top`.
-    pub fn new(top: &TopVdev, offset: u64, length: usize) -> RaidzMap {
-        if let Some(draid) = &top.draid {
-            return draid.block_map(top.ashift, offset, length);
-        }
-        let (parity, width, ashift) = (top.parity(), top.columns(), top.ashift);
+    /// The map of `length` bytes (a whole number of sectors) at `offset` of a RAID-Z vdev of `width` columns.
+    pub(crate) fn of_raidz((parity, width, ashift): (usize, usize, u32), offset: u64, length: usize) -> RaidzMap {
         let sector = offset >> ashift;
         let sectors = (length >> ashift).max(1);
         let first_slot = (sector % width as u64) as usize;

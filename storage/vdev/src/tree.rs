@@ -4,116 +4,15 @@
 //! A replacing or spare node inside RAID-Z is a slot with several leaves, all of which hold the column. dRAID has one slot a
 //! child; a distributed spare in a slot is a leaf without a device: what it holds lies on other children, by offset.
 
+use crate::build::finished;
+use crate::error::TreeError;
+use crate::leaf::{Leaf, LeafId, LeafKind, LeafState};
+use crate::raidz::RaidzMap;
+use crate::size::metaslab_shift;
 use crate::{DraidConfig, DraidLayout};
 use ondisk::{Guid, ObjectId, Txg, VdevId};
-use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
-
-/// The number of a leaf within one [`VdevTree`] (depth-first order).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct LeafId(pub u32);
-
-/// Why a leaf can or can't be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-pub enum LeafState {
-    /// Reads and writes work.
-    #[default]
-    Online,
-    /// Works, with errors.
-    Degraded,
-    /// Taken offline by the administrator.
-    Offline,
-    /// Taken out of use because of errors.
-    Faulted,
-    /// The device can't be opened.
-    Missing,
-    /// Physically removed.
-    Removed,
-}
-
-impl LeafState {
-    /// True when I/O may be sent to the leaf.
-    pub fn is_usable(self) -> bool {
-        matches!(self, LeafState::Online | LeafState::Degraded)
-    }
-}
-
-/// What backs a leaf (OpenZFS: the vdev types `file`, `disk`, `missing`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-pub enum LeafKind {
-    /// A regular file.
-    #[default]
-    File,
-    /// A block device.
-    Disk,
-    /// A placeholder for a device whose label was not found.
-    Missing,
-    /// A distributed spare of a dRAID vdev (`dspare`): no device of its own.
-    DraidSpare,
-}
-
-/// Which distributed spare a leaf is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct DraidSpare {
-    /// Guid of the dRAID vdev.
-    pub top: Guid,
-    /// Number of the spare, from 0.
-    pub id: u64,
-}
-
-/// A leaf: one device.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Leaf {
-    /// What backs it.
-    pub kind: LeafKind,
-    /// Its guid.
-    pub guid: Guid,
-    /// Path as the configuration has it.
-    pub path: String,
-    /// Usable or not, and why.
-    pub state: LeafState,
-    /// The state is not kept: the next import forgets that the leaf was taken offline or faulted.
-    pub is_state_temporary: bool,
-    /// Device id, physical path and enclosure path, as the configuration has them.
-    pub identity: [Option<String>; 3],
-    /// `whole_disk`, when the configuration has it.
-    pub whole_disk: Option<bool>,
-    /// The leaf's ZAP (`com.delphix:vdev_zap_leaf`), 0 for none.
-    pub zap: ObjectId,
-    /// The space map of the leaf's dirty time log, 0 for none.
-    pub dtl: ObjectId,
-    /// Txgs whose blocks the leaf lacks: sorted, disjoint, inclusive ranges.
-    pub missing_txgs: Vec<(Txg, Txg)>,
-    /// Not 0 while a resilver of this leaf is under way.
-    pub resilver_txg: Txg,
-    /// Not 0 while a sequential rebuild of this leaf is under way.
-    pub rebuild_txg: Txg,
-    /// The top-level vdev that it belongs to.
-    pub top: VdevId,
-    /// It is a spare, in use or not.
-    pub is_spare: bool,
-    /// Whatever stands in for it, or it for another one, is for good: what is beside it goes once it has everything (OpenZFS:
-    /// `vdev_unspare`).
-    pub unspare: bool,
-    /// It is out of use because it had too many errors, not because somebody said so (OpenZFS: `VDEV_AUX_ERR_EXCEEDED`).
-    pub too_many_errors: bool,
-    /// The resilver that it needs begins when the one that is under way has ended (OpenZFS: `vdev_resilver_deferred`).
-    pub resilver_deferred: bool,
-    /// Which distributed spare it is.
-    pub draid_spare: Option<DraidSpare>,
-}
-
-impl Leaf {
-    /// True when the leaf can be used and has nothing of what was in the pool before it came.
-    pub fn is_empty(&self) -> bool {
-        self.state.is_usable() && self.lacks(Txg::INITIAL)
-    }
-    /// True when the leaf lacks blocks born in `txg`.
-    pub fn lacks(&self, txg: Txg) -> bool {
-        self.missing_txgs.iter().any(|&(first, last)| first <= txg && txg <= last)
-    }
-}
 
 /// The type of an interior node, or a leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -314,6 +213,16 @@ impl TopVdev {
     }
 }
 
+impl RaidzMap {
+    /// The map of `length` bytes (a whole number of sectors) at `offset` of the RAID-Z or dRAID vdev `top`.
+    pub fn new(top: &TopVdev, offset: u64, length: usize) -> RaidzMap {
+        match &top.draid {
+            Some(draid) => draid.block_map(top.ashift, offset, length),
+            None => RaidzMap::of_raidz((top.parity(), top.columns(), top.ashift), offset, length),
+        }
+    }
+}
+
 /// The pool's vdevs: an immutable snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VdevTree {
@@ -330,6 +239,49 @@ pub struct VdevTree {
 }
 
 impl VdevTree {
+    /// A tree of `tops`, whose nodes' leaf numbers index `leaves`; everything derived is computed here.
+    pub fn assemble(guid: Guid, tops: Vec<TopVdev>, leaves: Vec<Leaf>) -> Result<VdevTree, TreeError> {
+        let mut tree = VdevTree { guid, tops, leaves, ..VdevTree::default() };
+        for index in 0..tree.tops.len() {
+            tree.tops[index].id = VdevId(index as u32);
+            let top = finished(&tree.tops[index])?;
+            for leaf in top.leaves() {
+                let leaf = tree.leaves.get_mut(leaf.0 as usize).ok_or(TreeError::Geometry("leaf number"))?;
+                leaf.top = top.id;
+            }
+            tree.tops[index] = top;
+        }
+        Ok(tree)
+    }
+
+    /// A tree for tests and benchmarks: `layout` is a list of (kind, leaf count); every leaf is a file `d00`, `d01` … with
+    /// `leaf_asize` allocatable bytes.
+    pub fn simple(layout: &[(TopKind, usize)], ashift: u32, leaf_asize: u64) -> Result<VdevTree, TreeError> {
+        let mut leaves = Vec::new();
+        let mut tops = Vec::new();
+        for (top_index, &(kind, count)) in layout.iter().enumerate() {
+            let mut children = Vec::new();
+            for id in 0..count as u64 {
+                let number = leaves.len() as u32;
+                let guid = Guid(0x1000 + u64::from(number));
+                leaves.push(Leaf { guid, path: format!("d{number:02}"), ..Leaf::default() });
+                children.push(Node { kind: NodeKind::Leaf(LeafId(number)), id, guid, create_txg: Txg(4), children: Vec::new() });
+            }
+            let guid = Guid(0x100 + top_index as u64);
+            let (node, factor) = match kind {
+                TopKind::Mirror => (Node { kind: NodeKind::Mirror, id: 0, guid, create_txg: Txg(4), children }, 1),
+                TopKind::Raidz(parity) => (Node { kind: NodeKind::Raidz(parity), id: 0, guid, create_txg: Txg(4), children }, count),
+                TopKind::Draid(config) => (Node { kind: NodeKind::Draid(config), id: 0, guid, create_txg: Txg(4), children }, 0),
+                _ => (children.into_iter().next().ok_or(TreeError::Geometry("a leaf"))?, 1),
+            };
+            let asize = if let TopKind::Draid(config) = kind { config.asize(leaf_asize) } else { leaf_asize * factor as u64 };
+            let ms_shift = metaslab_shift(kind, asize);
+            let guid = node.guid;
+            tops.push(TopVdev { guid, kind, ashift, asize, ms_shift, node: Some(node), ..TopVdev::default() });
+        }
+        VdevTree::assemble(Guid(1), tops, leaves)
+    }
+
     /// The top-level vdev `id`, or None when a block pointer names one that does not exist or has no storage.
     pub fn top(&self, id: VdevId) -> Option<&TopVdev> {
         self.tops.get(id.0 as usize).filter(|top| top.is_concrete())
@@ -388,25 +340,3 @@ impl VdevTree {
         tree
     }
 }
-
-/// Why a configuration can't be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TreeError {
-    /// A required entry is missing or has another type.
-    Entry(&'static str),
-    /// A vdev of a type that this release doesn't support.
-    Unsupported(&'static str),
-    /// Numbers that contradict each other.
-    Geometry(&'static str),
-}
-
-impl fmt::Display for TreeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            TreeError::Entry(name) => write!(f, "the vdev configuration has no valid entry '{name}'"),
-            TreeError::Unsupported(kind) => write!(f, "a vdev is of type '{kind}', which is not supported"),
-            TreeError::Geometry(what) => write!(f, "the vdev configuration contradicts itself: {what}"),
-        }
-    }
-}
-impl std::error::Error for TreeError {}

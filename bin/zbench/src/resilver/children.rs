@@ -4,7 +4,7 @@
 //! processors, which stand for a whole machine's. The layouts are such that a slice is as short as it can be (16 MiB of each child): where
 //! the spare's part of it lies changes with every slice, and on small devices longer ones would leave most children without a part.
 
-use super::Args;
+use super::args::Args;
 use super::disks::Disks;
 use super::life::{Life, Rebuilt};
 use crate::layout::Layout;

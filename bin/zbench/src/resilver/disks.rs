@@ -1,7 +1,7 @@
 //! The devices that a recovery runs on: capped loop devices, or simulated NVMe devices.
 
+use super::args::{Args, DisksAre};
 use super::sample::{self, Disk};
-use super::{Args, DisksAre};
 use crate::devices::{DeviceKind, DeviceSet};
 use crate::files::DATA_START;
 use crate::fio::Job;

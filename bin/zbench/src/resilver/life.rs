@@ -1,6 +1,6 @@
 //! One pool that loses the same device again and again, and gets it back under different loads.
 
-use super::Args;
+use super::args::Args;
 use super::disks::Disks;
 use super::load::{self, Ground, Latencies, Load};
 use super::sample::{self, Sample};

@@ -9,26 +9,27 @@
 //!
 //! A last table compares CPU: scrub and healing resilver beside the peer's on files in memory, as `zbench engine` does.
 
+mod args;
 mod children;
 mod disks;
 mod life;
 mod load;
 mod sample;
 
-use crate::compare::{self, Options, PhaseSpec};
+use crate::compare::{self, PhaseSpec};
 use crate::devices;
 use crate::fio;
 use crate::layout::Layout;
 use crate::machine::Machine;
 use crate::matrix::cell::name_of;
 use crate::measure::{Samples, Verdicts, text};
-use clap::{Args as ClapArgs, ValueEnum};
+pub use args::Args;
+use args::DisksAre;
 use disks::Disks;
 use life::{Life, Recovery};
 use load::Load;
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Least share of the device's write bandwidth without a load, in percent.
@@ -46,79 +47,6 @@ const CPU_PHASES: [PhaseSpec; 3] = [
 const CPU_RECORD: usize = 1 << 20;
 /// Too small to help the load.
 const CACHE_BYTES: u64 = 64 << 20;
-
-/// What the devices are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum DisksAre {
-    /// Loop devices with a bandwidth cap each (needs root)
-    Loops,
-    /// NVMe devices in memory that take as long as the model of one, times --slower
-    Simulated,
-}
-
-/// What to measure.
-#[derive(ClapArgs, Debug)]
-pub struct Args {
-    /// What the devices are
-    #[arg(long, value_enum, default_value_t = DisksAre::Loops)]
-    devices_are: DisksAre,
-    /// Simulated devices take so many times as long for everything as the model's (3414 MiB/s read, 1800 MiB/s write)
-    #[arg(long, default_value_t = 18)]
-    slower: u64,
-    /// Layouts
-    #[arg(long = "resilver-layout", value_delimiter = ',', default_value = "raidz1:12,raidz2:12")]
-    layouts: Vec<Layout>,
-    /// Loads beside the resilver
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "none,read,random-read,write,random,mix")]
-    load: Vec<Load>,
-    /// Rate of the load, in percent of what the devices can read (or write, for loads that only write)
-    #[arg(long, default_value_t = 10)]
-    load_percent: u64,
-    /// Read bandwidth of each device, 10⁶ bytes per second: 1.85 × the write bandwidth, as NVMe drives of the study
-    #[arg(long, default_value_t = 185)]
-    read_cap_mb: u64,
-    /// Write bandwidth of each device, 10⁶ bytes per second
-    #[arg(long, default_value_t = 100)]
-    write_cap_mb: u64,
-    /// Bytes of each device, in MiB
-    #[arg(long, default_value_t = 800)]
-    device_mib: u64,
-    /// How full the pool is before the device is lost
-    #[arg(long, default_value_t = 60)]
-    fill_percent: u64,
-    /// Bytes of a record, in KiB
-    #[arg(long, default_value_t = 1024)]
-    record_kib: u64,
-    /// Turns, each with a new pool: what a host did to one of them is not what a user has. Medians count
-    #[arg(long, default_value_t = 3)]
-    turns: usize,
-    /// Latency target of the pool, as the property background_latency_target takes it
-    #[arg(long)]
-    target: Option<String>,
-    /// Also as JSON lines: a row for each run, with its samples
-    #[arg(long)]
-    json: Option<PathBuf>,
-    /// Directory below which the backing files lie; use tmpfs
-    #[arg(long, default_value = "/dev/shm")]
-    backing: PathBuf,
-    /// dRAID layouts with a distributed spare, whose rebuilds are compared
-    #[arg(long, value_delimiter = ',', default_value = "draid2:9d:12c:1s,draid2:9d:24c:2s")]
-    rebuild_layout: Vec<Layout>,
-    /// Bytes of each device that is rebuilt, in MiB: on smaller ones chance decides which children have more to do than others
-    #[arg(long, default_value_t = 800)]
-    rebuild_device_mib: u64,
-    /// Leave the comparison of CPU with the peer out
-    #[arg(long)]
-    no_cpu: bool,
-    #[command(flatten)]
-    options: Options,
-}
-
-impl Args {
-    fn record(&self) -> u64 {
-        self.record_kib << 10
-    }
-}
 
 fn judge(args: &Args, load: Load, percent: f64, growth: Option<f64>, verdicts: &mut Verdicts) -> String {
     let bound = match load {

@@ -3,8 +3,9 @@
 //! The trailer (`zio_eck_t`) is a magic number and the checksum. While the checksum is computed, the place of the checksum holds
 //! a *verifier* that says where the block belongs, so that a right block in the wrong place does not verify.
 
-use super::{ByteOrder, ChecksumError, checksum, word, word_bytes, words};
-use ondisk::Checksum;
+use super::word::{word, word_bytes};
+use super::{ChecksumError, checksum, words};
+use ondisk::{ByteOrder, Checksum};
 use sha2::{Digest, Sha256};
 
 /// Size of the trailer: magic and four words, in bytes.

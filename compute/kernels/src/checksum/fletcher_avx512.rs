@@ -1,8 +1,8 @@
 //! Fletcher-4 with AVX-512: 16 lanes in two groups of 8.
 #![allow(unsafe_code, reason = "vector loads and the call into code for one instruction set")]
 
-use super::ByteOrder;
-use super::fletcher::{Fletcher4Implementation, Lanes};
+use super::fletcher_lanes::{Fletcher4Implementation, Lanes};
+use ondisk::ByteOrder;
 use std::arch::x86_64::*;
 
 /// Sums in 512-bit registers.

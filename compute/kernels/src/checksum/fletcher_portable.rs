@@ -1,7 +1,8 @@
 //! Fletcher sums in plain Rust, one word after another: the reference, what runs everywhere, and the ends of odd lengths.
 
-use super::fletcher::{Fletcher4Implementation, Lanes};
-use super::{ByteOrder, word};
+use super::fletcher_lanes::{Fletcher4Implementation, Lanes};
+use super::word::word;
+use ondisk::ByteOrder;
 
 /// One word after another.
 pub(super) static SCALAR: Fletcher4Implementation =

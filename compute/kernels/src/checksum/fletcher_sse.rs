@@ -1,8 +1,8 @@
 //! Fletcher-4 with SSE2, and with SSSE3 where bytes are to be swapped in one instruction: 4 lanes in two groups of 2.
 #![allow(unsafe_code, reason = "vector loads and the call into code for one instruction set")]
 
-use super::ByteOrder;
-use super::fletcher::{Fletcher4Implementation, Lanes};
+use super::fletcher_lanes::{Fletcher4Implementation, Lanes};
+use ondisk::ByteOrder;
 use std::arch::x86_64::*;
 
 /// Sums in 128-bit registers.

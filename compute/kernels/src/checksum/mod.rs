@@ -9,36 +9,24 @@ mod fletcher;
 mod fletcher_avx2;
 #[cfg(target_arch = "x86_64")]
 mod fletcher_avx512;
+mod fletcher_lanes;
 mod fletcher_portable;
 #[cfg(target_arch = "x86_64")]
 mod fletcher_sse;
+mod word;
 
 pub use embedded::{EMBEDDED_CHECKSUM_BYTES, LabelSum, Verifier, ZEC_MAGIC, embed, verify_embedded};
 pub(crate) use fletcher::concatenate;
-pub use fletcher::{ALL, Fletcher4, Fletcher4Implementation, choose, chosen, fastest, fletcher2, fletcher4};
+pub use fletcher::{ALL, Fletcher4, choose, chosen, fastest, fletcher2, fletcher4};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use fletcher_avx512::with_words;
+pub use fletcher_lanes::Fletcher4Implementation;
 
 pub use ondisk::ByteOrder;
 use ondisk::Checksum;
 use sha2::digest::Update;
 use sha2::{Digest, Sha256, Sha512_256};
-
-/// The eight bytes of a word as a number.
-fn word(order: ByteOrder, bytes: [u8; 8]) -> u64 {
-    match order {
-        ByteOrder::Little => u64::from_le_bytes(bytes),
-        ByteOrder::Big => u64::from_be_bytes(bytes),
-    }
-}
-
-/// A number as the eight bytes of a word.
-fn word_bytes(order: ByteOrder, word: u64) -> [u8; 8] {
-    match order {
-        ByteOrder::Little => word.to_le_bytes(),
-        ByteOrder::Big => word.to_be_bytes(),
-    }
-}
+use word::word;
 
 /// Why a checksum was not computed or did not agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,8 +3,8 @@
 #![allow(clippy::needless_range_loop, reason = "vectors are numbered across several accumulators")]
 
 use super::gf::{NIBBLES, REDUCTION};
+use super::implementation::{Combine, Implementation};
 use super::portable::PORTABLE;
-use super::{Combine, Implementation};
 use std::arch::x86_64::*;
 use std::ops::Range;
 

@@ -4,8 +4,8 @@
 
 use super::gf::MATRICES;
 use super::gfni_fletcher::WITH_FLETCHER4;
+use super::implementation::{Combine, DATA_COLUMNS_MAX, FEW, Implementation};
 use super::portable::PORTABLE;
-use super::{Combine, DATA_COLUMNS_MAX, FEW, Implementation};
 use std::arch::x86_64::*;
 use std::ops::Range;
 

@@ -3,8 +3,8 @@
 #![allow(unsafe_code, reason = "vector loads and stores and the call into code for one instruction set")]
 #![allow(clippy::needless_range_loop, reason = "vectors are numbered across several accumulators")]
 
-use super::WithFletcher4;
 use super::gfni::{VECTOR, matrix};
+use super::implementation::WithFletcher4;
 use crate::checksum::{Fletcher4, with_words};
 use std::arch::x86_64::*;
 use std::ops::Range;

@@ -3,7 +3,7 @@
 //!
 //! Columns may differ in length: a shorter one counts as zeros beyond its end. The coefficients depend on how many data columns
 //! the row has, so callers pass all of them, also empty ones. Every operation is one pass: each byte of each column that is
-//! needed is loaded once, every result is stored once. The work of one vector step is a [`Combine`]: at most one result that is a
+//! needed is loaded once, every result is stored once. The work of one vector step is a `Combine`: at most one result that is a
 //! plain sum and at most two that are sums of products. That covers everything: with P there, the last missing column is the sum of
 //! P, the known columns and the other missing ones; without P at most two columns can be missing.
 
@@ -16,22 +16,20 @@ mod gf;
 mod gfni;
 #[cfg(target_arch = "x86_64")]
 mod gfni_fletcher;
+mod implementation;
 mod portable;
 pub mod reference;
 #[cfg(test)]
 mod tests;
 
-use crate::checksum::Fletcher4;
+pub(crate) use implementation::WithFletcher4;
+use implementation::{Combine, FEW};
+pub use implementation::{DATA_COLUMNS_MAX, Implementation};
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Most data columns of a row.
-pub const DATA_COLUMNS_MAX: usize = 255;
 /// Most parity columns of a row.
 pub const PARITY_MAX: usize = 3;
-/// Rows of this many columns or fewer keep their lists small.
-const FEW: usize = 16;
-
 /// Why a reconstruction was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RaidzError {
@@ -50,52 +48,6 @@ impl std::fmt::Display for RaidzError {
     }
 }
 impl std::error::Error for RaidzError {}
-
-/// What one pass computes from `sources`: the plain sum of the first `xor_sources` of them, and for each row of coefficients the
-/// sum of products; with `fold` the products' results are added to the plain sum.
-pub(crate) struct Combine<'a> {
-    sources: &'a [&'a [u8]],
-    xor_sources: usize,
-    rows: [&'a [u8]; 2],
-    fold: bool,
-}
-
-impl Combine<'_> {
-    /// What vector code relies on before it uses pointers.
-    fn check(&self, xor: &Option<&mut [u8]>, products: &[&mut [u8]], range: &Range<usize>) {
-        let end = range.end;
-        assert!(range.start <= end && self.xor_sources <= self.sources.len() && products.len() <= 2);
-        assert!(self.sources.iter().all(|source| source.len() >= end));
-        assert!(products.iter().all(|target| target.len() >= end) && xor.as_ref().is_none_or(|target| target.len() >= end));
-        assert!(self.rows.iter().take(products.len()).all(|row| row.len() >= self.sources.len()));
-    }
-}
-
-type CombineFn = fn(&Combine, Option<&mut [u8]>, &mut [&mut [u8]], Range<usize>);
-type GenerateWithFletcher4 = fn(&[&[u8]], &mut [&mut [u8]], Range<usize>, &mut [Fletcher4]);
-type GenerateFn = fn(&[&[u8]], &mut [&mut [u8]], Range<usize>);
-
-/// Parity, and Fletcher-4 sums of each column in the form of the fastest implementation, of a whole number of steps over which all columns
-/// reach.
-pub(crate) struct WithFletcher4 {
-    /// Bytes of each column per step.
-    pub(crate) step_bytes: usize,
-    /// Rows with more data columns are not taken.
-    pub(crate) columns_max: usize,
-    pub(crate) generate: GenerateWithFletcher4,
-}
-
-/// One way to compute parity.
-pub struct Implementation {
-    /// What `zbench` and tests call it.
-    pub name: &'static str,
-    supported: fn() -> bool,
-    combine: CombineFn,
-    /// Parity of data columns that all reach over the range.
-    generate: GenerateFn,
-    /// The same and the checksum in one loop.
-    with_fletcher4: Option<&'static WithFletcher4>,
-}
 
 /// Every implementation for this architecture, slowest first; not each is supported by this machine.
 pub static ALL: &[&Implementation] = &[
@@ -159,11 +111,6 @@ pub(crate) fn check_parity(data: &[&[u8]], parity: &[&mut [u8]], longest: usize)
 }
 
 impl Implementation {
-    /// True when this machine has the instructions.
-    pub fn is_supported(&self) -> bool {
-        (self.supported)()
-    }
-
     /// See [`generate`]. The implementation must be supported.
     ///
     /// # Errors
@@ -173,11 +120,6 @@ impl Implementation {
         check_parity(data, parity, longest)?;
         self.generate_range(data, parity, 0..longest);
         Ok(())
-    }
-
-    /// Parity and checksum in one loop, if there is such code.
-    pub(crate) fn with_fletcher4(&self) -> Option<&'static WithFletcher4> {
-        self.with_fletcher4
     }
 
     /// Parity over a range of bytes of the row.

@@ -1,7 +1,7 @@
 //! RAID-Z in plain Rust, eight bytes at a time in a 64-bit word.
 
 use super::gf::{REDUCTION, double};
-use super::{Combine, Implementation};
+use super::implementation::{Combine, Implementation};
 use std::ops::Range;
 
 /// Runs everywhere.

@@ -9,7 +9,7 @@
 mod map;
 mod seeds;
 
-use crate::TreeError;
+use crate::error::TreeError;
 use crate::raidz::{RaidzColumn, RaidzMap};
 pub(crate) use map::PermutationMap;
 use seeds::CHILDREN_MAX;

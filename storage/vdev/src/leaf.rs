@@ -1,0 +1,108 @@
+//! A leaf: what backs it, whether it can be used, and what it lacks. Where it hangs only the tree knows.
+
+use ondisk::{Guid, ObjectId, Txg, VdevId};
+
+/// The number of a leaf within one [`crate::VdevTree`] (depth-first order).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LeafId(pub u32);
+
+/// Why a leaf can or can't be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum LeafState {
+    /// Reads and writes work.
+    #[default]
+    Online,
+    /// Works, with errors.
+    Degraded,
+    /// Taken offline by the administrator.
+    Offline,
+    /// Taken out of use because of errors.
+    Faulted,
+    /// The device can't be opened.
+    Missing,
+    /// Physically removed.
+    Removed,
+}
+
+impl LeafState {
+    /// True when I/O may be sent to the leaf.
+    pub fn is_usable(self) -> bool {
+        matches!(self, LeafState::Online | LeafState::Degraded)
+    }
+}
+
+/// What backs a leaf (OpenZFS: the vdev types `file`, `disk`, `missing`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum LeafKind {
+    /// A regular file.
+    #[default]
+    File,
+    /// A block device.
+    Disk,
+    /// A placeholder for a device whose label was not found.
+    Missing,
+    /// A distributed spare of a dRAID vdev (`dspare`): no device of its own.
+    DraidSpare,
+}
+
+/// Which distributed spare a leaf is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DraidSpare {
+    /// Guid of the dRAID vdev.
+    pub top: Guid,
+    /// Number of the spare, from 0.
+    pub id: u64,
+}
+
+/// A leaf: one device.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Leaf {
+    /// What backs it.
+    pub kind: LeafKind,
+    /// Its guid.
+    pub guid: Guid,
+    /// Path as the configuration has it.
+    pub path: String,
+    /// Usable or not, and why.
+    pub state: LeafState,
+    /// The state is not kept: the next import forgets that the leaf was taken offline or faulted.
+    pub is_state_temporary: bool,
+    /// Device id, physical path and enclosure path, as the configuration has them.
+    pub identity: [Option<String>; 3],
+    /// `whole_disk`, when the configuration has it.
+    pub whole_disk: Option<bool>,
+    /// The leaf's ZAP (`com.delphix:vdev_zap_leaf`), 0 for none.
+    pub zap: ObjectId,
+    /// The space map of the leaf's dirty time log, 0 for none.
+    pub dtl: ObjectId,
+    /// Txgs whose blocks the leaf lacks: sorted, disjoint, inclusive ranges.
+    pub missing_txgs: Vec<(Txg, Txg)>,
+    /// Not 0 while a resilver of this leaf is under way.
+    pub resilver_txg: Txg,
+    /// Not 0 while a sequential rebuild of this leaf is under way.
+    pub rebuild_txg: Txg,
+    /// The top-level vdev that it belongs to.
+    pub top: VdevId,
+    /// It is a spare, in use or not.
+    pub is_spare: bool,
+    /// Whatever stands in for it, or it for another one, is for good: what is beside it goes once it has everything (OpenZFS:
+    /// `vdev_unspare`).
+    pub unspare: bool,
+    /// It is out of use because it had too many errors, not because somebody said so (OpenZFS: `VDEV_AUX_ERR_EXCEEDED`).
+    pub too_many_errors: bool,
+    /// The resilver that it needs begins when the one that is under way has ended (OpenZFS: `vdev_resilver_deferred`).
+    pub resilver_deferred: bool,
+    /// Which distributed spare it is.
+    pub draid_spare: Option<DraidSpare>,
+}
+
+impl Leaf {
+    /// True when the leaf can be used and has nothing of what was in the pool before it came.
+    pub fn is_empty(&self) -> bool {
+        self.state.is_usable() && self.lacks(Txg::INITIAL)
+    }
+    /// True when the leaf lacks blocks born in `txg`.
+    pub fn lacks(&self, txg: Txg) -> bool {
+        self.missing_txgs.iter().any(|&(first, last)| first <= txg && txg <= last)
+    }
+}
