@@ -601,49 +601,47 @@ mod tests {
 
     const BYTES: u64 = 1 << 20;
     const TXG: Txg = Txg(8);
+    const PART: Range<u64> = 65536..69632;
 
-    fn metaslab() -> Metaslab {
+    /// After `change` to its sets `step` must find that they contradict each other, and nothing be handed out.
+    fn ends_allocation(name: &str, change: fn(&mut State), step: fn(&Metaslab)) {
         let metaslab = Metaslab::new(0..BYTES, None);
-        assert_eq!(metaslab.load(&[0..8192]), Some(8192));
-        metaslab
+        assert_eq!(metaslab.load(std::slice::from_ref(&(0..8192))), Some(8192));
+        assert!(metaslab.alloc(4096, Txg(TXG.0 + 1)).is_some(), "{name}: nothing is wrong yet");
+        change(&mut metaslab.state.lock());
+        step(&metaslab);
+        assert!(metaslab.state.lock().broken.is_some(), "{name} passes");
+        assert!(metaslab.alloc(512, Txg(TXG.0 + 1)).is_none(), "{name}: no more is handed out");
+        assert!(metaslab.lend(&(0..BYTES), None).is_empty(), "{name}: nor lent to a sweep, which writes to it");
+        assert_eq!(metaslab.largest.load(Ordering::Relaxed), 0, "{name}: nor looked for here");
+    }
+
+    fn all_is_allocating(state: &mut State) {
+        state.allocating[slot(TXG)].cover(0..BYTES);
     }
 
     /// If this fails, a contradiction in the sets of free and allocated space passes in silence, and blocks are written over others.
     #[test]
     fn a_contradiction_ends_allocation() {
-        type Step = fn(&Metaslab);
-        let cases: [(&str, fn(&mut State), Step); 6] = [
-            ("alloc", |state| drop(state.allocating[slot(TXG)].cover(0..BYTES)), |metaslab| assert!(metaslab.alloc(4096, TXG).is_none())),
-            (
-                "claim",
-                |state| drop(state.allocating[slot(TXG)].cover(0..BYTES)),
-                |metaslab| assert!(metaslab.claim(65536, 512, TXG).is_none()),
-            ),
-            (
-                "unalloc",
-                |state| drop(state.allocating[slot(TXG)].cover(16384..20480)),
-                |metaslab| assert!(metaslab.unalloc(16384, 4096, TXG), "it is given back"),
-            ),
-            (
-                "take",
-                |state| {
-                    state.freeing[slot(TXG)].cover(0..4096);
-                    state.freed[slot(TXG)].cover(0..4096);
-                },
-                |metaslab| assert_eq!(metaslab.take(TXG).1, [0..4096], "what the space map is told stays right"),
-            ),
-            ("sync", |state| drop(state.defer[TXG.0 as usize % TXG_DEFER].cover(65536..69632)), |metaslab| drop(metaslab.sync_done(TXG))),
-            ("give back", |state| drop(state.lent.cover(65536..69632)), |metaslab| metaslab.give_back(&[65536..69632])),
-        ];
-        for (name, change, step) in cases {
-            let metaslab = metaslab();
-            assert!(metaslab.alloc(4096, Txg(TXG.0 + 1)).is_some(), "{name}: nothing is wrong yet");
-            change(&mut metaslab.state.lock());
-            step(&metaslab);
-            assert!(metaslab.state.lock().broken.is_some(), "{name} passes");
-            assert!(metaslab.alloc(512, Txg(TXG.0 + 1)).is_none(), "{name}: no more is handed out");
-            assert_eq!(metaslab.lend(&(0..BYTES), None), [], "{name}: nor lent to a sweep, which writes to it");
-            assert_eq!(metaslab.largest.load(Ordering::Relaxed), 0, "{name}: nor looked for here");
-        }
+        ends_allocation("alloc", all_is_allocating, |metaslab| assert!(metaslab.alloc(4096, TXG).is_none()));
+        ends_allocation("claim", all_is_allocating, |metaslab| assert!(metaslab.claim(PART.start, 512, TXG).is_none()));
+        ends_allocation("unalloc", all_is_allocating, |metaslab| assert!(metaslab.unalloc(PART.start, 4096, TXG), "it is given back"));
+        let freed_twice = |state: &mut State| {
+            state.freeing[slot(TXG)].cover(PART);
+            state.freed[slot(TXG)].cover(PART);
+        };
+        ends_allocation("take", freed_twice, |metaslab| {
+            assert_eq!(metaslab.take(TXG).1.first(), Some(&PART), "what the space map is told stays right");
+        });
+        let rests = |state: &mut State| {
+            state.defer[TXG.0 as usize % TXG_DEFER].cover(PART);
+        };
+        ends_allocation("sync", rests, |metaslab| {
+            metaslab.sync_done(TXG);
+        });
+        let is_lent = |state: &mut State| {
+            state.lent.cover(PART);
+        };
+        ends_allocation("give back", is_lent, |metaslab| metaslab.give_back(std::slice::from_ref(&PART)));
     }
 }
