@@ -163,6 +163,10 @@ impl Judge {
         let record = self.leaves.entry(suspect.guid).or_default();
         record.parent = suspect.parent;
         record.is_gone = counts.gone > std::mem::replace(&mut record.gone, counts.gone);
+        if counts.io_reports < record.engines[IO].seen {
+            // Somebody cleared the errors: what they would have led to is off.
+            record.due_ns = None;
+        }
         let [io, checksum, slow] = &mut record.engines;
         io.take(now_ns, counts.io_reports, limits.io);
         checksum.take(now_ns, counts.checksum_reports, limits.checksum);
@@ -419,7 +423,9 @@ mod tests {
         assert_eq!(judge(&mut patient, 0, &counts(10, 0, 0)), None);
         assert_eq!(judge(&mut patient, 1, &counts(10, 0, 0)), None);
         assert_eq!(judge(&mut patient.clone(), 2, &counts(10, 0, 0)), Some(LeafState::Faulted), "it stays, and is bad");
-        assert_eq!(judge(&mut patient, 2, &counts(10, 0, 1)), Some(LeafState::Removed), "it went");
+        assert_eq!(judge(&mut patient.clone(), 2, &counts(10, 0, 1)), Some(LeafState::Removed), "it went");
+        assert_eq!(judge(&mut patient, 1, &counts(0, 0, 0)), None);
+        assert_eq!(judge(&mut patient, 2, &counts(0, 0, 0)), None, "somebody cleared its errors meanwhile");
     }
 
     /// If this fails, a cable or a controller that hiccups costs a pool all of its devices at once, or two that died together get no spares.
