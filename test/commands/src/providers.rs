@@ -170,7 +170,7 @@ pub fn cuda(world: &World) -> Result<(), Failure> {
     world.ok("zirconia provider list -H")?.hides("cuda")?;
     std::fs::remove_file(world.path("libcuda.so.1"))?;
     let flags = "-std=c++17 -O2 -fno-strict-aliasing -U_FORTIFY_SOURCE -fPIC -shared -fvisibility=hidden";
-    world.ok(&format!("c++ {flags} -o {{dir}}/libcuda.so.1 {SOURCES}/compute/provider-cuda/tests/emulator.cpp"))?;
+    world.ok(&format!("c++ {flags} -o {{dir}}/libcuda.so.1 {SOURCES}/accel/provider-cuda/tests/emulator.cpp"))?;
     std::fs::copy(world.path("libcuda.so.1"), world.path("libnvrtc.so.13"))?;
     world.ok_with(path, "zirconia provider test --shapes 100 cuda")?.shows("100 random shapes agree with software")?;
     world.ok("zirconia provider load cuda")?.shows("name:         cuda")?.shows("Emulated GPU")?.shows("state:        active")?;
