@@ -4,14 +4,14 @@ use crate::DslError;
 use crate::deadlist::Deadlist;
 use crate::dir::Dir;
 use crate::features;
-use crate::ledger::Ledger;
+use crate::ledger::{DirtySets, Ledger};
 use crate::meta::{Meta, Usage, bump, damaged};
-use crate::pool::DslPool;
-use dmu::{Dnode, Objset, ObjsetEnv, ObjsetProps, Tx};
+use dmu::{Dnode, NewObject, Objset, ObjsetEnv, ObjsetProps, Tx};
 use exec::{Mutex, RwLock};
 use ondisk::{BlockPtr, DslDatasetPhys, ObjectType, ObjsetId, dd_used};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use zap::CreateOptions;
 
 /// A dataset in memory; there is one per object.
 pub(crate) struct Dataset {
@@ -36,16 +36,47 @@ pub(crate) struct Dataset {
 }
 
 impl Dataset {
-    /// Reads the record.
-    pub(crate) fn load(pool: &DslPool, object: u64) -> Result<Arc<Dataset>, DslError> {
-        let meta = pool.meta();
+    /// Makes an object for a dataset, with a ZAP from the start when the pool has the feature.
+    pub(crate) fn allocate(meta: &Meta, tx: &Tx) -> Result<u64, DslError> {
+        let zapified = meta.services.feature_enabled(features::EXTENSIBLE_DATASET);
+        let kind = if zapified { ObjectType::OTN_ZAP_METADATA } else { ObjectType::DSL_DATASET };
+        if !zapified {
+            let new = NewObject { bonus_type: ObjectType::DSL_DATASET, bonus_len: DslDatasetPhys::SIZE, ..NewObject::new(kind) };
+            return Ok(meta.allocate(new, tx)?.object().0);
+        }
+        let options = CreateOptions { bonus_type: ObjectType::DSL_DATASET, bonus_len: DslDatasetPhys::SIZE, ..CreateOptions::new(kind) };
+        let object = zap::create_with(&meta.objset, options, tx)?.0;
+        meta.services.feature_add(features::EXTENSIBLE_DATASET, 1, tx)?;
+        Ok(object)
+    }
+
+    /// The fields that every new dataset has.
+    pub(crate) fn new_record(meta: &Meta, dir: &Dir, tx: &Tx) -> DslDatasetPhys {
+        let exec = meta.io.exec();
+        let mut phys: DslDatasetPhys = ondisk::Field::ZERO;
+        phys.ds_dir_obj = dir.object;
+        // 56 bits, never 0 (OpenZFS: unique_create).
+        phys.ds_fsid_guid = (exec.random_u64() >> 8).max(1);
+        phys.ds_guid = exec.random_u64().max(1);
+        phys.ds_creation_time = exec.wall_clock().0 as u64;
+        phys.ds_creation_txg = tx.txg().0;
+        phys
+    }
+
+    /// Reads the record; `dir_of` gives the directory of an object.
+    pub(crate) fn load(
+        meta: &Meta,
+        object: u64,
+        dirty: &Arc<DirtySets>,
+        dir_of: impl FnOnce(u64) -> Result<Arc<Dir>, DslError>,
+    ) -> Result<Arc<Dataset>, DslError> {
         let dnode = meta.hold(object)?;
         if dnode.info()?.bonus_type != ObjectType::DSL_DATASET {
             return Err(damaged(object, "not a DSL dataset"));
         }
         let phys = DslDatasetPhys::decode(&dnode.bonus()?).map_err(|_| damaged(object, "the record of a DSL dataset is short"))?;
-        let dir = pool.dir(phys.ds_dir_obj)?;
-        let ledger = Arc::new(Ledger::new(meta.io.clone(), object, pool.dirty().clone(), phys.ds_prev_snap_txg));
+        let dir = dir_of(phys.ds_dir_obj)?;
+        let ledger = Arc::new(Ledger::new(meta.io.clone(), object, dirty.clone(), phys.ds_prev_snap_txg));
         let dataset = Dataset {
             object,
             dir,
@@ -133,7 +164,7 @@ impl Dataset {
         if missing == 0 {
             return Ok(());
         }
-        zapify(meta, &self.dnode, tx)?;
+        meta.zapify(&self.dnode, tx)?;
         let zap = meta.zap(self.object)?;
         for (index, guid) in features::PER_DATASET.iter().enumerate() {
             if missing & 1 << index != 0 && meta.services.feature_enabled(guid) {
@@ -166,9 +197,15 @@ impl Dataset {
         unique.saturating_add_signed(delta).max(reserved) as i64 - unique.max(reserved) as i64
     }
 
-    /// Charges what the ledger summed up: to the dataset, its directories, its previous snapshot and its deadlist.
-    pub(crate) fn settle(&self, pool: &DslPool, root: Option<BlockPtr>, tx: &Tx) -> Result<(), DslError> {
-        let meta = pool.meta();
+    /// Charges what the ledger summed up: to the dataset, its directories, its previous snapshot and its deadlist. `before` gives the
+    /// previous snapshot and the txg that the dataset's branch began in, where there are blocks that a snapshot still has.
+    pub(crate) fn settle(
+        &self,
+        meta: &Meta,
+        root: Option<BlockPtr>,
+        before: impl FnOnce() -> Result<(Arc<Dataset>, u64), DslError>,
+        tx: &Tx,
+    ) -> Result<(), DslError> {
         let sums = self.ledger.take();
         let mut dead = Usage::default();
         for bp in &sums.dead {
@@ -189,7 +226,7 @@ impl Dataset {
         })?;
         self.dir.charge_moving(Usage { used: delta, ..own }, own.used, dd_used::REFRSRV, dd_used::HEAD, tx)?;
         if !sums.dead.is_empty() {
-            self.bury(pool, &sums.dead, tx)?;
+            self.bury(meta, &sums.dead, before, tx)?;
         }
         let has_large_dnodes = self.open_objset().is_some_and(|objset| objset.has_large_dnodes());
         let large_dnode = if has_large_dnodes { features::bit(features::LARGE_DNODE) } else { 0 };
@@ -199,13 +236,17 @@ impl Dataset {
     }
 
     /// Puts blocks that a snapshot still has on the deadlist.
-    fn bury(&self, pool: &DslPool, dead: &[BlockPtr], tx: &Tx) -> Result<(), DslError> {
-        let meta = pool.meta();
+    fn bury(
+        &self,
+        meta: &Meta,
+        dead: &[BlockPtr],
+        before: impl FnOnce() -> Result<(Arc<Dataset>, u64), DslError>,
+        tx: &Tx,
+    ) -> Result<(), DslError> {
         let phys = self.phys();
         Deadlist::open(meta, phys.ds_deadlist_obj)?.insert(dead, tx)?;
-        let prev = pool.dataset(phys.ds_prev_snap_obj)?;
+        let (prev, origin_txg) = before()?;
         let prev_phys = prev.phys();
-        let origin_txg = pool.origin_txg(&self.dir)?;
         let (mut unique, mut to_snap) = (0i64, 0i64);
         for bp in dead {
             let used = meta.io.dsize(bp) as i64;
@@ -223,11 +264,9 @@ impl Dataset {
     }
 
     /// Recomputes a head's unique bytes after its previous snapshot changed: what it references less what its previous
-    /// snapshot does, the dead left out (OpenZFS: `dsl_dataset_recalc_head_uniq`).
-    pub(crate) fn recalculate_unique(&self, pool: &DslPool, tx: &Tx) -> Result<(), DslError> {
-        let phys = self.phys();
-        let prev = if phys.ds_prev_snap_obj == 0 { 0 } else { pool.dataset(phys.ds_prev_snap_obj)?.phys().ds_referenced_bytes };
-        let dead = Deadlist::usage_of(pool.meta(), phys.ds_deadlist_obj)?;
+    /// snapshot does (`prev` bytes), the dead left out (OpenZFS: `dsl_dataset_recalc_head_uniq`).
+    pub(crate) fn recalculate_unique(&self, meta: &Meta, prev: u64, tx: &Tx) -> Result<(), DslError> {
+        let dead = Deadlist::usage_of(meta, self.phys().ds_deadlist_obj)?;
         let shared = prev.saturating_sub(dead.used as u64);
         self.update(tx, |phys| {
             phys.ds_unique_bytes = phys.ds_referenced_bytes.saturating_sub(shared);
@@ -243,20 +282,26 @@ impl Dataset {
         meta.free_object(self.object, tx)
     }
 
+    /// Holds of users on a snapshot.
+    pub(crate) fn user_refs(&self, meta: &Meta) -> Result<u64, DslError> {
+        match self.phys().ds_userrefs_obj {
+            0 => Ok(0),
+            object => Ok(meta.zap(object)?.count()),
+        }
+    }
+
+    /// Changes the refreservation and charges the directory (OpenZFS: `dsl_dataset_set_refreservation_sync_impl`).
+    pub(crate) fn set_refreservation(&self, bytes: u64, tx: &Tx) -> Result<(), DslError> {
+        let unique = self.unique();
+        let old = self.refreservation.swap(bytes, Ordering::Relaxed);
+        let delta = bytes.saturating_sub(unique) as i64 - old.saturating_sub(unique) as i64;
+        self.dir.charge(dd_used::REFRSRV, Usage { used: delta, comp: 0, uncomp: 0 }, tx)
+    }
+
     /// The dataset object's own ZAP, when it has one.
     pub(crate) fn zap(&self, meta: &Meta) -> Result<Option<zap::Zap>, DslError> {
         if self.dnode.info()?.kind == ObjectType::OTN_ZAP_METADATA { Ok(Some(meta.zap(self.object)?)) } else { Ok(None) }
     }
-}
-
-/// Makes an object of the DSL carry a ZAP (OpenZFS: `dmu_object_zapify`).
-pub(crate) fn zapify(meta: &Meta, dnode: &Arc<Dnode>, tx: &Tx) -> Result<(), DslError> {
-    if dnode.info()?.kind == ObjectType::OTN_ZAP_METADATA {
-        return Ok(());
-    }
-    dnode.set_kind(ObjectType::OTN_ZAP_METADATA, tx)?;
-    zap::format(dnode, meta.io.exec().random_u64(), tx)?;
-    meta.services.feature_add(features::EXTENSIBLE_DATASET, 1, tx)
 }
 
 fn load_features(meta: &Meta, dnode: &Arc<Dnode>) -> Result<u32, DslError> {

@@ -1,23 +1,14 @@
 //! [`DatasetHandle`]: an owned hold on a dataset, as a mount or a command has it.
 
 use crate::dataset::Dataset;
-use crate::pool::{in_object_set, is_text};
 use crate::prop::table::{self, Kind, Prop, PropDesc};
-use crate::{DslError, DslPool, PropEntry, PropSource, PropValue, SnapshotEntry, features, volume};
+use crate::space::TxSpace;
+use crate::{DslError, DslPool, PropEntry, PropSource, PropValue, SnapshotEntry, changed, features, volume};
 use dmu::{BlockLedger, Objset, Tx};
 use ondisk::{ObjectId, ObjsetType, dd_used, ds_flags};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use zap::{Value, Zap};
-
-/// What a transaction will do to the space in use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TxSpace {
-    /// May need this many bytes more; refused when a quota or the pool is full.
-    Writes(u64),
-    /// Frees more than it writes: allowed until the very last reserve is used.
-    Frees,
-}
 
 /// Space of a dataset, in bytes (OpenZFS: `dsl_dir_stats`, `dsl_dataset_space`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -91,7 +82,7 @@ impl DatasetHandle {
     }
     /// The full name now.
     pub fn name(&self) -> String {
-        self.pool.full_name(&self.dataset).unwrap_or_else(|_| self.dataset.dir.full_name())
+        self.pool.tree.full_name(&self.dataset).unwrap_or_else(|_| self.dataset.dir.full_name())
     }
     /// Its object in the MOS: the object set's number.
     pub fn object(&self) -> u64 {
@@ -119,18 +110,17 @@ impl DatasetHandle {
     }
     /// The object set; of a snapshot it cannot be modified.
     pub fn objset(&self) -> Result<Arc<Objset>, DslError> {
-        let pool = &self.pool;
-        self.dataset.objset(pool.meta(), || pool.objset_props(&self.dataset))
+        self.pool.tree.objset(&self.dataset)
     }
     /// A transaction, after a look at quotas and at the pool's space. May wait.
     pub fn assign(&self, space: TxSpace) -> Result<Tx, DslError> {
-        self.pool.assign_for(&self.dataset, space)
+        self.pool.space.assign_for(&self.dataset, space)
     }
 
     /// For who found no room although a transaction was to be had: syncs the open txg, so that what was freed in earlier ones
     /// comes nearer to being used again. False when nothing rests, and waiting again will not help.
     pub fn wait_for_freed(&self) -> Result<bool, DslError> {
-        self.pool.wait_for_freed()
+        self.pool.space.wait_for_freed()
     }
 
     /// Space now.
@@ -167,23 +157,23 @@ impl DatasetHandle {
         if prev == 0 {
             return referenced;
         }
-        self.pool.written_since(&self.dataset, prev).unwrap_or(0)
+        self.pool.tree.written_since(&self.dataset, prev).unwrap_or(0)
     }
 
     /// Bytes written since a snapshot of the same file system, by the part behind `@` or its full name (OpenZFS: `written@SNAPSHOT`).
     pub fn written_since(&self, snapshot: &str) -> Result<u64, DslError> {
         let _config = self.pool.config();
-        let own = self.pool.full_name(&self.dataset)?;
+        let own = self.pool.tree.full_name(&self.dataset)?;
         let filesystem = own.split_once('@').map_or(own.as_str(), |(filesystem, _)| filesystem);
         let name = if snapshot.contains('@') { snapshot.to_string() } else { format!("{filesystem}@{snapshot}") };
-        let old = self.pool.find(&name)?;
-        self.pool.written_since_snapshot(&self.dataset, &old)
+        let old = self.pool.tree.find(&name)?;
+        self.pool.tree.written_since_snapshot(&self.dataset, &old)
     }
 
     /// What can be written here (OpenZFS: `dsl_dataset_space`).
     fn available(&self) -> u64 {
         let dataset = &self.dataset;
-        let mut available = dataset.dir.available(self.pool.pool_bytes(false), None);
+        let mut available = dataset.dir.available(self.pool.space.pool_bytes(false), None);
         available = available.saturating_add(dataset.reserved().saturating_sub(dataset.unique()));
         match dataset.refquota.load(Ordering::Relaxed) {
             0 => available,
@@ -193,10 +183,10 @@ impl DatasetHandle {
 
     /// A property's number (index properties by value) and source.
     pub fn prop_u64(&self, name: &str) -> Result<(u64, PropSource), DslError> {
-        if in_object_set(name) {
+        if table::in_object_set(name) {
             return self.object_set_number(name);
         }
-        self.pool.prop_number(&self.dataset, name)
+        self.pool.tree.stored.number(&self.dataset, name)
     }
 
     /// A property's text (of properties that are text) and source.
@@ -207,7 +197,7 @@ impl DatasetHandle {
             Prop::Native(_) => return Err(DslError::BadProperty),
             Prop::User(_) => "",
         };
-        match self.pool.stored_prop(&self.dataset, &prop)? {
+        match self.pool.tree.stored.find(&self.dataset, &prop)? {
             Some((value, source)) => Ok((self.inherited_text(name, &value, &source)?, source)),
             None if matches!(prop, Prop::User(_)) => Err(DslError::NotFound),
             None if name == "mountpoint" => Ok((format!("/{}", self.name()), PropSource::Default)),
@@ -262,7 +252,7 @@ impl DatasetHandle {
         if let Some(value) = self.computed(desc)? {
             return entry(value, PropSource::None);
         }
-        if is_text(desc.kind) {
+        if desc.kind.is_text() {
             let (text, source) = self.prop_text(desc.name)?;
             return entry(PropValue::Text(text), source);
         }
@@ -305,19 +295,19 @@ impl DatasetHandle {
             "guid" => PropValue::Number(phys.ds_guid),
             "objsetid" => PropValue::Number(self.dataset.object),
             "defer_destroy" => text(if phys.ds_flags & ds_flags::DEFER_DESTROY != 0 { "on" } else { "off" }),
-            "userrefs" => PropValue::Number(self.pool.user_refs(&self.dataset)?),
-            "origin" => match self.pool.origin_name(&self.dataset)? {
+            "userrefs" => PropValue::Number(self.dataset.user_refs(&self.pool.tree.meta)?),
+            "origin" => match self.pool.tree.origin_name(&self.dataset)? {
                 Some(name) => PropValue::Text(name),
                 None => PropValue::None,
             },
-            "clones" => text(&self.pool.clone_names(&self.dataset)?.join(",")),
+            "clones" => text(&self.pool.tree.clone_names(&self.dataset)?.join(",")),
             "mounted" => text("no"),
             "keystatus" | "encryptionroot" | "receive_resume_token" | "redact_snaps" => PropValue::None,
             "snapshots_changed" => match self.snapshots_changed()? {
                 Some((seconds, _)) => PropValue::Time(seconds),
                 None => PropValue::None,
             },
-            "filesystem_count" | "snapshot_count" => match self.pool.counts_of(&self.dataset.dir)? {
+            "filesystem_count" | "snapshot_count" => match self.pool.limits.counts_of(&self.dataset.dir)? {
                 Some((filesystems, snapshots)) => PropValue::Count(if desc.name == "filesystem_count" { filesystems } else { snapshots }),
                 None => text("none"),
             },
@@ -342,7 +332,7 @@ impl DatasetHandle {
                 Err(error) => return Err(error),
             }
         }
-        for name in self.pool.user_prop_names(&self.dataset)? {
+        for name in self.pool.tree.stored.user_names(&self.dataset)? {
             if let Ok(entry) = self.prop(&name) {
                 entries.push(entry);
             }
@@ -365,18 +355,42 @@ impl DatasetHandle {
     }
     /// When a snapshot of it was last taken, destroyed or renamed, in seconds and nanoseconds since 1970.
     pub fn snapshots_changed(&self) -> Result<Option<(u64, u32)>, DslError> {
-        self.pool.snapshots_changed(&self.dataset.dir)
+        changed::when(&self.pool.tree.meta, &self.dataset.dir)
     }
 
     /// Its snapshots, oldest first.
     pub fn snapshots(&self) -> Result<Vec<SnapshotEntry>, DslError> {
         let _config = self.pool.config();
-        self.pool.snapshots_of(&self.dataset)
+        self.pool.tree.snapshots_of(&self.dataset)
     }
     /// Holds one of its snapshots by the part behind `@`.
     pub fn hold_snapshot(&self, name: &str) -> Result<DatasetHandle, DslError> {
         let _config = self.pool.config();
-        let snapshot = self.pool.find_snapshot(&self.dataset, name)?;
+        let snapshot = self.pool.tree.find_snapshot(&self.dataset, name)?;
         Ok(DatasetHandle::new(self.pool.clone(), snapshot))
+    }
+
+    /// Makes a volume larger or smaller, in bytes; what is beyond the new size is freed once the size is on disk, and what a crash left
+    /// beyond the old one too (OpenZFS: `zvol_set_volsize`).
+    ///
+    /// # Errors
+    /// [`DslError::ReadOnly`] with `readonly=on`, [`DslError::BadValue`] for a size that is no multiple of the block size, those of
+    /// the transaction.
+    pub fn resize_volume(&self, bytes: u64) -> Result<(), DslError> {
+        if self.prop_u64("readonly")?.0 != 0 {
+            return Err(DslError::ReadOnly);
+        }
+        let objset = self.objset()?;
+        volume::check_size(bytes, volume::block_size(&objset)?)?;
+        let (properties, data) = volume::objects(&objset)?;
+        let freed_from = bytes.min(volume::size(&objset)?);
+        let tx = self.assign(TxSpace::Frees)?;
+        volume::set_size(&properties, bytes, &tx)?;
+        let txg = tx.txg();
+        drop(tx);
+        self.pool().txgs().wait_synced(txg)?;
+        data.prepare_free(freed_from, u64::MAX)?;
+        let tx = self.assign(TxSpace::Frees)?;
+        Ok(data.free_range(freed_from, u64::MAX, &tx)?)
     }
 }

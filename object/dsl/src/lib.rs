@@ -20,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 mod bpobj;
+mod changed;
 mod dataset;
 mod deadlist;
 mod dir;
@@ -41,9 +42,10 @@ pub mod volume;
 mod tests;
 
 pub use error::DslError;
-pub use handle::{DatasetHandle, DatasetSpace, TxSpace};
+pub use handle::{DatasetHandle, DatasetSpace};
 pub use intent_log::IntentLog;
 pub use pool::{CreateDataset, DatasetInit, DslPool, EmptyLogs, Mos, SnapshotEntry};
 pub use ports::{HistoryEvent, PoolServices, PoolSpace};
 pub use prop::{PropEntry, PropSource, PropValue};
+pub use space::TxSpace;
 pub use traverse::{Position, Walk};

@@ -1,6 +1,6 @@
 //! The MOS and what every record in it needs: shorthand for objects, name tables and bonuses.
 
-use crate::{DslError, PoolServices};
+use crate::{DslError, PoolServices, features};
 use dmu::{BlockIo, Dnode, NewObject, Objset, Tx};
 use exec::Mutex;
 use ondisk::{BlockPtr, EmbeddedKind, ObjectId, ObjectType};
@@ -88,6 +88,16 @@ impl Meta {
     }
     pub(crate) fn directory(&self) -> Result<Zap, DslError> {
         self.zap(POOL_DIRECTORY)
+    }
+
+    /// Makes an object of the DSL carry a ZAP (OpenZFS: `dmu_object_zapify`).
+    pub(crate) fn zapify(&self, dnode: &Arc<Dnode>, tx: &Tx) -> Result<(), DslError> {
+        if dnode.info()?.kind == ObjectType::OTN_ZAP_METADATA {
+            return Ok(());
+        }
+        dnode.set_kind(ObjectType::OTN_ZAP_METADATA, tx)?;
+        zap::format(dnode, self.io.exec().random_u64(), tx)?;
+        self.services.feature_add(features::EXTENSIBLE_DATASET, 1, tx)
     }
 
     /// What a block counts (OpenZFS: `bp_get_dsize_sync`, `BP_GET_PSIZE`, `BP_GET_UCSIZE`).

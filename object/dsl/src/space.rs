@@ -5,9 +5,9 @@
 
 use crate::DslError;
 use crate::dataset::Dataset;
-use crate::handle::TxSpace;
-use crate::pool::DslPool;
-use dmu::Tx;
+use crate::dir::{Dir, TXG_SLOTS};
+use crate::meta::Meta;
+use dmu::{Tx, TxgManager};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -18,6 +18,15 @@ const WAITS_MAX: u32 = 32;
 /// What making a dataset or snapshot may take (OpenZFS: five blocks of 16 KiB, three copies each).
 const TASK_BYTES: u64 = 3 * 5 * (16 << 10);
 
+/// What a transaction will do to the space in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TxSpace {
+    /// May need this many bytes more; refused when a quota or the pool is full.
+    Writes(u64),
+    /// Frees more than it writes: allowed until the very last reserve is used.
+    Frees,
+}
+
 /// What a look at the limits says.
 enum Verdict {
     Fits,
@@ -26,11 +35,22 @@ enum Verdict {
     Refused(DslError),
 }
 
-impl DslPool {
+/// The room of a pool, and who may have some of it.
+pub(crate) struct Space {
+    meta: Arc<Meta>,
+    txgs: Arc<TxgManager>,
+    root_dir: Arc<Dir>,
+}
+
+impl Space {
+    pub(crate) fn new(meta: Arc<Meta>, txgs: Arc<TxgManager>, root_dir: Arc<Dir>) -> Space {
+        Space { meta, txgs, root_dir }
+    }
+
     /// What the pool offers to datasets, in bytes; `reserve` opens half of the slop too
     /// (OpenZFS: `dsl_pool_unreserved_space`).
     pub(crate) fn pool_bytes(&self, reserve: bool) -> u64 {
-        let space = self.meta().services.space();
+        let space = self.meta.services.space();
         let slop = if reserve { space.slop_bytes / 2 } else { space.slop_bytes };
         space.usable_bytes.saturating_sub(slop)
     }
@@ -38,13 +58,13 @@ impl DslPool {
     /// Something new needs room, which a full pool keeps for what gives some back (OpenZFS: `dsl_sync_task` with
     /// `ZFS_SPACE_CHECK_NORMAL`).
     pub(crate) fn check_room(&self) -> Result<(), DslError> {
-        let offered = self.pool_bytes(false).saturating_sub(self.meta().services.space().deferred_bytes);
-        if self.used_bytes().saturating_add(TASK_BYTES) > offered { Err(DslError::NoSpace) } else { Ok(()) }
+        let offered = self.pool_bytes(false).saturating_sub(self.meta.services.space().deferred_bytes);
+        if self.root_dir.used().saturating_add(TASK_BYTES) > offered { Err(DslError::NoSpace) } else { Ok(()) }
     }
 
     /// A transaction for `dataset`. May wait.
-    pub(crate) fn assign_for(self: &Arc<Self>, dataset: &Arc<Dataset>, space: TxSpace) -> Result<Tx, DslError> {
-        if dataset.is_snapshot || !self.meta().services.is_writeable() {
+    pub(crate) fn assign_for(&self, dataset: &Arc<Dataset>, space: TxSpace) -> Result<Tx, DslError> {
+        if dataset.is_snapshot || !self.meta.services.is_writeable() {
             return Err(DslError::ReadOnly);
         }
         let (bytes, frees) = match space {
@@ -55,10 +75,10 @@ impl DslPool {
         let taken = dataset.open_objset().map_or(bytes, |objset| {
             let props = objset.props();
             let (block, copies) = (props.record_size.max(1) as u64, u64::from(props.copies.max(1)));
-            let one = self.meta().services.worst_dsize(block).max(block);
+            let one = self.meta.services.worst_dsize(block).max(block);
             bytes.div_ceil(block).saturating_mul(one.saturating_mul(copies)).max(bytes)
         });
-        if self.meta().services.refuses_writes() {
+        if self.meta.services.refuses_writes() {
             dmu::TxEvent::Suspended.count();
             return Err(DslError::Suspended);
         }
@@ -68,7 +88,7 @@ impl DslPool {
                 Verdict::Fits => break,
                 Verdict::Wait(_) if waits < WAITS_MAX => {
                     waits += 1;
-                    self.txgs().wait_synced(self.txgs().open_txg())?;
+                    self.txgs.wait_synced(self.txgs.open_txg())?;
                 }
                 Verdict::Wait(error) | Verdict::Refused(error) => {
                     dmu::TxEvent::Quota.count();
@@ -76,8 +96,8 @@ impl DslPool {
                 }
             }
         }
-        let tx = self.txgs().assign(bytes)?;
-        let slot = tx.txg().0 as usize % crate::dir::TXG_SLOTS;
+        let tx = self.txgs.assign(bytes)?;
+        let slot = tx.txg().0 as usize % TXG_SLOTS;
         let mut walk = Some(dataset.dir.clone());
         while let Some(dir) = walk {
             if frees {
@@ -92,9 +112,9 @@ impl DslPool {
 
     /// Syncs the open txg; true when freed space rested before or rests afterwards.
     pub(crate) fn wait_for_freed(&self) -> Result<bool, DslError> {
-        let resting = || self.meta().services.space().deferred_bytes > 0;
+        let resting = || self.meta.services.space().deferred_bytes > 0;
         let rested = resting();
-        self.txgs().wait_synced(self.txgs().open_txg())?;
+        self.txgs.wait_synced(self.txgs.open_txg())?;
         Ok(rested || resting())
     }
 
@@ -116,7 +136,7 @@ impl DslPool {
             let mut limit = if frees || dir.quota() == 0 { u64::MAX } else { dir.quota() };
             let mut refusal = DslError::Quota;
             if parent.is_none() {
-                let deferred = self.meta().services.space().deferred_bytes;
+                let deferred = self.meta.services.space().deferred_bytes;
                 let offered = self.pool_bytes(frees).saturating_sub(deferred);
                 if offered < limit {
                     limit = offered;

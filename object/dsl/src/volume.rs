@@ -2,8 +2,8 @@
 //!
 //! Object 1 is the data, in blocks of `volblocksize`, which stands nowhere else; object 2 is a ZAP with the one entry `size`.
 
-use crate::{DatasetHandle, DslError, TxSpace};
-use dmu::{NewObject, Objset, Tx};
+use crate::DslError;
+use dmu::{Dnode, NewObject, Objset, Tx};
 use ondisk::{ObjectId, ObjectType, ObjsetType};
 use std::sync::Arc;
 use zap::{CreateOptions, Zap};
@@ -30,8 +30,18 @@ pub fn create(objset: &Arc<Objset>, size: u64, block_size: u64, tx: &Tx) -> Resu
 }
 
 /// Whole blocks, and at least one (OpenZFS: `zvol_check_volsize`).
-fn check_size(size: u64, block_size: u64) -> Result<(), DslError> {
+pub(crate) fn check_size(size: u64, block_size: u64) -> Result<(), DslError> {
     if size == 0 || block_size == 0 || !size.is_multiple_of(block_size) { Err(DslError::BadValue) } else { Ok(()) }
+}
+
+/// The objects with the properties and the data.
+pub(crate) fn objects(objset: &Arc<Objset>) -> Result<(Zap, Arc<Dnode>), DslError> {
+    Ok((Zap::hold(objset, PROPERTIES)?, objset.hold(DATA)?))
+}
+
+/// Writes another size, in bytes, that [`check_size`] found possible.
+pub(crate) fn set_size(properties: &Zap, bytes: u64, tx: &Tx) -> Result<(), DslError> {
+    Ok(properties.update_u64(SIZE, bytes, tx)?)
 }
 
 /// Bytes of a volume.
@@ -54,30 +64,4 @@ pub fn block_size(objset: &Arc<Objset>) -> Result<u64, DslError> {
         return Err(DslError::BadProperty);
     }
     Ok(objset.hold(DATA)?.info()?.block_size as u64)
-}
-
-impl DatasetHandle {
-    /// Makes a volume larger or smaller, in bytes; what is beyond the new size is freed once the size is on disk, and what a crash left
-    /// beyond the old one too (OpenZFS: `zvol_set_volsize`).
-    ///
-    /// # Errors
-    /// [`DslError::ReadOnly`] with `readonly=on`, [`DslError::BadValue`] for a size that is no multiple of the block size, those of
-    /// the transaction.
-    pub fn resize_volume(&self, bytes: u64) -> Result<(), DslError> {
-        if self.prop_u64("readonly")?.0 != 0 {
-            return Err(DslError::ReadOnly);
-        }
-        let objset = self.objset()?;
-        check_size(bytes, block_size(&objset)?)?;
-        let (properties, data) = (Zap::hold(&objset, PROPERTIES)?, objset.hold(DATA)?);
-        let freed_from = bytes.min(size(&objset)?);
-        let tx = self.assign(TxSpace::Frees)?;
-        properties.update_u64(SIZE, bytes, &tx)?;
-        let txg = tx.txg();
-        drop(tx);
-        self.pool().txgs().wait_synced(txg)?;
-        data.prepare_free(freed_from, u64::MAX)?;
-        let tx = self.assign(TxSpace::Frees)?;
-        Ok(data.free_range(freed_from, u64::MAX, &tx)?)
-    }
 }

@@ -1,17 +1,16 @@
 //! The queue of destroyed datasets: their root pointers, freed in bounded steps over many txgs (OpenZFS: `bptree.c`).
 //!
 //! An entry remembers where its walk paused, so a crash repeats nothing and loses nothing. The queue's object exists, and
-//! the feature is active, only while there are entries. Space of what waits is charged to `$FREE`.
+//! the feature is active, only while there are entries. What space means to directories, who queues and drains decides.
 
-use super::DslPool;
 use crate::DslError;
 use crate::features::ASYNC_DESTROY;
-use crate::meta::{LIST_BLOCK_BYTES, Usage, bump, damaged};
+use crate::meta::{LIST_BLOCK_BYTES, Meta, Usage, bump, damaged};
 use crate::traverse::{Position, Walk};
 use dmu::{Dnode, NewObject, Tx};
 use ondisk::{BlockPtr, BookmarkPhys, BptreeEntry, BptreePhys, ObjectType};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 const QUEUE_NAME: &str = "bptree_obj";
 /// The object set number of what has no object set any more (OpenZFS: `ZB_DESTROYED_OBJSET`).
@@ -26,8 +25,8 @@ struct Queue {
 }
 
 impl Queue {
-    fn open(pool: &DslPool, object: u64) -> Result<Queue, DslError> {
-        let dnode = pool.meta.hold(object)?;
+    fn open(meta: &Meta, object: u64) -> Result<Queue, DslError> {
+        let dnode = meta.hold(object)?;
         let phys =
             BptreePhys::decode(&dnode.bonus()?).map_err(|_| damaged(object, "the bonus of the queue of destroyed datasets is short"))?;
         if phys.bt_begin > phys.bt_end || phys.bt_end > 1 << 40 {
@@ -54,29 +53,62 @@ fn resume_of(entry: &BptreeEntry) -> Option<Position> {
     (zb.zb_objset != 0).then_some(Position { object: zb.zb_object, block: zb.zb_blkid })
 }
 
-impl DslPool {
+/// What draining the queue did.
+pub(super) struct Drained {
+    /// Blocks freed, or found gone.
+    pub(super) blocks: u64,
+    pub(super) freed: Usage,
+    /// The queue is empty and still counts this: the caller charges it and calls [`Bptree::remove`].
+    pub(super) left: Option<Usage>,
+}
+
+/// The queue of destroyed datasets.
+pub(super) struct Bptree {
+    meta: Arc<Meta>,
+    /// Its object; 0 when there is none.
+    object: AtomicU64,
+}
+
+impl Bptree {
     /// Reads which object is the queue.
-    pub(super) fn load_bptree(&self) -> Result<(), DslError> {
-        let object = self.meta.directory()?.try_lookup_u64(QUEUE_NAME)?.unwrap_or(0);
-        self.bptree.store(object, Ordering::Relaxed);
-        Ok(())
+    pub(super) fn load(meta: Arc<Meta>) -> Result<Bptree, DslError> {
+        let object = meta.directory()?.try_lookup_u64(QUEUE_NAME)?.unwrap_or(0);
+        Ok(Bptree { meta, object: AtomicU64::new(object) })
     }
 
-    /// Queues the blocks at `root` born after `mintxg`, which sum up to `usage`, and charges them to `$FREE`.
-    pub(super) fn bptree_add(&self, root: &BlockPtr, mintxg: u64, usage: Usage, tx: &Tx) -> Result<(), DslError> {
-        if self.bptree.load(Ordering::Relaxed) == 0 {
-            let new = NewObject {
-                block_size: LIST_BLOCK_BYTES,
-                bonus_type: ObjectType::OTN_UINT64_METADATA,
-                bonus_len: BptreePhys::SIZE,
-                ..NewObject::new(ObjectType::OTN_UINT64_METADATA)
-            };
-            let object = self.meta.allocate(new, tx)?.object().0;
-            self.meta.directory()?.add_u64(QUEUE_NAME, object, tx)?;
-            self.meta.services.feature_add(ASYNC_DESTROY, 1, tx)?;
-            self.bptree.store(object, Ordering::Relaxed);
+    /// True when nothing waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.object.load(Ordering::Relaxed) == 0
+    }
+
+    fn open(&self) -> Result<Option<Queue>, DslError> {
+        match self.object.load(Ordering::Relaxed) {
+            0 => Ok(None),
+            object => Queue::open(&self.meta, object).map(Some),
         }
-        let mut queue = Queue::open(self, self.bptree.load(Ordering::Relaxed))?;
+    }
+
+    /// Makes the queue.
+    fn create(&self, tx: &Tx) -> Result<Queue, DslError> {
+        let new = NewObject {
+            block_size: LIST_BLOCK_BYTES,
+            bonus_type: ObjectType::OTN_UINT64_METADATA,
+            bonus_len: BptreePhys::SIZE,
+            ..NewObject::new(ObjectType::OTN_UINT64_METADATA)
+        };
+        let object = self.meta.allocate(new, tx)?.object().0;
+        self.meta.directory()?.add_u64(QUEUE_NAME, object, tx)?;
+        self.meta.services.feature_add(ASYNC_DESTROY, 1, tx)?;
+        self.object.store(object, Ordering::Relaxed);
+        Queue::open(&self.meta, object)
+    }
+
+    /// Queues the blocks at `root` born after `mintxg`, which sum up to `usage`.
+    pub(super) fn add(&self, root: &BlockPtr, mintxg: u64, usage: Usage, tx: &Tx) -> Result<(), DslError> {
+        let mut queue = match self.open()? {
+            Some(queue) => queue,
+            None => self.create(tx)?,
+        };
         let mut entry: BptreeEntry = ondisk::Field::ZERO;
         entry.be_bp = *root;
         entry.be_birth_txg = mintxg;
@@ -85,28 +117,24 @@ impl DslPool {
         bump(&mut queue.phys.bt_bytes, usage.used);
         bump(&mut queue.phys.bt_comp, usage.comp);
         bump(&mut queue.phys.bt_uncomp, usage.uncomp);
-        queue.store(tx)?;
-        self.charge_free(usage, tx)
+        queue.store(tx)
     }
 
-    /// Frees up to about `most` blocks of queued datasets and says how many.
-    pub(super) fn bptree_drain(&self, most: u64, tx: &Tx) -> Result<u64, DslError> {
-        let object = self.bptree.load(Ordering::Relaxed);
-        if object == 0 {
-            return Ok(0);
-        }
-        let mut queue = Queue::open(self, object)?;
-        let mut count = 0;
+    /// Frees up to about `most` blocks of queued datasets.
+    pub(super) fn drain(&self, most: u64, tx: &Tx) -> Result<Drained, DslError> {
+        let mut drained = Drained { blocks: 0, freed: Usage::default(), left: None };
+        let Some(mut queue) = self.open()? else { return Ok(drained) };
         let until_ns = self.meta.io.exec().now_ns().saturating_add(FREE_TIME_NS);
-        while queue.phys.bt_begin < queue.phys.bt_end && count < most && (count == 0 || self.meta.io.exec().now_ns() < until_ns) {
+        let is_in_time = |blocks| blocks == 0 || self.meta.io.exec().now_ns() < until_ns;
+        while queue.phys.bt_begin < queue.phys.bt_end && drained.blocks < most && is_in_time(drained.blocks) {
             let index = queue.phys.bt_begin;
             let mut entry = queue.entry(index)?;
-            let (paused, freed, visited) = self.free_some(&entry, (most - count, until_ns), tx)?;
-            count += visited;
+            let (paused, freed, visited) = self.free_some(&entry, (most - drained.blocks, until_ns), tx)?;
+            drained.blocks += visited;
+            drained.freed += freed;
             bump(&mut queue.phys.bt_bytes, -freed.used);
             bump(&mut queue.phys.bt_comp, -freed.comp);
             bump(&mut queue.phys.bt_uncomp, -freed.uncomp);
-            self.charge_free(-freed, tx)?;
             match paused {
                 Some(at) => {
                     entry.be_zb = BookmarkPhys { zb_objset: DESTROYED_OBJSET, zb_object: at.object, zb_level: 0, zb_blkid: at.block };
@@ -120,18 +148,14 @@ impl DslPool {
             queue.store(tx)?;
         }
         if queue.phys.bt_begin == queue.phys.bt_end {
-            self.remove_bptree(&queue, tx)?;
+            drained.left = Some(Usage::new(queue.phys.bt_bytes, queue.phys.bt_comp, queue.phys.bt_uncomp));
         }
-        Ok(count)
+        Ok(drained)
     }
 
-    /// Calls `visit` on every block of destroyed datasets that waits to be freed, for checks of space.
-    pub fn for_each_queued(&self, visit: &mut dyn FnMut(&BlockPtr) -> Result<(), DslError>) -> Result<(), DslError> {
-        let object = self.bptree.load(Ordering::Relaxed);
-        if object == 0 {
-            return Ok(());
-        }
-        let queue = Queue::open(self, object)?;
+    /// Calls `visit` on every block that waits to be freed.
+    pub(super) fn for_each(&self, visit: &mut dyn FnMut(&BlockPtr) -> Result<(), DslError>) -> Result<(), DslError> {
+        let Some(queue) = self.open()? else { return Ok(()) };
         for index in queue.phys.bt_begin..queue.phys.bt_end {
             let entry = queue.entry(index)?;
             let walk = Walk { resume: resume_of(&entry), ..Walk::all(&*self.meta.io, DESTROYED_OBJSET, &entry.be_bp, entry.be_birth_txg) };
@@ -157,14 +181,11 @@ impl DslPool {
         Ok((paused, freed, visited))
     }
 
-    /// The queue is empty: it goes. What unreadable blocks left charged moves to `$LEAK` (OpenZFS: with `zfs_free_leak_on_eio`).
-    fn remove_bptree(&self, queue: &Queue, tx: &Tx) -> Result<(), DslError> {
-        let left = Usage::new(queue.phys.bt_bytes, queue.phys.bt_comp, queue.phys.bt_uncomp);
-        self.charge_free(-left, tx)?;
-        self.charge_leak(left, tx)?;
+    /// The queue is empty: it goes.
+    pub(super) fn remove(&self, tx: &Tx) -> Result<(), DslError> {
         self.meta.directory()?.remove(QUEUE_NAME, tx)?;
         self.meta.services.feature_add(ASYNC_DESTROY, -1, tx)?;
-        let object = self.bptree.swap(0, Ordering::Relaxed);
+        let object = self.object.swap(0, Ordering::Relaxed);
         self.meta.free_object(object, tx)
     }
 }

@@ -1,13 +1,24 @@
 //! Facts about datasets that commands ask for: origin, clones, holds, what was written since a snapshot.
 
-use super::DslPool;
+use super::tree::Tree;
 use crate::DslError;
 use crate::dataset::Dataset;
 use crate::deadlist::Deadlist;
-use crate::prop::table;
-use std::collections::BTreeSet;
 
-impl DslPool {
+/// A snapshot in a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SnapshotEntry {
+    /// The part behind `@`.
+    pub name: String,
+    /// Its object set number.
+    pub object: u64,
+    /// The txg that it was taken in.
+    pub creation_txg: u64,
+    /// Seconds since the epoch.
+    pub creation_time: u64,
+}
+
+impl Tree {
     /// The name of the snapshot that a clone started from.
     pub(crate) fn origin_name(&self, dataset: &Dataset) -> Result<Option<String>, DslError> {
         if !self.is_clone(&dataset.dir) {
@@ -31,14 +42,6 @@ impl DslPool {
             objects.into_iter().map(|object| Ok(self.dataset(object)?.dir.full_name())).collect::<Result<Vec<String>, DslError>>()?;
         names.sort();
         Ok(names)
-    }
-
-    /// Holds of users on a snapshot.
-    pub(crate) fn user_refs(&self, snapshot: &Dataset) -> Result<u64, DslError> {
-        match snapshot.phys().ds_userrefs_obj {
-            0 => Ok(0),
-            object => Ok(self.meta.zap(object)?.count()),
-        }
     }
 
     /// Bytes that `dataset` has and its previous snapshot `prev` had not (OpenZFS: `dsl_dataset_space_written`).
@@ -71,24 +74,19 @@ impl DslPool {
         Ok(u64::try_from(written).unwrap_or(0))
     }
 
-    /// Names of user properties set on the dataset or above.
-    pub(crate) fn user_prop_names(&self, dataset: &Dataset) -> Result<BTreeSet<String>, DslError> {
-        let mut names = BTreeSet::new();
-        let mut tables = vec![dataset.phys().ds_props_obj];
-        let mut walk = Some(dataset.dir.clone());
-        while let Some(dir) = walk {
-            tables.push(dir.phys().dd_props_zapobj);
-            walk = dir.parent();
+    /// The snapshots of a head, oldest first.
+    pub(crate) fn snapshots_of(&self, head: &Dataset) -> Result<Vec<SnapshotEntry>, DslError> {
+        let mut found = Vec::new();
+        self.meta.zap(head.phys().ds_snapnames_zapobj)?.for_each(|entry| {
+            found.push((String::from_utf8_lossy(&entry.name).into_owned(), entry.first_integer));
+            Ok(())
+        })?;
+        let mut entries = Vec::with_capacity(found.len());
+        for (name, object) in found {
+            let phys = self.dataset(object)?.phys();
+            entries.push(SnapshotEntry { name, object, creation_txg: phys.ds_creation_txg, creation_time: phys.ds_creation_time });
         }
-        for table in tables.into_iter().filter(|table| *table != 0) {
-            self.meta.zap(table)?.for_each(|entry| {
-                let name = String::from_utf8_lossy(&entry.name).into_owned();
-                if matches!(table::find(&name), Ok(table::Prop::User(_))) {
-                    names.insert(name);
-                }
-                Ok(())
-            })?;
-        }
-        Ok(names)
+        entries.sort_by(|a, b| (a.creation_txg, &a.name).cmp(&(b.creation_txg, &b.name)));
+        Ok(entries)
     }
 }

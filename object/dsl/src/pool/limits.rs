@@ -4,8 +4,7 @@
 //! A directory that is counted has both numbers in a ZAP of its own, and so has everything below it. Nobody is held to a limit: OpenZFS
 //! exempts whoever administers the pool, and nobody else can create anything here.
 
-use super::DslPool;
-use crate::dataset::zapify;
+use super::tree::Tree;
 use crate::dir::Dir;
 use crate::{DslError, features};
 use dmu::Tx;
@@ -20,13 +19,22 @@ const SNAPSHOTS: &str = "com.joyent:snapshot_count";
 /// File systems below a directory, snapshots at and below it.
 type Counts = (u64, u64);
 
-impl DslPool {
+/// The counts of a pool's directories.
+pub(crate) struct Limits {
+    tree: Arc<Tree>,
+}
+
+impl Limits {
+    pub(super) fn new(tree: Arc<Tree>) -> Limits {
+        Limits { tree }
+    }
+
     /// The counts of a directory that has them.
     pub(crate) fn counts_of(&self, dir: &Dir) -> Result<Option<Counts>, DslError> {
-        if self.meta.hold(dir.object)?.info()?.kind != ObjectType::OTN_ZAP_METADATA {
+        if self.tree.meta.hold(dir.object)?.info()?.kind != ObjectType::OTN_ZAP_METADATA {
             return Ok(None);
         }
-        let zap = self.meta.zap(dir.object)?;
+        let zap = self.tree.meta.zap(dir.object)?;
         Ok(match (zap.try_lookup_u64(FILESYSTEMS)?, zap.try_lookup_u64(SNAPSHOTS)?) {
             (Some(filesystems), Some(snapshots)) => Some((filesystems, snapshots)),
             _ => None,
@@ -36,11 +44,11 @@ impl DslPool {
     /// Begins to count at a directory and below it (OpenZFS: `dsl_dir_activate_fs_ss_limit`).
     pub(super) fn count_from(&self, dir: &Arc<Dir>, tx: &Tx) -> Result<(), DslError> {
         // Checked before the value was taken; to fail here would stop the pool.
-        if !self.meta.services.feature_enabled(features::FS_SS_LIMIT) {
+        if !self.tree.meta.services.feature_enabled(features::FS_SS_LIMIT) {
             return Ok(());
         }
-        if self.meta.services.feature_refs(features::FS_SS_LIMIT) == 0 {
-            self.meta.services.feature_add(features::FS_SS_LIMIT, 1, tx)?;
+        if self.tree.meta.services.feature_refs(features::FS_SS_LIMIT) == 0 {
+            self.tree.meta.services.feature_add(features::FS_SS_LIMIT, 1, tx)?;
         }
         self.count(dir, tx).map(drop)
     }
@@ -51,7 +59,7 @@ impl DslPool {
             return Ok(counts);
         }
         let mut children = Vec::new();
-        self.meta.zap(dir.phys().dd_child_dir_zapobj)?.for_each(|entry| {
+        self.tree.meta.zap(dir.phys().dd_child_dir_zapobj)?.for_each(|entry| {
             if !entry.name.starts_with(b"$") {
                 children.push(entry.first_integer);
             }
@@ -59,11 +67,11 @@ impl DslPool {
         })?;
         let (mut filesystems, mut snapshots) = (children.len() as u64, 0);
         for child in children {
-            let below = self.count(&self.dir(child)?, tx)?;
+            let below = self.count(&self.tree.dir(child)?, tx)?;
             filesystems += below.0;
             snapshots += below.1;
         }
-        self.meta.zap(self.head(dir)?.phys().ds_snapnames_zapobj)?.for_each(|entry| {
+        self.tree.meta.zap(self.tree.head(dir)?.phys().ds_snapnames_zapobj)?.for_each(|entry| {
             // Those whose names begin so are temporary.
             snapshots += u64::from(!entry.name.starts_with(b"%"));
             Ok(())
@@ -74,15 +82,15 @@ impl DslPool {
 
     /// Gives a directory its counts.
     pub(super) fn begin_counts(&self, dir: &Dir, counts: Counts, tx: &Tx) -> Result<(), DslError> {
-        zapify(&self.meta, &self.meta.hold(dir.object)?, tx)?;
-        let zap = self.meta.zap(dir.object)?;
+        self.tree.meta.zapify(&self.tree.meta.hold(dir.object)?, tx)?;
+        let zap = self.tree.meta.zap(dir.object)?;
         zap.update_u64(FILESYSTEMS, counts.0, tx)?;
         Ok(zap.update_u64(SNAPSHOTS, counts.1, tx)?)
     }
 
     /// A directory moves to another parent, with all that is counted in it.
     pub(super) fn move_counts(&self, dir: &Arc<Dir>, from: &Arc<Dir>, to: &Arc<Dir>, tx: &Tx) -> Result<(), DslError> {
-        if self.meta.services.feature_refs(features::FS_SS_LIMIT) == 0 {
+        if self.tree.meta.services.feature_refs(features::FS_SS_LIMIT) == 0 {
             return Ok(());
         }
         let (filesystems, snapshots) = self.count(dir, tx)?;
@@ -107,10 +115,10 @@ impl DslPool {
     fn adjust_count(&self, dir: &Arc<Dir>, field: &str, delta: i64, tx: &Tx) -> Result<(), DslError> {
         let mut walk = Some(dir.clone());
         while let Some(dir) = walk.filter(|_| delta != 0) {
-            if self.meta.hold(dir.object)?.info()?.kind != ObjectType::OTN_ZAP_METADATA {
+            if self.tree.meta.hold(dir.object)?.info()?.kind != ObjectType::OTN_ZAP_METADATA {
                 return Ok(());
             }
-            let zap = self.meta.zap(dir.object)?;
+            let zap = self.tree.meta.zap(dir.object)?;
             let Some(count) = zap.try_lookup_u64(field)? else { return Ok(()) };
             zap.update_u64(field, count.saturating_add_signed(delta), tx)?;
             walk = dir.parent();

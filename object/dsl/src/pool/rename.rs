@@ -1,105 +1,112 @@
 //! Renaming datasets and snapshots (OpenZFS: `dsl_dir_rename_sync`, `dsl_dataset_rename_snapshot_sync_impl`).
 
-use super::DslPool;
+use super::limits::Limits;
+use super::tree::Tree;
+use crate::dataset::Dataset;
 use crate::dir::Dir;
 use crate::meta::Usage;
-use crate::{DslError, names};
+use crate::space::Space;
+use crate::{DslError, changed, names};
 use dmu::Tx;
 use ondisk::dd_used;
 use std::sync::Arc;
 
-impl DslPool {
-    /// Renames a dataset (with all below it) or a snapshot.
-    pub fn rename(self: &Arc<Self>, from: &str, to: &str) -> Result<(), DslError> {
-        let ((from_dataset, from_snapshot), (to_dataset, to_snapshot)) = (names::split(from)?, names::split(to)?);
-        match (from_snapshot, to_snapshot) {
-            (None, None) => self.rename_dataset(from_dataset.to_string(), to_dataset.to_string()),
-            (Some(old), Some(new)) if from_dataset == to_dataset => self.rename_snapshots(&[from_dataset.to_string()], old, new),
-            _ => Err(DslError::BadName),
-        }
+/// A dataset, where it is and where it is to go.
+pub(super) struct Move {
+    dir: Arc<Dir>,
+    from: Arc<Dir>,
+    to: Arc<Dir>,
+    last: String,
+}
+
+/// A head and one of its snapshots.
+pub(super) type Named = (Arc<Dataset>, Arc<Dataset>);
+
+/// What renames.
+pub(crate) struct Renaming {
+    tree: Arc<Tree>,
+    limits: Arc<Limits>,
+    space: Arc<Space>,
+}
+
+/// Names of snapshots that no dataset is too long for.
+pub(super) fn check_snapshot_names(datasets: &[String], old: &str, new: &str) -> Result<(), DslError> {
+    names::check_component(old)?;
+    names::check_component(new)?;
+    match datasets.iter().map(String::len).max() {
+        Some(longest) if longest + 1 + new.len() >= names::NAME_BYTES_MAX => Err(DslError::NameTooLong),
+        _ => Ok(()),
+    }
+}
+
+impl Renaming {
+    pub(super) fn new(tree: Arc<Tree>, limits: Arc<Limits>, space: Arc<Space>) -> Renaming {
+        Renaming { tree, limits, space }
     }
 
-    /// Renames the snapshots of one name of several datasets, all or none; those that have none, but for the first, are passed over
-    /// (OpenZFS: `dsl_dataset_rename_snapshot`).
-    ///
-    /// # Errors
-    /// [`DslError::NotFound`] when the first has none, [`DslError::Exists`] when one has another snapshot of the new name.
-    pub fn rename_snapshots(self: &Arc<Self>, datasets: &[String], old: &str, new: &str) -> Result<(), DslError> {
-        names::check_component(old)?;
-        names::check_component(new)?;
-        if let Some(longest) = datasets.iter().map(String::len).max()
-            && longest + 1 + new.len() >= names::NAME_BYTES_MAX
-        {
+    /// Heads and their snapshots of the old name, after a look that none has one of the new name.
+    pub(super) fn check_snapshots(&self, datasets: &[String], old: &str, new: &str) -> Result<Vec<Named>, DslError> {
+        let mut found = Vec::new();
+        for (index, dataset) in datasets.iter().enumerate() {
+            let head = self.tree.find(dataset)?;
+            let snapshot = match self.tree.find_snapshot(&head, old) {
+                Err(DslError::NotFound) if index > 0 => continue,
+                other => other?,
+            };
+            match self.tree.find_snapshot(&head, new) {
+                Err(DslError::NotFound) => found.push((head, snapshot)),
+                Ok(_) => return Err(DslError::Exists),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(found)
+    }
+
+    /// Renames a snapshot of `head`.
+    pub(super) fn rename_snapshot(&self, head: &Dataset, snapshot: &Dataset, (old, new): (&str, &str), tx: &Tx) -> Result<(), DslError> {
+        let table = self.tree.meta.zap(head.phys().ds_snapnames_zapobj)?;
+        table.remove(old, tx)?;
+        table.add_u64(new, snapshot.object, tx)?;
+        changed::note(&self.tree.meta, &head.dir, tx)?;
+        *snapshot.snapname.write() = Some(new.to_string());
+        self.tree.log("rename", head.object, format!("@{old} -> @{new}"), tx)
+    }
+
+    /// A look that a dataset can be renamed.
+    pub(super) fn check_dataset(&self, from: &str, to: &str) -> Result<Move, DslError> {
+        let dir = self.tree.find_dir(from)?;
+        // What is too deep already may be renamed where it gets no deeper (OpenZFS: `dsl_valid_rename`).
+        if to.matches('/').count() > from.matches('/').count() {
+            names::check_depth_of(to.matches('/').count() + self.depth_below(&dir)?)?;
+        }
+        let old_parent = dir.parent().ok_or(DslError::BadName)?;
+        if to.split('/').next() != Some(self.tree.root_dir.name().as_str()) {
+            return Err(DslError::CrossPool);
+        }
+        let (parent, last) = names::split_parent(to)?;
+        let parent = self.tree.check_new(parent, last)?;
+        if parent.is_within(&dir) {
+            return Err(DslError::BadName);
+        }
+        let longer = to.len().saturating_sub(from.len());
+        if longer > 0 && self.longest_name(&dir)? + longer >= names::NAME_BYTES_MAX {
             return Err(DslError::NameTooLong);
         }
-        let (datasets, old, new) = (datasets.to_vec(), old.to_string(), new.to_string());
-        let check = move |pool: &Arc<DslPool>, _: &Tx| {
-            let mut found = Vec::new();
-            for (index, dataset) in datasets.iter().enumerate() {
-                let head = pool.find(dataset)?;
-                let snapshot = match pool.find_snapshot(&head, &old) {
-                    Err(DslError::NotFound) if index > 0 => continue,
-                    other => other?,
-                };
-                match pool.find_snapshot(&head, &new) {
-                    Err(DslError::NotFound) => found.push((head, snapshot)),
-                    Ok(_) => return Err(DslError::Exists),
-                    Err(error) => return Err(error),
-                }
-            }
-            Ok((found, old, new))
-        };
-        self.sync_task(check, |pool, (found, old, new), tx| {
-            for (head, snapshot) in found {
-                let table = pool.meta.zap(head.phys().ds_snapnames_zapobj)?;
-                table.remove(&old, tx)?;
-                table.add_u64(&new, snapshot.object, tx)?;
-                pool.note_snapshots_changed(&head.dir, tx)?;
-                *snapshot.snapname.write() = Some(new.clone());
-                pool.log("rename", head.object, format!("@{old} -> @{new}"), tx)?;
-            }
-            Ok(())
-        })
+        self.check_move(&dir, &old_parent, &parent)?;
+        Ok(Move { dir, from: old_parent, to: parent, last: last.to_string() })
     }
 
-    fn rename_dataset(self: &Arc<Self>, from: String, to: String) -> Result<(), DslError> {
-        if from == to {
-            return Err(DslError::Exists);
+    /// Renames a dataset.
+    pub(super) fn rename_dataset(&self, Move { dir, from, to, last }: Move, old_name: &str, tx: &Tx) -> Result<(), DslError> {
+        if to.object != from.object {
+            self.move_space(&dir, &from, &to, tx)?;
         }
-        let old_name = from.clone();
-        let check = move |pool: &Arc<DslPool>, _: &Tx| {
-            let dir = pool.find_dir(&from)?;
-            // What is too deep already may be renamed where it gets no deeper (OpenZFS: `dsl_valid_rename`).
-            if to.matches('/').count() > from.matches('/').count() {
-                names::check_depth_of(to.matches('/').count() + pool.depth_below(&dir)?)?;
-            }
-            let old_parent = dir.parent().ok_or(DslError::BadName)?;
-            if to.split('/').next() != Some(pool.root_dir.name().as_str()) {
-                return Err(DslError::CrossPool);
-            }
-            let (parent, last) = names::split_parent(&to)?;
-            let parent = pool.check_new(parent, last)?;
-            if parent.is_within(&dir) {
-                return Err(DslError::BadName);
-            }
-            let longer = to.len().saturating_sub(from.len());
-            if longer > 0 && pool.longest_name(&dir)? + longer >= names::NAME_BYTES_MAX {
-                return Err(DslError::NameTooLong);
-            }
-            pool.check_move(&dir, &old_parent, &parent)?;
-            Ok((dir, old_parent, parent, last.to_string()))
-        };
-        self.sync_task(check, move |pool, (dir, old_parent, parent, last), tx| {
-            if parent.object != old_parent.object {
-                pool.move_space(&dir, &old_parent, &parent, tx)?;
-            }
-            pool.meta.zap(old_parent.phys().dd_child_dir_zapobj)?.remove(dir.name(), tx)?;
-            pool.meta.zap(parent.phys().dd_child_dir_zapobj)?.add_u64(&last, dir.object, tx)?;
-            dir.update(tx, |phys| phys.dd_parent_obj = parent.object)?;
-            dir.rename(Some(parent), &last);
-            pool.refresh_props(&dir)?;
-            pool.log("rename", dir.phys().dd_head_dataset_obj, format!("{old_name} -> {}", dir.full_name()), tx)
-        })
+        self.tree.meta.zap(from.phys().dd_child_dir_zapobj)?.remove(dir.name(), tx)?;
+        self.tree.meta.zap(to.phys().dd_child_dir_zapobj)?.add_u64(&last, dir.object, tx)?;
+        dir.update(tx, |phys| phys.dd_parent_obj = to.object)?;
+        dir.rename(Some(to), &last);
+        self.tree.refresh_props(&dir)?;
+        self.tree.log("rename", dir.phys().dd_head_dataset_obj, format!("{old_name} -> {}", dir.full_name()), tx)
     }
 
     /// Levels of directories below `dir`.
@@ -107,13 +114,8 @@ impl DslPool {
         let (mut deepest, mut waiting) = (0, vec![(dir.clone(), 0)]);
         while let Some((dir, depth)) = waiting.pop() {
             deepest = deepest.max(depth);
-            let mut children = Vec::new();
-            self.meta.zap(dir.phys().dd_child_dir_zapobj)?.for_each(|entry| {
-                children.push(entry.first_integer);
-                Ok(())
-            })?;
-            for child in children {
-                waiting.push((self.dir(child)?, depth + 1));
+            for child in self.tree.children_of(&dir)? {
+                waiting.push((self.tree.dir(child)?, depth + 1));
             }
         }
         Ok(deepest)
@@ -128,18 +130,13 @@ impl DslPool {
             longest = longest.max(own);
             let head = dir.phys().dd_head_dataset_obj;
             if head != 0 {
-                self.meta.zap(self.dataset(head)?.phys().ds_snapnames_zapobj)?.for_each(|entry| {
+                self.tree.meta.zap(self.tree.dataset(head)?.phys().ds_snapnames_zapobj)?.for_each(|entry| {
                     longest = longest.max(own + 1 + entry.name.len());
                     Ok(())
                 })?;
             }
-            let mut children = Vec::new();
-            self.meta.zap(dir.phys().dd_child_dir_zapobj)?.for_each(|entry| {
-                children.push(entry.first_integer);
-                Ok(())
-            })?;
-            for child in children {
-                waiting.push(self.dir(child)?);
+            for child in self.tree.children_of(&dir)? {
+                waiting.push(self.tree.dir(child)?);
             }
         }
         Ok(longest)
@@ -155,7 +152,7 @@ impl DslPool {
             ancestor = candidate.parent();
         }
         let shared = ancestor.map(|ancestor| (ancestor.object, space));
-        if to.available(self.pool_bytes(false), shared) < space { Err(DslError::NoSpace) } else { Ok(()) }
+        if to.available(self.space.pool_bytes(false), shared) < space { Err(DslError::NoSpace) } else { Ok(()) }
     }
 
     /// Moves a directory's space from one parent to another.
@@ -168,6 +165,6 @@ impl DslPool {
         to.charge(dd_used::CHILD, own, tx)?;
         from.charge(dd_used::CHILD_RSRV, -kept, tx)?;
         to.charge(dd_used::CHILD_RSRV, kept, tx)?;
-        self.move_counts(dir, from, to, tx)
+        self.limits.move_counts(dir, from, to, tx)
     }
 }

@@ -1,9 +1,9 @@
 //! The dataset side of a txg's sync, called by the pool's loop (OpenZFS: `dsl_pool_sync`, `dsl_process_async_destroys`).
 
-use super::DslPool;
+use super::create::CreateDataset;
+use super::{DslPool, EmptyLogs};
 use crate::DslError;
 use crate::error::fatal;
-use crate::meta::Usage;
 use dmu::{SyncError, Tx};
 use ondisk::{Txg, dd_used};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ impl DslPool {
         let tx = Tx::syncing(txg);
         let mut any = false;
         loop {
-            let dirty = self.dirty.take(txg);
+            let dirty = self.tree.dirty().take(txg);
             if dirty.is_empty() {
                 break;
             }
@@ -25,55 +25,53 @@ impl DslPool {
             }
         }
         let slot = txg.0 as usize % crate::dir::TXG_SLOTS;
-        for dir in self.dirs.lock().values() {
-            dir.clear_inflight(slot);
-        }
+        self.tree.clear_inflight(slot);
         Ok(any)
     }
 
     fn sync_dataset(&self, object: u64, tx: &Tx) -> Result<(), DslError> {
-        let dataset = self.dataset(object)?;
+        let dataset = self.tree.dataset(object)?;
         let root = match dataset.open_objset() {
             Some(objset) => Some(objset.sync(tx.txg())?),
             None => None,
         };
-        dataset.settle(self, root, tx)
+        let before = || Ok((self.tree.dataset(dataset.phys().ds_prev_snap_obj)?, self.tree.origin_txg(&dataset.dir)?));
+        dataset.settle(&self.tree.meta, root, before, tx)
     }
 
     /// Charges what the MOS gained and lost since the last call to `$MOS`. Call it before each sync of the MOS.
     pub fn sync_mos_usage(&self, txg: Txg) -> Result<(), SyncError> {
-        let change = self.mos.ledger.change.take();
+        let change = self.mos.take_change();
         self.mos_dir.charge(dd_used::HEAD, change, &Tx::syncing(txg)).map_err(fatal)
     }
 
     /// Frees blocks of destroyed snapshots and datasets, at most `blocks_max` of them, and says how many. Once per txg,
     /// after the tasks.
     pub fn sync_frees(self: &Arc<Self>, txg: Txg, blocks_max: u64) -> Result<u64, SyncError> {
-        let tx = Tx::syncing(txg);
-        let mut freed = Usage::default();
-        let count = self.meta.bpobj_drain(self.free_bpobj, blocks_max, &tx, |bp| {
-            freed += self.meta.usage(bp);
-            if !bp.is_embedded() {
-                self.meta.io.free(txg, bp);
-            }
-            Ok(())
-        });
-        let count = count.map_err(fatal)?;
-        self.charge_free(-freed, &tx).map_err(fatal)?;
-        let more = self.bptree_drain(blocks_max.saturating_sub(count), &tx).map_err(fatal)?;
-        self.settle_freeing(&tx).map_err(fatal)?;
-        Ok(count + more)
+        self.freeing.drain(blocks_max, &Tx::syncing(txg)).map_err(fatal)
     }
 
-    /// What is still charged to `$FREE` when nothing waits any more was on lists that could not be read: it leaked (OpenZFS:
-    /// `dsl_process_async_destroys`).
-    fn settle_freeing(&self, tx: &Tx) -> Result<(), DslError> {
-        let Some(phys) = self.free_dir.as_ref().map(|dir| dir.phys()) else { return Ok(()) };
-        let left = Usage::new(phys.dd_used_bytes, phys.dd_compressed_bytes, phys.dd_uncompressed_bytes);
-        if left.used == 0 || self.has_frees() {
+    /// Runs the tasks that were queued for `txg`; once per txg, after the datasets were synced.
+    pub fn run_sync_tasks(self: &Arc<Self>, txg: Txg) -> Result<(), SyncError> {
+        let due = self.tasks.take_due(txg);
+        if due.is_empty() {
             return Ok(());
         }
-        self.charge_free(-left, tx)?;
-        self.charge_leak(left, tx)
+        let tx = Tx::syncing(txg);
+        let _config = self.config.write();
+        due.into_iter().try_for_each(|run| run(self, &tx))
+    }
+
+    /// Makes the root dataset, in syncing context, after the pool made its feature objects.
+    pub fn create_root(&self, options: CreateDataset, tx: &Tx) -> Result<(), DslError> {
+        self.creation.create_root(options, tx)
+    }
+
+    /// Gives logs up, in the first txg after the pool was opened.
+    ///
+    /// # Errors
+    /// Those of the object sets.
+    pub fn give_up_logs(&self, logs: EmptyLogs, tx: &Tx) -> Result<(), DslError> {
+        logs.give_up(&self.tree, tx)
     }
 }

@@ -1,37 +1,43 @@
 //! Sync tasks: changes of the MOS that open context asks for and the sync of a txg makes (OpenZFS: `dsl_synctask.c`).
 
-use super::DslPool;
 use crate::DslError;
 use crate::error::fatal;
-use dmu::{SyncError, Tx};
+use dmu::{SyncError, Tx, TxgManager};
 use exec::Mutex;
 use ondisk::Txg;
 use std::sync::Arc;
 
-type Run = Box<dyn FnOnce(&Arc<DslPool>, &Tx) -> Result<(), SyncError> + Send>;
+type Run<P> = Box<dyn FnOnce(&Arc<P>, &Tx) -> Result<(), SyncError> + Send>;
 
 /// A task that waits for its txg.
-pub(super) struct Queued {
+struct Queued<P> {
     txg: Txg,
-    run: Run,
+    run: Run<P>,
 }
 
-impl DslPool {
-    /// Runs `check` then `sync` in syncing context of one txg and waits until it is on disk. An error of `check` goes to
-    /// the caller alone; an error of `sync` fails the txg (OpenZFS: `dsl_sync_task`).
-    pub fn sync_task<C, R, F, G>(self: &Arc<Self>, check: F, sync: G) -> Result<R, DslError>
+/// Tasks that wait, of a pool of type `P`.
+pub(super) struct Tasks<P> {
+    queued: Mutex<Vec<Queued<P>>>,
+}
+
+impl<P> Default for Tasks<P> {
+    fn default() -> Tasks<P> {
+        Tasks { queued: Mutex::default() }
+    }
+}
+
+impl<P: 'static> Tasks<P> {
+    /// Queues `check` and `sync` for the open txg and waits until that is on disk.
+    pub(super) fn run<C, R, F, G>(&self, txgs: &Arc<TxgManager>, check: F, sync: G) -> Result<R, DslError>
     where
         C: Send + 'static,
         R: Send + 'static,
-        F: FnOnce(&Arc<DslPool>, &Tx) -> Result<C, DslError> + Send + 'static,
-        G: FnOnce(&Arc<DslPool>, C, &Tx) -> Result<R, DslError> + Send + 'static,
+        F: FnOnce(&Arc<P>, &Tx) -> Result<C, DslError> + Send + 'static,
+        G: FnOnce(&Arc<P>, C, &Tx) -> Result<R, DslError> + Send + 'static,
     {
-        if !self.meta.services.is_writeable() {
-            return Err(DslError::ReadOnly);
-        }
         let result = Arc::new(Mutex::new(None));
         let slot = result.clone();
-        let run: Run = Box::new(move |pool, tx| {
+        let run: Run<P> = Box::new(move |pool, tx| {
             let outcome = match check(pool, tx) {
                 Err(error) => Err(error),
                 Ok(checked) => match sync(pool, checked, tx) {
@@ -45,11 +51,11 @@ impl DslPool {
             *slot.lock() = Some(outcome);
             Ok(())
         });
-        let tx = self.txgs.assign(0)?;
+        let tx = txgs.assign(0)?;
         let txg = tx.txg();
-        self.tasks.lock().push(Queued { txg, run });
+        self.queued.lock().push(Queued { txg, run });
         drop(tx);
-        let synced = self.txgs.wait_synced(txg);
+        let synced = txgs.wait_synced(txg);
         let outcome = result.lock().take();
         match (outcome, synced) {
             (Some(Err(error)), _) => Err(error),
@@ -59,22 +65,11 @@ impl DslPool {
         }
     }
 
-    /// Runs the tasks that were queued for `txg`; once per txg, after the datasets were synced.
-    pub fn run_sync_tasks(self: &Arc<Self>, txg: Txg) -> Result<(), SyncError> {
-        let due: Vec<Queued> = {
-            let mut tasks = self.tasks.lock();
-            let (due, later) = std::mem::take(&mut *tasks).into_iter().partition(|task| task.txg <= txg);
-            *tasks = later;
-            due
-        };
-        if due.is_empty() {
-            return Ok(());
-        }
-        let tx = Tx::syncing(txg);
-        let _config = self.config.write();
-        for task in due {
-            (task.run)(self, &tx)?;
-        }
-        Ok(())
+    /// Takes out the tasks that were queued for `txg` or before it.
+    pub(super) fn take_due(&self, txg: Txg) -> Vec<Run<P>> {
+        let mut queued = self.queued.lock();
+        let (due, later) = std::mem::take(&mut *queued).into_iter().partition(|task: &Queued<P>| task.txg <= txg);
+        *queued = later;
+        due.into_iter().map(|task| task.run).collect()
     }
 }

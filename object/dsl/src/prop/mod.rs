@@ -1,8 +1,11 @@
 //! Properties: values with their source, as `zfs get` shows them.
 
 mod share;
+mod stored;
 pub mod table;
 mod words;
+
+pub(crate) use stored::Stored;
 
 /// Where a value comes from (OpenZFS: `zprop_source_t`).
 #[derive(Clone, Debug, PartialEq, Eq)]

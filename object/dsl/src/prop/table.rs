@@ -32,6 +32,16 @@ pub enum Attr {
     OneTimeDefault,
 }
 
+/// Properties that live in the file system's own tables.
+const IN_FILE_SYSTEM: &[&str] = &["normalization", "utf8only", "casesensitivity", "version"];
+/// Properties that live in the volume.
+const IN_VOLUME: &[&str] = &["volsize", "volblocksize"];
+
+/// True for properties that the file system's own tables, or the volume's, keep.
+pub(crate) fn in_object_set(name: &str) -> bool {
+    IN_FILE_SYSTEM.contains(&name) || IN_VOLUME.contains(&name)
+}
+
 /// What a value is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -51,6 +61,13 @@ pub enum Kind {
     Text(&'static str),
     /// One of the words.
     Index(&'static [(&'static str, u64)]),
+}
+
+impl Kind {
+    /// True for properties whose value is text.
+    pub(crate) fn is_text(self) -> bool {
+        matches!(self, Kind::Text(_))
+    }
 }
 
 /// A native property.

@@ -114,7 +114,7 @@ fn what_a_destroyed_dataset_could_not_free_is_charged_to_the_leak_directory() {
     pool.dsl.create_dataset("tank/a", filesystem()).expect("creates");
     write(&pool, "tank/a", 0, 0, &[7; 4096 * 60]).expect("writes");
     pool.drain();
-    let root = pool.dsl.find("tank/a").expect("exists").phys().ds_bp;
+    let root = pool.dsl.tree.find("tank/a").expect("exists").phys().ds_bp;
     let mut indirects = Vec::new();
     let io: Arc<dyn dmu::BlockIo> = Arc::new(pool.io.clone());
     let visit = &mut |bp: &ondisk::BlockPtr| {
@@ -194,11 +194,11 @@ fn a_pool_of_before_deadlists_is_read() {
     write(&pool, "tank/a", 0, 0, &[1; 9000]).expect("writes");
     pool.dsl.snapshot(&["tank/a@1".to_string()], Vec::new()).expect("snapshots");
     let change = |dsl: &Arc<DslPool>, (), tx: &Tx| {
-        let (meta, head) = (dsl.meta(), dsl.find("tank/a")?);
+        let (meta, head) = (&dsl.tree.meta, dsl.tree.find("tank/a")?);
         let list = meta.bpobj_alloc(tx)?;
         head.update(tx, |phys| phys.ds_deadlist_obj = list)?;
         meta.directory()?.remove("free_bpobj", tx)?;
-        let children = meta.zap(dsl.find_dir("tank")?.phys().dd_child_dir_zapobj)?;
+        let children = meta.zap(dsl.tree.find_dir("tank")?.phys().dd_child_dir_zapobj)?;
         Ok(children.remove("$FREE", tx)?)
     };
     pool.dsl.sync_task(|_, _| Ok(()), change).expect("made old");

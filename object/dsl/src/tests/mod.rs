@@ -164,7 +164,7 @@ impl TestPool {
         let mut found = Vec::new();
         let mut waiting = vec!["tank".to_string()];
         while let Some(name) = waiting.pop() {
-            let head = self.dsl.find(&name).expect("exists");
+            let head = self.dsl.tree.find(&name).expect("exists");
             found.push((name.clone(), head.object));
             for entry in self.dsl.snapshots(&name).expect("lists") {
                 found.push((format!("{name}@{}", entry.name), entry.object));
@@ -193,7 +193,7 @@ impl TestPool {
         let datasets = self.all_datasets();
         let blocks: BTreeMap<u64, BTreeMap<u64, u64>> = datasets
             .iter()
-            .map(|(_, object)| (*object, self.reachable(*object, &self.dsl.dataset(*object).expect("loads").phys().ds_bp)))
+            .map(|(_, object)| (*object, self.reachable(*object, &self.dsl.tree.dataset(*object).expect("loads").phys().ds_bp)))
             .collect();
         let mos = self.reachable(0, &self.dsl.mos().root_bp());
         let mut all: BTreeSet<u64> = blocks.values().flat_map(|blocks| blocks.keys()).copied().collect();
@@ -203,16 +203,16 @@ impl TestPool {
             self.check_dataset(name, *object, &blocks);
         }
         let data: u64 = blocks.values().flat_map(|blocks| blocks.iter()).collect::<BTreeMap<_, _>>().values().copied().sum();
-        let root = self.dsl.find_dir("tank").expect("exists").phys();
+        let root = self.dsl.tree.find_dir("tank").expect("exists").phys();
         assert_eq!(root.dd_used_bytes, data + mos.values().sum::<u64>(), "the root directory counts every block once");
-        let free = self.dsl.find_dir("tank/$FREE").expect("exists").phys();
+        let free = self.dsl.tree.find_dir("tank/$FREE").expect("exists").phys();
         assert_eq!((free.dd_used_bytes, free.dd_compressed_bytes, free.dd_uncompressed_bytes), (0, 0, 0), "all is freed");
     }
 
     /// Unique is what neither the previous snapshot nor the next one (or the head) has; clones don't count.
     fn check_dataset(&self, name: &str, object: u64, blocks: &BTreeMap<u64, BTreeMap<u64, u64>>) {
         let own = &blocks[&object];
-        let dataset = self.dsl.dataset(object).expect("loads");
+        let dataset = self.dsl.tree.dataset(object).expect("loads");
         let phys = dataset.phys();
         assert_eq!(phys.ds_referenced_bytes, own.values().sum::<u64>(), "referenced bytes of {name}");
         let shared = |offset: &u64| {
@@ -229,7 +229,7 @@ impl TestPool {
     pub(super) fn check_features(&self) {
         let mut wanted: BTreeMap<&str, u64> = BTreeMap::new();
         for (_, object) in self.all_datasets() {
-            let bits = self.dsl.dataset(object).expect("loads").features();
+            let bits = self.dsl.tree.dataset(object).expect("loads").features();
             for guid in features::PER_DATASET.iter().filter(|guid| bits & features::bit(guid) != 0) {
                 *wanted.entry(guid).or_default() += 1;
             }

@@ -16,7 +16,7 @@ fn a_walk_that_runs_out_of_time_goes_on_where_it_paused() {
     }
     pool.sync();
     let (object, root) = {
-        let head = pool.dsl.find("tank/fs").expect("there");
+        let head = pool.dsl.tree.find("tank/fs").expect("there");
         (head.object, head.phys().ds_bp)
     };
     let io: Arc<dyn dmu::BlockIo> = Arc::new(pool.io.clone());

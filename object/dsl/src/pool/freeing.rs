@@ -1,0 +1,139 @@
+//! What waits to be freed in the background, and what never will be: the list of blocks of destroyed snapshots, the queue of destroyed
+//! datasets, and their space in `$FREE` and `$LEAK` (OpenZFS: `dsl_process_async_destroys`).
+
+use super::bptree::Bptree;
+use super::tree::Tree;
+use crate::DslError;
+use crate::bpobj::Bpobj;
+use crate::dir::{Dir, NewDir};
+use crate::meta::{Meta, Usage};
+use dmu::Tx;
+use ondisk::{BlockPtr, dd_used};
+use std::sync::Arc;
+
+/// The directory that what waits is charged to.
+pub(super) const FREE_DIR: &str = "$FREE";
+/// Space of destroyed datasets that nobody can find any more; made when there is some (OpenZFS: `LEAK_DIR_NAME`).
+const LEAK_DIR: &str = "$LEAK";
+/// The list of blocks in the pool directory.
+const FREE_BPOBJ_NAME: &str = "free_bpobj";
+
+/// Blocks that are nobody's and not free yet.
+pub(crate) struct Freeing {
+    tree: Arc<Tree>,
+    /// None in pools before version 26, which are read only.
+    free_dir: Option<Arc<Dir>>,
+    /// The list of blocks of destroyed snapshots; 0 there.
+    free_bpobj: u64,
+    bptree: Bptree,
+}
+
+impl Freeing {
+    /// Makes an empty list; `$FREE` is there.
+    pub(super) fn create(meta: &Meta, tx: &Tx) -> Result<(), DslError> {
+        let list = meta.bpobj_alloc(tx)?;
+        Ok(meta.directory()?.add_u64(FREE_BPOBJ_NAME, list, tx)?)
+    }
+
+    /// Opens what waits in the pool.
+    pub(super) fn open(tree: Arc<Tree>) -> Result<Freeing, DslError> {
+        let free_bpobj = match tree.meta.directory()?.try_lookup_u64(FREE_BPOBJ_NAME)? {
+            None if tree.meta.services.is_writeable() => return Err(DslError::NotFound),
+            found => found.unwrap_or(0),
+        };
+        let free_dir = match free_bpobj {
+            0 => None,
+            _ => Some(tree.special_dir(FREE_DIR)?.ok_or(DslError::NotFound)?),
+        };
+        Ok(Freeing { free_dir, free_bpobj, bptree: Bptree::load(tree.meta.clone())?, tree })
+    }
+
+    /// Bytes that wait.
+    pub(super) fn bytes(&self) -> u64 {
+        self.free_dir.as_ref().map_or(0, |dir| dir.used())
+    }
+
+    /// Bytes that could not be freed because what led to them is damaged.
+    pub(super) fn leaked_bytes(&self) -> Result<u64, DslError> {
+        Ok(self.tree.special_dir(LEAK_DIR)?.map_or(0, |dir| dir.used()))
+    }
+
+    /// True when something waits.
+    pub(super) fn is_pending(&self) -> bool {
+        let has_list = || self.free_bpobj != 0 && Bpobj::open(&self.tree.meta, self.free_bpobj).is_ok_and(|list| !list.is_empty());
+        !self.bptree.is_empty() || has_list()
+    }
+
+    /// The list that blocks of destroyed snapshots go to, after a look that it can be read.
+    pub(super) fn check_list(&self) -> Result<(), DslError> {
+        Bpobj::open(&self.tree.meta, self.free_bpobj).map(drop)
+    }
+
+    /// The object of the list of blocks; what is moved there is charged with [`Freeing::charge`].
+    pub(super) fn list(&self) -> u64 {
+        self.free_bpobj
+    }
+
+    /// Charges space that waits to be freed, or no longer does.
+    pub(super) fn charge(&self, change: Usage, tx: &Tx) -> Result<(), DslError> {
+        self.free_dir.as_ref().map_or(Ok(()), |dir| dir.charge(dd_used::HEAD, change, tx))
+    }
+
+    /// Charges space that is lost for good to `$LEAK` (OpenZFS: `dsl_process_async_destroys`).
+    fn charge_leak(&self, left: Usage, tx: &Tx) -> Result<(), DslError> {
+        if left.is_zero() {
+            return Ok(());
+        }
+        let dir = match self.tree.special_dir(LEAK_DIR)? {
+            Some(dir) => dir,
+            None => self.tree.dir(Dir::create(&self.tree.meta, &NewDir { parent: Some(&self.tree.root_dir), name: LEAK_DIR }, tx)?)?,
+        };
+        dir.charge(dd_used::HEAD, left, tx)
+    }
+
+    /// Queues the blocks at `root` born after `mintxg`, which sum up to `usage`.
+    pub(super) fn queue(&self, root: &BlockPtr, mintxg: u64, usage: Usage, tx: &Tx) -> Result<(), DslError> {
+        self.bptree.add(root, mintxg, usage, tx)?;
+        self.charge(usage, tx)
+    }
+
+    /// Calls `visit` on every block of destroyed datasets that waits.
+    pub(super) fn for_each_queued(&self, visit: &mut dyn FnMut(&BlockPtr) -> Result<(), DslError>) -> Result<(), DslError> {
+        self.bptree.for_each(visit)
+    }
+
+    /// Frees at most `blocks_max` blocks and says how many.
+    pub(super) fn drain(&self, blocks_max: u64, tx: &Tx) -> Result<u64, DslError> {
+        let meta = &self.tree.meta;
+        let mut freed = Usage::default();
+        let count = meta.bpobj_drain(self.free_bpobj, blocks_max, tx, |bp| {
+            freed += meta.usage(bp);
+            if !bp.is_embedded() {
+                meta.io.free(tx.txg(), bp);
+            }
+            Ok(())
+        })?;
+        self.charge(-freed, tx)?;
+        let drained = self.bptree.drain(blocks_max.saturating_sub(count), tx)?;
+        self.charge(-drained.freed, tx)?;
+        if let Some(left) = drained.left {
+            // What unreadable blocks left charged moves to `$LEAK` (OpenZFS: with `zfs_free_leak_on_eio`).
+            self.charge(-left, tx)?;
+            self.charge_leak(left, tx)?;
+            self.bptree.remove(tx)?;
+        }
+        self.settle(tx)?;
+        Ok(count + drained.blocks)
+    }
+
+    /// What is still charged to `$FREE` when nothing waits any more was on lists that could not be read: it leaked.
+    fn settle(&self, tx: &Tx) -> Result<(), DslError> {
+        let Some(phys) = self.free_dir.as_ref().map(|dir| dir.phys()) else { return Ok(()) };
+        let left = Usage::new(phys.dd_used_bytes, phys.dd_compressed_bytes, phys.dd_uncompressed_bytes);
+        if left.used == 0 || self.is_pending() {
+            return Ok(());
+        }
+        self.charge(-left, tx)?;
+        self.charge_leak(left, tx)
+    }
+}

@@ -1,0 +1,137 @@
+//! What users change: each verb is a look that it is possible and the change itself, run as one sync task.
+
+use super::create::{CreateDataset, creation_flags};
+use super::{DslPool, rename, settings};
+use crate::{DslError, names};
+use dmu::Tx;
+use std::sync::Arc;
+
+impl DslPool {
+    /// Runs `check` then `sync` in syncing context of one txg and waits until it is on disk. An error of `check` goes to
+    /// the caller alone; an error of `sync` fails the txg (OpenZFS: `dsl_sync_task`).
+    pub fn sync_task<C, R, F, G>(self: &Arc<Self>, check: F, sync: G) -> Result<R, DslError>
+    where
+        C: Send + 'static,
+        R: Send + 'static,
+        F: FnOnce(&Arc<DslPool>, &Tx) -> Result<C, DslError> + Send + 'static,
+        G: FnOnce(&Arc<DslPool>, C, &Tx) -> Result<R, DslError> + Send + 'static,
+    {
+        if !self.tree.meta.services.is_writeable() {
+            return Err(DslError::ReadOnly);
+        }
+        self.tasks.run(&self.txgs, check, sync)
+    }
+
+    /// Makes a dataset; its parent must exist.
+    pub fn create_dataset(self: &Arc<Self>, name: &str, options: CreateDataset) -> Result<(), DslError> {
+        let (name, snapshot) = names::split(name)?;
+        if snapshot.is_some() {
+            return Err(DslError::BadName);
+        }
+        names::check_depth(name)?;
+        let name = name.to_string();
+        let CreateDataset { kind, properties, init } = options;
+        let flags = creation_flags(&properties);
+        self.sync_task(
+            move |pool, _| pool.creation.check_create(&name, kind, &properties),
+            move |pool, wanted, tx| pool.creation.create(&wanted, kind, flags, init, tx),
+        )
+    }
+
+    /// Makes a dataset that starts as the snapshot `origin`.
+    pub fn clone_snapshot(self: &Arc<Self>, name: &str, origin: &str, properties: Vec<(String, String)>) -> Result<(), DslError> {
+        let (name, origin) = (name.to_string(), origin.to_string());
+        self.sync_task(
+            move |pool, _| pool.creation.check_clone(&name, &origin, &properties),
+            |pool, wanted, tx| pool.creation.clone_origin(&wanted, tx),
+        )
+    }
+
+    /// Takes snapshots (full names), all in one txg or none.
+    pub fn snapshot(self: &Arc<Self>, names: &[String], properties: Vec<(String, String)>) -> Result<(), DslError> {
+        loop {
+            let (names, properties) = (names.to_vec(), properties.clone());
+            let taken = self.sync_task(
+                move |pool, tx| pool.snapshots.check(&names, &properties, tx),
+                |pool, wanted, tx| pool.snapshots.take_all(&wanted, tx),
+            );
+            match taken {
+                // Another snapshot of the same dataset was taken in that txg.
+                Err(DslError::Again) => {}
+                result => return result,
+            }
+        }
+    }
+
+    /// Destroys snapshots (full names), all in one txg or none; `defer` marks those that are in use. A snapshot that is
+    /// not there counts as destroyed.
+    pub fn destroy_snapshots(self: &Arc<Self>, names: &[String], defer: bool) -> Result<(), DslError> {
+        let names = names.to_vec();
+        self.sync_task(
+            move |pool, _| pool.destruction.check_snapshots(&names, defer),
+            move |pool, found, tx| found.iter().try_for_each(|snapshot| pool.destruction.destroy_snapshot(snapshot, defer, tx)),
+        )
+    }
+
+    /// Destroys a file system or volume without children and snapshots.
+    pub fn destroy_dataset(self: &Arc<Self>, name: &str) -> Result<(), DslError> {
+        let name = name.to_string();
+        self.sync_task(move |pool, _| pool.destruction.check_dataset(&name), |pool, head, tx| pool.destruction.destroy_head(&head, tx))
+    }
+
+    /// Renames a dataset (with all below it) or a snapshot.
+    pub fn rename(self: &Arc<Self>, from: &str, to: &str) -> Result<(), DslError> {
+        let ((from_dataset, from_snapshot), (to_dataset, to_snapshot)) = (names::split(from)?, names::split(to)?);
+        match (from_snapshot, to_snapshot) {
+            (None, None) => self.rename_dataset(from_dataset.to_string(), to_dataset.to_string()),
+            (Some(old), Some(new)) if from_dataset == to_dataset => self.rename_snapshots(&[from_dataset.to_string()], old, new),
+            _ => Err(DslError::BadName),
+        }
+    }
+
+    fn rename_dataset(self: &Arc<Self>, from: String, to: String) -> Result<(), DslError> {
+        if from == to {
+            return Err(DslError::Exists);
+        }
+        let old_name = from.clone();
+        self.sync_task(
+            move |pool, _| pool.renaming.check_dataset(&from, &to),
+            move |pool, wanted, tx| pool.renaming.rename_dataset(wanted, &old_name, tx),
+        )
+    }
+
+    /// Renames the snapshots of one name of several datasets, all or none; those that have none, but for the first, are passed over
+    /// (OpenZFS: `dsl_dataset_rename_snapshot`).
+    ///
+    /// # Errors
+    /// [`DslError::NotFound`] when the first has none, [`DslError::Exists`] when one has another snapshot of the new name.
+    pub fn rename_snapshots(self: &Arc<Self>, datasets: &[String], old: &str, new: &str) -> Result<(), DslError> {
+        rename::check_snapshot_names(datasets, old, new)?;
+        let (datasets, old, new) = (datasets.to_vec(), old.to_string(), new.to_string());
+        self.sync_task(
+            move |pool, _| Ok((pool.renaming.check_snapshots(&datasets, &old, &new)?, old, new)),
+            |pool, (found, old, new), tx| {
+                found.iter().try_for_each(|(head, snapshot)| pool.renaming.rename_snapshot(head, snapshot, (&old, &new), tx))
+            },
+        )
+    }
+
+    /// Sets properties of a dataset or snapshot, all or none.
+    pub(crate) fn set_props_of(self: &Arc<Self>, object: u64, properties: Vec<(String, String)>) -> Result<(), DslError> {
+        // What cannot be is refused before anything waits, and what others are just writing counts for the limits as it did before.
+        {
+            let _config = self.config();
+            self.settings.check_change(object, &properties)?;
+        }
+        self.sync_task(
+            move |pool, _| pool.settings.check_change(object, &properties),
+            |pool, (dataset, checked), tx| pool.settings.change(&dataset, &checked, tx),
+        )
+    }
+
+    /// Removes a local value.
+    pub(crate) fn inherit_prop_of(self: &Arc<Self>, object: u64, name: &str) -> Result<(), DslError> {
+        let prop = settings::inheritable(name)?;
+        self.sync_task(move |pool, _| pool.tree.dataset(object), move |pool, dataset, tx| pool.settings.inherit(&dataset, &prop, tx))
+    }
+}

@@ -1,0 +1,151 @@
+//! Properties as the MOS has them: a value with its source, and what values mean to an object set (OpenZFS: `dsl_prop_get_dd`).
+//!
+//! A directory's properties ZAP has `name` (local), `name$recvd` (received), `name$inherit` (explicitly inherited) and
+//! `name$iuv` (a value that old software would not know); a snapshot has a ZAP of its own before its directory's.
+
+use super::PropSource;
+use super::table::{self, Prop};
+use crate::DslError;
+use crate::dataset::Dataset;
+use crate::dir::Dir;
+use crate::meta::Meta;
+use dmu::{ObjsetProps, PrimaryCache, RedundantMetadata, SyncMode};
+use ondisk::{Checksum, Compression};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use zap::Value;
+
+/// The properties that are stored in the MOS, for reading.
+pub(crate) struct Stored {
+    meta: Arc<Meta>,
+}
+
+impl Stored {
+    pub(crate) fn new(meta: Arc<Meta>) -> Stored {
+        Stored { meta }
+    }
+
+    /// The stored value of a property and where it was found; None for the default.
+    pub(crate) fn find(&self, dataset: &Dataset, prop: &Prop) -> Result<Option<(Value, PropSource)>, DslError> {
+        let own = dataset.phys().ds_props_obj;
+        if dataset.is_snapshot && own != 0 {
+            let zap = self.meta.zap(own)?;
+            if let Some(value) = zap.try_lookup(prop.name())? {
+                return Ok(Some((value, PropSource::Local)));
+            }
+            if let Some(value) = zap.try_lookup(format!("{}$recvd", prop.name()))? {
+                return Ok(Some((value, PropSource::Received)));
+            }
+        }
+        let mut inheriting = dataset.is_snapshot;
+        let mut walk = Some(dataset.dir.clone());
+        while let Some(dir) = walk {
+            if inheriting && !prop.is_inherited() {
+                return Ok(None);
+            }
+            if let Some((value, received)) = self.stored_in(&dir, prop)? {
+                let source = match (inheriting, received) {
+                    (true, _) => PropSource::Inherited(dir.full_name()),
+                    (false, true) => PropSource::Received,
+                    (false, false) => PropSource::Local,
+                };
+                return Ok(Some((value, source)));
+            }
+            inheriting = true;
+            walk = dir.parent();
+        }
+        Ok(None)
+    }
+
+    /// The value in one directory, and whether it was received.
+    fn stored_in(&self, dir: &Dir, prop: &Prop) -> Result<Option<(Value, bool)>, DslError> {
+        let zap = self.meta.zap(dir.phys().dd_props_zapobj)?;
+        if zap.count() == 0 {
+            return Ok(None);
+        }
+        let name = prop.name();
+        if let (Prop::Native(desc), Some(value)) = (prop, zap.try_lookup(format!("{name}$iuv"))?)
+            && value.as_u64().is_some_and(|number| desc.word(number).is_some())
+        {
+            return Ok(Some((value, false)));
+        }
+        if let Some(value) = zap.try_lookup(name)? {
+            return Ok(Some((value, false)));
+        }
+        if zap.contains(format!("{name}$inherit"))? {
+            return Ok(None);
+        }
+        Ok(zap.try_lookup(format!("{name}$recvd"))?.map(|value| (value, true)))
+    }
+
+    /// A native number (or index) with its source.
+    pub(crate) fn number(&self, dataset: &Dataset, name: &str) -> Result<(u64, PropSource), DslError> {
+        let desc = table::native(name).ok_or(DslError::BadProperty)?;
+        match self.find(dataset, &Prop::Native(desc))? {
+            Some((value, source)) => value.as_u64().map(|number| (number, source)).ok_or(DslError::BadValue),
+            None => Ok((desc.default, PropSource::Default)),
+        }
+    }
+
+    /// Quota and reservation of what a dataset references, in bytes.
+    pub(crate) fn ref_limits(&self, dataset: &Dataset) -> Result<(u64, u64), DslError> {
+        Ok((self.number(dataset, "refquota")?.0, self.number(dataset, "refreservation")?.0))
+    }
+
+    /// What the properties of a dataset mean to its object set.
+    pub(crate) fn objset_props(&self, dataset: &Dataset) -> Result<ObjsetProps, DslError> {
+        let number = |name: &str| self.number(dataset, name).map(|(number, _)| number);
+        let base = self.meta.services.objset_props();
+        let compression = number("compression")?;
+        Ok(ObjsetProps {
+            checksum: Checksum(number("checksum")? as u8),
+            compression: Compression((compression & 0x7F) as u8),
+            zstd_level: (compression >> 7) as u8,
+            copies: number("copies")?.clamp(1, 3) as u8,
+            redundant_metadata: match number("redundant_metadata")? {
+                1 => RedundantMetadata::Most,
+                2 => RedundantMetadata::Some,
+                3 => RedundantMetadata::None,
+                _ => RedundantMetadata::All,
+            },
+            record_size: number("recordsize")?.clamp(512, 16 << 20) as usize,
+            // `auto` is 1 KiB today (OpenZFS: dnodesize_changed_cb).
+            dnode_size: match number("dnodesize")? {
+                1 => 1024,
+                bytes => bytes.min(16384) as usize,
+            },
+            primary_cache: match number("primarycache")? {
+                0 => PrimaryCache::None,
+                1 => PrimaryCache::Metadata,
+                _ => PrimaryCache::All,
+            },
+            sync: match number("sync")? {
+                1 => SyncMode::Always,
+                2 => SyncMode::Disabled,
+                _ => SyncMode::Standard,
+            },
+            ..base
+        })
+    }
+
+    /// Names of user properties set on the dataset or above.
+    pub(crate) fn user_names(&self, dataset: &Dataset) -> Result<BTreeSet<String>, DslError> {
+        let mut names = BTreeSet::new();
+        let mut tables = vec![dataset.phys().ds_props_obj];
+        let mut walk = Some(dataset.dir.clone());
+        while let Some(dir) = walk {
+            tables.push(dir.phys().dd_props_zapobj);
+            walk = dir.parent();
+        }
+        for table in tables.into_iter().filter(|table| *table != 0) {
+            self.meta.zap(table)?.for_each(|entry| {
+                let name = String::from_utf8_lossy(&entry.name).into_owned();
+                if matches!(table::find(&name), Ok(table::Prop::User(_))) {
+                    names.insert(name);
+                }
+                Ok(())
+            })?;
+        }
+        Ok(names)
+    }
+}
