@@ -1,10 +1,13 @@
 //! `cargo xtask ci [--strict]`: the whole gate, cheapest checks first. Its last line says what was not run, and why; with `--strict`
 //! (`ZIRCONIA_STRICT=1`) nothing may be left out (`test/need`).
 
-use crate::{commands, interop, run, structure, tidy};
+use crate::{run, structure, tidy};
 use need::Need;
+use std::fs::File;
+use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::Instant;
 
 /// Runs the steps in a process whose children note what they leave out, and says at the end what that was, however they ended.
 pub fn run_all(root: &Path, is_strict: bool) -> Result<(), String> {
@@ -60,11 +63,47 @@ pub fn steps(root: &Path) -> Result<(), String> {
     if has(root, Need::Clippy, "the lints", "clippy")? {
         run(root, "cargo", &["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"])?;
     }
-    run(root, "cargo", &["test", "--workspace", "--locked"])?;
-    run(root, "cargo", &["build", "--release", "--locked", "--bins"])?;
-    commands(root, &[])?;
-    interop(root, &["write"])?;
-    interop(root, &["read"])
+    // Programs and tests in one compilation, with assertions: scenarios and exchange run these too, and not the release programs.
+    run(root, "cargo", &["build", "--workspace", "--all-targets", "--locked"])?;
+    let program = |name: &str| root.join("target/debug").join(name).display().to_string();
+    let (commands, interop) = (program("zirconia-commands"), program("zirconia-interop"));
+    side_by_side(root, &[&["cargo", "test", "--workspace", "--locked"], &[&commands], &[&interop, "write"], &[&interop, "read"]])
+}
+
+/// Runs commands at once and prints what each printed when it has ended. All of them end, also when one failed: one run shows every failure.
+fn side_by_side(root: &Path, commands: &[&[&str]]) -> Result<(), String> {
+    let failures: Vec<String> = std::thread::scope(|scope| {
+        let started: Vec<_> = commands.iter().map(|words| scope.spawn(|| told_at_the_end(root, words))).collect();
+        let ended = started.into_iter().map(|one| one.join().unwrap_or_else(|_| Err("a step panicked".into())));
+        ended.filter_map(Result::err).collect()
+    });
+    if failures.is_empty() { Ok(()) } else { Err(failures.join("; ")) }
+}
+
+/// Runs a command, and prints its output in one piece.
+fn told_at_the_end(root: &Path, words: &[&str]) -> Result<(), String> {
+    let line = words.join(" ");
+    let (program, args) = words.split_first().ok_or("an empty command line")?;
+    let begun = Instant::now();
+    let said = tempfile().map_err(|error| format!("a file for what {line} prints: {error}"))?;
+    let copy = |file: &File| file.try_clone().map_err(|error| format!("{line}: {error}"));
+    let mut command = Command::new(program);
+    command.args(args).current_dir(root).stdin(Stdio::null()).stdout(copy(&said)?).stderr(copy(&said)?);
+    let status = command.status().map_err(|error| format!("{line} cannot be started: {error}"))?;
+    let mut out = std::io::stdout().lock();
+    let shown = writeln!(out, "── {line} ({} s)", begun.elapsed().as_secs())
+        .and_then(|()| (&said).seek(SeekFrom::Start(0)))
+        .and_then(|_| std::io::copy(&mut &said, &mut out));
+    shown.map_err(|error| format!("what {line} printed cannot be shown: {error}"))?;
+    if status.success() { Ok(()) } else { Err(format!("{line} failed ({status})")) }
+}
+
+/// A file without a name, that goes when it is closed.
+fn tempfile() -> std::io::Result<File> {
+    let path = std::env::temp_dir().join(format!("zirconia-gate-{}-{:?}", std::process::id(), std::thread::current().id()));
+    let file = File::options().read(true).write(true).create_new(true).open(&path)?;
+    std::fs::remove_file(&path)?;
+    Ok(file)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `zirconia-commands [--seed N] [--steps N] [NAME…]`: the programs as users run them; `zirconia-commands campaign`: the same, disturbed;
+//! `zirconia-commands [-j JOBS] [--seed N] [--steps N] [NAME…]`: the programs as users run them; `zirconia-commands campaign`: the same, disturbed;
 //! `zirconia-commands kills`: the daemon killed under programs that write.
 //!
 //! Every scenario gets a daemon, a state directory and file vdevs of its own, runs the built commands and looks at what users
@@ -40,6 +40,7 @@ mod world;
 use need::Need;
 use needs::{LOOPS, MOUNTS, NOTHING, ROOT, SHM, lacks_any};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 use world::{Failure, Options, World};
 
@@ -143,18 +144,59 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "users: strangers look and change nothing", needs: ROOT, run: users::strangers },
 ];
 
-/// Names, and the options of scenarios that can be made longer.
-fn arguments() -> Option<(Vec<String>, Options)> {
-    let (mut wanted, mut options) = (Vec::new(), Options::default());
+/// Scenarios that run at once unless the command line says otherwise: most wait most of the time.
+const JOBS: usize = 2;
+
+/// What the command line asks for.
+struct Asked {
+    names: Vec<String>,
+    jobs: usize,
+    options: Options,
+}
+
+/// Names, how many run at once, and the options of scenarios that can be made longer.
+fn arguments() -> Option<Asked> {
+    let mut asked = Asked { names: Vec::new(), jobs: JOBS, options: Options::default() };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         match word.as_str() {
-            "--seed" => options.seed = Some(words.next()?.parse().ok()?),
-            "--steps" => options.steps = Some(words.next()?.parse().ok()?),
-            _ => wanted.push(word),
+            "-j" => asked.jobs = words.next()?.parse().ok().filter(|jobs| *jobs > 0)?,
+            "--seed" => asked.options.seed = Some(words.next()?.parse().ok()?),
+            "--steps" => asked.options.steps = Some(words.next()?.parse().ok()?),
+            _ => asked.names.push(word),
         }
     }
-    Some((wanted, options))
+    Some(asked)
+}
+
+/// How a scenario ended.
+enum Outcome {
+    Passed,
+    Failed,
+    Skipped,
+}
+
+/// Runs a scenario and says how it went, in one piece: others run beside it.
+fn judge(scenario: &Scenario, options: Options) -> Outcome {
+    match lacks_any(scenario.needs, scenario.name) {
+        Ok(false) => {}
+        Ok(true) => return Outcome::Skipped,
+        Err(missing) => {
+            println!("FAIL  {}\n      {missing}", scenario.name);
+            return Outcome::Failed;
+        }
+    }
+    let start = Instant::now();
+    match World::new(options).and_then(|world| (scenario.run)(&world)) {
+        Ok(()) => {
+            println!("ok    {} ({:.1} s)", scenario.name, start.elapsed().as_secs_f64());
+            Outcome::Passed
+        }
+        Err(failure) => {
+            println!("FAIL  {}\n{failure}", scenario.name);
+            Outcome::Failed
+        }
+    }
 }
 
 fn main() -> ExitCode {
@@ -167,36 +209,24 @@ fn main() -> ExitCode {
     if let Some(long) = long {
         return if long(words) { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     }
-    let Some((wanted, options)) = arguments() else {
-        eprintln!("usage: zirconia-commands [--seed N] [--steps N] [NAME…]");
+    let Some(asked) = arguments() else {
+        eprintln!("usage: zirconia-commands [-j JOBS] [--seed N] [--steps N] [NAME…]");
         return ExitCode::from(2);
     };
-    let (mut passed, mut failed, mut skipped) = (0, 0, 0);
-    for scenario in SCENARIOS.iter().filter(|one| wanted.is_empty() || wanted.iter().any(|word| one.name.contains(word.as_str()))) {
-        match lacks_any(scenario.needs, scenario.name) {
-            Ok(false) => {}
-            Ok(true) => {
-                skipped += 1;
-                continue;
-            }
-            Err(missing) => {
-                println!("FAIL  {}\n      {missing}", scenario.name);
-                failed += 1;
-                continue;
-            }
+    let is_wanted = |one: &&Scenario| asked.names.is_empty() || asked.names.iter().any(|word| one.name.contains(word.as_str()));
+    let wanted: Vec<&Scenario> = SCENARIOS.iter().filter(is_wanted).collect();
+    let (next, counts) = (AtomicUsize::new(0), [const { AtomicUsize::new(0) }; 3]);
+    std::thread::scope(|scope| {
+        for _ in 0..asked.jobs {
+            scope.spawn(|| {
+                while let Some(scenario) = wanted.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    counts[judge(scenario, asked.options) as usize].fetch_add(1, Ordering::Relaxed);
+                }
+            });
         }
-        let start = Instant::now();
-        match World::new(options).and_then(|world| (scenario.run)(&world)) {
-            Ok(()) => {
-                println!("ok    {} ({:.1} s)", scenario.name, start.elapsed().as_secs_f64());
-                passed += 1;
-            }
-            Err(failure) => {
-                println!("FAIL  {}\n{failure}", scenario.name);
-                failed += 1;
-            }
-        }
-    }
+    });
+    // One that panicked has ended the program.
+    let [passed, failed, skipped] = counts.map(AtomicUsize::into_inner);
     println!("{passed} passed, {failed} failed, {skipped} skipped");
     if failed == 0 && passed + skipped > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

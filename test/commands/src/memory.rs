@@ -40,8 +40,9 @@ impl Group {
         })
     }
 
-    fn take(&self, process: &str) -> std::io::Result<()> {
-        std::fs::write(self.folder.join("cgroup.procs"), process)
+    /// The file that a process writes its number to, to become a member.
+    fn members(&self) -> PathBuf {
+        self.folder.join("cgroup.procs")
     }
 
     fn let_go(&self, process: &str) -> std::io::Result<()> {
@@ -51,7 +52,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        for process in std::fs::read_to_string(self.folder.join("cgroup.procs")).unwrap_or_default().lines() {
+        for process in std::fs::read_to_string(self.members()).unwrap_or_default().lines() {
             // Who has ended meanwhile is gone as well.
             let _ = self.let_go(process);
         }
@@ -74,11 +75,11 @@ pub fn life(world: &World) -> Result<(), Failure> {
     }
     world.vdevs(&["a"])?;
     std::fs::OpenOptions::new().write(true).open(world.path("vdevs/a"))?.set_len(1 << 30)?;
-    let own = std::process::id().to_string();
-    group.iter().try_for_each(|group| group.take(&own))?;
-    let created = world.ok("zpool create -m {mnt}/tank -O compression=off tank {vdevs}/a");
-    group.iter().try_for_each(|group| group.let_go(&own))?;
-    created?;
+    // The shell that starts the daemon becomes a member, nobody else.
+    let joins = group.as_ref().map(|group| format!("echo $$ >{} &&\n", group.members().display())).unwrap_or_default();
+    let created = format!("{} create -m {} -O compression=off tank {}", world.program("zpool"), world.at("mnt/tank"), world.at("vdevs/a"));
+    std::fs::write(world.path("create.sh"), format!("{joins}exec {created}\n"))?;
+    world.ok("sh {dir}/create.sh")?;
     let daemon = world.daemon()?;
     if group.is_some() {
         let parameter = std::fs::read_to_string(world.path("state/sys/module/zfs/parameters/zfs_dirty_data_max"))?;
