@@ -21,6 +21,8 @@ mod portable;
 pub mod reference;
 #[cfg(test)]
 mod tests;
+#[cfg(target_arch = "x86_64")]
+mod vector;
 
 pub(crate) use implementation::WithFletcher4;
 use implementation::{Combine, FEW};
