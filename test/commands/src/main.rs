@@ -39,7 +39,7 @@ mod world;
 
 use need::Need;
 use needs::{LOOPS, MOUNTS, NOTHING, ROOT, SHM, lacks_any};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 use world::{Failure, Options, World};
@@ -150,16 +150,19 @@ const JOBS: usize = 2;
 /// What the command line asks for.
 struct Asked {
     names: Vec<String>,
+    /// The only scenario, of this very name.
+    one: Option<String>,
     jobs: usize,
     options: Options,
 }
 
 /// Names, how many run at once, and the options of scenarios that can be made longer.
 fn arguments() -> Option<Asked> {
-    let mut asked = Asked { names: Vec::new(), jobs: JOBS, options: Options::default() };
+    let mut asked = Asked { names: Vec::new(), one: None, jobs: JOBS, options: Options::default() };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         match word.as_str() {
+            ONE => asked.one = Some(words.next()?),
             "-j" => asked.jobs = words.next()?.parse().ok().filter(|jobs| *jobs > 0)?,
             "--seed" => asked.options.seed = Some(words.next()?.parse().ok()?),
             "--steps" => asked.options.steps = Some(words.next()?.parse().ok()?),
@@ -170,13 +173,46 @@ fn arguments() -> Option<Asked> {
 }
 
 /// How a scenario ended.
+#[derive(Clone, Copy)]
 enum Outcome {
     Passed,
     Failed,
     Skipped,
 }
 
-/// Runs a scenario and says how it went, in one piece: others run beside it.
+/// The option before the name of a scenario that this process is for, and its exit status for one that was skipped (that of automake's tests).
+const ONE: &str = "--one";
+const SKIPPED: u8 = 77;
+
+/// Runs a scenario in a process of its own, and prints what it says in one piece: others run beside it. (A program that another thread starts holds
+/// the files of this process for a moment, and a file system with open files is busy.)
+fn apart(scenario: &Scenario, options: Options) -> Outcome {
+    let number = |name: &'static str, value: Option<u64>| value.map(|value| [name.to_string(), value.to_string()]).into_iter().flatten();
+    let own = std::env::current_exe().and_then(|own| {
+        let mut command = Command::new(own);
+        command.args([ONE, scenario.name]).args(number("--seed", options.seed)).args(number("--steps", options.steps));
+        command.output()
+    });
+    match own {
+        Ok(output) => {
+            print!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+            match output.status.code() {
+                Some(0) => Outcome::Passed,
+                Some(code) if code == i32::from(SKIPPED) => Outcome::Skipped,
+                _ => {
+                    println!("FAIL  {} ({})", scenario.name, output.status);
+                    Outcome::Failed
+                }
+            }
+        }
+        Err(error) => {
+            println!("FAIL  {}\n      it cannot be started: {error}", scenario.name);
+            Outcome::Failed
+        }
+    }
+}
+
+/// Runs a scenario here and says how it went.
 fn judge(scenario: &Scenario, options: Options) -> Outcome {
     match lacks_any(scenario.needs, scenario.name) {
         Ok(false) => {}
@@ -213,6 +249,14 @@ fn main() -> ExitCode {
         eprintln!("usage: zirconia-commands [-j JOBS] [--seed N] [--steps N] [NAME…]");
         return ExitCode::from(2);
     };
+    if let Some(name) = &asked.one {
+        let Some(scenario) = SCENARIOS.iter().find(|scenario| scenario.name == name) else { return ExitCode::from(2) };
+        return match judge(scenario, asked.options) {
+            Outcome::Passed => ExitCode::SUCCESS,
+            Outcome::Failed => ExitCode::FAILURE,
+            Outcome::Skipped => ExitCode::from(SKIPPED),
+        };
+    }
     let is_wanted = |one: &&Scenario| asked.names.is_empty() || asked.names.iter().any(|word| one.name.contains(word.as_str()));
     let wanted: Vec<&Scenario> = SCENARIOS.iter().filter(is_wanted).collect();
     let (next, counts) = (AtomicUsize::new(0), [const { AtomicUsize::new(0) }; 3]);
@@ -220,12 +264,11 @@ fn main() -> ExitCode {
         for _ in 0..asked.jobs {
             scope.spawn(|| {
                 while let Some(scenario) = wanted.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    counts[judge(scenario, asked.options) as usize].fetch_add(1, Ordering::Relaxed);
+                    counts[apart(scenario, asked.options) as usize].fetch_add(1, Ordering::Relaxed);
                 }
             });
         }
     });
-    // One that panicked has ended the program.
     let [passed, failed, skipped] = counts.map(AtomicUsize::into_inner);
     println!("{passed} passed, {failed} failed, {skipped} skipped");
     if failed == 0 && passed + skipped > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
