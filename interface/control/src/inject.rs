@@ -9,7 +9,7 @@ use exec::Mutex;
 use ondisk::{Guid, ObjectId, ObjectType, ObjsetId};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use zio::{Fault, FaultError, IoKind};
+use zio::{Fault, FaultError, IoKind, LeafFault};
 
 const WHAT: &str = "failed to add handler";
 /// log2 of the bytes of a block of dnodes, and of a dnode (OpenZFS: `DNODE_BLOCK_SHIFT`, `DNODE_SHIFT`).
@@ -126,7 +126,10 @@ impl Control {
             return Ok(None);
         }
         let (report, fault, until) = self.translate(&open, base, fault)?;
-        if matches!(fault, Fault::Device { kind: Some(IoKind::Read), .. }) && !open.is_read_only() && !open.pool().zio().is_suspended() {
+        if matches!(fault, Fault::Leaf(LeafFault::Device { kind: Some(IoKind::Read), .. }))
+            && !open.is_read_only()
+            && !open.pool().zio().is_suspended()
+        {
             // What is only in memory would be read from there. Whether it can be written is no matter of this handler.
             let _ = open.pool().sync();
         }
@@ -144,14 +147,14 @@ impl Control {
                 let report = InjectReport { device: Some(guid.0), io: io.clone(), error: error.clone(), ..base };
                 if label.is_none() && io.eq_ignore_ascii_case("probe") {
                     device_error_of(error)?;
-                    return plain(report, Fault::Probe { leaf: guid });
+                    return plain(report, Fault::Leaf(LeafFault::Probe { leaf: guid }));
                 }
                 let Some(label) = label else {
-                    return plain(report, Fault::Device { leaf: guid, error: device_error_of(error)?, kind: io_of(io)? });
+                    return plain(report, Fault::Leaf(LeafFault::Device { leaf: guid, error: device_error_of(error)?, kind: io_of(io)? }));
                 };
                 let part = LABEL_PARTS.into_iter().find(|(name, _)| name == label);
                 let (_, bytes) = part.ok_or_else(|| refused(ErrorKind::Invalid, "invalid label type"))?;
-                plain(report, Fault::Label { leaf: guid, bytes })
+                plain(report, Fault::Leaf(LeafFault::Label { leaf: guid, bytes }))
             }
             InjectFault::Delay { device, delay_ms, lanes, io } => {
                 let guid = leaf_guid(open, device)?;
@@ -160,7 +163,7 @@ impl Control {
                 }
                 let report = InjectReport { device: Some(guid.0), io: io.clone(), delay: Some((*delay_ms, *lanes)), ..base };
                 let delay_ns = delay_ms.saturating_mul(1_000_000);
-                plain(report, Fault::Delay { leaf: guid, delay_ns, lanes: *lanes as usize, kind: io_of(io)? })
+                plain(report, Fault::Leaf(LeafFault::Delay { leaf: guid, delay_ns, lanes: *lanes as usize, kind: io_of(io)? }))
             }
             InjectFault::File { error, copies, .. } => {
                 let blocks = InjectBlocks { copies: *copies, ..self.blocks_of(fault)? };
@@ -182,7 +185,7 @@ impl Control {
             }
             InjectFault::LostWrites { seconds } => {
                 let until = self.exec.now_ns().saturating_add(seconds.saturating_mul(1_000_000_000));
-                Ok((InjectReport { lost_writes: Some(*seconds), ..base }, Fault::LostWrites, Some(until)))
+                Ok((InjectReport { lost_writes: Some(*seconds), ..base }, Fault::Leaf(LeafFault::LostWrites), Some(until)))
             }
             InjectFault::State { .. } | InjectFault::PoolDelay { .. } => Err(refused(ErrorKind::Internal, "no fault of I/O")),
         }

@@ -10,7 +10,7 @@ use pool::{
 };
 use std::sync::Arc;
 use vdev::{DraidConfig, LeafKind, Pairing, TopKind};
-use zio::{Fault, FaultError};
+use zio::{Fault, FaultError, LeafFault};
 
 fn draid(parity: usize, data: usize, children: usize) -> TopKind {
     TopKind::Draid(DraidConfig::new(parity, data, 0, children).expect("a shape"))
@@ -366,7 +366,7 @@ fn what_only_the_spare_has_is_found_at_import_and_outlives_the_rebuild() {
         pool.rebuild_drive_part(2).expect("driven");
         // No block loses more than one column: the first device's are on the spare.
         for (age, failing) in [(2, leaves[0]), (3, leaves[other])] {
-            pool.zio().inject(age, Fault::Device { leaf: failing, error: FaultError::Io, kind: None }, 0);
+            pool.zio().inject(age, Fault::Leaf(LeafFault::Device { leaf: failing, error: FaultError::Io, kind: None }), 0);
             write(&pool, object, 0..8 * (4 - age), age);
             pool.sync().expect("synced");
         }

@@ -13,7 +13,7 @@ use ondisk::{Guid, ObjectId, Uberblock};
 use pool::{DeviceProblem, Pool, PoolError, ScanError, ScanFunction, ScanState};
 use std::sync::Arc;
 use vdev::{LeafState, Pairing, TopKind};
-use zio::{Fault, FaultError, IoKind};
+use zio::{Fault, FaultError, IoKind, LeafFault};
 
 /// The label of a device that was detached from a mirror of two.
 fn check_left_label(device: &Arc<MemDevice>) {
@@ -324,7 +324,7 @@ fn what_a_device_that_did_not_flush_may_lack_is_on_disk_with_the_same_txg() {
         write(&pool, object, 0..BLOCKS, 1);
         pool.sync().expect("synced");
         let leaves = guids(&pool);
-        pool.zio().inject(1, Fault::Device { leaf: leaves[0], error: FaultError::Io, kind: Some(IoKind::Flush) }, 0);
+        pool.zio().inject(1, Fault::Leaf(LeafFault::Device { leaf: leaves[0], error: FaultError::Io, kind: Some(IoKind::Flush) }), 0);
         write(&pool, object, 0..4, 2);
         pool.sync().expect("synced");
         let txg = pool.txg();

@@ -4,17 +4,16 @@
 //! of threads; otherwise it becomes a job, so that no device's completion thread ever hashes or decompresses.
 
 use crate::Priority;
-use crate::engine::{Core, FailedIo, Snapshot};
-use crate::extended::LeafTiming;
-use crate::plug;
-use crate::queue::{LeafQueue, Route};
+use crate::core::Core;
+use crate::snapshot::Snapshot;
 use abd::Abd;
-use device::{DeviceError, DeviceIo, DeviceOp, DeviceReply};
+use device::{DeviceError, DeviceOp, DeviceReply};
 use exec::{Mutex, TaskClass};
+use leaf::{FailedIo, LeafDevice, Submission, Waiter};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use vdev::LeafId;
-use vdev_queue::{Class, IoKind};
+use vdev_queue::IoKind;
 
 /// One I/O to one leaf.
 #[derive(Debug)]
@@ -37,14 +36,13 @@ pub(crate) struct BatchOptions {
     pub(crate) speculative: bool,
 }
 
-/// A leaf I/O of the set.
-#[derive(Clone, Copy, Debug)]
-struct Member {
+/// A leaf I/O of the set, and the set.
+struct Member<F> {
+    batch: Arc<Batch<F>>,
     index: usize,
     leaf: LeafId,
-    kind: IoKind,
-    offset: u64,
-    bytes: u64,
+    /// What is said of it if it fails.
+    io: FailedIo,
 }
 
 struct State<F> {
@@ -56,7 +54,6 @@ struct Batch<F> {
     core: Arc<Core>,
     snapshot: Arc<Snapshot>,
     options: BatchOptions,
-    planned_ns: u64,
     /// I/Os not done, plus one while they are being submitted.
     remaining: AtomicUsize,
     state: Mutex<State<F>>,
@@ -68,30 +65,23 @@ where
     F: FnOnce(Vec<LeafResult>) + Send + 'static,
 {
     let results = vec![Err(DeviceError::Gone); ops.len()];
+    let planned_ns = core.exec.now_ns();
     let batch = Arc::new(Batch {
         core: core.clone(),
         snapshot: snapshot.clone(),
         options,
-        planned_ns: core.exec.now_ns(),
         remaining: AtomicUsize::new(ops.len() + 1),
         state: Mutex::new(State { results, then: Some(then) }),
     });
     for (index, LeafOp { leaf, offset, op }) in ops.into_iter().enumerate() {
-        let Some(queue) = snapshot.queue(leaf) else {
+        let Some(device) = snapshot.leaf(leaf) else {
             batch.remaining.fetch_sub(1, Ordering::AcqRel);
             continue;
         };
         let kind = kind_of(&op);
         let class = options.priority.class(kind);
-        let member = Member { index, leaf, kind, offset, bytes: op.length_bytes() };
-        let batch = batch.clone();
-        match queue.route(class, kind) {
-            Route::Straight => batch.straight(core, queue, (member, class), (op, offset)),
-            Route::Queued => {
-                let io = DeviceIo::new(op, offset, move |reply| batch.leaf_done(member, reply));
-                queue.enqueue(core, (class, kind), io);
-            }
-        }
+        let io = FailedIo { kind, class, offset, bytes: op.length_bytes() };
+        device.submit(Submission { op, offset, class, planned_ns }, Member { batch: batch.clone(), index, leaf, io });
     }
     if batch.remaining.fetch_sub(1, Ordering::AcqRel) == 1 {
         batch.finish();
@@ -107,52 +97,33 @@ fn kind_of(op: &DeviceOp) -> IoKind {
     }
 }
 
-impl<F: FnOnce(Vec<LeafResult>) + Send + 'static> Batch<F> {
-    /// Hands an I/O to its device past the queue.
-    fn straight(self: Arc<Self>, core: &Arc<Core>, queue: &LeafQueue, (member, class): (Member, Class), (op, offset): (DeviceOp, u64)) {
-        let issued_ns = core.exec.now_ns();
-        let timing = LeafTiming {
-            kind: member.kind,
-            class,
-            offset,
-            bytes: op.length_bytes(),
-            merged: false,
-            queued_ns: issued_ns.saturating_sub(self.planned_ns),
-            issued_ns,
-            disk_ns: 0,
-        };
-        self.snapshot.stats(member.leaf).issued(&timing);
-        let done = move |reply: DeviceReply| {
-            let guid = self.snapshot.guid(member.leaf);
-            let took_ns = self.core.leaf_returned(guid, self.snapshot.stats(member.leaf), timing, &reply.outcome);
-            if let Some(queue) = self.snapshot.queue(member.leaf) {
-                queue.went_straight(&timing, took_ns);
-            }
-            self.leaf_done(member, reply);
-        };
-        core.hand_over(queue, DeviceIo::new(op, offset, done));
+impl<F: FnOnce(Vec<LeafResult>) + Send + 'static> Waiter for Member<F> {
+    fn leaf(&self) -> Option<&LeafDevice> {
+        self.batch.snapshot.leaf(self.leaf).map(Arc::as_ref)
     }
 
-    /// An I/O of the set came back.
-    fn leaf_done(self: Arc<Self>, member: Member, reply: DeviceReply) {
+    fn done(self, reply: DeviceReply) {
+        let Member { batch, index, leaf: number, io } = self;
         let result = reply.into_abd();
         if let Err(error) = &result
-            && !self.options.speculative
+            && !batch.options.speculative
         {
-            let Member { leaf, kind, offset, bytes, .. } = member;
-            let io = FailedIo { kind, class: self.options.priority.class(kind), offset, bytes };
-            self.core.leaf_failed(&self.snapshot, leaf, &io, *error);
+            batch.core.leaf_failed(&batch.snapshot, number, &io, *error);
         }
-        self.state.lock().results[member.index] = result;
-        if self.remaining.fetch_sub(1, Ordering::AcqRel) == 1 {
-            if plug::is_releasing() {
-                return self.finish();
+        batch.state.lock().results[index] = result;
+        if batch.remaining.fetch_sub(1, Ordering::AcqRel) == 1 {
+            if leaf::is_releasing() {
+                return batch.finish();
             }
-            let class = self.options.class;
-            let exec = self.core.exec.clone();
-            exec.spawn(class, Box::new(move || self.finish()));
+            let class = batch.options.class;
+            let exec = batch.core.exec.clone();
+            exec.spawn(class, Box::new(move || batch.finish()));
         }
     }
+}
+
+impl<F: FnOnce(Vec<LeafResult>) + Send + 'static> Batch<F> {
+    /// All are back.
 
     fn finish(&self) {
         let (results, then) = {

@@ -4,13 +4,10 @@
 //! Only memory that others can write to is checked ([`Abd::is_unstable`]). Of everything else the type system knows that it
 //! cannot have changed, so that a mismatch is the device's doing and is treated as such.
 
-use crate::engine::{Core, Snapshot};
-use crate::{WriteRequest, Zio, events};
-use abd::Abd;
+use crate::WriteRequest;
+use crate::events::Check;
 use exec::Mutex;
-use kernels::ByteOrder;
-use kernels::checksum::Fletcher4;
-use ondisk::{BlockPtr, Bookmark, Checksum, Compression, ObjectId, ObjsetId, VdevId};
+use ondisk::{BlockPtr, Bookmark, Checksum, Compression, Dva, ObjectId, ObjsetId, VdevId};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -73,13 +70,16 @@ const OBJECTS_MAX: usize = 4096;
 /// Stands for the objects of a set that have no counts of their own.
 const OTHERS: ObjectId = ObjectId(u64::MAX);
 
-/// Verify errors by top-level vdev, and by object. Errors only: no I/O that goes well comes here.
+/// Verify errors. Errors only: no I/O that goes well comes here.
 #[derive(Debug, Default)]
-pub(crate) struct VerifyErrors(Mutex<BTreeMap<VdevId, Seen>>, Mutex<BTreeMap<(ObjsetId, ObjectId), ChangedBuffers>>);
+pub(crate) struct VerifyErrors {
+    by_vdev: Mutex<BTreeMap<VdevId, Seen>>,
+    by_object: Mutex<BTreeMap<(ObjsetId, ObjectId), ChangedBuffers>>,
+}
 
 impl VerifyErrors {
     fn note_object(&self, bookmark: &Bookmark, bytes: u64, check: Check) {
-        let mut all = self.1.lock();
+        let mut all = self.by_object.lock();
         let own = (bookmark.objset, bookmark.object);
         let is_full = all.len() >= OBJECTS_MAX && !all.contains_key(&own);
         let one = match check {
@@ -88,24 +88,15 @@ impl VerifyErrors {
         };
         all.entry(if is_full { (bookmark.objset, OTHERS) } else { own }).or_default().add(one);
     }
-}
 
-/// Which check failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Check {
-    Read,
-    Write,
-}
-
-/// Counts a failed check for the object and on the top-level vdev of each of the block's addresses, and posts an event for each unless there
-/// were too many.
-pub(crate) fn note_changed(core: &Core, snapshot: &Snapshot, bp: &BlockPtr, bookmark: &Bookmark, check: Check) {
-    core.verify_errors.note_object(bookmark, bp.lsize() as u64, check);
-    let limit = core.direct.events_per_second.load(Ordering::Relaxed);
-    let second = core.exec.now_ns() / 1_000_000_000;
-    for dva in bp.dvas() {
-        let (errors, post) = {
-            let mut all = core.verify_errors.0.lock();
+    /// Counts a failed check for the object, and on the top-level vdev of each of the block's addresses; gives those of which it is to be told, not
+    /// more than `limit` a second of each, with the vdev's errors so far.
+    pub(crate) fn note(&self, bp: &BlockPtr, bookmark: &Bookmark, check: Check, (now_ns, limit): (u64, u32)) -> Vec<(Dva, u64)> {
+        self.note_object(bookmark, bp.lsize() as u64, check);
+        let second = now_ns / 1_000_000_000;
+        let mut told = Vec::new();
+        for dva in bp.dvas() {
+            let mut all = self.by_vdev.lock();
             let seen = all.entry(dva.vdev).or_default();
             seen.errors += 1;
             if seen.second != second {
@@ -113,40 +104,29 @@ pub(crate) fn note_changed(core: &Core, snapshot: &Snapshot, bp: &BlockPtr, book
             }
             let post = seen.posted < limit;
             seen.posted += u32::from(post);
-            (seen.errors, post)
-        };
-        if post {
-            core.events.event(events::dio_verify(snapshot, dva, bookmark, check, errors));
+            told.extend(post.then_some((dva, seen.errors)));
         }
-    }
-}
-
-impl Zio {
-    /// How often a user changed the buffer of a direct I/O to this top-level vdev underneath it (OpenZFS:
-    /// `vs_dio_verify_errors`, the DIO column of `zpool status -d`).
-    pub fn dio_verify_errors(&self, vdev: VdevId) -> u64 {
-        self.core.verify_errors.0.lock().get(&vdev).map_or(0, |seen| seen.errors)
+        told
     }
 
-    /// Forgets them (`zpool clear`): those of one vdev, or all.
-    pub fn clear_dio_verify_errors(&self, vdev: Option<VdevId>) {
-        self.core.verify_errors.0.lock().retain(|known, _| vdev.is_some_and(|vdev| vdev != *known));
+    /// Failed checks on this top-level vdev.
+    pub(crate) fn of_vdev(&self, vdev: VdevId) -> u64 {
+        self.by_vdev.lock().get(&vdev).map_or(0, |seen| seen.errors)
     }
 
-    /// How often a user changed the buffer of a direct I/O of this object (or any of the object set, or any at all) underneath it,
-    /// since the pool was opened. `zpool clear` leaves it as it is.
-    pub fn changed_buffers(&self, objset: Option<ObjsetId>, object: Option<ObjectId>) -> ChangedBuffers {
+    /// Forgets those of one vdev, or all.
+    pub(crate) fn clear(&self, vdev: Option<VdevId>) {
+        self.by_vdev.lock().retain(|known, _| vdev.is_some_and(|vdev| vdev != *known));
+    }
+
+    /// What was changed of this object, or of any of the object set, or of any at all.
+    pub(crate) fn changed(&self, objset: Option<ObjsetId>, object: Option<ObjectId>) -> ChangedBuffers {
         let mut sum = ChangedBuffers::default();
-        let all = self.core.verify_errors.1.lock();
+        let all = self.by_object.lock();
         let wanted =
             all.iter().filter(|((set, one), _)| objset.is_none_or(|objset| objset == *set) && object.is_none_or(|object| object == *one));
         wanted.for_each(|(_, counts)| sum.add(*counts));
         sum
-    }
-
-    /// The parameters of direct I/O.
-    pub fn direct_parameters(&self) -> &DirectParameters {
-        &self.core.direct
     }
 }
 
@@ -154,13 +134,4 @@ impl Zio {
 /// one look, and one more look afterwards tells whether they changed. Everything else gets a stable copy first.
 pub(crate) fn can_stay_unstable(request: &WriteRequest) -> bool {
     request.checksum == Checksum::FLETCHER_4 && request.copies == 1 && request.compression == Compression::OFF
-}
-
-/// Fletcher-4 of bytes that may be unstable, looked at once.
-pub(crate) fn fletcher4_of(data: &Abd, order: ByteOrder) -> [u64; 4] {
-    let sum = data.fold(Fletcher4::new(order), |mut sum, bytes| {
-        sum.update(bytes);
-        Some(sum)
-    });
-    sum.map(|sum| sum.finish()).unwrap_or_default()
 }

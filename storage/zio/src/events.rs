@@ -1,11 +1,17 @@
 //! The events that the pipeline posts, with OpenZFS's class and field names (`zfs_fm.c`, `sys/fm/fs/zfs.h`).
 
-use crate::direct::Check;
-use crate::engine::{FailedIo, Snapshot};
-use crate::extended::LeafTiming;
+use crate::snapshot::Snapshot;
 use kstat::Event;
+use leaf::{FailedIo, LeafTiming};
 use ondisk::{Bookmark, Dva, Guid};
 use vdev::LeafId;
+
+/// Which check of a buffer of direct I/O failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Check {
+    Read,
+    Write,
+}
 
 fn of_pool(class: &'static str, snapshot: &Snapshot) -> Event {
     let facts = &snapshot.view.facts;
@@ -44,9 +50,8 @@ pub(crate) fn leaf_io(snapshot: &Snapshot, leaf: LeafId, io: &FailedIo) -> Event
 
 /// A vdev of the current view, by guid; one that left it has no path.
 fn of_guid(class: &'static str, snapshot: &Snapshot, guid: Guid) -> Event {
-    let index = snapshot.view.tree.leaves.iter().position(|leaf| leaf.guid == guid);
-    match index {
-        Some(index) => of_leaf(class, snapshot, LeafId(index as u32)),
+    match snapshot.find(guid) {
+        Some(leaf) => of_leaf(class, snapshot, leaf),
         None => of_pool(class, snapshot).with("vdev_guid", guid.0),
     }
 }

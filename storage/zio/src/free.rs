@@ -1,13 +1,13 @@
 //! Giving space back and claiming it: at once for plain blocks, after its headers were read for a gang.
 
-use crate::engine::{Core, Snapshot};
+use crate::copies::CopySpec;
+use crate::core::Core;
 use crate::gang::{self, GangTree};
-use crate::read::CopySpec;
+use crate::snapshot::Snapshot;
 use crate::verify::check_pointer;
-use crate::{ErrorKind, Priority, ReadFlags, UnitThen, ZioError, events};
+use crate::{ErrorKind, Priority, ReadFlags, UnitThen, ZioError};
 use ondisk::{BlockPtr, Bookmark, Dva, Txg};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// Frees `bp` in `txg`.
 pub(crate) fn free(core: &Arc<Core>, txg: Txg, bp: &BlockPtr) {
@@ -17,7 +17,7 @@ pub(crate) fn free(core: &Arc<Core>, txg: Txg, bp: &BlockPtr) {
     let snapshot = core.snapshot();
     if bp.is_dedup() {
         // Others may share the block; only the dedup table knows. Without it the space is kept, never given away.
-        return core.events.event(events::data(&snapshot, &Bookmark::default(), bp.dva(0)));
+        return core.block_lost(&snapshot, &Bookmark::default(), bp.dva(0));
     }
     if !bp.is_gang() {
         for dva in bp.dvas() {
@@ -28,7 +28,7 @@ pub(crate) fn free(core: &Arc<Core>, txg: Txg, bp: &BlockPtr) {
     if check_pointer(bp).is_err() {
         return;
     }
-    core.pending_frees.count.fetch_add(1, Ordering::AcqRel);
+    core.pending_frees.begin();
     let flags = ReadFlags::default();
     let spec = CopySpec { bp: *bp, bookmark: Bookmark::default(), priority: Priority::AsyncWrite, flags, header: true };
     let (owner, view) = (core.clone(), snapshot.clone());
@@ -36,10 +36,9 @@ pub(crate) fn free(core: &Arc<Core>, txg: Txg, bp: &BlockPtr) {
         match result {
             Ok(tree) => tree.spaces(&view.view.tree).for_each(|dva| give_back(&owner, &view, txg, &dva)),
             // The headers are gone: the space of the members leaks, as in OpenZFS.
-            Err(error) => owner.events.event(events::data(&view, &error.bookmark, error.dva)),
+            Err(error) => owner.block_lost(&view, &error.bookmark, error.dva),
         }
-        owner.pending_frees.count.fetch_sub(1, Ordering::AcqRel);
-        owner.pending_frees.changed.notify_all();
+        owner.pending_frees.end();
     };
     gang::assemble(core, &snapshot, spec, Box::new(done));
 }
@@ -47,7 +46,7 @@ pub(crate) fn free(core: &Arc<Core>, txg: Txg, bp: &BlockPtr) {
 /// Frees one address. One that is not allocated means that a block pointer was wrong: it is reported and changes nothing.
 fn give_back(core: &Core, snapshot: &Snapshot, txg: Txg, dva: &Dva) {
     if !snapshot.view.allocator.free(txg, dva) {
-        core.events.event(events::data(snapshot, &Bookmark::default(), *dva));
+        core.block_lost(snapshot, &Bookmark::default(), *dva);
     }
 }
 
@@ -73,10 +72,4 @@ pub(crate) fn claim(core: &Arc<Core>, txg: Txg, bp: &BlockPtr, then: UnitThen) {
         }));
     };
     gang::assemble(core, &snapshot, spec, Box::new(done));
-}
-
-/// Waits until no free is pending.
-pub(crate) fn wait(core: &Core) {
-    let pending = &core.pending_frees;
-    pending.changed.wait_until(&core.exec, &|| pending.count.load(Ordering::Acquire) == 0);
 }

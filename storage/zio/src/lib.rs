@@ -10,53 +10,52 @@
 #![forbid(unsafe_code)]
 
 mod batch;
+mod copies;
+mod core;
 mod direct;
-mod engine;
 mod error;
 mod events;
-mod extended;
+mod faults;
 mod feed;
-mod flights;
+mod feeding;
 mod free;
 mod gang;
-mod idle;
-mod inject;
-mod leaf;
+mod gang_write;
+mod ganging;
+mod leaf_ops;
 mod lost_copies;
-mod merged;
-mod plug;
-mod queue;
+mod operate;
 mod read;
 mod rebuild;
-mod reports;
 mod request;
 mod roam;
+mod snapshot;
 mod stats;
 mod store;
+mod sum;
 mod suspend;
 mod together;
 mod transform;
-mod tuning;
 mod verify;
 mod view;
 mod write;
 mod zia;
+mod zio;
 
+pub use crate::zio::Zio;
 pub use direct::{ChangedBuffers, DirectParameters};
-pub use engine::{UnitThen, Zio};
 pub use error::{ErrorKind, ZioError};
-pub use extended::{EXTENDED, ExtendedStat};
+pub use faults::Fault;
 pub use feed::ResilverFeed;
-pub use flights::DeadmanFailMode;
-pub use inject::{Fault, FaultError};
-pub use leaf::{LeafRequest, LeafThen};
-pub use queue::QueueState;
+pub use leaf::{
+    DeadmanFailMode, DirtySource, EXTENDED, ExtendedStat, FaultError, LeafCounts, LeafFault, LeafStats, Priority, QueueState, Roaming,
+    untold_errors,
+};
+pub use operate::{LeafRequest, LeafThen};
 pub use rebuild::{RebuildRequest, RebuildThen, Rebuilt};
-pub use reports::untold_errors;
-pub use request::{Landed, LandedThen, Priority, ReadFlags, ReadRequest, ReadThen, WriteRequest, WriteThen};
-pub use roam::{MayRoam, Next, Roaming};
-pub use stats::{LeafCounts, LeafStats, ZioStats};
-pub use tuning::DirtySource;
+pub use request::{Landed, LandedThen, ReadFlags, ReadRequest, ReadThen, UnitThen, WriteRequest, WriteThen};
+pub use roam::{MayRoam, Next};
+pub use stats::ZioStats;
 pub use vdev_queue::{Class, Dirty, IoKind, LatencyTarget, PromiseState, Reason, Scheduler, TunableError, Tunables};
 pub use view::{Facts, FailMode, PoolView};
 pub use zia::{Accelerator, ZiaMode, ZiaPolicy};

@@ -2,8 +2,9 @@
 //! and able to.
 
 use crate::batch::LeafOp;
-use crate::engine::Core;
-use crate::{read, zia};
+use crate::core::Core;
+use crate::leaf_ops::pad;
+use crate::zia;
 use abd::Abd;
 use device::DeviceOp;
 use ondisk::Dva;
@@ -21,7 +22,7 @@ pub(crate) fn plan(tree: &VdevTree, lost: &[Dva], data: &Abd) -> Vec<LostCopy> {
     let copy = |dva: &Dva| {
         let top = tree.top(dva.vdev).filter(|top| top.accepts(dva.offset, data.len() as u64))?;
         let plan = WritePlan::new(tree, top, dva.offset, data.len());
-        let data = read::pad(data, plan.length);
+        let data = pad(data, plan.length);
         Some(LostCopy { plan, data })
     };
     lost.iter().filter_map(copy).collect()

@@ -8,10 +8,10 @@
 //! ```
 
 use crate::batch::{self, BatchOptions, LeafOp, LeafResult};
-use crate::engine::{Core, Snapshot};
-use crate::read::read_ops;
-use crate::zia;
-use crate::{Priority, Zio};
+use crate::core::Core;
+use crate::leaf_ops::read_ops;
+use crate::snapshot::Snapshot;
+use crate::{Priority, zia};
 use device::DeviceOp;
 use exec::TaskClass;
 use ondisk::VdevId;
@@ -47,22 +47,20 @@ pub struct Rebuilt {
 /// Receives the outcome of a rebuild. Runs once, on any thread, and must not wait.
 pub type RebuildThen = Box<dyn FnOnce(Rebuilt) + Send>;
 
-impl Zio {
-    /// Rebuilds one part with the view as of now. Nobody may write to it meanwhile.
-    pub fn rebuild(&self, request: RebuildRequest, then: RebuildThen) {
-        let snapshot = self.core.snapshot();
-        let view = &snapshot.view;
-        let top = view.tree.top(request.vdev).filter(|top| top.can_rebuild());
-        let fits = |top: &&vdev::TopVdev| request.offset.checked_add(request.asize).is_some_and(|end| end <= top.asize);
-        let Some(top) = top.filter(fits) else {
-            return then(Rebuilt { failed: true, ..Rebuilt::default() });
-        };
-        match RebuildJob::start(&view.tree, top, (request.offset, request.asize), request.spared) {
-            None => then(Rebuilt::default()),
-            Some((job, step)) => {
-                let rebuild = Box::new(Rebuild { core: self.core.clone(), snapshot: snapshot.clone(), job, then });
-                rebuild.step(step);
-            }
+/// Rebuilds one part with the view as of now.
+pub(crate) fn rebuild(core: &Arc<Core>, request: RebuildRequest, then: RebuildThen) {
+    let snapshot = core.snapshot();
+    let view = &snapshot.view;
+    let top = view.tree.top(request.vdev).filter(|top| top.can_rebuild());
+    let fits = |top: &&vdev::TopVdev| request.offset.checked_add(request.asize).is_some_and(|end| end <= top.asize);
+    let Some(top) = top.filter(fits) else {
+        return then(Rebuilt { failed: true, ..Rebuilt::default() });
+    };
+    match RebuildJob::start(&view.tree, top, (request.offset, request.asize), request.spared) {
+        None => then(Rebuilt::default()),
+        Some((job, step)) => {
+            let rebuild = Box::new(Rebuild { core: core.clone(), snapshot: snapshot.clone(), job, then });
+            rebuild.step(step);
         }
     }
 }

@@ -1,62 +1,8 @@
 //! What a caller asks of the pipeline: read and write requests with their options.
 
-use crate::ZioError;
+use crate::{Priority, ZioError};
 use abd::Abd;
 use ondisk::{BlockPtr, Bookmark, Checksum, Compression, ObjectType, Txg};
-use vdev_queue::{Class, IoKind};
-
-/// Urgency of an I/O (OpenZFS: `zio_priority_t`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Priority {
-    /// Somebody waits for the data.
-    #[default]
-    SyncRead,
-    /// Somebody waits for the write (intent log).
-    SyncWrite,
-    /// Read ahead.
-    AsyncRead,
-    /// Writes of a transaction group.
-    AsyncWrite,
-    /// Scrub.
-    Scrub,
-    /// Healing resilver.
-    Resilver,
-    /// Sequential rebuild.
-    Rebuild,
-    /// Moving data off a device that is being removed.
-    Removal,
-    /// Writing every free sector of a device once.
-    Initializing,
-    /// Telling devices what is free.
-    Trim,
-    /// Freeing what was destroyed.
-    AsyncDestroy,
-}
-
-impl Priority {
-    /// Whether nobody waits for such a request, and whoever does is served first.
-    pub fn is_background(self) -> bool {
-        !matches!(self, Priority::SyncRead | Priority::SyncWrite | Priority::AsyncRead | Priority::AsyncWrite)
-    }
-
-    /// The class of a leaf I/O of this kind on behalf of such a request. As in OpenZFS (`vdev_queue_io`), a resilver is scheduled as a
-    /// scrub is, and repairs are asynchronous writes, but for those of a rebuild; asynchronous destroy, which reads ahead there,
-    /// is background work here.
-    pub fn class(self, kind: IoKind) -> Class {
-        let class = match self {
-            Priority::SyncRead => Class::SyncRead,
-            Priority::SyncWrite => Class::SyncWrite,
-            Priority::AsyncRead => Class::AsyncRead,
-            Priority::AsyncWrite => Class::AsyncWrite,
-            Priority::Scrub | Priority::Resilver | Priority::AsyncDestroy => Class::Scrub,
-            Priority::Rebuild => Class::Rebuild,
-            Priority::Removal => Class::Removal,
-            Priority::Initializing => Class::Initializing,
-            Priority::Trim => Class::Trim,
-        };
-        class.for_kind(kind)
-    }
-}
 
 /// Options of a read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -94,6 +40,9 @@ impl Landed {
 
 /// Receives a block that was read into the caller's memory, or near it. Runs once, on any thread, and must not wait.
 pub type LandedThen = Box<dyn FnOnce(Result<Landed, ZioError>) + Send>;
+
+/// Receives the outcome of something without a value. Runs once, on any thread, and must not wait.
+pub type UnitThen = Box<dyn FnOnce(Result<(), ZioError>) + Send>;
 
 /// Receives the block pointer of what was written. Runs once, on any thread, and must not wait.
 pub type WriteThen = Box<dyn FnOnce(Result<BlockPtr, ZioError>) + Send>;

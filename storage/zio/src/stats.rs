@@ -1,168 +1,8 @@
-//! What the pipeline counts, per leaf and in total. Counters of every I/O are sharded; those of errors need not be.
+//! What the pipeline counts in total, and how it is shown with the sums over the leaves.
 
-use crate::Zio;
-use crate::extended::{self, EXTENDED, LeafTiming};
-use crate::reports::Reports;
-use device::DeviceError;
-use kstat::{Counter, Kstat, Sheet, Value};
-use ondisk::Guid;
-use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use vdev_queue::{Class, IoKind};
-
-/// Counters of one leaf (OpenZFS: `vdev_stat_t`, `vdev_stat_ex_t`); they live as long as the pool is imported, whatever the tree
-/// does. Interior vdevs have none: theirs are the sums of their leaves, as in OpenZFS (`vdev_get_stats_ex`).
-#[derive(Debug)]
-pub struct LeafStats {
-    /// What every I/O counts, by the layout of [`crate::extended`].
-    pub(crate) sheet: Sheet,
-    errors: [AtomicU64; 4],
-    checksum_errors: AtomicU64,
-    slow_ios: AtomicU64,
-    repaired_bytes: AtomicU64,
-    gone: AtomicU64,
-    pub(crate) reports: Reports,
-}
-
-impl Default for LeafStats {
-    fn default() -> LeafStats {
-        LeafStats {
-            sheet: Sheet::new(extended::CELLS),
-            errors: Default::default(),
-            checksum_errors: AtomicU64::new(0),
-            slow_ios: AtomicU64::new(0),
-            repaired_bytes: AtomicU64::new(0),
-            gone: AtomicU64::new(0),
-            reports: Reports::default(),
-        }
-    }
-}
-
-/// A reading of [`LeafStats`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LeafCounts {
-    /// I/Os by [`IoKind`].
-    pub ops: [u64; 4],
-    /// Bytes by [`IoKind`].
-    pub bytes: [u64; 4],
-    /// Failed I/Os by [`IoKind`]; the same place counts once in a while.
-    pub errors: [u64; 4],
-    /// Reads that returned wrong bytes.
-    pub checksum_errors: u64,
-    /// I/Os that took `zio_slow_io_ms` or longer.
-    pub slow_ios: u64,
-    /// Bytes rewritten because they were wrong or missing.
-    pub repaired_bytes: u64,
-    /// I/Os that failed because the device is not there any more.
-    pub gone: u64,
-    /// Errors of the device that were told: the same place counts once in a while.
-    pub io_reports: u64,
-    /// Wrong bytes that were told, but for those that scrubs and resilvers found (OpenZFS: `zed` passes them over, so that a pool is not
-    /// degraded while it is being repaired).
-    pub checksum_reports: u64,
-    /// Slow I/Os that were told.
-    pub slow_reports: u64,
-}
-
-impl LeafStats {
-    /// One I/O was handed to the device.
-    pub(crate) fn issued(&self, io: &LeafTiming) {
-        let row = self.sheet.row();
-        row.add(extended::active(io.class), 1);
-        row.add(extended::IN_FLIGHT_BYTES, io.bytes);
-        row.add(extended::since(io.issued_ns), 1);
-    }
-    /// One I/O waits in the queue.
-    pub(crate) fn queued(&self, class: Class) {
-        self.sheet.row().add(extended::pending(class), 1);
-    }
-    /// So many do not wait any more.
-    pub(crate) fn dequeued(&self, class: Class, count: usize) {
-        self.sheet.row().sub(extended::pending(class), count as u64);
-    }
-    /// One I/O came back from the device, whatever its outcome.
-    pub(crate) fn returned(&self, io: &LeafTiming) {
-        let row = self.sheet.row();
-        row.sub(extended::active(io.class), 1);
-        row.sub(extended::IN_FLIGHT_BYTES, io.bytes);
-        row.sub(extended::since(io.issued_ns), 1);
-    }
-    /// Bytes of the I/Os that the device has now.
-    pub fn in_flight_bytes(&self) -> u64 {
-        // Additions and subtractions come from different threads: never below zero, but perhaps for a moment.
-        (self.sheet.get(extended::IN_FLIGHT_BYTES) as i64).max(0) as u64
-    }
-    /// For how long, at least, the device has had its oldest I/O; exact to 4.3 seconds, of the last nine minutes.
-    pub fn oldest_io_ns(&self, now_ns: u64) -> Option<u64> {
-        extended::spans(now_ns).find(|(cell, _)| (self.sheet.get(*cell) as i64) > 0).map(|(_, age_ns)| age_ns)
-    }
-    /// One I/O done.
-    pub(crate) fn done(&self, io: &LeafTiming) {
-        let row = self.sheet.row();
-        row.add(extended::ops(io.kind), 1);
-        row.add(extended::bytes(io.kind), io.bytes);
-        if io.kind != IoKind::Flush {
-            row.add(extended::size(io), 1);
-            row.add(extended::queue_wait(io), 1);
-        }
-        if let IoKind::Read | IoKind::Write = io.kind {
-            row.add(extended::total_wait(io.kind, io.queued_ns + io.disk_ns), 1);
-            row.add(extended::disk_wait(io.kind, io.disk_ns), 1);
-        }
-    }
-    /// One I/O took too long.
-    pub(crate) fn slow(&self) {
-        self.slow_ios.fetch_add(1, Ordering::Relaxed);
-    }
-    /// One I/O failed. A device that is gone is a state, not an error of the I/O.
-    pub(crate) fn failed(&self, kind: IoKind, error: DeviceError) {
-        if error == DeviceError::Gone {
-            self.gone.fetch_add(1, Ordering::Relaxed);
-        } else {
-            self.errors[kind as usize].fetch_add(1, Ordering::Relaxed);
-        }
-    }
-    /// The leaf returned wrong bytes.
-    pub(crate) fn corrupt(&self) {
-        self.checksum_errors.fetch_add(1, Ordering::Relaxed);
-    }
-    /// `bytes` were made right again.
-    pub(crate) fn repaired(&self, bytes: u64) {
-        self.repaired_bytes.fetch_add(bytes, Ordering::Relaxed);
-    }
-    /// The counters now.
-    pub fn counts(&self) -> LeafCounts {
-        let load = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
-        LeafCounts {
-            ops: std::array::from_fn(|kind| self.sheet.get(kind)),
-            bytes: std::array::from_fn(|kind| self.sheet.get(4 + kind)),
-            errors: std::array::from_fn(|kind| load(&self.errors[kind])),
-            checksum_errors: load(&self.checksum_errors),
-            slow_ios: load(&self.slow_ios),
-            repaired_bytes: load(&self.repaired_bytes),
-            gone: load(&self.gone),
-            io_reports: load(&self.reports.io),
-            checksum_reports: load(&self.reports.checksum),
-            slow_reports: load(&self.reports.slow),
-        }
-    }
-    /// Histograms and queue depths, in the order of [`EXTENDED`].
-    pub fn extended(&self) -> Vec<Vec<u64>> {
-        EXTENDED.iter().map(|stat| self.sheet.sums(stat.cells())).collect()
-    }
-    /// Forgets what was told: the leaf comes back, and what happens again is news.
-    pub fn forget_reports(&self) {
-        self.reports.clear();
-    }
-    /// Forgets errors (`zpool clear`).
-    pub fn clear_errors(&self) {
-        for cell in self.errors.iter().chain([&self.checksum_errors, &self.slow_ios, &self.gone]) {
-            cell.store(0, Ordering::Relaxed);
-        }
-        self.reports.clear();
-    }
-}
+use kstat::{Counter, Kstat, Value};
+use leaf::LeafCounts;
+use vdev_queue::IoKind;
 
 /// Totals of one pool.
 #[derive(Debug, Default)]
@@ -182,9 +22,6 @@ pub struct ZioStats {
     /// Logical writes that failed.
     pub write_failures: Counter,
 }
-
-/// The leaves' counters by guid, so that they survive a change of the tree.
-pub(crate) type LeafStatsByGuid = BTreeMap<Guid, Arc<LeafStats>>;
 
 /// A total of the pool by name.
 type Total = (&'static str, fn(&ZioStats) -> &Counter);
@@ -210,18 +47,20 @@ const LEAF_SUMS: [LeafCount; 6] = [
     ("repaired_bytes", |counts| counts.repaired_bytes),
 ];
 
-impl Zio {
-    /// The totals, and the sums over the leaves, as a statistic to be registered as `zfs/POOL/zio`.
-    pub fn kstat(&self) -> Kstat {
-        let mut kstat = Kstat::named();
-        for (name, counter) in TOTALS {
-            let core = self.core.clone();
-            kstat.computed(name, move || Value::U64(counter(&core.stats).get()));
-        }
-        for (name, count) in LEAF_SUMS {
-            let core = self.core.clone();
-            kstat.computed(name, move || Value::U64(core.snapshot().stats.iter().map(|leaf| count(&leaf.counts())).sum()));
-        }
-        kstat
+/// The totals, and the sums over the leaves, as a statistic; every look asks for them.
+pub(crate) fn kstat<T, L>(totals: T, leaves: L) -> Kstat
+where
+    T: Fn(fn(&ZioStats) -> &Counter) -> u64 + Clone + Send + Sync + 'static,
+    L: Fn(fn(&LeafCounts) -> u64) -> u64 + Clone + Send + Sync + 'static,
+{
+    let mut kstat = Kstat::named();
+    for (name, counter) in TOTALS {
+        let totals = totals.clone();
+        kstat.computed(name, move || Value::U64(totals(counter)));
     }
+    for (name, count) in LEAF_SUMS {
+        let leaves = leaves.clone();
+        kstat.computed(name, move || Value::U64(leaves(count)));
+    }
+    kstat
 }

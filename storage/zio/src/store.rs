@@ -1,15 +1,19 @@
 //! Bytes that have addresses: planning their leaf writes, issuing them as one set, judging the results.
 
 use crate::batch::{self, BatchOptions, LeafOp, LeafResult};
-use crate::engine::{Core, Snapshot};
-use crate::read::pad;
+use crate::core::Core;
+use crate::leaf_ops::pad;
+use crate::snapshot::Snapshot;
 use crate::{ErrorKind, Priority};
 use abd::Abd;
 use device::{DeviceError, DeviceOp};
 use exec::TaskClass;
-use ondisk::{Dva, Txg};
+use ondisk::{Bookmark, Dva, Txg};
 use std::sync::Arc;
 use vdev::{WriteOutcome, WritePlan};
+
+/// Copies that a pool can keep of one block (OpenZFS: `SPA_DVAS_PER_BP`).
+pub(crate) const COPIES_MAX: u8 = 3;
 
 /// Bytes to write at up to three addresses.
 #[derive(Clone, Debug)]
@@ -22,6 +26,23 @@ impl Store {
     fn copies(&self) -> impl Iterator<Item = &Dva> {
         self.dvas.iter().filter(|dva| !dva.is_empty())
     }
+}
+
+/// Where a block goes.
+pub(crate) struct Placement {
+    /// The addresses in the block's pointer.
+    pub(crate) dvas: [Dva; 3],
+    /// What has to be written: the block itself, or the members and headers of a gang.
+    pub(crate) stores: Vec<Store>,
+    /// What was allocated for it, to be given back if the write fails.
+    pub(crate) allocated: Vec<Dva>,
+}
+
+/// Which allocator shard a block goes to: neighbours of one object go together (OpenZFS: `spa_select_allocator`).
+pub(crate) fn hint(bookmark: &Bookmark) -> u64 {
+    let mut z = bookmark.objset.0.rotate_left(40) ^ bookmark.object.0 ^ (bookmark.block.0 >> 20).rotate_left(20);
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z ^ (z >> 31)
 }
 
 /// One copy's plan, which of the set's I/Os are its, and which store it belongs to.

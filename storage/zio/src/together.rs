@@ -1,10 +1,9 @@
 //! Reads of a scan that belong together: neighbours on their devices, whose repairs are to be neighbours too.
 //!
-//! The leaf reads of a group go out in one go, so that neighbours become one request (see `plug`). Each block is verified on its own, on
+//! The leaf reads of a group go out in one go, so that neighbours become one request (see `leaf::plugged`). Each block is verified on its own, on
 //! whichever thread its last read ended; what it needs to have written waits for the others of the group. The last one lets all writes
 //! go, again in one go. So a device that is being resilvered gets large writes.
 
-use crate::plug;
 use exec::Mutex;
 use std::sync::Arc;
 
@@ -22,7 +21,7 @@ impl Drop for Group {
         let held = std::mem::take(&mut *self.held.lock());
         match held.len() {
             0 => {}
-            _ => plug::plugged(|| held.into_iter().for_each(|work| work())),
+            _ => leaf::plugged(|| held.into_iter().for_each(|work| work())),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! From logical to physical bytes: holes, compression, embedding, rounding (OpenZFS: `zio_write_compress`).
 
-use crate::engine::Snapshot;
+use crate::snapshot::Snapshot;
 use crate::{ErrorKind, WriteRequest};
 use abd::{Abd, AbdPart};
 use ondisk::{BlockPtr, Compression, EMBEDDED_PAYLOAD_BYTES, ObjectType};

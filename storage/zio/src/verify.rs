@@ -1,9 +1,10 @@
 //! What makes bytes right: checksums in block pointers and inside blocks, and whether a pointer makes sense at all.
 
-use crate::{ErrorKind, direct};
-use abd::Abd;
+use crate::sum::sum_in;
+use crate::{ErrorKind, Landed};
+use abd::{Abd, AbdPart};
+use kernels::ByteOrder;
 use kernels::checksum::{Verifier, is_supported, verify_embedded};
-use kernels::{ByteOrder, checksum};
 use ondisk::{BLOCK_BYTES_MAX, BlockPtr, Checksum, Compression, ObjectType, SECTOR_BYTES};
 
 /// Bytes of a gang header (OpenZFS: `SPA_GANGBLOCKSIZE`).
@@ -43,14 +44,7 @@ pub(crate) fn block_is_right(bp: &BlockPtr, data: &Abd) -> bool {
         let Some(bytes) = data.as_contiguous() else { return false };
         return verify_embedded(kind, bytes, Verifier::log_block(bp.checksum())).is_ok();
     }
-    let order = ByteOrder::from_little(bp.is_little_endian());
-    let sum = match data.as_contiguous() {
-        Some(bytes) => checksum(kind, &[bytes], order),
-        None if data.is_unstable() && kind == Checksum::FLETCHER_4 => Ok(direct::fletcher4_of(data, order)),
-        None if data.is_unstable() => return block_is_right(bp, &data.to_stable()),
-        None => checksum(kind, &data.chunks().collect::<Vec<_>>(), order),
-    };
-    let Ok(sum) = sum else { return false };
+    let Ok(sum) = sum_in(kind, data, ByteOrder::from_little(bp.is_little_endian())) else { return false };
     if bp.uses_crypt() && bp.object_type() != ObjectType::OBJSET {
         return truncated(kind, sum) == [bp.checksum()[0], bp.checksum()[1]];
     }
@@ -75,7 +69,7 @@ pub(crate) fn decompress(bp: &BlockPtr, data: &Abd) -> Result<Abd, ErrorKind> {
     if bp.compression() == Compression::OFF {
         return if data.len() == bp.lsize() { Ok(data.clone()) } else { Err(ErrorKind::Corrupt) };
     }
-    let mut target = abd::AbdPart::scratch(bp.lsize());
+    let mut target = AbdPart::scratch(bp.lsize());
     decompress_to(bp, data, &mut target)?;
     Ok(target.freeze())
 }
@@ -89,6 +83,17 @@ pub(crate) fn decompress_to(bp: &BlockPtr, data: &Abd, target: &mut [u8]) -> Res
         Err(kernels::DecompressError::Unsupported(_)) => Err(ErrorKind::Unsupported),
         Err(_) => Err(ErrorKind::Corrupt),
     }
+}
+
+/// Where the logical bytes of a block whose physical bytes are `data` end up: in the target when that is one stable part.
+pub(crate) fn decompress_into(bp: &BlockPtr, physical: &Abd, mut near: Vec<AbdPart>) -> Result<Landed, ErrorKind> {
+    let fits = |part: &AbdPart| part.len() == bp.lsize() && !part.is_unstable();
+    if bp.compression() == Compression::OFF || near.len() != 1 || !fits(&near[0]) {
+        return decompress(bp, physical).map(Landed::Elsewhere);
+    }
+    let mut target = near.swap_remove(0);
+    decompress_to(bp, physical, &mut target)?;
+    Ok(Landed::InPlace(target.freeze()))
 }
 
 /// `bytes` rounded up to whole 512-byte sectors.

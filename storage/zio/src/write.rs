@@ -8,32 +8,23 @@
 //!                                                                       held until resume ◄───────┘
 //! ```
 
-use crate::direct::{self, Check};
-use crate::engine::{Core, Snapshot};
-use crate::store::{Made, Store, plan, write_all};
+use crate::copies::CopySpec;
+use crate::core::Core;
+use crate::direct;
+use crate::events::Check;
+use crate::gang::GangTree;
+use crate::snapshot::Snapshot;
+use crate::store::{COPIES_MAX, Made, Placement, Store, hint, plan, write_all};
+use crate::sum::sum_of;
 use crate::suspend::{Held, may_recover};
 use crate::transform::{Prepared, prepare, rewrites};
 use crate::zia::{self, Claimed, Offloaded};
-use crate::{ErrorKind, WriteRequest, WriteThen, ZioError, gang};
+use crate::{ErrorKind, ReadFlags, WriteRequest, WriteThen, ZioError, gang, gang_write};
 use abd::Abd;
 use exec::TaskClass;
-use kernels::{ByteOrder, checksum};
 use metaslab::AllocRequest;
-use ondisk::{BLOCK_BYTES_MAX, BlockPtr, Bookmark, Checksum, Compression, Dva, SECTOR_BYTES};
+use ondisk::{BLOCK_BYTES_MAX, BlockPtr, Checksum, Compression, Dva, SECTOR_BYTES};
 use std::sync::Arc;
-
-/// Copies that a pool can keep of one block (OpenZFS: `SPA_DVAS_PER_BP`).
-pub(crate) const COPIES_MAX: u8 = 3;
-
-/// Where a block goes.
-pub(crate) struct Placement {
-    /// The addresses in the block's pointer.
-    pub(crate) dvas: [Dva; 3],
-    /// What has to be written: the block itself, or the members and headers of a gang.
-    pub(crate) stores: Vec<Store>,
-    /// What was allocated for it, to be given back if the write fails.
-    pub(crate) allocated: Vec<Dva>,
-}
 
 /// A logical write.
 pub(crate) fn write(core: &Arc<Core>, request: WriteRequest, then: WriteThen) {
@@ -92,7 +83,7 @@ pub(crate) fn run_in_software(core: &Arc<Core>, snapshot: &Arc<Snapshot>, mut re
             if !rewrites(&job.request, job.psize) {
                 job.allocate();
             } else if job.request.previous.is_gang() {
-                gang::rewrite(job);
+                job.rewrite_gang();
             } else {
                 job.rewrite();
             }
@@ -174,6 +165,25 @@ impl Job {
         self.core.stats.rewrites.bump();
         let stores = vec![Store { data: self.data.clone(), dvas }];
         self.store(Placement { dvas, stores, allocated: Vec::new() });
+    }
+
+    /// The gang that the block is: its addresses are in its headers.
+    pub(crate) fn rewrite_gang(self) {
+        let WriteRequest { previous, bookmark, priority, .. } = self.request;
+        let spec = CopySpec { bp: previous, bookmark, priority, flags: ReadFlags::default(), header: true };
+        let (core, snapshot) = (self.core.clone(), self.snapshot.clone());
+        let done = move |result: Result<GangTree, ZioError>| {
+            let tree = result.map_err(|error| error.kind);
+            match tree.and_then(|tree| gang_write::overlay(&self.request, &self.data, &tree)) {
+                Ok(stores) => {
+                    self.core.stats.rewrites.bump();
+                    let dvas = [previous.dva(0), previous.dva(1), previous.dva(2)];
+                    self.store(Placement { dvas, stores, allocated: Vec::new() });
+                }
+                Err(kind) => self.fail(kind),
+            }
+        };
+        gang::assemble(&core, &snapshot, spec, Box::new(done));
     }
 
     /// Fails without having written.
@@ -263,7 +273,7 @@ impl Job {
 
     /// The user changed his buffer during the write: what is on the devices may be anything. Once more, from a copy.
     fn changed(self, allocated: &[Dva], bp: &BlockPtr) {
-        direct::note_changed(&self.core, &self.snapshot, bp, &self.request.bookmark, Check::Write);
+        self.core.buffer_changed(&self.snapshot, bp, &self.request.bookmark, Check::Write);
         for dva in allocated {
             self.snapshot.view.allocator.unalloc(self.request.txg, dva);
         }
@@ -295,30 +305,12 @@ impl Job {
     }
 }
 
-/// The checksum of `data`, as little-endian blocks have it.
-pub(crate) fn sum_of(kind: Checksum, data: &Abd) -> Result<[u64; 4], ErrorKind> {
-    let sum = match data.as_contiguous() {
-        Some(bytes) => checksum(kind, &[bytes], ByteOrder::Little),
-        None if data.is_unstable() && kind == Checksum::FLETCHER_4 => Ok(direct::fletcher4_of(data, ByteOrder::Little)),
-        None if data.is_unstable() => return sum_of(kind, &data.to_stable()),
-        None => checksum(kind, &data.chunks().collect::<Vec<_>>(), ByteOrder::Little),
-    };
-    sum.map_err(|_| ErrorKind::Unsupported)
-}
-
-/// Which allocator shard a block goes to: neighbours of one object go together (OpenZFS: `spa_select_allocator`).
-pub(crate) fn hint(bookmark: &Bookmark) -> u64 {
-    let mut z = bookmark.objset.0.rotate_left(40) ^ bookmark.object.0 ^ (bookmark.block.0 >> 20).rotate_left(20);
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z ^ (z >> 31)
-}
-
 /// Finds room for the block: in one piece, or as a gang.
 fn place(job: &mut Job) -> Result<Placement, ErrorKind> {
     let request = &job.request;
     let psize = job.psize as u64;
     let wanted = AllocRequest { psize, copies: request.copies, txg: request.txg, hint: hint(&request.bookmark) };
-    let is_forced = job.core.tuning.forces_gang(psize, || job.core.exec.random_u64());
+    let is_forced = job.core.ganging.strikes(psize, || job.core.exec.random_u64());
     let in_one_piece = if is_forced { None } else { job.snapshot.view.allocator.alloc(&wanted).ok() };
     match in_one_piece {
         Some(dvas) => {
@@ -328,7 +320,7 @@ fn place(job: &mut Job) -> Result<Placement, ErrorKind> {
         None => {
             // Members have sums of their own: all must be of the same bytes.
             job.make_stable();
-            let placement = gang::place(job)?;
+            let placement = gang_write::place(&job.snapshot.view.allocator, &job.request, &job.data)?;
             job.core.stats.gang_writes.bump();
             Ok(placement)
         }

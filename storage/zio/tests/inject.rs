@@ -5,14 +5,14 @@ mod common;
 use common::{Rig, bookmark, inline, noise, request};
 use ondisk::{ObjectId, ObjsetId};
 use vdev::{LeafId, TopKind};
-use zio::{ErrorKind, Fault, FaultError, IoKind, ReadRequest};
+use zio::{ErrorKind, Fault, FaultError, IoKind, LeafFault, ReadRequest};
 
 fn mirror() -> Rig {
     Rig::new(inline(), &[(TopKind::Mirror, 2)], 12)
 }
 
 fn device(rig: &Rig, leaf: u32, error: FaultError, kind: Option<IoKind>) -> Fault {
-    Fault::Device { leaf: rig.zio.view().tree.leaf(LeafId(leaf)).guid, error, kind }
+    Fault::Leaf(LeafFault::Device { leaf: rig.zio.view().tree.leaf(LeafId(leaf)).guid, error, kind })
 }
 
 fn blocks(range: std::ops::RangeInclusive<u64>, error: FaultError, copies: u32) -> Fault {
@@ -73,7 +73,7 @@ fn a_probe_fails_where_that_was_asked_for() {
     let rig = mirror();
     let guid = |leaf: u32| rig.zio.view().tree.leaf(LeafId(leaf)).guid;
     assert!(!rig.zio.is_probe_injected(guid(0)));
-    rig.zio.inject(1, Fault::Probe { leaf: guid(0) }, 0);
+    rig.zio.inject(1, Fault::Leaf(LeafFault::Probe { leaf: guid(0) }), 0);
     assert!(rig.zio.is_probe_injected(guid(0)) && !rig.zio.is_probe_injected(guid(1)));
     rig.write(request(noise(1, 16384), 1)).expect("all else works");
     assert!(rig.zio.clear_injection(1) && !rig.zio.is_probe_injected(guid(0)));
@@ -124,7 +124,7 @@ fn delayed_ios_take_their_time() {
         let rig = Rig::new(inline(), &[(TopKind::Leaf, 1)], 12);
         let written: Vec<_> = (0..4u64).map(|block| rig.write(request(noise(block + 1, 16384), block)).expect("written")).collect();
         let leaf = rig.zio.view().tree.leaf(LeafId(0)).guid;
-        rig.zio.inject(1, Fault::Delay { leaf, delay_ns: 10_000_000, lanes, kind: Some(IoKind::Read) }, 0);
+        rig.zio.inject(1, Fault::Leaf(LeafFault::Delay { leaf, delay_ns: 10_000_000, lanes, kind: Some(IoKind::Read) }), 0);
         let begun = rig.exec.now_ns();
         let left = std::sync::Arc::new(exec::Mutex::new(4));
         for (block, bp) in written.iter().enumerate() {

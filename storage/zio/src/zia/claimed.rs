@@ -4,7 +4,7 @@
 //! the same: then it has the bytes that it was given, and gave back the bytes that it has. Of a block that is verified whole the rest is computed
 //! by the host too: parity (in one pass with the checksum, and it is the host's that is written), and the source of what was compressed.
 
-use crate::write::sum_of;
+use crate::sum::sum_of;
 use abd::Abd;
 use dpusm::{Device, FallbackReason, Feature, OpKind};
 use ondisk::{Bookmark, ByteOrder, Checksum, ObjectType, ObjsetId};

@@ -2,7 +2,8 @@
 
 use super::claimed::{PROOF, can_prove, copy_is_right};
 use super::{Accelerator, Offloaded, Wishes, look, reason};
-use crate::engine::{Core, Snapshot};
+use crate::core::Core;
+use crate::snapshot::Snapshot;
 use crate::transform::{compress_limit, effective_compression, effective_level, may_embed, physical_bytes};
 use crate::write::{Job, run_in_software};
 use crate::{WriteRequest, WriteThen};

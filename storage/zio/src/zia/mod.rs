@@ -25,9 +25,11 @@ mod stores;
 pub(crate) use claimed::{Claimed, may_leave};
 pub(crate) use reading::decompress;
 pub(crate) use reconstruct::{parity, rebuild, reconstruct, reconstructs};
+pub(crate) use stores::open_stores;
 
-use crate::engine::{Core, Snapshot};
-use crate::{WriteRequest, WriteThen, Zio};
+use crate::core::Core;
+use crate::snapshot::Snapshot;
+use crate::{WriteRequest, WriteThen};
 use abd::Abd;
 use dpusm::{Device, FallbackReason, Feature, Graph, OpError, OpKind, Report, Sampler, Session, Store, View};
 use exec::RwLock;
@@ -138,21 +140,17 @@ impl Zia {
         let device = accelerator.session.device().ok()?;
         Some((accelerator, device))
     }
-}
 
-impl Zio {
-    /// Gives stages of the pipeline to a provider, or, with None, to none any more; blocks on their way end as they began. Where it is to write
-    /// to devices, [`Zio::open_stores`] comes next.
-    pub fn set_accelerator(&self, accelerator: Option<Accelerator>) {
-        let zia = &self.core.zia;
-        let mut current = zia.accelerator.write();
-        zia.is_set.store(accelerator.is_some(), Ordering::Relaxed);
+    /// Gives stages of the pipeline to a provider, or to none any more.
+    pub(crate) fn set(&self, accelerator: Option<Accelerator>) {
+        let mut current = self.accelerator.write();
+        self.is_set.store(accelerator.is_some(), Ordering::Relaxed);
         *current = accelerator.map(Arc::new);
     }
 
     /// The accelerator that new blocks go to.
-    pub fn accelerator(&self) -> Option<Arc<Accelerator>> {
-        self.core.zia.accelerator.read().clone()
+    pub(crate) fn get(&self) -> Option<Arc<Accelerator>> {
+        self.accelerator.read().clone()
     }
 }
 

@@ -2,9 +2,9 @@
 
 use super::claimed::{PROOF, can_prove, copy_is_right, may_leave};
 use super::{Accelerator, reason};
-use crate::engine::Core;
-use crate::read::decompress_into;
-use crate::{ErrorKind, Landed, Zio, ZioError};
+use crate::core::Core;
+use crate::verify::decompress_into;
+use crate::{ErrorKind, Landed};
 use abd::{Abd, AbdPart};
 use dpusm::{Claim, Device, FallbackReason, Feature, Graph, NodeId, OpError, OpKind, Report, verify};
 use ondisk::{BlockPtr, Bookmark, ByteOrder, Compression};
@@ -56,24 +56,6 @@ where
     }
     let is_verified = accelerator.sampler.pick() || device.wants_proof(OpKind::Decompress) || !can_prove(&device);
     Packed { accelerator, device, bp: *bp, physical, near, then: Box::new(then), is_verified }.submit();
-}
-
-impl Zio {
-    /// The logical bytes of a block from its verified physical bytes (what a raw read delivered), from the accelerator where it is asked to and
-    /// able to. `then` runs once, at once or on any thread, and must not wait.
-    ///
-    /// Errors as of [`crate::decompress`].
-    pub fn unpack<F>(&self, bp: &BlockPtr, bookmark: Bookmark, physical: Abd, then: F)
-    where
-        F: FnOnce(Result<Abd, ZioError>) + Send + 'static,
-    {
-        if bp.is_encrypted() {
-            return then(Err(ZioError::new(ErrorKind::Unsupported, bookmark)));
-        }
-        decompress(&self.core, (bp, &bookmark), physical, Vec::new(), move |result| {
-            then(result.map(Landed::into_abd).map_err(|kind| ZioError::new(kind, bookmark)));
-        });
-    }
 }
 
 impl Packed {

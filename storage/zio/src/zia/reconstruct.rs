@@ -7,7 +7,7 @@
 
 use super::claimed::may_leave;
 use super::{Accelerator, reason};
-use crate::engine::Core;
+use crate::core::Core;
 use abd::{Abd, AbdPart};
 use dpusm::{Claim, Device, FallbackReason, Feature, Graph, NodeId, OpError, OpKind, RaidContext, Report, View, verify};
 use ondisk::{BlockPtr, Bookmark};

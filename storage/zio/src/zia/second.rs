@@ -3,10 +3,10 @@
 use super::claimed::PROOF;
 use super::stores::{self, Writes};
 use super::{Offloaded, first, reason};
-use crate::gang;
-use crate::store::Store;
+use crate::store::{Placement, Store, hint};
+use crate::sum::sum_of;
 use crate::transform::rewrites;
-use crate::write::{Job, Placement, hint, sum_of};
+use crate::write::Job;
 use abd::{Abd, AbdPart};
 use dpusm::{Claim, FallbackReason, Feature, Graph, NodeId, OpError, OpKind, RaidContext, Report, View, verify};
 use metaslab::AllocRequest;
@@ -50,7 +50,7 @@ pub(super) fn go_on(job: Job, offloaded: Offloaded) {
     if rewrites(&job.request, job.psize) {
         let previous = &job.request.previous;
         if previous.is_gang() {
-            return bring_back(job, offloaded, gang::rewrite);
+            return bring_back(job, offloaded, Job::rewrite_gang);
         }
         let dvas = [previous.dva(0), previous.dva(1), previous.dva(2)];
         job.core.stats.rewrites.bump();

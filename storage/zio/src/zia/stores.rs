@@ -5,10 +5,11 @@
 //! transaction group.
 
 use super::Offloaded;
+use crate::Priority;
 use crate::batch::{self, BatchOptions, LeafOp};
-use crate::engine::{Core, Snapshot};
+use crate::core::Core;
+use crate::snapshot::Snapshot;
 use crate::write::Job;
-use crate::{Priority, Zio};
 use abd::Abd;
 use device::DeviceOp;
 use dpusm::{Feature, Graph, HostDone, HostStore, NodeId, OpError, Store, StoreKind, StoreTarget, View};
@@ -32,9 +33,9 @@ impl LeafStore {
     fn issue(&self, offset: u64, op: DeviceOp, done: HostDone) {
         let Some(core) = self.core.upgrade() else { return done(Err(ENODEV)) };
         let snapshot = core.snapshot();
-        let Some(index) = snapshot.view.tree.leaves.iter().position(|leaf| leaf.guid == self.leaf) else { return done(Err(ENODEV)) };
+        let Some(leaf) = snapshot.find(self.leaf) else { return done(Err(ENODEV)) };
         let options = BatchOptions { class: TaskClass::Interrupt, priority: Priority::AsyncWrite, speculative: false };
-        let ops = vec![LeafOp { leaf: LeafId(index as u32), offset, op }];
+        let ops = vec![LeafOp { leaf, offset, op }];
         batch::issue(&core, &snapshot, options, ops, move |results| {
             done(if results.iter().all(Result::is_ok) { Ok(()) } else { Err(EIO) });
         });
@@ -55,29 +56,26 @@ fn kind_of(kind: LeafKind) -> StoreKind {
     if kind == LeafKind::Disk { StoreKind::Disk } else { StoreKind::File }
 }
 
-impl Zio {
-    /// Opens the devices of the current view for the accelerator's own writes, where it is asked for them and able to; those that it does not
-    /// open, or that come later, are written by the host. Waits: for operations only.
-    pub fn open_stores(&self) {
-        let Some((accelerator, device)) = self.core.zia.current() else { return };
-        let wanted = |kind| match kind {
-            StoreKind::File => accelerator.policy.file_write,
-            StoreKind::Disk => accelerator.policy.disk_write,
-        };
-        let mut open = BTreeMap::new();
-        for leaf in &self.core.snapshot().view.tree.leaves {
-            let kind = kind_of(leaf.kind);
-            if !leaf.state.is_usable() || !wanted(kind) || !device.has(&Feature::Store { kind }) {
-                continue;
-            }
-            let host = Arc::new(LeafStore { core: Arc::downgrade(&self.core), leaf: leaf.guid });
-            let target = StoreTarget { kind, path: leaf.path.clone().into(), host };
-            if let Ok(store) = device.open(&target) {
-                open.insert(leaf.guid, store);
-            }
+/// Opens the devices of the current view for the accelerator's own writes.
+pub(crate) fn open_stores(core: &Arc<Core>) {
+    let Some((accelerator, device)) = core.zia.current() else { return };
+    let wanted = |kind| match kind {
+        StoreKind::File => accelerator.policy.file_write,
+        StoreKind::Disk => accelerator.policy.disk_write,
+    };
+    let mut open = BTreeMap::new();
+    for leaf in &core.snapshot().view.tree.leaves {
+        let kind = kind_of(leaf.kind);
+        if !leaf.state.is_usable() || !wanted(kind) || !device.has(&Feature::Store { kind }) {
+            continue;
         }
-        *accelerator.stores.write() = open;
+        let host = Arc::new(LeafStore { core: Arc::downgrade(core), leaf: leaf.guid });
+        let target = StoreTarget { kind, path: leaf.path.clone().into(), host };
+        if let Ok(store) = device.open(&target) {
+            open.insert(leaf.guid, store);
+        }
     }
+    *accelerator.stores.write() = open;
 }
 
 /// One write of one leaf.

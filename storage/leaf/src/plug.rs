@@ -45,7 +45,7 @@ thread_local! {
 }
 
 /// True when a completion on this thread comes from a device that does its work in `submit`: what follows belongs on this thread.
-pub(crate) fn is_releasing() -> bool {
+pub fn is_releasing() -> bool {
     RELEASING.with(Cell::get)
 }
 
@@ -62,7 +62,7 @@ impl Drop for Plug {
 }
 
 /// Runs `work`; the leaf I/Os that it issues on this thread go out when it is done.
-pub(crate) fn plugged(work: impl FnOnce()) {
+pub fn plugged(work: impl FnOnce()) {
     let outermost = HELD.with(|held| {
         let mut held = held.borrow_mut();
         let outermost = held.is_none();

@@ -1,9 +1,10 @@
-//! The I/O scheduler at work: one [`VdevQueue`] per leaf behind a lock of its own, fed with what cannot go straight to the device.
+//! A leaf on its device, and the I/O scheduler at work: one [`VdevQueue`] per leaf behind a lock of its own, fed with what cannot go straight
+//! to the device.
 //!
 //! ```text
-//!   batch ──► route ─ straight ──────────────────────────────► plug ──► device
-//!                └─── queued ──► enqueue ──► VdevQueue ──► start ─────► device
-//!                                               ▲ timer        └─ finished ─┘ (what is next starts in a job)
+//!   submit ──► route ─ straight ──────────────────────────────► plug ──► device
+//!                 └─── queued ──► enqueue ──► VdevQueue ──► start ─────► device
+//!                                                ▲ timer        └─ finished ─┘ (what is next starts in a job)
 //! ```
 //! Straight goes what somebody may wait for (reads, writes of users and transaction groups) on a device that is not rotational, as long as
 //! no background work has used it in the last second: that costs one relaxed load of a word that nobody writes, no lock and no allocation.
@@ -14,13 +15,14 @@
 //! Invariants: the lock is held for decisions only, never while a device or a continuation runs; whoever frees a place starts what is next,
 //! in a job of its own, because the thread of a completion may not be able to submit and a device may do its work in `submit`.
 
-use crate::engine::Core;
 use crate::extended::LeafTiming;
 use crate::idle::IdleLatencies;
-use crate::merged;
+use crate::inject::kind_of;
+use crate::shared::Shared;
 use crate::stats::LeafStats;
 use crate::tuning::Tuning;
-use device::{BlockDevice, DeviceIo, DeviceReply};
+use crate::{merged, plug};
+use device::{BlockDevice, DeviceError, DeviceIo, DeviceOp, DeviceReply};
 use exec::{Mutex, TaskClass};
 use ondisk::Guid;
 use std::collections::BTreeMap;
@@ -35,12 +37,9 @@ const WATCHED: u8 = 2;
 /// After so long without background work nobody is watched any more.
 const QUIET_NS: u64 = 1_000_000_000;
 
-/// The schedulers of a view by leaf.
-pub(crate) type LeafQueues = BTreeMap<Guid, Arc<LeafQueue>>;
-
 /// Where an I/O goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Route {
+enum Route {
     /// To the device.
     Straight,
     /// To the queue.
@@ -58,19 +57,41 @@ pub struct QueueState {
     pub promise: PromiseState,
 }
 
-/// The scheduler of one leaf on one device.
-pub(crate) struct LeafQueue {
+/// An I/O to be done.
+#[derive(Debug)]
+pub struct Submission {
+    /// What to do.
+    pub op: DeviceOp,
+    /// First byte on the device.
+    pub offset: u64,
+    /// Urgency.
+    pub class: Class,
+    /// Time at which it was planned, in nanoseconds, for the statistics.
+    pub planned_ns: u64,
+}
+
+/// Somebody who waits for an I/O, and holds the leaf until then: what goes straight touches no reference count that others do.
+pub trait Waiter: Send + 'static {
+    /// The leaf that the I/O was given to, if it is still held.
+    fn leaf(&self) -> Option<&LeafDevice>;
+    /// The I/O came back.
+    fn done(self, reply: DeviceReply);
+}
+
+/// A leaf on its device.
+pub struct LeafDevice {
     guid: Guid,
     device: Arc<dyn BlockDevice>,
+    shared: Arc<Shared>,
     stats: Arc<LeafStats>,
     flags: AtomicU8,
     idle: IdleLatencies,
     state: Mutex<State>,
 }
 
-impl std::fmt::Debug for LeafQueue {
+impl std::fmt::Debug for LeafDevice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("LeafQueue").field("guid", &self.guid).finish_non_exhaustive()
+        f.debug_struct("LeafDevice").field("guid", &self.guid).finish_non_exhaustive()
     }
 }
 
@@ -81,7 +102,7 @@ struct State {
     generation: u64,
     timer_at: Option<u64>,
     background_at: u64,
-    /// Whoever asked ([`LeafQueue::roam`]) was told to wait.
+    /// Whoever asked ([`LeafDevice::roam`]) was told to wait.
     turned_away: bool,
 }
 
@@ -96,14 +117,14 @@ struct Ready {
 
 impl State {
     /// Brings what the queue goes by up to date.
-    fn refresh(&mut self, core: &Core) {
-        let generation = core.tuning.generation();
+    fn refresh(&mut self, tuning: &Tuning) {
+        let generation = tuning.generation();
         if self.generation != generation {
             self.generation = generation;
-            self.queue.set_tunables(core.tuning.tunables());
+            self.queue.set_tunables(tuning.tunables());
         }
         if self.queue.queued(Class::AsyncWrite) > 0 {
-            self.queue.set_dirty(core.tuning.dirty());
+            self.queue.set_dirty(tuning.dirty());
         }
     }
 
@@ -165,28 +186,92 @@ fn flags_of(device: &dyn BlockDevice, tunables: &Tunables) -> u8 {
     if always { ALWAYS } else { 0 }
 }
 
-impl LeafQueue {
-    /// The scheduler of a leaf on this device, whose vdev reads a large block from so many leaves.
-    pub(crate) fn new(guid: Guid, (device, width): (&Arc<dyn BlockDevice>, usize), stats: &Arc<LeafStats>, tuning: &Tuning) -> LeafQueue {
-        let generation = tuning.generation();
-        let tunables = tuning.tunables();
+impl LeafDevice {
+    /// A leaf on this device, whose vdev reads a large block from so many leaves.
+    pub(crate) fn new(
+        shared: &Arc<Shared>,
+        guid: Guid,
+        (device, width): (&Arc<dyn BlockDevice>, usize),
+        stats: &Arc<LeafStats>,
+    ) -> LeafDevice {
+        let generation = shared.tuning.generation();
+        let tunables = shared.tuning.tunables();
         let flags = AtomicU8::new(flags_of(device.as_ref(), &tunables));
         let width = u32::try_from(width).unwrap_or(u32::MAX);
         let queue = VdevQueue::new(Device { rotational: device.is_rotational(), width }, tunables);
         let state = State { queue, waiting: BTreeMap::new(), generation, timer_at: None, background_at: 0, turned_away: false };
-        LeafQueue { guid, device: device.clone(), stats: stats.clone(), flags, idle: IdleLatencies::default(), state: Mutex::new(state) }
+        let (device, shared, stats) = (device.clone(), shared.clone(), stats.clone());
+        LeafDevice { guid, device, shared, stats, flags, idle: IdleLatencies::default(), state: Mutex::new(state) }
     }
 
-    pub(crate) fn guid(&self) -> Guid {
-        self.guid
-    }
-
-    pub(crate) fn device(&self) -> &Arc<dyn BlockDevice> {
-        &self.device
+    /// True for a device with heads that move.
+    pub fn is_rotational(&self) -> bool {
+        self.device.is_rotational()
     }
 
     pub(crate) fn is_on(&self, device: &Arc<dyn BlockDevice>) -> bool {
         Arc::ptr_eq(&self.device, device)
+    }
+
+    /// Does an I/O, now or when its turn comes; `waiter` holds this leaf and gets the reply.
+    pub fn submit(self: &Arc<Self>, io: Submission, waiter: impl Waiter) {
+        let Submission { op, offset, class, planned_ns } = io;
+        let kind = kind_of(&op);
+        match self.route(class, kind) {
+            Route::Straight => self.straight((class, kind, planned_ns), (op, offset), waiter),
+            Route::Queued => self.enqueue((class, kind), DeviceIo::new(op, offset, move |reply| waiter.done(reply))),
+        }
+    }
+
+    /// Hands an I/O to its device past the queue.
+    fn straight(&self, (class, kind, planned_ns): (Class, IoKind, u64), (op, offset): (DeviceOp, u64), waiter: impl Waiter) {
+        let issued_ns = self.shared.exec.now_ns();
+        let queued_ns = issued_ns.saturating_sub(planned_ns);
+        let timing = LeafTiming { kind, class, offset, bytes: op.length_bytes(), merged: false, queued_ns, issued_ns, disk_ns: 0 };
+        self.stats.issued(&timing);
+        let done = move |reply: DeviceReply| {
+            if let Some(leaf) = waiter.leaf() {
+                let took_ns = leaf.returned(timing, &reply.outcome);
+                leaf.went_straight(&timing, took_ns);
+            }
+            waiter.done(reply);
+        };
+        self.hand_over(DeviceIo::new(op, offset, done));
+    }
+
+    /// Gives an I/O to the device, now or at the end of a plug.
+    fn hand_over(&self, io: DeviceIo) {
+        let shared = &self.shared;
+        let io = shared.flights.noted(&shared.exec, self.guid, io);
+        let onward = |io| plug::submit(&shared.exec, &self.device, io);
+        if shared.injection.is_set() {
+            shared.injection.hand_over(&shared.exec, (self.guid, self.device.as_ref()), io, onward);
+        } else {
+            onward(io);
+        }
+    }
+
+    /// An I/O came back from the device: counts it, and tells when it was slow. Gives what the device took, in nanoseconds.
+    fn returned(&self, timing: LeafTiming, outcome: &Result<(), DeviceError>) -> u64 {
+        let (shared, stats) = (&self.shared, &self.stats);
+        let timing = LeafTiming { disk_ns: shared.exec.now_ns().saturating_sub(timing.issued_ns), ..timing };
+        stats.returned(&timing);
+        if outcome.is_ok() {
+            stats.done(&timing);
+        }
+        if timing.disk_ns >= shared.tuning.slow_ns()
+            && *outcome != Err(DeviceError::Gone)
+            && stats.slow(shared.exec.now_ns(), shared.tuning.delay_rate.load(Ordering::Relaxed))
+            && let Some(watcher) = shared.watcher.upgrade()
+        {
+            watcher.slow(self.guid, &timing);
+        }
+        if shared.tuning.was_overlooked(&timing)
+            && let Some(watcher) = shared.watcher.upgrade()
+        {
+            watcher.overlooked(self.guid, timing.disk_ns);
+        }
+        timing.disk_ns
     }
 
     /// The parameters changed.
@@ -198,13 +283,13 @@ impl LeafQueue {
         }
     }
 
-    pub(crate) fn route(&self, class: Class, kind: IoKind) -> Route {
+    fn route(&self, class: Class, kind: IoKind) -> Route {
         let queued = kind != IoKind::Flush && (self.flags.load(Ordering::Relaxed) != 0 || class.is_background());
         if queued { Route::Queued } else { Route::Straight }
     }
 
     /// An I/O that was not queued came back after so long.
-    pub(crate) fn went_straight(&self, timing: &LeafTiming, took_ns: u64) {
+    fn went_straight(&self, timing: &LeafTiming, took_ns: u64) {
         if timing.class.is_promised() {
             self.idle.note(timing.issued_ns, took_ns);
         }
@@ -220,8 +305,8 @@ impl LeafQueue {
     }
 
     /// Queues an I/O, or starts it at once where that is right.
-    pub(crate) fn enqueue(self: &Arc<Self>, core: &Arc<Core>, (class, kind): (Class, IoKind), io: DeviceIo) {
-        let now = core.exec.now_ns();
+    fn enqueue(self: &Arc<Self>, (class, kind): (Class, IoKind), io: DeviceIo) {
+        let now = self.shared.exec.now_ns();
         let queued = Io::new(class, kind, io.offset, io.op.length_bytes());
         let (ready, timer) = {
             let mut state = self.state.lock();
@@ -231,7 +316,7 @@ impl LeafQueue {
                     state.queue.learned(&self.idle.recent(now), now);
                 }
             }
-            state.refresh(core);
+            state.refresh(&self.shared.tuning);
             let mut ready = Vec::new();
             match state.queue.admit(queued, now) {
                 Admitted::Issued(issue) => ready.push(Ready::new(issue, vec![io], false, now)),
@@ -244,39 +329,39 @@ impl LeafQueue {
             let timer = state.take_timer(now);
             (ready, timer)
         };
-        self.arm(core, now, timer);
+        self.arm(now, timer);
         // Its own I/O starts on this thread, which waits for nothing else; the rest is nobody's.
         let mut own = true;
         for one in ready {
             if std::mem::take(&mut own) && one.issue.class.is_background() == class.is_background() {
-                self.start(core, one);
+                self.start(one);
             } else {
-                self.start_later(core, one);
+                self.start_later(one);
             }
         }
     }
 
-    fn start_later(self: &Arc<Self>, core: &Arc<Core>, ready: Ready) {
-        let (queue, owner) = (self.clone(), core.clone());
-        core.exec.spawn(ready.task_class(), Box::new(move || queue.start(&owner, ready)));
+    fn start_later(self: &Arc<Self>, ready: Ready) {
+        let leaf = self.clone();
+        self.shared.exec.spawn(ready.task_class(), Box::new(move || leaf.start(ready)));
     }
 
-    fn start(self: &Arc<Self>, core: &Arc<Core>, ready: Ready) {
+    fn start(self: &Arc<Self>, ready: Ready) {
         let Ready { waited, timing, issue, ios } = ready;
         self.stats.dequeued(timing.class, waited);
         self.stats.issued(&timing);
-        let Some(DeviceIo { op, offset, then }) = merged::join(&core.exec, &self.device, ios) else { return };
-        let (queue, owner) = (self.clone(), core.clone());
+        let Some(DeviceIo { op, offset, then }) = merged::join(&self.shared.exec, &self.device, ios) else { return };
+        let leaf = self.clone();
         let done = move |reply: DeviceReply| {
-            queue.finished(&owner, &issue, timing, &reply);
+            leaf.finished(&issue, timing, &reply);
             then(reply);
         };
-        core.hand_over(self, DeviceIo::new(op, offset, done));
+        self.hand_over(DeviceIo::new(op, offset, done));
     }
 
-    fn finished(self: &Arc<Self>, core: &Arc<Core>, issue: &Issue, timing: LeafTiming, reply: &DeviceReply) {
-        let now = core.exec.now_ns();
-        core.leaf_returned(self.guid, &self.stats, timing, &reply.outcome);
+    fn finished(self: &Arc<Self>, issue: &Issue, timing: LeafTiming, reply: &DeviceReply) {
+        let now = self.shared.exec.now_ns();
+        self.returned(timing, &reply.outcome);
         let (ready, timer, calls) = {
             let mut state = self.state.lock();
             state.queue.done(issue.id, now);
@@ -285,20 +370,20 @@ impl LeafQueue {
             } else if !state.queue.has_background() && now.saturating_sub(state.background_at) > QUIET_NS {
                 self.flags.fetch_and(!WATCHED, Ordering::Relaxed);
             }
-            state.refresh(core);
+            state.refresh(&self.shared.tuning);
             (state.take_ready(now), state.take_timer(now), state.take_call(now))
         };
-        self.arm(core, now, timer);
-        ready.into_iter().for_each(|one| self.start_later(core, one));
+        self.arm(now, timer);
+        ready.into_iter().for_each(|one| self.start_later(one));
         if calls {
-            core.call_roaming();
+            self.shared.call_roaming();
         }
     }
 
     /// Says what background work that can go on anywhere may queue, with so many bytes in sequence next (`run_bytes`), which follow what was
     /// queued last or not; starts what it is to give way to.
-    pub(crate) fn roam(self: &Arc<Self>, core: &Arc<Core>, (run_bytes, follows): (u64, bool)) -> Roam {
-        self.decide(core, |state, now| {
+    pub fn roam(self: &Arc<Self>, (run_bytes, follows): (u64, bool)) -> Roam {
+        self.decide(|state, now| {
             state.queue.set_roaming(true);
             let answer = state.queue.roam(run_bytes, now);
             state.turned_away = answer == Roam::Wait || answer == Roam::Onward && !follows;
@@ -307,54 +392,54 @@ impl LeafQueue {
     }
 
     /// What was granted will not be used.
-    pub(crate) fn give_way(self: &Arc<Self>, core: &Arc<Core>) {
-        self.decide(core, |state, _| state.queue.give_way());
+    pub fn give_way(self: &Arc<Self>) {
+        self.decide(|state, _| state.queue.give_way());
     }
 
     /// There is no such work any more.
-    pub(crate) fn end_roaming(self: &Arc<Self>, core: &Arc<Core>) {
-        self.decide(core, |state, _| {
+    pub fn end_roaming(self: &Arc<Self>) {
+        self.decide(|state, _| {
             state.queue.set_roaming(false);
             state.turned_away = false;
         });
     }
 
     /// Changes what the scheduler goes by, and starts what it lets go then.
-    fn decide<R>(self: &Arc<Self>, core: &Arc<Core>, change: impl FnOnce(&mut State, u64) -> R) -> R {
-        let now = core.exec.now_ns();
+    fn decide<R>(self: &Arc<Self>, change: impl FnOnce(&mut State, u64) -> R) -> R {
+        let now = self.shared.exec.now_ns();
         let (answer, ready, timer) = {
             let mut state = self.state.lock();
-            state.refresh(core);
+            state.refresh(&self.shared.tuning);
             let answer = change(&mut state, now);
             (answer, state.take_ready(now), state.take_timer(now))
         };
-        self.arm(core, now, timer);
-        ready.into_iter().for_each(|one| self.start_later(core, one));
+        self.arm(now, timer);
+        ready.into_iter().for_each(|one| self.start_later(one));
         answer
     }
 
-    fn arm(self: &Arc<Self>, core: &Arc<Core>, now_ns: u64, timer: Option<u64>) {
+    fn arm(self: &Arc<Self>, now_ns: u64, timer: Option<u64>) {
         let Some(at) = timer else { return };
-        let (queue, owner) = (Arc::downgrade(self), Arc::downgrade(core));
-        core.exec.spawn_after(at.saturating_sub(now_ns), TaskClass::Interrupt, Box::new(move || LeafQueue::woken(&queue, &owner, at)));
+        let leaf = Arc::downgrade(self);
+        self.shared.exec.spawn_after(at.saturating_sub(now_ns), TaskClass::Interrupt, Box::new(move || LeafDevice::woken(&leaf, at)));
     }
 
     /// A timer is due.
-    fn woken(queue: &Weak<LeafQueue>, core: &Weak<Core>, at: u64) {
-        let (Some(queue), Some(core)) = (queue.upgrade(), core.upgrade()) else { return };
-        let now = core.exec.now_ns();
+    fn woken(leaf: &Weak<LeafDevice>, at: u64) {
+        let Some(leaf) = leaf.upgrade() else { return };
+        let now = leaf.shared.exec.now_ns();
         let (ready, timer, calls) = {
-            let mut state = queue.state.lock();
+            let mut state = leaf.state.lock();
             if state.timer_at == Some(at) {
                 state.timer_at = None;
             }
-            state.refresh(&core);
+            state.refresh(&leaf.shared.tuning);
             (state.take_ready(now), state.take_timer(now), state.take_call(now))
         };
-        queue.arm(&core, now, timer);
-        ready.into_iter().for_each(|one| queue.start_later(&core, one));
+        leaf.arm(now, timer);
+        ready.into_iter().for_each(|one| leaf.start_later(one));
         if calls {
-            core.call_roaming();
+            leaf.shared.call_roaming();
         }
     }
 }

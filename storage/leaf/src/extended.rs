@@ -10,21 +10,25 @@ use vdev_queue::{CLASSES, Class, IoKind};
 const LATENCY: usize = Histogram::LATENCY_BUCKETS;
 const SIZES: usize = Histogram::SIZE_BUCKETS;
 
-/// What is known of a leaf I/O that ended well.
+/// What is known of an I/O that came back from a device.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct LeafTiming {
-    pub(crate) kind: IoKind,
-    pub(crate) class: Class,
-    pub(crate) offset: u64,
-    pub(crate) bytes: u64,
-    /// It serves several that were queued.
-    pub(crate) merged: bool,
-    /// From planning to handing it to the device.
-    pub(crate) queued_ns: u64,
-    /// When the device got it.
-    pub(crate) issued_ns: u64,
-    /// In the device.
-    pub(crate) disk_ns: u64,
+pub struct LeafTiming {
+    /// What was done.
+    pub kind: IoKind,
+    /// Urgency.
+    pub class: Class,
+    /// First byte on the device.
+    pub offset: u64,
+    /// Length in bytes.
+    pub bytes: u64,
+    /// True when it served several that were queued.
+    pub merged: bool,
+    /// Nanoseconds from planning it to handing it to the device.
+    pub queued_ns: u64,
+    /// Time at which the device got it, in nanoseconds.
+    pub issued_ns: u64,
+    /// Nanoseconds in the device.
+    pub disk_ns: u64,
 }
 
 // The cells: operations and bytes by kind, then the runs of the table below.

@@ -5,10 +5,8 @@
 //! makes of it later is thrown away. Its memory stays its own until then; a write may still reach the medium late, as in OpenZFS,
 //! where checksums find it.
 
-use crate::Zio;
-use crate::engine::Core;
-use device::{BlockDevice, DeviceError, DeviceIo, DeviceReply, DeviceThen};
-use exec::{Mutex, TaskClass};
+use device::{DeviceError, DeviceIo, DeviceReply, DeviceThen};
+use exec::{Exec, Mutex, TaskClass};
 use ondisk::Guid;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -56,24 +54,26 @@ impl Flights {
         }
         old
     }
-}
+    /// Sets whether I/Os that devices get from now on can be given up.
+    pub(crate) fn set_mode(&self, mode: DeadmanFailMode) {
+        self.on.store(mode == DeadmanFailMode::Continue, Ordering::Relaxed);
+    }
 
-impl Core {
     /// The I/O, such that it can be given up.
-    pub(crate) fn noted(self: &Arc<Self>, leaf: Guid, io: DeviceIo) -> DeviceIo {
-        if !self.flights.on.load(Ordering::Relaxed) {
+    pub(crate) fn noted(self: &Arc<Self>, exec: &Exec, leaf: Guid, io: DeviceIo) -> DeviceIo {
+        if !self.on.load(Ordering::Relaxed) {
             return io;
         }
         let DeviceIo { op, offset, then } = io;
-        let number = self.flights.next.fetch_add(1, Ordering::Relaxed);
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
         let waiter: Waiter = Arc::new(Mutex::new(Some(then)));
-        let flight = Flight { leaf, issued_ns: self.exec.now_ns(), waiter: waiter.clone() };
-        self.flights.shard(number).lock().insert(number, flight);
+        let flight = Flight { leaf, issued_ns: exec.now_ns(), waiter: waiter.clone() };
+        self.shard(number).lock().insert(number, flight);
         // One that was given up keeps nothing of the pool, which may be closed meanwhile.
         let owner = Arc::downgrade(self);
         DeviceIo::new(op, offset, move |reply| {
             if let Some(owner) = owner.upgrade() {
-                owner.flights.shard(number).lock().remove(&number);
+                owner.shard(number).lock().remove(&number);
             }
             let then = waiter.lock().take();
             if let Some(then) = then {
@@ -81,31 +81,19 @@ impl Core {
             }
         })
     }
-}
-
-impl Zio {
-    /// Sets what becomes of I/Os that hang; it counts for those that devices get from now on.
-    pub fn set_deadman_fail_mode(&self, mode: DeadmanFailMode) {
-        self.core.flights.on.store(mode == DeadmanFailMode::Continue, Ordering::Relaxed);
-    }
-
-    /// Hands an I/O to a device of the leaf past all scheduling, such that it is given up as others are: for labels.
-    pub fn hand_to(&self, leaf: Guid, device: &Arc<dyn BlockDevice>, io: DeviceIo) {
-        device.submit(self.core.noted(leaf, io));
-    }
 
     /// Gives up what devices have had for longer than `age_ns`; says how many I/Os of which leaves.
-    pub(crate) fn give_up_older(&self, age_ns: u64) -> BTreeMap<Guid, usize> {
+    pub(crate) fn give_up_older(&self, exec: &Exec, age_ns: u64) -> BTreeMap<Guid, usize> {
         let mut counts = BTreeMap::new();
-        if !self.core.flights.on.load(Ordering::Relaxed) {
+        if !self.on.load(Ordering::Relaxed) {
             return counts;
         }
-        for flight in self.core.flights.take_older(self.core.exec.now_ns(), age_ns) {
+        for flight in self.take_older(exec.now_ns(), age_ns) {
             let then = flight.waiter.lock().take();
             let Some(then) = then else { continue };
             *counts.entry(flight.leaf).or_default() += 1;
             let reply = DeviceReply::of(Err(DeviceError::TimedOut));
-            self.core.exec.spawn(TaskClass::Interrupt, Box::new(move || then(reply)));
+            exec.spawn(TaskClass::Interrupt, Box::new(move || then(reply)));
         }
         counts
     }

@@ -3,9 +3,9 @@
 //!
 //! What is told is counted: a device is judged by that, not by how often somebody asks for the same bad block (OpenZFS: `zed`).
 
+use device::DeviceError;
 use exec::Mutex;
 use kstat::Counter;
-use ondisk::Bookmark;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -62,8 +62,34 @@ impl RateLimit {
 pub(crate) enum Trouble {
     /// A device reported an error: kind, urgency, offset and bytes on the device.
     Io(IoKind, Class, u64, u64),
-    /// Wrong bytes: urgency, offset and bytes of the block's copy, and which block.
-    Checksum(Class, u64, u64, Bookmark),
+    /// Wrong bytes.
+    Checksum(WrongBytes),
+}
+
+/// An I/O of a leaf that failed for good.
+#[derive(Clone, Copy, Debug)]
+pub struct FailedIo {
+    /// What was to be done.
+    pub kind: IoKind,
+    /// Urgency.
+    pub class: Class,
+    /// First byte on the device.
+    pub offset: u64,
+    /// Length in bytes.
+    pub bytes: u64,
+}
+
+/// Bytes that a leaf returned and that were not what was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct WrongBytes {
+    /// Urgency of the read.
+    pub class: Class,
+    /// Offset of what was read, as its reader counts.
+    pub offset: u64,
+    /// Length in bytes.
+    pub bytes: u64,
+    /// What was read, in its reader's words: the same words are the same thing.
+    pub what: [u64; 4],
 }
 
 #[derive(Debug, Default)]
@@ -102,18 +128,49 @@ impl Recent {
 /// What was told of a leaf.
 #[derive(Debug, Default)]
 pub(crate) struct Reports {
-    pub(crate) delays: RateLimit,
+    delays: RateLimit,
     pub(crate) deadmen: RateLimit,
-    pub(crate) corrupt: RateLimit,
-    pub(crate) io: AtomicU64,
-    pub(crate) checksum: AtomicU64,
-    pub(crate) slow: AtomicU64,
+    corrupt: RateLimit,
+    io: AtomicU64,
+    checksum: AtomicU64,
+    slow: AtomicU64,
     recent: Mutex<Recent>,
 }
 
 impl Reports {
+    /// An I/O failed for good: whether that counts, and whether it is to be told, which are the same but for flushes, which have no place
+    /// that could be the same, and for devices that are gone, which is a state.
+    pub(crate) fn failed(&self, io: &FailedIo, error: DeviceError, now_ns: u64, retention: &Retention) -> (bool, bool) {
+        if error == DeviceError::Gone {
+            return (true, false);
+        }
+        let is_flush = io.kind == IoKind::Flush;
+        let is_news = is_flush || self.is_news(Trouble::Io(io.kind, io.class, io.offset, io.bytes), now_ns, retention);
+        self.io.fetch_add(u64::from(is_news), Ordering::Relaxed);
+        (is_news, is_news && !is_flush)
+    }
+
+    /// Wrong bytes were found: whether that is to be told. It is `counted` against the device unless a scrub or a resilver found it.
+    pub(crate) fn wrong_bytes(&self, place: WrongBytes, counted: bool, (now_ns, rate): (u64, u32), retention: &Retention) -> bool {
+        let is_told = self.is_news(Trouble::Checksum(place), now_ns, retention) && self.corrupt.allows(now_ns, rate);
+        self.checksum.fetch_add(u64::from(is_told && counted), Ordering::Relaxed);
+        is_told
+    }
+
+    /// An I/O was slow: whether that is to be told.
+    pub(crate) fn slow(&self, now_ns: u64, rate: u32) -> bool {
+        let is_told = self.delays.allows(now_ns, rate);
+        self.slow.fetch_add(u64::from(is_told), Ordering::Relaxed);
+        is_told
+    }
+
+    /// What was told and counted: errors of I/Os, wrong bytes, slow I/Os.
+    pub(crate) fn told(&self) -> [u64; 3] {
+        [&self.io, &self.checksum, &self.slow].map(|count| count.load(Ordering::Relaxed))
+    }
+
     /// Whether the error was not told of late.
-    pub(crate) fn is_news(&self, place: Trouble, now_ns: u64, retention: &Retention) -> bool {
+    fn is_news(&self, place: Trouble, now_ns: u64, retention: &Retention) -> bool {
         let keep_ns = u64::from(retention.seconds.load(Ordering::Relaxed)) * 1_000_000_000;
         let is_news = self.recent.lock().is_news(place, now_ns, retention.most.load(Ordering::Relaxed) as usize, keep_ns);
         UNTOLD[1].add(u64::from(!is_news));

@@ -1,0 +1,56 @@
+//! Urgency of an I/O: on whose behalf it is, and which class of the scheduler that makes it.
+
+use vdev_queue::{Class, IoKind};
+
+/// Urgency of an I/O (OpenZFS: `zio_priority_t`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Priority {
+    /// Somebody waits for the data.
+    #[default]
+    SyncRead,
+    /// Somebody waits for the write (intent log).
+    SyncWrite,
+    /// Read ahead.
+    AsyncRead,
+    /// Writes of a transaction group.
+    AsyncWrite,
+    /// Scrub.
+    Scrub,
+    /// Healing resilver.
+    Resilver,
+    /// Sequential rebuild.
+    Rebuild,
+    /// Moving data off a device that is being removed.
+    Removal,
+    /// Writing every free sector of a device once.
+    Initializing,
+    /// Telling devices what is free.
+    Trim,
+    /// Freeing what was destroyed.
+    AsyncDestroy,
+}
+
+impl Priority {
+    /// Whether nobody waits for such a request, and whoever does is served first.
+    pub fn is_background(self) -> bool {
+        !matches!(self, Priority::SyncRead | Priority::SyncWrite | Priority::AsyncRead | Priority::AsyncWrite)
+    }
+
+    /// The class of a leaf I/O of this kind on behalf of such a request. As in OpenZFS (`vdev_queue_io`), a resilver is scheduled as a
+    /// scrub is, and repairs are asynchronous writes, but for those of a rebuild; asynchronous destroy, which reads ahead there,
+    /// is background work here.
+    pub fn class(self, kind: IoKind) -> Class {
+        let class = match self {
+            Priority::SyncRead => Class::SyncRead,
+            Priority::SyncWrite => Class::SyncWrite,
+            Priority::AsyncRead => Class::AsyncRead,
+            Priority::AsyncWrite => Class::AsyncWrite,
+            Priority::Scrub | Priority::Resilver | Priority::AsyncDestroy => Class::Scrub,
+            Priority::Rebuild => Class::Rebuild,
+            Priority::Removal => Class::Removal,
+            Priority::Initializing => Class::Initializing,
+            Priority::Trim => Class::Trim,
+        };
+        class.for_kind(kind)
+    }
+}

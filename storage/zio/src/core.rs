@@ -1,0 +1,194 @@
+//! What all I/O of one pool shares: the view, the leaves, and the state of each part. Below everything that reads and writes blocks.
+
+use crate::direct::{DirectParameters, VerifyErrors};
+use crate::events::{self, Check};
+use crate::faults::BlockFaults;
+use crate::feed::ResilverFeed;
+use crate::ganging::ForcedGanging;
+use crate::snapshot::Snapshot;
+use crate::stats::ZioStats;
+use crate::suspend::{Held, Hold, Suspension};
+use crate::view::{PoolView, ViewCell};
+use crate::zia::Zia;
+use device::DeviceError;
+use exec::{Exec, Mutex, WaitQueue};
+use kstat::{EventSink, IoStats};
+use leaf::{FailedIo, LeafTiming, Leaves, Watcher, WrongBytes};
+use ondisk::{BlockPtr, Bookmark, Guid, Txg};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use vdev::LeafId;
+
+/// Frees of gang blocks whose headers are still being read.
+#[derive(Debug, Default)]
+pub(crate) struct PendingFrees {
+    count: AtomicUsize,
+    changed: WaitQueue,
+}
+
+impl PendingFrees {
+    pub(crate) fn begin(&self) {
+        self.count.fetch_add(1, Ordering::AcqRel);
+    }
+    pub(crate) fn end(&self) {
+        self.count.fetch_sub(1, Ordering::AcqRel);
+        self.changed.notify_all();
+    }
+    /// Waits until there is none.
+    pub(crate) fn wait(&self, exec: &Exec) {
+        self.changed.wait_until(exec, &|| self.count.load(Ordering::Acquire) == 0);
+    }
+}
+
+/// What leaves lack, until somebody who writes it down asks.
+#[derive(Debug, Default)]
+pub(crate) struct Lacking {
+    missing: Mutex<BTreeSet<(Guid, Txg)>>,
+    unflushed: Mutex<BTreeSet<Guid>>,
+}
+
+impl Lacking {
+    /// A leaf lacks what was born in `txg`.
+    pub(crate) fn note(&self, leaf: Guid, txg: Txg) {
+        self.missing.lock().insert((leaf, txg));
+    }
+    /// Leaves failed to flush.
+    pub(crate) fn note_unflushed(&self, leaves: impl Iterator<Item = Guid>) {
+        self.unflushed.lock().extend(leaves);
+    }
+    pub(crate) fn take(&self) -> Vec<(Guid, Txg)> {
+        std::mem::take(&mut *self.missing.lock()).into_iter().collect()
+    }
+    pub(crate) fn take_unflushed(&self) -> Vec<Guid> {
+        std::mem::take(&mut *self.unflushed.lock()).into_iter().collect()
+    }
+}
+
+/// Everything shared by the I/Os of a pool.
+pub(crate) struct Core {
+    pub(crate) exec: Exec,
+    pub(crate) leaves: Leaves,
+    pub(crate) stats: ZioStats,
+    pub(crate) iostats: Arc<IoStats>,
+    pub(crate) suspension: Suspension,
+    pub(crate) pending_frees: PendingFrees,
+    pub(crate) lacking: Lacking,
+    pub(crate) direct: DirectParameters,
+    pub(crate) verify_errors: VerifyErrors,
+    pub(crate) ganging: ForcedGanging,
+    pub(crate) faults: BlockFaults,
+    pub(crate) zia: Zia,
+    /// Who is fed by degraded reads, once there is somebody.
+    pub(crate) feed: OnceLock<Arc<dyn ResilverFeed>>,
+    events: Arc<dyn EventSink>,
+    cell: ViewCell<Snapshot>,
+}
+
+impl Core {
+    /// What the I/Os over the devices of `view` share, telling `events` what goes wrong.
+    pub(crate) fn new(exec: Exec, view: PoolView, events: Arc<dyn EventSink>) -> Arc<Core> {
+        Arc::new_cyclic(|core: &Weak<Core>| {
+            let leaves = Leaves::new(exec.clone(), core.clone());
+            let cell = Snapshot::take(view, &leaves, |snapshot| ViewCell::new(&snapshot));
+            Core {
+                exec,
+                leaves,
+                stats: ZioStats::default(),
+                iostats: Arc::default(),
+                suspension: Suspension::default(),
+                pending_frees: PendingFrees::default(),
+                lacking: Lacking::default(),
+                direct: DirectParameters::default(),
+                verify_errors: VerifyErrors::default(),
+                ganging: ForcedGanging::default(),
+                faults: BlockFaults::default(),
+                zia: Zia::default(),
+                feed: OnceLock::new(),
+                events,
+                cell,
+            }
+        })
+    }
+
+    pub(crate) fn snapshot(&self) -> Arc<Snapshot> {
+        self.cell.get()
+    }
+
+    /// Replaces the view; I/Os in flight finish with the one they began with.
+    pub(crate) fn set_view(&self, view: PoolView) {
+        Snapshot::take(view, &self.leaves, |snapshot| self.cell.set(&snapshot));
+    }
+
+    /// Whether any simulated fault is about.
+    pub(crate) fn has_faults(&self) -> bool {
+        self.faults.is_set() || self.leaves.injection().is_set()
+    }
+
+    /// A leaf I/O failed for good: counts it and says so, unless that was told of late.
+    pub(crate) fn leaf_failed(&self, snapshot: &Snapshot, leaf: LeafId, io: &FailedIo, error: DeviceError) {
+        if self.leaves.failed(snapshot.stats(leaf), io, error) {
+            self.events.event(events::leaf_io(snapshot, leaf, io));
+        }
+    }
+
+    /// A leaf returned wrong bytes of a block: counts it and says so, unless that was told of late. It is `counted` against the device unless a scrub
+    /// or a resilver found it.
+    pub(crate) fn leaf_lied(&self, snapshot: &Snapshot, leaf: LeafId, (place, bookmark): (WrongBytes, &Bookmark), counted: bool) {
+        if self.leaves.wrong_bytes(snapshot.stats(leaf), place, counted) {
+            self.events.event(events::checksum(snapshot, leaf, bookmark));
+        }
+    }
+
+    /// A block is lost, or its pointer was wrong.
+    pub(crate) fn block_lost(&self, snapshot: &Snapshot, bookmark: &Bookmark, dva: ondisk::Dva) {
+        self.events.event(events::data(snapshot, bookmark, dva));
+    }
+
+    /// Somebody changed the buffer of direct I/O underneath it.
+    pub(crate) fn buffer_changed(&self, snapshot: &Snapshot, bp: &BlockPtr, bookmark: &Bookmark, check: Check) {
+        let limit = self.direct.events_per_second.load(Ordering::Relaxed);
+        for (dva, errors) in self.verify_errors.note(bp, bookmark, check, (self.exec.now_ns(), limit)) {
+            self.events.event(events::dio_verify(snapshot, dva, bookmark, check, errors));
+        }
+    }
+
+    /// Says that a device has had an I/O for too long, unless that was told often.
+    pub(crate) fn tell_hung(&self, leaf: Guid, age_ns: u64) {
+        if self.leaves.hangs(&self.leaves.stats_of(leaf)) {
+            self.events.event(events::deadman(&self.snapshot(), leaf, age_ns));
+        }
+    }
+
+    /// A leaf lacks what was born in `txg`.
+    pub(crate) fn note_missing(&self, snapshot: &Snapshot, leaf: LeafId, txg: Txg) {
+        self.lacking.note(snapshot.guid(leaf), txg);
+    }
+
+    /// Keeps the I/O until the pool is resumed when its `failmode` says so, else gives it back.
+    pub(crate) fn hold(&self, snapshot: &Snapshot, held: Held) -> Option<Held> {
+        let facts = &snapshot.view.facts;
+        match self.suspension.hold(facts.fail_mode, held) {
+            Hold::Refused(held) => return Some(held),
+            Hold::Kept { is_first: false } => {}
+            Hold::Kept { is_first: true } => {
+                kstat::debug!("pool '{}' is suspended: I/O that it cannot do without failed", facts.name);
+                self.events.event(events::suspended(snapshot));
+            }
+        }
+        None
+    }
+}
+
+impl Watcher for Core {
+    fn slow(&self, leaf: Guid, io: &LeafTiming) {
+        self.events.event(events::delay(&self.snapshot(), leaf, io));
+    }
+
+    /// Of a suspended pool nothing is told.
+    fn overlooked(&self, leaf: Guid, age_ns: u64) {
+        if !self.suspension.is_on() {
+            self.tell_hung(leaf, age_ns);
+        }
+    }
+}

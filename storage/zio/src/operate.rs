@@ -1,0 +1,339 @@
+//! What the owner of the pool does with its pipeline besides blocks: leaves, their queues and counters, simulated faults, suspension.
+
+use crate::Zio;
+use crate::batch::{self, BatchOptions, LeafOp, LeafResult};
+use crate::direct::{ChangedBuffers, DirectParameters};
+use crate::faults::Fault;
+use crate::roam::{self, MayRoam, Next};
+use crate::suspend::Held;
+use crate::view::FailMode;
+use crate::{ErrorKind, Priority, UnitThen, ZioError, stats};
+use abd::Abd;
+use device::{BlockDevice, DeviceError, DeviceIo, DeviceOp};
+use exec::{TaskClass, completion};
+use kstat::Kstat;
+use leaf::{DeadmanFailMode, DirtySource, FaultError, LeafStats, QueueState, Roaming};
+use ondisk::{Bookmark, Guid, ObjectId, ObjsetId, Txg, VdevId};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Weak};
+use vdev::{LABEL_START_BYTES, LeafId};
+use vdev_queue::Tunables;
+
+/// Bytes that tell whether a device works.
+const PROBE_BYTES: usize = 4096;
+
+/// An I/O to one leaf.
+#[derive(Debug)]
+pub struct LeafRequest {
+    /// Guid of the leaf.
+    pub leaf: Guid,
+    /// First byte on the device, counted from its beginning, labels included.
+    pub offset: u64,
+    /// What to do.
+    pub op: DeviceOp,
+    /// On whose behalf.
+    pub priority: Priority,
+    /// A failure is expected: count no error, post no event.
+    pub speculative: bool,
+}
+
+/// Receives the bytes of a read (nothing for other operations), or why not. Runs once, on any thread, and must not wait.
+pub type LeafThen = Box<dyn FnOnce(Result<Abd, DeviceError>) + Send>;
+
+impl Zio {
+    /// Does one I/O on the leaf's device.
+    ///
+    /// Errors: `Gone` for a leaf that the current view does not have, or whose device is not open, and those of the device.
+    pub fn leaf_io(&self, request: LeafRequest, then: LeafThen) {
+        let snapshot = self.core.snapshot();
+        let Some(number) = snapshot.find(request.leaf) else { return then(Err(DeviceError::Gone)) };
+        let LeafRequest { offset, op, priority, speculative, .. } = request;
+        let class = if priority.is_background() { TaskClass::Background } else { TaskClass::Interrupt };
+        let op = LeafOp { leaf: number, offset, op };
+        batch::issue(&self.core, &snapshot, BatchOptions { class, priority, speculative }, vec![op], move |results| {
+            then(results.into_iter().next().unwrap_or(Err(DeviceError::Gone)));
+        });
+    }
+
+    /// Counters of a leaf of the current view; empty ones for a number that it does not have.
+    pub fn leaf_stats(&self, leaf: LeafId) -> Arc<LeafStats> {
+        self.core.snapshot().stats_of(leaf).unwrap_or_default()
+    }
+
+    /// Counters of the leaf with this guid, whichever view it belongs to.
+    pub fn leaf_stats_of(&self, guid: Guid) -> Arc<LeafStats> {
+        self.core.leaves.stats_of(guid)
+    }
+
+    /// Bytes repaired on any leaf since the pool was opened, those that left it included.
+    pub fn repaired_bytes(&self) -> u64 {
+        self.core.leaves.repaired_bytes()
+    }
+
+    /// Says that a leaf lacks what was born in `txg`: its dirty time log grows with the next sync.
+    pub fn note_missing(&self, leaf: Guid, txg: Txg) {
+        self.core.lacking.note(leaf, txg);
+    }
+
+    /// Which leaves (by guid) missed writes of which txgs since the last call: the growth of their dirty time logs.
+    pub fn take_missing(&self) -> Vec<(Guid, Txg)> {
+        self.core.lacking.take()
+    }
+
+    /// Makes everything written so far durable on every leaf; `then` gets an error when a top-level vdev has more leaves
+    /// that did not flush than it can lose.
+    pub fn flush_all(&self, then: UnitThen) {
+        let snapshot = self.core.snapshot();
+        let leaves = snapshot.open_leaves();
+        let ops = leaves.iter().map(|&leaf| LeafOp { leaf, offset: 0, op: DeviceOp::Flush }).collect();
+        let options = BatchOptions { class: TaskClass::Interrupt, priority: Priority::SyncWrite, speculative: false };
+        let (owner, view) = (self.core.clone(), snapshot.clone());
+        batch::issue(&self.core, &snapshot, options, ops, move |results| {
+            let failed = |result: &LeafResult| matches!(result, Err(error) if *error != DeviceError::Unsupported);
+            let bad: BTreeSet<LeafId> =
+                leaves.into_iter().zip(results).filter(|(_, result)| failed(result)).map(|(leaf, _)| leaf).collect();
+            owner.lacking.note_unflushed(bad.iter().map(|&leaf| view.guid(leaf)));
+            then(if view.is_lost_without(&bad) { Err(ZioError::new(ErrorKind::Io, Bookmark::default())) } else { Ok(()) });
+        });
+    }
+
+    /// Leaves that failed to flush since the last call: what was written to them meanwhile may be lost.
+    pub fn take_unflushed(&self) -> Vec<Guid> {
+        self.core.lacking.take_unflushed()
+    }
+
+    /// Makes everything written so far durable, and waits.
+    pub fn flush_wait(&self) -> Result<(), ZioError> {
+        let (done, wait) = completion();
+        self.flush_all(Box::new(move |result| done.complete(result)));
+        wait.wait(self.exec())
+    }
+
+    /// The totals, and the sums over the leaves, as a statistic to be registered as `zfs/POOL/zio`.
+    pub fn kstat(&self) -> Kstat {
+        let (totals, leaves) = (self.core.clone(), self.core.clone());
+        stats::kstat(
+            move |counter| counter(&totals.stats).get(),
+            move |count| leaves.snapshot().all_stats().map(|(_, leaf)| count(&leaf.counts())).sum(),
+        )
+    }
+
+    /// Writes blocks of `bytes` and more as gangs, in `percent` of the cases, to try out what is rare otherwise (OpenZFS:
+    /// `metaslab_force_ganging`, `metaslab_force_ganging_pct`).
+    pub fn set_forced_ganging(&self, bytes: u64, percent: u32) {
+        self.core.ganging.set(bytes, percent);
+    }
+
+    /// Changes the parameters of every leaf's I/O scheduler; they count from its next decision on.
+    pub fn tune_queues(&self, change: impl FnOnce(&mut Tunables)) {
+        self.core.leaves.tune(change);
+    }
+
+    /// The parameters of the leaves' I/O schedulers.
+    pub fn queue_tunables(&self) -> Tunables {
+        self.core.leaves.tunables()
+    }
+
+    /// Changes how many errors are remembered, and for how many seconds, so that they are not told again (OpenZFS:
+    /// `zfs_zevent_retain_max`, `zfs_zevent_retain_expire_secs`).
+    pub fn set_event_retention(&self, most: u32, seconds: u32) {
+        self.core.leaves.set_retention(most, seconds);
+    }
+
+    /// Changes how many events of slow I/Os, of hung I/Os and of wrong checksums are posted in a second, of each leaf.
+    pub fn set_event_rates(&self, delay: u32, deadman: u32, checksum: u32) {
+        self.core.leaves.set_event_rates(delay, deadman, checksum);
+    }
+
+    /// Posts an event for every leaf whose device has had an I/O for longer than `zfs_deadman_ziotime_ms`, and says how many there are;
+    /// to be called every `zfs_deadman_checktime_ms`. I/Os are given up where [`crate::DeadmanFailMode`] says so. Of a suspended pool
+    /// nothing is told (OpenZFS: `vdev_deadman`, `zio_deadman`).
+    pub fn check_deadman(&self) -> usize {
+        self.check_deadman_of(self.queue_tunables().deadman_ziotime_ms)
+    }
+
+    /// The same for I/Os that take longer than `limit_ms` milliseconds.
+    pub fn check_deadman_of(&self, limit_ms: u64) -> usize {
+        let tunables = self.queue_tunables();
+        let (now, limit) = (self.core.exec.now_ns(), limit_ms.saturating_mul(1_000_000));
+        if !tunables.deadman_enabled {
+            return 0;
+        }
+        self.core.leaves.look_for_hung();
+        if self.is_suspended() {
+            // Told enough; but what hangs would keep the pool from being resumed, or given up.
+            return self.core.leaves.give_up_older(limit).len();
+        }
+        let mut hung = 0;
+        for (leaf, stats) in self.core.snapshot().all_stats() {
+            let Some(age_ns) = stats.oldest_io_ns(now).filter(|age| *age > limit) else { continue };
+            hung += 1;
+            self.core.tell_hung(leaf, age_ns);
+        }
+        hung.max(self.core.leaves.give_up_older(limit).len())
+    }
+
+    /// Where the schedulers learn how much data is dirty; the first source counts. It is asked often and must not wait.
+    pub fn set_dirty_source(&self, source: DirtySource) {
+        self.core.leaves.set_dirty_source(source);
+    }
+
+    /// What the scheduler of the leaf with this guid does; None for one without a device.
+    pub fn queue_state(&self, leaf: Guid) -> Option<QueueState> {
+        self.core.leaves.queue_state(leaf)
+    }
+
+    /// Sets what becomes of I/Os that hang; it counts for those that devices get from now on.
+    pub fn set_deadman_fail_mode(&self, mode: DeadmanFailMode) {
+        self.core.leaves.set_deadman_fail_mode(mode);
+    }
+
+    /// Hands an I/O to a device of the leaf past all scheduling, such that it is given up as others are: for labels.
+    pub fn hand_to(&self, leaf: Guid, device: &Arc<dyn BlockDevice>, io: DeviceIo) {
+        self.core.leaves.hand_to(leaf, device, io);
+    }
+
+    /// Adds a handler under a number of the caller's; `frequency` is how often it strikes, of 2^32, and 0 always.
+    pub fn inject(&self, id: u64, fault: Fault, frequency: u32) {
+        match fault {
+            Fault::Leaf(fault) => self.core.leaves.injection().add(id, fault, frequency),
+            fault => self.core.faults.add(id, fault, frequency),
+        }
+    }
+
+    /// Removes a handler; false when there is none of that number.
+    pub fn clear_injection(&self, id: u64) -> bool {
+        let of_leaves = self.core.leaves.injection().remove(id);
+        self.core.faults.remove(id) || of_leaves
+    }
+
+    /// Whether a handler says that the leaf's device is gone, so that it must not be opened.
+    pub fn is_injected_gone(&self, leaf: Guid) -> bool {
+        self.core.leaves.injection().has_device_fault(leaf, FaultError::Gone)
+    }
+
+    /// Whether a handler says that the pool cannot do without the leaf.
+    pub fn is_injected_needed(&self, leaf: Guid) -> bool {
+        self.core.leaves.injection().has_device_fault(leaf, FaultError::Needed)
+    }
+
+    /// Whether a handler makes what tells whether the leaf's device works say that it does not.
+    pub fn is_probe_injected(&self, leaf: Guid) -> bool {
+        self.core.leaves.injection().hits_probe(&self.core.exec, leaf)
+    }
+
+    /// Whether a handler makes the write of these bytes of a label of the leaf fail, or get lost; the offset is within the label.
+    pub fn label_fault(&self, leaf: Guid, offset: u64) -> Option<FaultError> {
+        self.core.leaves.injection().label_fault(&self.core.exec, leaf, offset)
+    }
+
+    /// True when a leaf of the vdev is rotational: whoever has background work that can go on anywhere is to ask [`Zio::may_roam`].
+    pub fn has_heads(&self, top: VdevId) -> bool {
+        roam::has_heads(&self.core.snapshot(), top)
+    }
+
+    /// Who is called when leaves may have something to do for him. One at a time.
+    pub fn set_roaming(&self, roaming: Weak<dyn Roaming>) {
+        self.core.leaves.set_roaming(Some(roaming));
+    }
+
+    /// Nobody has more background work than is queued on this vdev; on all, where there is none named.
+    pub fn end_roaming(&self, vdev: Option<VdevId>) {
+        if vdev.is_none() {
+            self.core.leaves.set_roaming(None);
+        }
+        roam::end(&self.core.snapshot(), vdev);
+    }
+
+    /// Whether such work may queue what comes next on this vdev.
+    pub fn may_roam(&self, vdev: VdevId, next: Next) -> MayRoam {
+        roam::may_roam(&self.core.snapshot(), vdev, next)
+    }
+
+    /// True while I/Os wait for [`Zio::resume`].
+    pub fn is_suspended(&self) -> bool {
+        self.core.suspension.is_on()
+    }
+
+    /// True while the pool's `failmode` wants new writes refused: it is suspended, and nobody is to wait for it.
+    pub fn refuses_writes(&self) -> bool {
+        self.is_suspended() && matches!(self.core.snapshot().view.facts.fail_mode, FailMode::Continue | FailMode::Panic)
+    }
+
+    /// Tries the held I/Os again (`zpool clear`).
+    pub fn resume(&self) {
+        let held = self.core.suspension.take();
+        kstat::debug!("pool '{}' goes on with {} held I/Os", self.core.snapshot().view.facts.name, held.len());
+        for io in held {
+            match io {
+                Held::Read(request, then) => self.read(request, then),
+                Held::Write(request, then) => self.write(*request, then),
+                Held::Waiter(done) => done.complete(true),
+            }
+        }
+    }
+
+    /// Suspends the pool for somebody who cannot go on, and waits; true once it was resumed, and what failed is worth another try.
+    /// False when the pool is given up, and where nobody could resume it: while it is being opened, and under an executor with
+    /// one thread (OpenZFS: `zio_suspend`, `zio_resume_wait`). Only operations wait.
+    pub fn suspend_and_wait(&self) -> bool {
+        if self.exec().is_inline() {
+            return false;
+        }
+        let (done, wait) = completion();
+        if let Some(held) = self.core.hold(&self.core.snapshot(), Held::Waiter(done)) {
+            held.fail(ErrorKind::Suspended);
+        }
+        wait.wait(self.exec())
+    }
+
+    /// As [`Zio::suspend_and_wait`] when so many devices fail to read anything that the pool cannot go on; false at once when they work,
+    /// and what failed was the place.
+    pub fn wait_if_down(&self) -> bool {
+        !self.exec().is_inline() && self.is_down() && self.suspend_and_wait()
+    }
+
+    /// Whether devices that the pool cannot do without fail to read their first block (OpenZFS: `vdev_probe`). Waits.
+    fn is_down(&self) -> bool {
+        let snapshot = self.core.snapshot();
+        let leaves = snapshot.open_leaves();
+        let probe = |&leaf: &LeafId| LeafOp { leaf, offset: LABEL_START_BYTES, op: DeviceOp::read(PROBE_BYTES) };
+        let options = BatchOptions { class: TaskClass::Interrupt, priority: Priority::SyncRead, speculative: true };
+        let (done, wait) = completion();
+        let ops = leaves.iter().map(probe).collect();
+        batch::issue(&self.core, &snapshot, options, ops, move |results| done.complete(results));
+        let results = wait.wait(self.exec());
+        let fails = |(leaf, result): &(LeafId, LeafResult)| result.is_err() || self.is_probe_injected(snapshot.guid(*leaf));
+        let bad = leaves.into_iter().zip(results).filter(fails).map(|(leaf, _)| leaf).collect();
+        snapshot.is_lost_without(&bad)
+    }
+
+    /// Fails the held I/Os with [`ErrorKind::Suspended`] and holds none from now on, so that a forced export can end. There is
+    /// no way back.
+    pub fn abandon(&self) {
+        self.core.suspension.abandon();
+        self.core.suspension.take().into_iter().for_each(|io| io.fail(ErrorKind::Suspended));
+    }
+
+    /// How often a user changed the buffer of a direct I/O to this top-level vdev underneath it (OpenZFS:
+    /// `vs_dio_verify_errors`, the DIO column of `zpool status -d`).
+    pub fn dio_verify_errors(&self, vdev: VdevId) -> u64 {
+        self.core.verify_errors.of_vdev(vdev)
+    }
+
+    /// Forgets them (`zpool clear`): those of one vdev, or all.
+    pub fn clear_dio_verify_errors(&self, vdev: Option<VdevId>) {
+        self.core.verify_errors.clear(vdev);
+    }
+
+    /// How often a user changed the buffer of a direct I/O of this object (or any of the object set, or any at all) underneath it,
+    /// since the pool was opened. `zpool clear` leaves it as it is.
+    pub fn changed_buffers(&self, objset: Option<ObjsetId>, object: Option<ObjectId>) -> ChangedBuffers {
+        self.core.verify_errors.changed(objset, object)
+    }
+
+    /// The parameters of direct I/O.
+    pub fn direct_parameters(&self) -> &DirectParameters {
+        &self.core.direct
+    }
+}

@@ -1,0 +1,177 @@
+//! The pipeline as its users have it: reading, writing and freeing blocks, and what they are read and written with.
+
+use crate::core::Core;
+use crate::feed::ResilverFeed;
+use crate::rebuild::{self, RebuildRequest, RebuildThen};
+use crate::stats::ZioStats;
+use crate::view::PoolView;
+use crate::zia::{self, Accelerator};
+use crate::{ErrorKind, Landed, LandedThen, ReadRequest, ReadThen, UnitThen, WriteRequest, WriteThen, ZioError, free, read, write};
+use abd::{Abd, AbdPart};
+use exec::{Exec, completion};
+use kstat::{EventSink, IoStats};
+use ondisk::{BlockPtr, Bookmark, Txg};
+use std::sync::Arc;
+
+/// The pipeline of one pool; a cheap handle.
+#[derive(Clone)]
+pub struct Zio {
+    pub(crate) core: Arc<Core>,
+}
+
+impl std::fmt::Debug for Zio {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Zio").field("pool", &self.core.snapshot().view.facts.name).finish_non_exhaustive()
+    }
+}
+
+impl Zio {
+    /// A pipeline over the devices of `view`, telling `events` what goes wrong.
+    pub fn new(exec: Exec, view: PoolView, events: Arc<dyn EventSink>) -> Zio {
+        Zio { core: Core::new(exec, view, events) }
+    }
+
+    /// The executor that the pipeline runs on.
+    pub fn exec(&self) -> &Exec {
+        &self.core.exec
+    }
+
+    /// Has degraded reads feed a resilver, for good; false when they feed one already.
+    pub fn set_feed(&self, feed: Arc<dyn ResilverFeed>) -> bool {
+        self.core.feed.set(feed).is_ok()
+    }
+
+    /// The view that new I/Os use.
+    pub fn view(&self) -> PoolView {
+        self.core.snapshot().view.clone()
+    }
+
+    /// Replaces the view; I/Os in flight finish with the one they began with.
+    pub fn set_view(&self, view: PoolView) {
+        self.core.set_view(view);
+    }
+
+    /// Totals of the pool.
+    pub fn stats(&self) -> &ZioStats {
+        &self.core.stats
+    }
+
+    /// How the pool's data is read and written; bumped by the layers that know.
+    pub fn iostats(&self) -> &Arc<IoStats> {
+        &self.core.iostats
+    }
+
+    /// Reads one block; `then` gets its logical bytes (or the physical ones with [`crate::ReadFlags::raw`]).
+    ///
+    /// Errors: `Checksum`, `Io` or `NoDevice` when no copy can be had, `Corrupt` and `Unsupported` for what cannot be decoded.
+    /// With [`crate::FailMode::Wait`] a read that failed because devices are gone is held until [`Zio::resume`].
+    pub fn read(&self, request: ReadRequest, then: ReadThen) {
+        read::read(&self.core, request, then);
+    }
+
+    /// Reads blocks that are neighbours on their devices: their I/Os go out in one go, and then what their verification found to be
+    /// repaired. Each `then` runs when its block was verified and repaired. Nobody may wait in between.
+    pub fn read_together(&self, reads: Vec<(ReadRequest, ReadThen)>) {
+        read::read_together(&self.core, reads);
+    }
+
+    /// Reads one block and waits.
+    pub fn read_wait(&self, request: ReadRequest) -> Result<Abd, ZioError> {
+        let (done, wait) = completion();
+        self.read(request, Box::new(move |result| done.complete(result)));
+        wait.wait(self.exec())
+    }
+
+    /// Reads one block into the caller's memory, without a copy where that is possible: an uncompressed block whose every
+    /// data column comes back right. `target` are consecutive parts, as long as the block in sum; parts that nobody wants may
+    /// be scratch. Errors are those of [`Zio::read`].
+    ///
+    /// When the target is memory that others write to and its bytes do not match the checksum, nothing is concluded about the
+    /// devices: it is counted ([`Zio::dio_verify_errors`]) and the block is read again into a buffer of its own.
+    pub fn read_into(&self, request: ReadRequest, target: Vec<AbdPart>, then: LandedThen) {
+        read::read_into(&self.core, request, target, then);
+    }
+
+    /// Writes one block; `then` gets its pointer. Nothing is freed: that is up to the caller.
+    ///
+    /// Compression, checksum, parity and device I/O happen in a job. Errors: `NoSpace`, `ReadOnly`, `Unsupported`, and `Io` or
+    /// `NoDevice` when no copy could be written (with [`crate::FailMode::Wait`] such a write is held until [`Zio::resume`]).
+    pub fn write(&self, request: WriteRequest, then: WriteThen) {
+        write::write(&self.core, request, then);
+    }
+
+    /// As [`Zio::write`], starting on this thread: for somebody who would wait for a job anyway.
+    pub fn write_here(&self, request: WriteRequest, then: WriteThen) {
+        write::write_here(&self.core, request, then);
+    }
+
+    /// Runs `work`, which must not wait: device I/Os that it starts on this thread go out when it is done, neighbours on a
+    /// device as one.
+    pub fn plugged(&self, work: impl FnOnce()) {
+        leaf::plugged(work);
+    }
+
+    /// Writes one block and waits.
+    pub fn write_wait(&self, request: WriteRequest) -> Result<BlockPtr, ZioError> {
+        let (done, wait) = completion();
+        self.write(request, Box::new(move |result| done.complete(result)));
+        wait.wait(self.exec())
+    }
+
+    /// Gives the block's space back in `txg`; a gang's members too. Holes and embedded pointers cost nothing.
+    ///
+    /// A gang's headers are read first: [`Zio::wait_frees`] before the txg's space is counted.
+    pub fn free(&self, txg: Txg, bp: &BlockPtr) {
+        free::free(&self.core, txg, bp);
+    }
+
+    /// Takes the space of a block found at import that no space map knows yet (intent log; OpenZFS: `zio_claim`).
+    ///
+    /// Errors: `Corrupt` when the space is taken or does not exist, and those of reading a gang's headers.
+    pub fn claim(&self, txg: Txg, bp: &BlockPtr, then: UnitThen) {
+        free::claim(&self.core, txg, bp, then);
+    }
+
+    /// Waits until the space of every block freed so far has reached the allocator.
+    pub fn wait_frees(&self) {
+        self.core.pending_frees.wait(&self.core.exec);
+    }
+
+    /// Rebuilds one part of a vdev with the view as of now. Nobody may write to it meanwhile.
+    pub fn rebuild(&self, request: RebuildRequest, then: RebuildThen) {
+        rebuild::rebuild(&self.core, request, then);
+    }
+
+    /// The logical bytes of a block from its verified physical bytes (what a raw read delivered), from the accelerator where it is asked to and
+    /// able to. `then` runs once, at once or on any thread, and must not wait.
+    ///
+    /// Errors as of [`crate::decompress`].
+    pub fn unpack<F>(&self, bp: &BlockPtr, bookmark: Bookmark, physical: Abd, then: F)
+    where
+        F: FnOnce(Result<Abd, ZioError>) + Send + 'static,
+    {
+        if bp.is_encrypted() {
+            return then(Err(ZioError::new(ErrorKind::Unsupported, bookmark)));
+        }
+        zia::decompress(&self.core, (bp, &bookmark), physical, Vec::new(), move |result| {
+            then(result.map(Landed::into_abd).map_err(|kind| ZioError::new(kind, bookmark)));
+        });
+    }
+
+    /// Gives stages of the pipeline to a provider, or, with None, to none any more; blocks on their way end as they began. Where it is to write
+    /// to devices, [`Zio::open_stores`] comes next.
+    pub fn set_accelerator(&self, accelerator: Option<Accelerator>) {
+        self.core.zia.set(accelerator);
+    }
+
+    /// The accelerator that new blocks go to.
+    pub fn accelerator(&self) -> Option<Arc<Accelerator>> {
+        self.core.zia.get()
+    }
+
+    /// Opens the devices of the current view for the accelerator's own writes, where it is asked for them and able to; those that it does not
+    /// open, or that come later, are written by the host. Waits: for operations only.
+    pub fn open_stores(&self) {
+        zia::open_stores(&self.core);
+    }
+}
