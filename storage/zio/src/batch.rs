@@ -124,7 +124,6 @@ impl<F: FnOnce(Vec<LeafResult>) + Send + 'static> Waiter for Member<F> {
 
 impl<F: FnOnce(Vec<LeafResult>) + Send + 'static> Batch<F> {
     /// All are back.
-
     fn finish(&self) {
         let (results, then) = {
             let mut state = self.state.lock();
