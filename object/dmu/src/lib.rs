@@ -27,24 +27,26 @@ mod props;
 
 pub use error::{BlockError, DmuError, SyncError};
 pub use memory::{MemoryUse, memory_use};
-pub use ports::{BlockIo, BlockLedger, BlockWrite, Keep, Landed, LandedDone, ObjectOwner, ObjsetHook, OwnerDelta, TxgSync, WriteDone};
+pub use ports::{BlockIo, BlockLedger, BlockWrite, Keep, Landed, LandedDone, TxgSync, WriteDone};
 pub use props::{ObjsetProps, PrimaryCache, RedundantMetadata, SyncMode};
 
 mod activity;
+mod blocks;
 mod budget;
-mod context;
+mod dirty_list;
 mod dnode;
 mod memory;
 mod objset;
-mod state;
+mod special;
 mod sync;
 mod tx;
 mod txg;
 mod txg_history;
 
 pub use activity::{DnodeEvent, TxEvent, dnode_counts, tx_counts};
+pub use blocks::ObjsetEnv;
 pub use dnode::{Dnode, DnodeInfo, UserData, Zeros, ZfetchStats, ZfetchTunables, set_zfetch_tunables, zfetch_stats};
-pub use objset::{NewObject, Objset, ObjsetEnv};
+pub use objset::{NewObject, ObjectOwner, Objset, ObjsetHook, OwnerDelta};
 pub use ondisk::{GROUPUSED_OBJECT, PROJECTUSED_OBJECT, USERUSED_OBJECT};
 pub use tx::Tx;
 pub use txg::{TxgConfig, TxgManager};

@@ -1,13 +1,12 @@
-//! What the crate consumes, as traits: blocks below, accounting and ownership above, and the pool's sync.
+//! What the crate consumes, as traits: blocks below, accounting of blocks above, and the pool's sync.
 //!
 //! Their implementations live in higher crates; nothing here names one.
 
-use crate::{BlockError, DmuError, IoTotals, Objset, SyncError, Tx};
+use crate::{BlockError, IoTotals, SyncError};
 use abd::{Abd, AbdPart};
 use exec::Exec;
 use kstat::IoStats;
 use ondisk::{BlockPtr, Bookmark, Checksum, Compression, ObjectType, Txg};
-use std::sync::Arc;
 
 /// The callback of [`BlockIo::write`]: the new pointer, or why there is none. Runs exactly once and never waits.
 pub type WriteDone = Box<dyn FnOnce(Result<BlockPtr, BlockError>) + Send>;
@@ -155,42 +154,6 @@ pub trait BlockLedger: Send + Sync {
     fn kill(&self, txg: Txg, bp: &BlockPtr);
     /// The object set was modified in `txg` for the first time: it wants to be synced.
     fn dirtied(&self, _txg: Txg) {}
-}
-
-/// Whom an object's space is charged to (OpenZFS: `zfs_file_info_t`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ObjectOwner {
-    /// User.
-    pub uid: u64,
-    /// Group.
-    pub gid: u64,
-    /// Project, when the object has one.
-    pub project: Option<u64>,
-}
-
-/// A change of what an owner uses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OwnerDelta {
-    /// Who.
-    pub owner: ObjectOwner,
-    /// Bytes, one slot of 512 B for each dnode included.
-    pub bytes: i64,
-    /// Objects.
-    pub objects: i64,
-}
-
-/// What the file system layer knows about objects that the DMU accounts for (OpenZFS: `zpl_get_file_info`,
-/// `dmu_objset_do_userquota_updates`).
-pub trait ObjsetHook: Send + Sync {
-    /// The owner that `bonus` (and the spill block, when there is one) tells; `None` when the object isn't charged.
-    fn owner(&self, bonus_type: ObjectType, bonus: &[u8], spill: Option<&Abd>) -> Option<ObjectOwner>;
-    /// Applies the txg's changes to the accounting objects (-1, -2, -3), in syncing context. When it fails it keeps what it did
-    /// not apply and does so when it is called again ([`ObjsetHook::has_unsettled`]).
-    fn apply(&self, objset: &Arc<Objset>, deltas: &[OwnerDelta], tx: &Tx) -> Result<(), DmuError>;
-    /// The last call of [`ObjsetHook::apply`] failed and left something.
-    fn has_unsettled(&self) -> bool {
-        false
-    }
 }
 
 /// The pool's side of a txg: writes everything dirty and moves the uberblock.

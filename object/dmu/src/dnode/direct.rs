@@ -1,115 +1,18 @@
-//! Direct writes of whole blocks: from the caller's bytes to the devices, past the dirty data (OpenZFS: `dmu_direct.c`).
-//!
-//! ```text
-//! write_direct ─► every block of the request: transform, allocate, write, in parallel ─► all done?
-//!                                                    │ one failed                            │ all succeeded
-//!                                                    ▼                                       ▼
-//!                              all blocks of the request are given back            under the dnode's lock: all
-//!                              records stay as they were                           records become Written
-//! ```
-//! Invariants:
-//! 1. a record changes only when the whole request is on the devices: one that fails leaves what was there before, also a
-//!    buffered write of the same txg (OpenZFS drops that first, and rolls back to the last txg);
-//! 2. the blocks of one request appear together, or not at all;
-//! 3. the transaction is held until then: a txg does not close while blocks of it are on their way;
-//! 4. nothing goes into the cache, and nothing counts as dirty memory.
-//!
-//! The sync costs no data I/O: `NodeSync::adopt` puts the pointers into their parents.
+//! Direct I/O of whole blocks and parts of them: what a request asks for, and what becomes of an object when a write is done. [`super::batch`]
+//! writes, [`super::gather`] reads.
 
 use super::Dnode;
-use crate::props::{BlockKind, WritePolicy, write_policy};
-use crate::state::{Dropped, Record, Written};
-use crate::{BlockError, BlockIo, BlockWrite, DmuError, Keep, Tx};
-use abd::{Abd, with_lent};
-use exec::{Computing, Mutex, TaskClass, completion};
-use ondisk::{BlockPtr, Compression, ObjectType, Txg};
+use super::batch::{self, Batch, Outcome, OutcomeThen};
+use super::dirty::{Dropped, Record, Written};
+use super::gather::{self, Piece, Pieces, PiecesThen, Sources, finish, joined};
+use super::source::{FoundBy, Source};
+use crate::props::{BlockKind, write_policy};
+use crate::{DmuError, Tx};
+use abd::{Abd, AbdPart, SharedPages, with_lent, with_lent_mut};
+use exec::{Mutex, completion};
+use ondisk::BlockPtr;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-/// Blocks of so many bytes are prepared before their device requests go out: several neighbours become one request, and what was
-/// read for the checksum is still in the processor's cache.
-pub(super) const PLUGGED_BYTES: usize = 256 << 10;
-
-/// Requests of fewer bytes begin on the thread of their user: about a quarter of a millisecond's compression.
-fn apart_bytes(compression: Compression) -> usize {
-    match compression {
-        Compression::OFF | Compression::EMPTY => usize::MAX,
-        Compression::ZSTD => 16 << 10,
-        Compression(kind) if (Compression::GZIP_1.0..=Compression::GZIP_9.0).contains(&kind) => 16 << 10,
-        _ => 512 << 10,
-    }
-}
-
-type Outcome = Vec<Result<BlockPtr, BlockError>>;
-type OutcomeThen = Box<dyn FnOnce(Outcome) + Send>;
-
-/// A request on its way.
-struct Batch {
-    io: Arc<dyn BlockIo>,
-    dnode: Arc<Dnode>,
-    data: Abd,
-    txg: Txg,
-    first: u64,
-    block_size: usize,
-    kind: ObjectType,
-    policy: WritePolicy,
-    results: Mutex<Outcome>,
-    remaining: AtomicUsize,
-    then: Mutex<Option<OutcomeThen>>,
-}
-
-impl Batch {
-    fn blocks(&self) -> usize {
-        self.data.len() / self.block_size
-    }
-
-    /// Starts some of the blocks, in groups that share device requests.
-    fn run(self: &Arc<Self>, blocks: Range<usize>) {
-        let group = (PLUGGED_BYTES / self.block_size).max(1);
-        let end = blocks.end;
-        for from in blocks.step_by(group) {
-            self.io.plugged(&mut || self.run_group(from..end.min(from + group)));
-        }
-    }
-
-    fn run_group(self: &Arc<Self>, blocks: Range<usize>) {
-        for index in blocks {
-            let id = self.first + index as u64;
-            let start = index * self.block_size;
-            let write = BlockWrite {
-                txg: self.txg,
-                bookmark: self.dnode.context.bookmark(self.dnode.object(), 0, id),
-                data: self.data.slice(start..start + self.block_size),
-                object_type: self.kind,
-                level: 0,
-                fill: 1,
-                checksum: self.policy.checksum,
-                compression: self.policy.compression,
-                zstd_level: self.policy.zstd_level,
-                copies: self.policy.copies,
-                previous: BlockPtr::HOLE,
-                keep: Keep::Once,
-            };
-            if let Some(stats) = self.io.iostats() {
-                stats.direct_write.add(1, self.block_size as u64);
-            }
-            let batch = self.clone();
-            self.io.write_direct(write, Box::new(move |result| batch.done(index, result)));
-        }
-    }
-
-    fn done(&self, index: usize, result: Result<BlockPtr, BlockError>) {
-        self.results.lock()[index] = result;
-        if self.remaining.fetch_sub(1, Ordering::AcqRel) == 1 {
-            let results = std::mem::take(&mut *self.results.lock());
-            let then = self.then.lock().take();
-            if let Some(then) = then {
-                then(results);
-            }
-        }
-    }
-}
 
 impl Dnode {
     /// Writes whole blocks directly: from `data` to the devices without a copy, unless they are transformed on the way. Waits
@@ -118,14 +21,14 @@ impl Dnode {
     /// [`DmuError::Invalid`] unless `offset` and the length are multiples of the block size (as it is now: grow it before),
     /// [`DmuError::NotSupported`] for metadata; [`DmuError::Block`] when a block could not be written: then none was.
     pub fn write_direct(&self, offset: u64, data: &[u8], tx: &Tx) -> Result<(), DmuError> {
-        with_lent(self.context.env.io.exec(), data, |data| self.write_direct_abd(offset, data, tx))
+        with_lent(self.context.blocks.io().exec(), data, |data| self.write_direct_abd(offset, data, tx))
     }
 
     /// As [`Dnode::write_direct`], from a buffer.
     pub fn write_direct_abd(&self, offset: u64, data: Abd, tx: &Tx) -> Result<(), DmuError> {
         let (done, wait) = completion();
         let first = self.start_direct(offset, data, tx, Box::new(move |outcome| done.complete(outcome)))?;
-        let outcome = wait.wait(self.context.env.io.exec());
+        let outcome = wait.wait(self.context.blocks.io().exec());
         self.install(first, outcome, tx)
     }
 
@@ -149,7 +52,7 @@ impl Dnode {
             }
         };
         match started {
-            Ok(batch) => start_apart(&batch),
+            Ok(batch) => batch::start_apart(&batch),
             Err(error) => {
                 if let Some((tx, then)) = shared.lock().take() {
                     then(tx, Err(error));
@@ -159,22 +62,21 @@ impl Dnode {
     }
 
     fn first_block(&self, offset: u64) -> u64 {
-        offset / self.state.read().core.block_size as u64
+        offset / self.contents.state.read().core.block_size as u64
     }
 
     /// Starts the writes of all blocks; gives the first block's number.
     fn start_direct(&self, offset: u64, data: Abd, tx: &Tx, then: OutcomeThen) -> Result<u64, DmuError> {
         let batch = self.batch(offset, data, tx, then)?;
-        start(&batch);
-        Ok(batch.first)
+        batch::start(&batch);
+        Ok(batch.first())
     }
 
     /// Checks the request and makes it ready to go.
     fn batch(&self, offset: u64, data: Abd, tx: &Tx, then: OutcomeThen) -> Result<Arc<Batch>, DmuError> {
-        self.context.check_writable()?;
-        let dnode = self.this.upgrade().ok_or(DmuError::NoSuchObject)?;
+        self.context.blocks.check_writable()?;
         let core = {
-            let state = self.state.read();
+            let state = self.contents.state.read();
             if state.core.freed {
                 return Err(DmuError::NoSuchObject);
             }
@@ -192,23 +94,20 @@ impl Dnode {
         let (first, blocks) = (offset / size, (length / size) as usize);
         // What the sync will need is read here, where the user hears of damage, and where waiting is allowed: who installs the
         // records may be a completion.
-        self.warm_indirects(first, first + blocks as u64 - 1)?;
+        self.contents.warm_indirects(first, first + blocks as u64 - 1)?;
         self.pin_record(tx)?;
         tx.note_direct(length);
         let kind = BlockKind { object_type: core.kind, level: 0, spill: false, checksum: core.checksum, compression: core.compression };
-        Ok(Arc::new(Batch {
-            io: self.context.env.io.clone(),
-            dnode,
-            data,
+        let request = batch::Request {
+            blocks: self.context.blocks.clone(),
+            object: self.object(),
             txg: tx.txg(),
             first,
             block_size: core.block_size,
             kind: core.kind,
-            policy: write_policy(&self.context.props.read(), kind),
-            results: Mutex::new(vec![Err(BlockError::Io); blocks]),
-            remaining: AtomicUsize::new(blocks),
-            then: Mutex::new(Some(then)),
-        }))
+            policy: write_policy(&self.context.blocks.props(), kind),
+        };
+        Ok(Batch::new(request, data, then))
     }
 
     /// Everything is on the devices, or something failed: new records, or none.
@@ -221,7 +120,7 @@ impl Dnode {
         };
         if result.is_err() {
             for bp in written.iter().filter(|bp| !bp.is_hole() && !bp.is_embedded()) {
-                self.context.env.io.free(tx.txg(), bp);
+                self.context.blocks.io().free(tx.txg(), bp);
             }
         }
         result
@@ -242,33 +141,81 @@ impl Dnode {
         self.give_back(&dropped, tx.txg());
         Ok(())
     }
+
+    /// Fills `out` from `offset` directly. Holes and what lies beyond the last block read as zeros. Waits.
+    pub fn read_direct_into(&self, offset: u64, out: &mut [u8]) -> Result<(), DmuError> {
+        let exec = self.context.blocks.io().exec();
+        let length = out.len();
+        let pieces = with_lent_mut(exec, out, |target| {
+            let mut pieces = self.gather(offset, length, Some(target))?;
+            // The loan ends when nothing refers to the caller's memory any more.
+            for piece in &mut pieces {
+                if let Ok(Piece::There(data)) = piece {
+                    *piece = Ok(Piece::Kept(data.len()));
+                }
+            }
+            Ok::<Pieces, DmuError>(pieces)
+        })?;
+        finish(pieces, |range, data| data.copy_to(0, &mut out[range]))
+    }
+
+    /// Fills pages that others may write to, from `start` of them, with `length` bytes from `offset`. Waits.
+    pub fn read_direct_pages(&self, offset: u64, pages: &SharedPages, range: Range<usize>) -> Result<(), DmuError> {
+        let (start, length) = (range.start, range.len());
+        let pieces = self.gather(offset, length, Some(pages.part(range)))?;
+        finish(pieces, |range, data| {
+            pages.part(start + range.start..start + range.end).copy_from_abd(&data);
+        })
+    }
+
+    /// `length` bytes from `offset` directly: as many buffers as it takes, none of them copied. Waits.
+    pub fn read_direct(&self, offset: u64, length: usize) -> Result<Abd, DmuError> {
+        joined(self.gather(offset, length, None)?)
+    }
+
+    /// As [`Dnode::read_direct`], without waiting for the devices (for the object's metadata, perhaps): `then` runs once, on
+    /// any thread, and must not wait.
+    pub fn read_direct_then(&self, offset: u64, length: usize, then: impl FnOnce(Result<Abd, DmuError>) + Send + 'static) {
+        let shared = Arc::new(Mutex::new(Some(then)));
+        let kept = shared.clone();
+        let finish = move |pieces: Pieces| {
+            if let Some(then) = kept.lock().take() {
+                then(joined(pieces));
+            }
+        };
+        if let Err(error) = self.start_gather(offset, length, None, Box::new(finish))
+            && let Some(then) = shared.lock().take()
+        {
+            then(Err(error));
+        }
+    }
+
+    fn gather(&self, offset: u64, length: usize, target: Option<AbdPart>) -> Result<Pieces, DmuError> {
+        let (done, wait) = completion();
+        self.start_gather(offset, length, target, Box::new(move |pieces| done.complete(pieces)))?;
+        Ok(wait.wait(self.context.blocks.io().exec()))
+    }
+
+    /// Starts the reads of all blocks.
+    fn start_gather(&self, offset: u64, length: usize, target: Option<AbdPart>, then: PiecesThen) -> Result<(), DmuError> {
+        let sources = self.this.upgrade().ok_or(DmuError::NoSuchObject)?;
+        let block_size = self.contents.block_size()?;
+        offset.checked_add(length as u64).ok_or(DmuError::Invalid)?;
+        if length == 0 {
+            then(Vec::new());
+            return Ok(());
+        }
+        let (blocks, flights) = (self.context.blocks.clone(), self.context.flights.clone());
+        let request = gather::Request { object: self.object(), blocks, flights, sources, block_size };
+        gather::start(request, (offset, length), target, |block| self.contents.source(block), then)
+    }
 }
 
-/// Starts all blocks for somebody who goes on to other things. Compression keeps a processor busy for longer than a job costs, so all of it is
-/// left to jobs: else the requests of one thread would be compressed one after the other.
-fn start_apart(batch: &Arc<Batch>) {
-    let exec = batch.io.exec().clone();
-    let (blocks, jobs) = (batch.blocks(), exec.parallelism());
-    if jobs == 1 || batch.data.len() < apart_bytes(batch.policy.compression) {
-        return start(batch);
+impl Sources for Dnode {
+    fn source_now(&self, block: u64) -> Result<Option<Source>, DmuError> {
+        self.contents.source_now(block)
     }
-    let share = blocks.div_ceil(jobs);
-    for from in (0..blocks).step_by(share) {
-        let batch = batch.clone();
-        exec.spawn(TaskClass::Write, Box::new(move || batch.run(from..blocks.min(from + share))));
+    fn moved(&self, block: u64, found: &FoundBy) -> bool {
+        self.contents.moved(block, found)
     }
-}
-
-/// Starts all blocks: here, and as jobs where processors have nothing else to do.
-fn start(batch: &Arc<Batch>) {
-    let exec = batch.io.exec().clone();
-    let computing = Computing::begin(&*exec);
-    let blocks = batch.blocks();
-    let share = blocks.div_ceil(exec.spare() + 1);
-    for from in (share..blocks).step_by(share) {
-        let batch = batch.clone();
-        exec.spawn(TaskClass::Write, Box::new(move || batch.run(from..blocks.min(from + share))));
-    }
-    batch.run(0..share.min(blocks));
-    drop(computing);
 }

@@ -1,40 +1,60 @@
 //! An object in memory: its facts, its bonus, and the entry points to its blocks.
 //!
-//! Locking: `state` is the dnode's only lock that matters; it is held for lookups and small changes, never across I/O or
-//! a copy of block data. Blocks of the open txg carry their own lock ([`crate::state::DirtyBlock`]).
+//! Locking: the state is the dnode's only lock that matters; it is held for lookups and small changes, never across I/O or
+//! a copy of block data. Blocks of the open txg carry their own lock ([`dirty::DirtyBlock`]).
+//!
+//! What a dnode is made of: [`contents::Contents`] has what its txgs changed, over the tree as of the last sync, and reads blocks;
+//! [`indirect::TreeReader`] reads indirect blocks and remembers a few; [`prefetch::Prefetcher`] decides what to read ahead; [`gather`] and
+//! [`batch`] move blocks directly. [`Dnode`] is their front.
 
+mod batch;
+mod contents;
+mod context;
+mod core;
 mod direct;
-mod direct_read;
-mod forget;
+mod dirty;
+mod gather;
 mod indirect;
+mod kept;
 mod pins;
 mod prefetch;
 mod read;
+mod record;
+mod search;
+mod segments;
+mod source;
+mod state;
+mod tree;
 mod walk;
 mod write;
 
-pub(crate) use direct_read::Flights;
-pub(crate) use indirect::decode_pointer;
-pub(crate) use pins::Pins;
-pub(crate) use walk::Wanted;
-
-use crate::context::Context;
-use crate::memory::{Counted, What};
-use crate::state::{Core, Dropped, SpillChange, State, Tree, TxgDirty};
-use crate::{DmuError, Keep, Tx};
-use abd::Abd;
-use exec::{Mutex, MutexGuard, RwLock};
-use indirect::IndirectCache;
-use ondisk::{BlockId, BlockPtr, Checksum, Compression, DNODE_CORE_BYTES, DNODE_SLOT_BYTES, META_DNODE_OBJECT, ObjectId, ObjectType, Txg};
-use prefetch::Prefetcher;
+pub(crate) use self::core::{Core, bonus_room};
+pub(crate) use contents::{Changes, SPILL_BLOCK};
+pub(crate) use context::Context;
+pub(crate) use dirty::Record;
+pub(crate) use indirect::Place;
+pub(crate) use kept::decode_pointer;
 pub use prefetch::{ZfetchStats, ZfetchTunables, set_zfetch_tunables, zfetch_stats};
-use std::any::Any;
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Weak};
+pub(crate) use search::Wanted;
+pub(crate) use state::SpillChange;
+pub(crate) use tree::{Tree, dnode_phys};
 pub use walk::Zeros;
 
-/// The block number of a spill block in bookmarks (OpenZFS: `DMU_SPILL_BLKID`).
-pub(crate) const SPILL_BLOCK: u64 = u64::MAX - 1;
+use crate::memory::{Counted, What};
+use crate::special::is_own;
+use crate::{DmuError, Tx};
+use abd::Abd;
+use contents::Contents;
+use dirty::Dropped;
+use exec::{Mutex, MutexGuard};
+use indirect::TreeReader;
+use ondisk::{BlockId, Checksum, Compression, DnodePhys, META_DNODE_OBJECT, ObjectId, ObjectType, Txg};
+use prefetch::Prefetcher;
+use state::State;
+use std::any::Any;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
 /// Largest spill block (OpenZFS: `SPA_OLD_MAXBLOCKSIZE`).
 const SPILL_BYTES_MAX: usize = 128 << 10;
 
@@ -78,13 +98,11 @@ pub type UserData = Option<Arc<dyn Any + Send + Sync>>;
 /// [`DmuError::NoSuchObject`].
 pub struct Dnode {
     this: Weak<Dnode>,
-    object: ObjectId,
     pub(crate) context: Arc<Context>,
-    pub(crate) state: RwLock<State>,
-    indirects: IndirectCache,
+    pub(crate) contents: Contents,
     prefetcher: Mutex<Prefetcher>,
     /// Held since the last sweep of the object set's map.
-    pub(crate) recently_used: AtomicBool,
+    recently_used: AtomicBool,
     user: Mutex<UserData>,
     index: Mutex<UserData>,
     _counted: [Counted; 2],
@@ -92,26 +110,20 @@ pub struct Dnode {
 
 impl std::fmt::Debug for Dnode {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Dnode {{ objset: {}, object: {} }}", self.context.env.id, self.object)
+        write!(f, "Dnode {{ objset: {}, object: {} }}", self.context.blocks.env.id, self.object())
     }
-}
-
-/// Bonus bytes beside `pointers` block pointers and perhaps one for a spill block; `None` when even those don't fit.
-pub(crate) fn bonus_room(slots: u8, pointers: u8, has_spill: bool) -> Option<usize> {
-    let pointers = usize::from(pointers) + usize::from(has_spill);
-    (usize::from(slots) * DNODE_SLOT_BYTES - DNODE_CORE_BYTES).checked_sub(pointers * BlockPtr::BYTES)
 }
 
 impl Dnode {
     pub(crate) fn new(context: Arc<Context>, object: ObjectId, core: Core, tree: Tree) -> Arc<Dnode> {
         let counted = [Counted::new(What::Dnode, size_of::<Dnode>()), Counted::new(What::Bonus, core.bonus.len())];
+        let pins = (object == META_DNODE_OBJECT).then(|| context.pins.clone());
+        let reader = TreeReader::new(object, context.blocks.clone(), pins);
         Arc::new_cyclic(|this| Dnode {
             this: this.clone(),
             _counted: counted,
-            object,
             context,
-            state: RwLock::new(State { core, tree: Arc::new(tree), dirty: Vec::new() }),
-            indirects: IndirectCache::default(),
+            contents: Contents::new(reader, core, tree),
             prefetcher: Mutex::default(),
             recently_used: AtomicBool::new(true),
             user: Mutex::new(None),
@@ -119,9 +131,26 @@ impl Dnode {
         })
     }
 
+    /// A dnode in memory from its record.
+    pub(crate) fn from_phys(context: &Arc<Context>, object: ObjectId, phys: &DnodePhys) -> Arc<Dnode> {
+        let core = Core::from_phys(phys);
+        let tree = Tree::from_phys(phys, &core.bonus);
+        Dnode::new(context.clone(), object, core, tree)
+    }
+
     /// Its number.
     pub fn object(&self) -> ObjectId {
-        self.object
+        self.contents.reader.object()
+    }
+
+    /// It is used now: the next sweep of the object set's map spares it.
+    pub(crate) fn note_use(&self) {
+        self.recently_used.store(true, Ordering::Relaxed);
+    }
+
+    /// True when it was used since the last call.
+    pub(crate) fn take_use(&self) -> bool {
+        self.recently_used.swap(false, Ordering::Relaxed)
     }
 
     /// The slot for the layer above (a znode).
@@ -134,20 +163,30 @@ impl Dnode {
         self.index.lock()
     }
 
+    /// True when a change waits for a sync.
+    pub fn is_dirty(&self) -> bool {
+        !self.contents.state.read().dirty.is_empty()
+    }
+
+    /// True when the next sync changes which blocks it has.
+    pub fn has_dirty_blocks(&self) -> bool {
+        self.contents.state.read().dirty.iter().any(|entry| !entry.blocks.is_empty() || entry.freed.is_some())
+    }
+
     /// The newest txg with changes that were not written yet; one that is being synced may not show any more.
     pub fn dirty_txg(&self) -> Option<Txg> {
-        self.state.read().dirty.last().map(|entry| entry.txg)
+        self.contents.state.read().dirty.last().map(|entry| entry.txg)
     }
 
     /// Facts, dirty changes included.
     pub fn info(&self) -> Result<DnodeInfo, DmuError> {
-        let state = self.state.read();
+        let state = self.contents.state.read();
         let core = &state.core;
         if core.freed {
             return Err(DmuError::NoSuchObject);
         }
         Ok(DnodeInfo {
-            object: self.object,
+            object: self.object(),
             kind: core.kind,
             bonus_type: core.bonus_type,
             bonus_len: core.bonus.len(),
@@ -168,16 +207,16 @@ impl Dnode {
     /// will need to write the record down (waits): what cannot be read is an error, and nothing was changed.
     pub(crate) fn change<R>(&self, tx: &Tx, change: impl FnOnce(&mut State) -> Result<R, DmuError>) -> Result<R, DmuError> {
         self.context.check_change(tx)?;
-        let mut state = self.state.write();
+        let mut state = self.contents.state.write();
         if state.newest_in(tx.txg()).is_none() && !state.core.freed {
             drop(state);
             self.pin_record(tx)?;
-            state = self.state.write();
+            state = self.contents.state.write();
         }
         if state.core.freed {
             return Err(DmuError::NoSuchObject);
         }
-        let is_first = state.begin(tx)?;
+        let is_first = state.begin(tx.txg())?;
         let result = change(&mut state);
         drop(state);
         if is_first && let Some(this) = self.this.upgrade() {
@@ -186,9 +225,15 @@ impl Dnode {
         result
     }
 
+    /// Has what the sync will need to write this dnode's record, before its first change in a txg. An error is one of the block that
+    /// holds the record or of one above it.
+    fn pin_record(&self, tx: &Tx) -> Result<(), DmuError> {
+        if tx.is_syncing() || is_own(self.object()) { Ok(()) } else { self.context.pin_record(self.object(), tx) }
+    }
+
     /// The bonus, as long as its length.
     pub fn bonus(&self) -> Result<Arc<[u8]>, DmuError> {
-        let state = self.state.read();
+        let state = self.contents.state.read();
         if state.core.freed { Err(DmuError::NoSuchObject) } else { Ok(state.core.bonus.clone()) }
     }
 
@@ -241,26 +286,7 @@ impl Dnode {
 
     /// The spill block, when there is one.
     pub fn spill(&self) -> Result<Option<Abd>, DmuError> {
-        let mut tries = 0;
-        loop {
-            let tree = {
-                let state = self.state.read();
-                if state.core.freed {
-                    return Err(DmuError::NoSuchObject);
-                }
-                let change = state.dirty.iter().rev().find(|entry| !matches!(entry.spill, SpillChange::Keep));
-                match change.map(|entry| &entry.spill) {
-                    Some(SpillChange::Write(data)) => return Ok(Some(data.clone())),
-                    Some(_) => return Ok(None),
-                    None => state.tree.clone(),
-                }
-            };
-            let Some(bp) = tree.spill else { return Ok(None) };
-            match self.read_pointed(&tree, &bp, (0, SPILL_BLOCK)) {
-                Ok(data) => return Ok(Some(data)),
-                Err(error) => self.retry_if_stale(&tree, &mut tries, error)?,
-            }
-        }
+        self.contents.spill()
     }
 
     /// Writes the spill block (512 B–128 KiB, a multiple of 512). [`DmuError::Invalid`] for another size, or when the bonus
@@ -294,83 +320,19 @@ impl Dnode {
 
     /// Marks it freed: every block goes when the txg is synced.
     pub(crate) fn free(&self, tx: &Tx) -> Result<(), DmuError> {
-        let mut dropped = Dropped::default();
-        self.change(tx, |state| {
-            state.core.freed = true;
-            let entry = state.newest()?;
-            std::mem::take(&mut entry.blocks).values().for_each(|record| dropped.push(Some(record.clone())));
-            Ok(())
-        })?;
+        let dropped = self.change(tx, State::free)?;
         self.give_back(&dropped, tx.txg());
         Ok(())
     }
 
     /// Gives back what records held that a change of this txg took out.
-    pub(crate) fn give_back(&self, dropped: &Dropped, txg: Txg) {
+    fn give_back(&self, dropped: &Dropped, txg: Txg) {
         let charged = dropped.charged_bytes();
         if charged > 0 {
             self.context.release(txg, charged);
         }
         for bp in dropped.blocks() {
-            self.context.env.io.free(txg, bp);
+            self.context.blocks.io().free(txg, bp);
         }
-    }
-
-    /// After a failed read: `Ok` when the tree was replaced meanwhile, so that looking again may help.
-    pub(crate) fn retry_if_stale(&self, tree: &Tree, tries: &mut u32, error: crate::BlockError) -> Result<(), DmuError> {
-        *tries += 1;
-        if *tries < 8 && self.state.read().tree.generation != tree.generation { Ok(()) } else { Err(error.into()) }
-    }
-
-    /// Reads the block (level, number) that `tree` points to. A failure is reported as damage only while the tree is current:
-    /// what an older one pointed to may be another's by now.
-    pub(crate) fn read_pointed(&self, tree: &Tree, bp: &BlockPtr, at: (u8, u64)) -> Result<Abd, crate::BlockError> {
-        let io = &self.context.env.io;
-        if self.object == META_DNODE_OBJECT
-            && let Some(data) = self.context.pins.get(at, bp)
-        {
-            return Ok(data);
-        }
-        let bookmark = self.context.bookmark(self.object, at.0, at.1);
-        io.read_kept(bp, &bookmark, self.keep(bp)).inspect_err(|&error| {
-            if self.state.read().tree.generation == tree.generation {
-                io.lost(bp, &bookmark, error);
-            }
-        })
-    }
-
-    /// How long a block of this object may stay in memory. The object set's own blocks are read without a dataset's say.
-    pub(crate) fn keep(&self, bp: &BlockPtr) -> Keep {
-        let is_metadata = bp.level() > 0 || bp.object_type().is_metadata();
-        self.context.keep(is_metadata)
-    }
-
-    pub(crate) fn drop_cached_indirects(&self, generation: u64) {
-        self.indirects.reset(generation);
-    }
-}
-
-impl State {
-    /// Makes sure that the newest entry is the transaction's; true when it was made now.
-    pub(crate) fn begin(&mut self, tx: &Tx) -> Result<bool, DmuError> {
-        let txg = tx.txg();
-        if let Some(newest) = self.dirty.last_mut() {
-            if newest.txg == txg {
-                return Ok(false);
-            }
-            if newest.txg > txg {
-                return Err(DmuError::TxgOrder);
-            }
-            if newest.core.is_none() {
-                newest.core = Some(self.core.clone());
-            }
-        }
-        self.dirty.push(TxgDirty::new(txg));
-        Ok(true)
-    }
-
-    /// The newest entry; [`State::begin`] made it.
-    pub(crate) fn newest(&mut self) -> Result<&mut TxgDirty, DmuError> {
-        self.dirty.last_mut().ok_or(DmuError::TxgOrder)
     }
 }

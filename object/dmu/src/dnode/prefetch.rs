@@ -12,8 +12,6 @@
 //!    stream         ◄─ reorder ─┴─────────── reorder ───────────►
 //! ```
 
-use super::Dnode;
-use crate::state::{Found, Tree};
 use kstat::Counter;
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -121,13 +119,13 @@ pub fn zfetch_stats() -> ZfetchStats {
 }
 
 /// A read.
-struct Access {
-    blocks: Range<u64>,
+pub(super) struct Access {
+    pub blocks: Range<u64>,
     /// In bytes.
-    block_size: u64,
+    pub block_size: u64,
     /// The object's last block.
-    max_block: u64,
-    now_ns: u64,
+    pub max_block: u64,
+    pub now_ns: u64,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -225,6 +223,15 @@ pub(super) struct Prefetcher {
 }
 
 impl Prefetcher {
+    /// Notes an access by the tunables in effect; gives the blocks to start now.
+    pub(super) fn note(&mut self, access: Access) -> Range<u64> {
+        let ahead = self.access(access, &tunables());
+        if !ahead.is_empty() {
+            COUNTERS.io_issued.add(ahead.end - ahead.start);
+        }
+        ahead
+    }
+
     /// Notes an access; gives the blocks to start now.
     fn access(&mut self, access: Access, tunables: &ZfetchTunables) -> Range<u64> {
         if tunables.disable || tunables.max_distance == 0 {
@@ -291,64 +298,6 @@ impl Prefetcher {
         match self.streams.iter_mut().max_by_key(|stream| age(stream)) {
             Some(oldest) if age(oldest) > REAP_NS_MIN => *oldest = stream,
             _ => COUNTERS.max_streams.bump(),
-        }
-    }
-}
-
-impl Dnode {
-    /// Starts to read a range that will be wanted.
-    pub fn prefetch(&self, offset: u64, length: u64) {
-        let (block_size, max_block) = {
-            let state = self.state.read();
-            (state.core.block_size as u64, state.core.max_block)
-        };
-        if length > 0 {
-            let last = (offset.saturating_add(length) - 1) / block_size;
-            self.prefetch_blocks(offset / block_size..last.min(max_block) + 1);
-        }
-    }
-
-    /// Starts the reads ahead of a stream.
-    pub(super) fn read_ahead(&self, first: u64, last: u64, block_size: usize, max_block: u64) {
-        // Somebody else being in here is reading the same object: one of the two is enough.
-        let ahead = match self.prefetcher.try_lock() {
-            Some(mut prefetcher) => {
-                let now_ns = self.context.env.io.exec().now_ns();
-                prefetcher.access(Access { blocks: first..last + 1, block_size: block_size as u64, max_block, now_ns }, &tunables())
-            }
-            None => return,
-        };
-        if ahead.is_empty() {
-            return;
-        }
-        COUNTERS.io_issued.add(ahead.end - ahead.start);
-        self.prefetch_blocks(ahead);
-    }
-
-    /// Starts the reads of level-1 blocks of a tree, as far as their pointers are known without waiting.
-    pub(crate) fn prefetch_indirects(&self, tree: &Tree, ids: std::ops::Range<u64>) {
-        for id in ids {
-            let Some(bp) = self.pointer_now(tree, 1, id) else { continue };
-            if !bp.is_hole() {
-                self.context.env.io.prefetch_kept(&bp, &self.context.bookmark(self.object, 1, id), self.keep(&bp));
-            }
-        }
-    }
-
-    /// Starts the reads of a range's clean blocks, as far as their pointers are known without waiting.
-    pub(super) fn prefetch_blocks(&self, blocks: std::ops::Range<u64>) {
-        let io = &self.context.env.io;
-        for block in blocks {
-            let found = self.state.read().find(block);
-            let bp = match found {
-                Found::Clean(tree) => self.pointer_now(&tree, 0, block),
-                Found::Written(written) => Some(written.bp),
-                Found::Dirty(..) | Found::Freed => continue,
-            };
-            let Some(bp) = bp else { return };
-            if !bp.is_hole() && !bp.is_embedded() {
-                io.prefetch_kept(&bp, &self.context.bookmark(self.object, 0, block), self.keep(&bp));
-            }
         }
     }
 }

@@ -4,15 +4,15 @@
 //! txg are shared until written to, clean ones are read first, outside of all locks.
 
 use super::Dnode;
-use super::read::{Fetched, segments};
-use crate::state::{DirtyBlock, Dropped, Found, Record, State};
+use super::contents::Fetched;
+use super::dirty::{DirtyBlock, Dropped, Record};
+use super::segments::segments;
+use super::state::Found;
 use crate::{DmuError, Tx};
 use abd::Abd;
 use ondisk::{BLOCK_BYTES_MAX, BlockId, SECTOR_BYTES};
+use std::ops::Range;
 use std::sync::Arc;
-
-/// Level-1 blocks whose reads are started together.
-const PREFETCH_INDIRECTS: u64 = 64;
 
 /// True when the second look found what the first one saw, so that bytes read in between are still right.
 fn is_same(before: &Found, now: &Found) -> bool {
@@ -71,65 +71,35 @@ impl Dnode {
     /// hears of it, and not in the sync (OpenZFS: `dmu_tx_hold_write`). Cheap when all of it is in memory.
     pub fn prepare_write(&self, offset: u64, length: usize) -> Result<(), DmuError> {
         let end = offset.checked_add(length as u64).ok_or(DmuError::Invalid)?;
-        let (size, max_block) = self.extent()?;
+        let (size, max_block) = self.contents.extent()?;
         let (first, last) = (offset / size, end.saturating_sub(1) / size);
         if length == 0 || first > max_block {
             return Ok(());
         }
         if !offset.is_multiple_of(size) || (first == last && !end.is_multiple_of(size)) {
-            self.warm(first)?;
+            self.contents.warm(first)?;
         }
         if first != last && !end.is_multiple_of(size) && last <= max_block {
-            self.warm(last)?;
+            self.contents.warm(last)?;
         }
-        self.warm_indirects(first, last.min(max_block))
+        self.contents.warm_indirects(first, last.min(max_block))
     }
 
     /// As [`Dnode::prepare_write`] for [`Dnode::free_range`] (OpenZFS: `dmu_tx_hold_free`).
     pub fn prepare_free(&self, offset: u64, length: u64) -> Result<(), DmuError> {
-        let (size, max_block) = self.extent()?;
+        let (size, max_block) = self.contents.extent()?;
         let end = offset.saturating_add(length);
         let (first, last) = (offset / size, end.saturating_sub(1) / size);
         if length == 0 || first > max_block {
             return Ok(());
         }
         if !offset.is_multiple_of(size) {
-            self.warm(first)?;
+            self.contents.warm(first)?;
         }
         if !end.is_multiple_of(size) && last <= max_block {
-            self.warm(last)?;
+            self.contents.warm(last)?;
         }
-        self.warm_indirects(first, last.min(max_block))
-    }
-
-    /// Reads a block unless it is dirty or a hole.
-    fn warm(&self, block: u64) -> Result<(), DmuError> {
-        let found = self.state.read().find(block);
-        if matches!(found, Found::Clean(_) | Found::Written(..)) { self.fetch(block).map(drop) } else { Ok(()) }
-    }
-
-    /// Reads the level-1 blocks above the clean blocks of a range.
-    pub(super) fn warm_indirects(&self, first: u64, last: u64) -> Result<(), DmuError> {
-        let mut tries = 0;
-        'again: loop {
-            let tree = self.state.read().tree.clone();
-            if tree.levels == 1 {
-                return Ok(());
-            }
-            let shift = tree.pointer_shift();
-            let mut started = first >> shift;
-            for id in first >> shift..=last >> shift {
-                if id == started && last >> shift > id {
-                    started = id + PREFETCH_INDIRECTS;
-                    self.prefetch_indirects(&tree, id..started.min((last >> shift) + 1));
-                }
-                if let Err(error) = self.warm_indirect(&tree, 1, id) {
-                    self.retry_if_stale(&tree, &mut tries, error)?;
-                    continue 'again;
-                }
-            }
-            return Ok(());
-        }
+        self.contents.warm_indirects(first, last.min(max_block))
     }
 
     /// Makes a block dirty without changing it: changing it in this transaction cannot fail any more.
@@ -139,7 +109,7 @@ impl Dnode {
 
     /// Changes one block in place (reads it first when it isn't dirty).
     pub fn modify_block<R>(&self, block: BlockId, tx: &Tx, change: impl FnOnce(&mut [u8]) -> R) -> Result<R, DmuError> {
-        let block_size = self.block_size()?;
+        let block_size = self.contents.block_size()?;
         if !block_size.is_power_of_two() && block.0 > 0 {
             return Err(DmuError::Invalid);
         }
@@ -148,7 +118,7 @@ impl Dnode {
 
     /// OpenZFS counts a buffered write when it takes hold of the blocks (`dmu_buf_hold_array_by_dnode`).
     fn count_buffered(&self, offset: u64, length: usize, block_size: usize) {
-        if let Some(stats) = self.context.env.io.iostats()
+        if let Some(stats) = self.context.blocks.io().iostats()
             && length > 0
         {
             let blocks = (offset + length as u64 - 1) / block_size as u64 - offset / block_size as u64 + 1;
@@ -157,7 +127,7 @@ impl Dnode {
     }
 
     fn check_write(&self, offset: u64, length: usize) -> Result<usize, DmuError> {
-        let block_size = self.block_size()?;
+        let block_size = self.contents.block_size()?;
         let end = offset.checked_add(length as u64).ok_or(DmuError::Invalid)?;
         if !block_size.is_power_of_two() && end > block_size as u64 {
             return Err(DmuError::Invalid);
@@ -168,8 +138,8 @@ impl Dnode {
     /// Replaces a whole block. What the sync will need of the blocks above is read now (from memory after
     /// [`Dnode::prepare_write`]): damage there is the writer's error, not the sync's.
     fn put_block(&self, block: u64, data: Abd, tx: &Tx) -> Result<(), DmuError> {
-        if self.state.read().newest_in(tx.txg()).is_none_or(|entry| !entry.blocks.contains_key(&block)) {
-            self.warm_indirects(block, block)?;
+        if self.contents.state.read().newest_in(tx.txg()).is_none_or(|entry| !entry.blocks.contains_key(&block)) {
+            self.contents.warm_indirects(block, block)?;
         }
         let mut dropped = Dropped::default();
         self.change(tx, |state| {
@@ -189,10 +159,10 @@ impl Dnode {
     }
 
     /// The block's record in the transaction's txg, made from the newest bytes when there is none.
-    pub(super) fn dirty_block(&self, block: u64, tx: &Tx) -> Result<Arc<DirtyBlock>, DmuError> {
+    fn dirty_block(&self, block: u64, tx: &Tx) -> Result<Arc<DirtyBlock>, DmuError> {
         loop {
             let (found, block_size) = {
-                let state = self.state.read();
+                let state = self.contents.state.read();
                 if state.core.freed {
                     return Err(DmuError::NoSuchObject);
                 }
@@ -202,10 +172,10 @@ impl Dnode {
                 Found::Dirty(txg, known) if *txg == tx.txg() => return Ok(known.clone()),
                 Found::Dirty(_, older) => Some(older.data()),
                 Found::Freed => {
-                    self.warm_indirects(block, block)?;
+                    self.contents.warm_indirects(block, block)?;
                     None
                 }
-                Found::Clean(_) | Found::Written(..) => match self.fetch(block)? {
+                Found::Clean(_) | Found::Written(..) => match self.contents.fetch(block)? {
                     Fetched::Zeros => None,
                     Fetched::Clean(data) => Some(data),
                     Fetched::Dirty(_) => continue,
@@ -236,13 +206,7 @@ impl Dnode {
 
     /// Frees `length` bytes from `offset`: they read as zeros. `u64::MAX` goes to the end (truncates).
     pub fn free_range(&self, offset: u64, length: u64, tx: &Tx) -> Result<(), DmuError> {
-        let (size, max_block) = {
-            let state = self.state.read();
-            if state.core.freed {
-                return Err(DmuError::NoSuchObject);
-            }
-            (state.core.block_size as u64, state.core.max_block)
-        };
+        let (size, max_block) = self.contents.extent()?;
         let end = offset.saturating_add(length);
         let mut first = offset / size;
         if first > max_block || length == 0 {
@@ -263,7 +227,7 @@ impl Dnode {
             zeroed[1] = self.part_to_zero(last, 0, tail as usize, tx)?;
         }
         if first < last && first <= max_block {
-            self.free_blocks(first, last, tx)?;
+            self.free_blocks(first..last, tx)?;
         }
         for (block, within, length) in zeroed.into_iter().flatten() {
             block.zero(within, length);
@@ -273,26 +237,15 @@ impl Dnode {
 
     /// The block of which a part is to be zeroed, and that part; nothing when it is a hole already.
     fn part_to_zero(&self, block: u64, within: usize, length: usize, tx: &Tx) -> Result<Option<PartToZero>, DmuError> {
-        if matches!(self.fetch(block)?, Fetched::Zeros) {
+        if matches!(self.contents.fetch(block)?, Fetched::Zeros) {
             return Ok(None);
         }
         Ok(Some((self.dirty_block(block, tx)?, within, length)))
     }
 
-    /// Frees the blocks `first .. last`; `last` = `u64::MAX` lowers the largest block.
-    fn free_blocks(&self, first: u64, last: u64, tx: &Tx) -> Result<(), DmuError> {
-        let mut dropped = Dropped::default();
-        self.change(tx, |state| {
-            if last > state.core.max_block {
-                state.core.max_block = first.saturating_sub(1);
-            }
-            let entry = state.newest()?;
-            let gone: Vec<u64> = entry.blocks.range(first..last).map(|(&block, _)| block).collect();
-            let blocks = Arc::make_mut(&mut entry.blocks);
-            gone.into_iter().for_each(|block| dropped.push(blocks.remove(&block)));
-            entry.freed.get_or_insert_default().cover(first..last);
-            Ok(())
-        })?;
+    /// Frees blocks; a range without an end lowers the largest block.
+    fn free_blocks(&self, range: Range<u64>, tx: &Tx) -> Result<(), DmuError> {
+        let dropped = self.change(tx, |state| state.free_blocks(range))?;
         self.give_back(&dropped, tx.txg());
         Ok(())
     }
@@ -305,7 +258,7 @@ impl Dnode {
         }
         loop {
             let (found, old_size) = {
-                let state = self.state.read();
+                let state = self.contents.state.read();
                 if state.core.freed {
                     return Err(DmuError::NoSuchObject);
                 }
@@ -317,7 +270,7 @@ impl Dnode {
                 }
                 (state.find(0), state.core.block_size)
             };
-            let old = match self.fetch(0)? {
+            let old = match self.contents.fetch(0)? {
                 Fetched::Zeros => None,
                 Fetched::Dirty(block) => Some(block.data()),
                 Fetched::Clean(data) => Some(data),
@@ -347,13 +300,5 @@ impl Dnode {
                 return Ok(());
             }
         }
-    }
-}
-
-impl State {
-    /// Puts a record into the newest entry; gives back the one that it replaces.
-    pub(super) fn insert(&mut self, block: u64, record: Record) -> Result<Option<Record>, DmuError> {
-        self.core.max_block = self.core.max_block.max(block);
-        Ok(Arc::make_mut(&mut self.newest()?.blocks).insert(block, record))
     }
 }

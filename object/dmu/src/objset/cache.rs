@@ -8,7 +8,6 @@ use exec::Mutex;
 use ondisk::ObjectId;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 const SHARDS: usize = 16;
 /// Dnodes per shard above which unused ones are dropped.
@@ -24,7 +23,7 @@ struct Shard {
 
 /// The map.
 #[derive(Default)]
-pub(crate) struct DnodeCache {
+pub(super) struct DnodeCache {
     shards: [Mutex<Shard>; SHARDS],
 }
 
@@ -35,21 +34,21 @@ impl DnodeCache {
     }
 
     /// The dnode, or the state to pass to [`DnodeCache::insert`].
-    pub(crate) fn get(&self, object: ObjectId) -> Result<Arc<Dnode>, u64> {
+    pub(super) fn get(&self, object: ObjectId) -> Result<Arc<Dnode>, u64> {
         let shard = self.shard(object).lock();
         let Some(dnode) = shard.dnodes.get(&object.0) else { return Err(shard.removals) };
-        dnode.recently_used.store(true, Ordering::Relaxed);
+        dnode.note_use();
         Ok(dnode.clone())
     }
 
     /// The dnode, if it is here; it does not count as used.
-    pub(crate) fn peek(&self, object: ObjectId) -> Option<Arc<Dnode>> {
+    pub(super) fn peek(&self, object: ObjectId) -> Option<Arc<Dnode>> {
         self.shard(object).lock().dnodes.get(&object.0).cloned()
     }
 
     /// Adds a dnode that was decoded after `get` gave `seen`, unless another thread was faster (then gives that one);
     /// `None` when it may be out of date.
-    pub(crate) fn insert(&self, dnode: Arc<Dnode>, seen: u64) -> Option<Arc<Dnode>> {
+    pub(super) fn insert(&self, dnode: Arc<Dnode>, seen: u64) -> Option<Arc<Dnode>> {
         let mut shard = self.shard(dnode.object()).lock();
         if let Some(known) = shard.dnodes.get(&dnode.object().0) {
             return Some(known.clone());
@@ -62,13 +61,13 @@ impl DnodeCache {
     }
 
     /// Adds the dnode of a new object.
-    pub(crate) fn add(&self, dnode: Arc<Dnode>) {
+    pub(super) fn add(&self, dnode: Arc<Dnode>) {
         DnodeEvent::Allocated.count();
         self.shard(dnode.object()).lock().add(dnode);
     }
 
     /// Forgets a freed object.
-    pub(crate) fn remove(&self, object: ObjectId) {
+    pub(super) fn remove(&self, object: ObjectId) {
         let mut shard = self.shard(object).lock();
         shard.removals += 1;
         shard.dnodes.remove(&object.0);
@@ -78,7 +77,7 @@ impl DnodeCache {
 impl Shard {
     fn add(&mut self, dnode: Arc<Dnode>) {
         if self.dnodes.len() >= self.sweep_at.max(SHARD_DNODES) {
-            let keep = |dnode: &Arc<Dnode>| Arc::strong_count(dnode) > 1 || dnode.recently_used.swap(false, Ordering::Relaxed);
+            let keep = |dnode: &Arc<Dnode>| Arc::strong_count(dnode) > 1 || dnode.take_use();
             let before = self.dnodes.len();
             self.dnodes.retain(|_, dnode| keep(dnode));
             DnodeEvent::Evicted.add((before - self.dnodes.len()) as u64);

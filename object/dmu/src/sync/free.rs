@@ -8,7 +8,7 @@
 //! ([`crate::Dnode::prepare_free`]).
 
 use super::node::NodeSync;
-use super::{Shape, finish_pointer};
+use super::pointer::{Shape, finish_pointer};
 use crate::BlockError;
 use crate::dnode::{Wanted, decode_pointer};
 use ondisk::BlockPtr;
@@ -59,13 +59,13 @@ impl NodeSync {
         let mut next = range.start >> shift;
         let last = (range.end - 1) >> shift;
         let mut warmed = next;
-        while let Some(id) = readable(self.dnode.search_tree(&tree, 1, next, Wanted::Data))?.flatten() {
+        while let Some(id) = readable(self.dnode.contents.reader.search(&tree, 1, next, Wanted::Data))?.flatten() {
             if id > last {
                 break;
             }
             if id >= warmed {
                 warmed = id + PREFETCH_BLOCKS as u64;
-                self.dnode.prefetch_indirects(&self.tree, id..warmed.min(last.saturating_add(1)));
+                self.dnode.contents.reader.prefetch_level(&self.tree, 1, id..warmed.min(last.saturating_add(1)));
             }
             self.free_in_block(id, &range)?;
             next = id + 1;
@@ -77,7 +77,7 @@ impl NodeSync {
     fn free_in_block(&mut self, id: u64, range: &std::ops::Range<u64>) -> Result<(), BlockError> {
         let tree = self.tree.clone();
         let shift = tree.pointer_shift();
-        let Some(block) = readable(self.dnode.indirect(&tree, 1, id))?.flatten() else { return Ok(()) };
+        let Some(block) = readable(self.dnode.contents.reader.indirect(&tree, 1, id))?.flatten() else { return Ok(()) };
         let start = id << shift;
         let end = start + (1 << shift);
         let children = || (start..end).map(|child| (child, decode_pointer(&block, (child - start) as usize)));
@@ -93,7 +93,7 @@ impl NodeSync {
         for (_, bp) in children().filter(|(_, bp)| !bp.is_hole()) {
             self.replace(&bp, &BlockPtr::HOLE);
         }
-        let old = self.dnode.pointer(&tree, 1, id)?;
+        let old = self.dnode.contents.reader.pointer(&tree, 1, id)?;
         let hole = finish_pointer(BlockPtr::HOLE, &old, &self.indirect_shape(1));
         self.replace(&old, &hole);
         self.emptied.insert(id, hole);
@@ -119,11 +119,11 @@ impl NodeSync {
         if level > 0 {
             let tree = self.tree.clone();
             let shift = tree.pointer_shift();
-            let block = readable(self.dnode.indirect(&tree, level, id))?.flatten();
+            let block = readable(self.dnode.contents.reader.indirect(&tree, level, id))?.flatten();
             let first = id << shift;
             for child in block.iter().flat_map(|_| first..first + (1 << shift)) {
                 if level > 1 && (child - first).is_multiple_of(PREFETCH_BLOCKS as u64) {
-                    self.prefetch_below(level - 1, child..child + PREFETCH_BLOCKS as u64);
+                    self.dnode.contents.reader.prefetch_level(&self.tree, level - 1, child..child + PREFETCH_BLOCKS as u64);
                 }
                 let index = (child - first) as usize;
                 let child_bp = block.as_ref().map_or(BlockPtr::HOLE, |block| decode_pointer(block, index));
@@ -141,17 +141,7 @@ impl NodeSync {
         for id in self.blocks.keys().map(|block| block >> shift) {
             if last != Some(id) {
                 last = Some(id);
-                self.dnode.prefetch_indirects(&self.tree, id..id + 1);
-            }
-        }
-    }
-
-    fn prefetch_below(&self, level: u8, ids: std::ops::Range<u64>) {
-        let io = &self.dnode.context.env.io;
-        for id in ids {
-            let Some(bp) = self.dnode.pointer_now(&self.tree, level, id) else { continue };
-            if !bp.is_hole() {
-                io.prefetch_kept(&bp, &self.dnode.context.bookmark(self.dnode.object(), level, id), self.dnode.keep(&bp));
+                self.dnode.contents.reader.prefetch_level(&self.tree, 1, id..id + 1);
             }
         }
     }

@@ -11,134 +11,77 @@
 //!
 //! OpenZFS: `dmu_objset_sync`, `dnode_sync`, `dbuf_sync_list`, `dbuf_write_ready`.
 
-mod account;
+mod delta;
 mod free;
 mod node;
+mod pointer;
 mod write_set;
 
-use crate::objset::{Objset, special_index};
+use crate::dnode::dnode_phys;
+use crate::objset::{Objset, OwnerCharges};
 use crate::props::{BlockKind, write_policy};
-use crate::state::{Core, Tree};
-use crate::{BlockWrite, DmuError, Dnode, Keep};
+use crate::special::is_own;
+use crate::{BlockWrite, DmuError, Dnode, Keep, Tx};
 use abd::Abd;
-use account::OwnerCharges;
-pub(crate) use account::OwnerSums;
-use node::NodeSync;
+use node::{Committed, NodeSync};
 use ondisk::{
-    BlockId, BlockPtr, Checksum, Compression, DNODE_SLOT_BYTES, DNODE_SLOTS_PER_BLOCK, DnodePhys, META_DNODE_OBJECT, ObjectType,
-    ObjsetPhys, Txg,
+    BlockId, BlockPtr, Checksum, Compression, DNODE_SLOT_BYTES, DNODE_SLOTS_PER_BLOCK, META_DNODE_OBJECT, ObjectType, ObjsetPhys, Txg,
 };
+use pointer::{Shape, finish_pointer, is_in_place};
 use std::sync::Arc;
 use write_set::WriteSet;
 
 /// Dnodes that advance together: bounds the memory of a sync.
 const DNODES_PER_BATCH: usize = 16 << 10;
 
-/// The record of a dnode.
-pub(crate) fn dnode_phys(core: &Core, tree: &Tree) -> DnodePhys {
-    DnodePhys {
-        object_type: core.kind,
-        indirect_shift: core.indirect_shift,
-        levels: tree.levels,
-        bonus_type: core.bonus_type,
-        checksum: core.checksum,
-        compression: core.compression,
-        flags: tree.flags,
-        data_block_sectors: (core.block_size / 512) as u16,
-        extra_slots: core.slots - 1,
-        max_block: BlockId(core.max_block),
-        used: tree.used_bytes,
-        block_ptrs: tree.block_ptrs,
-        block_ptr_count: core.block_ptr_count,
-        bonus: core.bonus.to_vec(),
-        spill: tree.spill,
-    }
-}
-
-/// A pointer as it goes into its parent: with its fill, or a hole that remembers when it was punched.
-///
-/// OpenZFS: `zio_write_compress` (a hole over something that was born gets a birth when `hole_birth` is active).
-pub(crate) fn finish_pointer(mut new: BlockPtr, old: &BlockPtr, shape: &Shape) -> BlockPtr {
-    if !new.is_hole() {
-        new.set_fill(shape.fill);
-        return new;
-    }
-    if old.birth() == Txg::ZERO || !shape.hole_birth {
-        return BlockPtr::HOLE;
-    }
-    let mut hole = BlockPtr::HOLE;
-    hole.set_lsize(shape.lsize);
-    hole.set_object_type(shape.object_type);
-    hole.set_level(shape.level);
-    hole.set_birth(shape.txg, shape.txg);
-    hole
-}
-
-/// What a pointer says besides where the block is.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Shape {
-    pub txg: Txg,
-    pub lsize: usize,
-    pub object_type: ObjectType,
-    pub level: u8,
-    pub fill: u64,
-    pub hole_birth: bool,
-}
-
-/// True when the store rewrote the old block instead of allocating a new one.
-pub(crate) fn is_in_place(old: &BlockPtr, new: &BlockPtr) -> bool {
-    let is_block = |bp: &BlockPtr| !bp.is_hole() && !bp.is_embedded();
-    is_block(old) && is_block(new) && old.birth() == new.birth() && old.dva(0) == new.dva(0)
-}
-
 impl Objset {
     /// Writes everything that is dirty in `txg`; gives the new root pointer (the old one when nothing was dirty). May be
     /// called again in the same txg. On error nothing of the failed part is referenced and the call can be repeated.
     pub fn sync(&self, txg: Txg) -> Result<BlockPtr, DmuError> {
-        self.context.check_writable()?;
+        self.context().blocks.check_writable()?;
         if !self.is_dirty(txg) {
             return Ok(self.root_bp());
         }
-        let (ordinary, mut own) = split(self.context.take_dirty(txg));
-        let mut charges = self.begin_charges();
+        let (ordinary, mut own) = split(self.context().dirty.take(txg));
+        let mut charges = self.accounting().begin();
         let mut batches: Vec<Vec<Arc<Dnode>>> = ordinary.chunks(DNODES_PER_BATCH).map(<[_]>::to_vec).rev().collect();
         let mut result = Ok(());
         while let Some(batch) = batches.pop() {
             if result.is_ok() {
                 result = self.sync_dnodes(batch, txg, &mut charges);
             } else {
-                batch.into_iter().for_each(|dnode| self.context.readd_dirty(dnode, txg));
+                batch.into_iter().for_each(|dnode| self.context().dirty.add(dnode, txg));
             }
         }
         match result {
-            Ok(()) => result = self.account(charges, txg),
-            Err(_) => self.keep_charges(charges),
+            Ok(()) => result = charges.settle(self.shared(), &Tx::syncing(txg)),
+            Err(_) => self.accounting().keep(charges),
         }
-        let (later, more) = split(self.context.take_dirty(txg));
-        later.into_iter().for_each(|dnode| self.context.readd_dirty(dnode, txg));
+        let (later, more) = split(self.context().dirty.take(txg));
+        later.into_iter().for_each(|dnode| self.context().dirty.add(dnode, txg));
         own.extend(more);
         own.sort_by_key(|dnode| dnode.object());
         own.dedup_by_key(|dnode| dnode.object());
         if let Err(error) = result {
-            own.into_iter().for_each(|dnode| self.context.readd_dirty(dnode, txg));
+            own.into_iter().for_each(|dnode| self.context().dirty.add(dnode, txg));
             return Err(error);
         }
         let (meta, special): (Vec<_>, Vec<_>) = own.into_iter().partition(|dnode| dnode.object() == META_DNODE_OBJECT);
         let result = self.sync_dnodes(special, txg, &mut OwnerCharges::none());
         if result.is_err() {
-            meta.into_iter().for_each(|dnode| self.context.readd_dirty(dnode, txg));
+            meta.into_iter().for_each(|dnode| self.context().dirty.add(dnode, txg));
             return result.map(|()| BlockPtr::HOLE);
         }
         self.sync_dnodes(meta, txg, &mut OwnerCharges::none())?;
         let root = self.sync_root(txg)?;
-        self.context.pins.release(txg);
+        self.context().pins.release(txg);
         Ok(root)
     }
 
     /// Syncs dnodes, a level at a time; those that failed stay dirty.
     fn sync_dnodes(&self, dnodes: Vec<Arc<Dnode>>, txg: Txg, charges: &mut OwnerCharges) -> Result<(), DmuError> {
         let props = self.props();
-        let mut set = WriteSet::new(self.context.env.io.clone());
+        let mut set = WriteSet::new(self.context().blocks.env.io.clone());
         let mut jobs: Vec<NodeSync> = dnodes.into_iter().filter_map(|dnode| NodeSync::begin(dnode, txg, props)).collect();
         for job in &mut jobs {
             job.start(&mut set);
@@ -170,29 +113,27 @@ impl Objset {
 
     /// Puts a dnode's new root in place, or takes back what was written for it.
     fn commit(&self, mut job: NodeSync, txg: Txg, charges: &mut OwnerCharges) -> Result<(), DmuError> {
-        self.flag_accounted(&mut job);
-        let object = job.dnode.object();
-        let is_own = object == META_DNODE_OBJECT || special_index(object).is_some();
+        let object = job.object();
+        job.flags |= self.accounting().dnode_flags(object, self.flags());
+        let is_own = is_own(object);
         let stored = match job.error {
             Some(error) => Err(error),
             None if is_own => Ok(()),
             None => self.store_dnode(&job, txg),
         };
         if let Err(error) = stored {
-            self.context.readd_dirty(job.dnode.clone(), txg);
+            self.context().dirty.add(job.dnode.clone(), txg);
             job.abandon();
             return Err(error);
         }
         let freed_slots = job.core.freed.then_some(job.core.slots);
-        if let Some(ledger) = &self.context.env.ledger {
-            charges.add(&job.commit(ledger.as_ref()));
+        if let Some(ledger) = &self.context().blocks.env.ledger {
+            let Committed { dnode, before, after } = job.commit(ledger.as_ref());
+            charges.add(&dnode, &before, &after);
         }
         match freed_slots {
-            Some(slots) => {
-                self.dnodes.remove(object);
-                self.allocator.release(object, slots);
-            }
-            None if !is_own => self.allocator.settle(object),
+            Some(slots) => self.table().forget(object, slots),
+            None if !is_own => self.table().settle(object),
             None => {}
         }
         Ok(())
@@ -204,11 +145,11 @@ impl Objset {
             return Ok(());
         }
         let per_block = DNODE_SLOTS_PER_BLOCK as u64;
-        let object = job.dnode.object().0;
+        let object = job.object().0;
         let start = (object % per_block) as usize * DNODE_SLOT_BYTES;
         let length = usize::from(job.core.slots) * DNODE_SLOT_BYTES;
-        let tx = crate::Tx::syncing(txg);
-        self.meta.modify_block(BlockId(object / per_block), &tx, |block| {
+        let tx = Tx::syncing(txg);
+        self.meta().modify_block(BlockId(object / per_block), &tx, |block| {
             let slots = block.get_mut(start..start + length).ok_or(DmuError::Corrupt)?;
             if job.core.freed {
                 slots.fill(0);
@@ -225,7 +166,7 @@ impl Objset {
         let props = self.props();
         let data = Abd::from_slice(&phys.encode().map_err(|_| DmuError::Corrupt)?);
         let old = self.root_bp();
-        self.head.lock().dirty.insert(txg);
+        self.head().set_dirty(txg);
         let kind = BlockKind {
             object_type: ObjectType::OBJSET,
             level: 0,
@@ -235,10 +176,10 @@ impl Objset {
         };
         let policy = write_policy(&props, kind);
         let shape = Shape { txg, lsize: data.len(), object_type: kind.object_type, level: 0, fill, hole_birth: false };
-        let mut set = WriteSet::new(self.context.env.io.clone());
+        let mut set = WriteSet::new(self.context().blocks.env.io.clone());
         set.submit(BlockWrite {
             txg,
-            bookmark: self.context.bookmark(META_DNODE_OBJECT, u8::MAX, 0),
+            bookmark: self.context().blocks.bookmark(META_DNODE_OBJECT, u8::MAX, 0),
             data,
             object_type: kind.object_type,
             level: 0,
@@ -252,7 +193,7 @@ impl Objset {
         });
         let new = set.wait().into_iter().next().ok_or(DmuError::Corrupt)??;
         let new = finish_pointer(new, &old, &shape);
-        if let Some(ledger) = &self.context.env.ledger
+        if let Some(ledger) = &self.context().blocks.env.ledger
             && !is_in_place(&old, &new)
         {
             if !old.is_hole() {
@@ -260,40 +201,24 @@ impl Objset {
             }
             ledger.born(txg, &new);
         }
-        let mut head = self.head.lock();
-        head.root = new;
-        head.dirty.remove(&txg);
+        self.head().synced(txg, new);
         Ok(new)
     }
 
     /// The objset block's contents as of `txg`.
     fn phys(&self, txg: Txg) -> ObjsetPhys {
         let record = |dnode: &Arc<Dnode>| {
-            let state = dnode.state.read();
-            dnode_phys(state.core_at(txg), &state.tree)
+            let (core, tree) = dnode.contents.record_at(txg);
+            dnode_phys(&core, &tree)
         };
-        let special = self.special.lock();
-        let [user, group, project] = special.each_ref().map(|dnode| dnode.as_ref().map(record));
-        let head = self.head.lock();
-        ObjsetPhys {
-            meta_dnode: record(&self.meta),
-            zil_header: head.zil_header.clone(),
-            objset_type: self.kind(),
-            flags: head.flags,
-            portable_mac: head.portable_mac,
-            local_mac: head.local_mac,
-            userused_dnode: user,
-            groupused_dnode: group,
-            projectused_dnode: project,
-            block_bytes: head.block_bytes,
-        }
+        let [user, group, project] = self.table().special().map(|dnode| dnode.as_ref().map(record));
+        self.head().phys(self.kind(), record(self.meta()), [user, group, project])
     }
 }
 
 /// Ordinary dnodes in order of their numbers, and the object set's own (meta-dnode, accounting).
 fn split(dnodes: Vec<Arc<Dnode>>) -> (Vec<Arc<Dnode>>, Vec<Arc<Dnode>>) {
-    let is_own = |dnode: &Arc<Dnode>| dnode.object() == META_DNODE_OBJECT || special_index(dnode.object()).is_some();
-    let (own, mut ordinary): (Vec<_>, Vec<_>) = dnodes.into_iter().partition(is_own);
+    let (own, mut ordinary): (Vec<_>, Vec<_>) = dnodes.into_iter().partition(|dnode| is_own(dnode.object()));
     ordinary.sort_by_key(|dnode| dnode.object());
     (ordinary, own)
 }

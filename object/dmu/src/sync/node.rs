@@ -1,14 +1,15 @@
 //! One dnode's way through a sync: write, rebuild the indirect blocks above, commit or take back.
 
+use super::delta::SpaceDelta;
+use super::pointer::{Shape, finish_pointer};
 use super::write_set::WriteSet;
-use super::{Shape, dnode_phys, finish_pointer, is_in_place};
-use crate::dnode::SPILL_BLOCK;
+use crate::blocks::Blocks;
+use crate::dnode::{Changes, Core, Place, Record, SPILL_BLOCK, SpillChange, Tree, dnode_phys};
 use crate::objset::count_dnodes;
 use crate::props::{BlockKind, ObjsetProps, write_policy};
-use crate::state::{Core, Record, SpillChange, Tree};
 use crate::{BlockError, BlockLedger, BlockWrite, DmuError, Dnode};
 use abd::Abd;
-use ondisk::{BlockPtr, DnodePhys, META_DNODE_OBJECT, ObjectType, Txg};
+use ondisk::{BlockPtr, DnodePhys, META_DNODE_OBJECT, ObjectId, ObjectType, Txg};
 use range_tree::RangeTree;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +26,7 @@ struct Pending {
 
 /// What accounting wants to know about a dnode that was synced.
 #[derive(Debug)]
-pub(crate) struct Committed {
+pub(super) struct Committed {
     pub dnode: Arc<Dnode>,
     pub before: Arc<Tree>,
     pub after: Arc<Tree>,
@@ -49,29 +50,19 @@ pub(super) struct NodeSync {
     pub emptied: BTreeMap<u64, BlockPtr>,
     pending: Vec<Pending>,
     /// What was written of the meta-dnode: place, pointer, bytes.
-    written: Vec<((u8, u64), BlockPtr, Abd)>,
+    written: Vec<(Place, BlockPtr, Abd)>,
     levels: u8,
     new_ptrs: [BlockPtr; 3],
     new_spill: Option<BlockPtr>,
     pub flags: u8,
-    born: Vec<BlockPtr>,
-    /// Blocks of direct writes: on disk before the sync began, and still wanted when it fails.
-    adopted: Vec<BlockPtr>,
-    killed: Vec<BlockPtr>,
-    used_delta: i64,
+    space: SpaceDelta,
     pub error: Option<DmuError>,
 }
 
 impl NodeSync {
     /// Takes what the dnode changed in `txg`; `None` when that is nothing.
     pub(super) fn begin(dnode: Arc<Dnode>, txg: Txg, props: ObjsetProps) -> Option<NodeSync> {
-        let state = dnode.state.read();
-        let entry = state.entry(txg)?;
-        let core = state.core_at(txg).clone();
-        let tree = state.tree.clone();
-        let blocks = if core.freed { Arc::default() } else { entry.blocks.clone() };
-        let (freed, spill_change) = (entry.freed.clone(), entry.spill.clone());
-        drop(state);
+        let Changes { core, tree, blocks, freed, spill: spill_change } = dnode.contents.changes(txg)?;
         let levels = core.levels_needed(tree.levels);
         let new_ptrs = if levels > tree.levels { [BlockPtr::HOLE; 3] } else { tree.block_ptrs };
         Some(NodeSync {
@@ -91,12 +82,18 @@ impl NodeSync {
             written: Vec::new(),
             levels,
             new_ptrs,
-            born: Vec::new(),
-            adopted: Vec::new(),
-            killed: Vec::new(),
-            used_delta: 0,
+            space: SpaceDelta::default(),
             error: None,
         })
+    }
+
+    /// The number of the object.
+    pub(super) fn object(&self) -> ObjectId {
+        self.dnode.object()
+    }
+
+    fn store(&self) -> &Blocks {
+        &self.dnode.context.blocks
     }
 
     /// True when the dnode's record exists on disk.
@@ -131,7 +128,7 @@ impl NodeSync {
         }
         let blocks = self.blocks.clone();
         for (&id, block) in blocks.iter() {
-            let old = self.dnode.pointer(&self.tree, 0, id)?;
+            let old = self.dnode.contents.reader.pointer(&self.tree, 0, id)?;
             let data = match block {
                 Record::Data(block) => block.data(),
                 Record::Written(written) => {
@@ -156,14 +153,8 @@ impl NodeSync {
             hole_birth: self.props.hole_birth,
         };
         let new = finish_pointer(*written, old, &shape);
-        let io = &self.dnode.context.env.io;
-        self.used_delta += io.dsize(&new) as i64 - io.dsize(old) as i64;
-        if !old.is_hole() {
-            self.killed.push(*old);
-        }
-        if !new.is_hole() {
-            self.adopted.push(new);
-        }
+        let io = self.dnode.context.blocks.io();
+        self.space.adopt(io.as_ref(), old, &new);
         self.edits.insert(id, new);
     }
 
@@ -191,7 +182,7 @@ impl NodeSync {
         let shape = Shape { txg: self.txg, lsize: data.len(), object_type, level, fill, hole_birth: self.props.hole_birth };
         let write = BlockWrite {
             txg: self.txg,
-            bookmark: self.dnode.context.bookmark(self.dnode.object(), level, id),
+            bookmark: self.store().bookmark(self.dnode.object(), level, id),
             data,
             object_type,
             level,
@@ -231,17 +222,8 @@ impl NodeSync {
 
     /// Notes that `new` takes the place of `old`.
     pub(super) fn replace(&mut self, old: &BlockPtr, new: &BlockPtr) {
-        let io = &self.dnode.context.env.io;
-        self.used_delta += io.dsize(new) as i64 - io.dsize(old) as i64;
-        if is_in_place(old, new) {
-            return;
-        }
-        if !old.is_hole() {
-            self.killed.push(*old);
-        }
-        if !new.is_hole() {
-            self.born.push(*new);
-        }
+        let io = self.dnode.context.blocks.io();
+        self.space.replace(io.as_ref(), old, new);
     }
 
     /// Builds the blocks of `level` above the edits and starts their writes.
@@ -321,9 +303,9 @@ impl NodeSync {
             }
             return Ok((BlockPtr::HOLE, block));
         }
-        let old = self.dnode.pointer(&self.tree, level, id)?;
+        let old = self.dnode.contents.reader.pointer(&self.tree, level, id)?;
         if !old.is_hole() {
-            let block = self.dnode.indirect(&self.tree, level, id)?.ok_or(BlockError::Corrupt)?;
+            let block = self.dnode.contents.reader.indirect(&self.tree, level, id)?.ok_or(BlockError::Corrupt)?;
             return Ok((old, block.to_contiguous()));
         }
         let mut block = Abd::zeroed(size);
@@ -355,7 +337,7 @@ impl NodeSync {
             block_ptrs,
             block_ptr_count: self.core.block_ptr_count,
             spill: self.new_spill,
-            used_bytes: self.tree.used_bytes.saturating_add_signed(self.used_delta),
+            used_bytes: self.space.used_after(self.tree.used_bytes),
             flags: self.flags,
             exists: !self.core.freed,
             bonus_type: self.core.bonus_type,
@@ -371,35 +353,23 @@ impl NodeSync {
     /// Swaps the new tree in, drops the txg's dirty records, and tells the ledger.
     pub(super) fn commit(self, ledger: &dyn BlockLedger) -> Committed {
         let after = Arc::new(self.new_tree());
-        let entry = {
-            let mut state = self.dnode.state.write();
-            self.dnode.drop_cached_indirects(after.generation);
-            state.tree = after.clone();
-            if !self.written.is_empty() {
-                self.dnode.context.pins.renew(self.written, self.txg);
+        let (written, txg) = (self.written, self.txg);
+        let entry = self.dnode.contents.commit(txg, after.clone(), || {
+            if !written.is_empty() {
+                self.dnode.context.pins.renew(written, txg);
             }
-            let at = state.dirty.iter().position(|entry| entry.txg == self.txg);
-            at.map(|at| state.dirty.remove(at))
-        };
+        });
         // Only now is the memory of the dirty blocks given up (it may live on in the cache, which has a budget of its own).
         let bytes = entry.iter().flat_map(|entry| entry.blocks.values()).map(Record::charged_bytes).sum();
         drop((entry, self.blocks));
         self.dnode.context.release(self.txg, bytes);
-        for bp in &self.killed {
-            ledger.kill(self.txg, bp);
-        }
-        for bp in self.adopted.iter().chain(&self.born) {
-            ledger.born(self.txg, bp);
-        }
+        self.space.settle(ledger, self.txg);
         Committed { dnode: self.dnode, before: self.tree, after }
     }
 
     /// Frees what was written for a sync that failed.
     pub(super) fn abandon(self) {
-        let io = &self.dnode.context.env.io;
-        for bp in self.born.iter().filter(|bp| !bp.is_embedded()) {
-            io.free(self.txg, bp);
-        }
+        self.space.give_back(self.dnode.context.blocks.io().as_ref(), self.txg);
     }
 }
 

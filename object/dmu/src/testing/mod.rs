@@ -4,7 +4,7 @@
 use crate::{
     BlockError, BlockIo, BlockLedger, BlockWrite, DmuError, Landed, LandedDone, Objset, ObjsetEnv, ObjsetProps, SyncError, TxgConfig,
 };
-use crate::{Tx, TxgManager, TxgSync, WriteDone};
+use crate::{TxgManager, TxgSync, WriteDone};
 use abd::{Abd, AbdPart};
 use exec::{Exec, Inline, Mutex, Pool, TaskClass};
 use kstat::IoStats;
@@ -16,8 +16,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::ThreadId;
 
+pub(crate) mod faults;
 mod verify;
 
+pub use faults::ChangeFaults;
 pub use verify::{TreeFault, TreeFaultKind, verify_tree};
 
 /// A stored block.
@@ -362,37 +364,10 @@ impl BlockLedger for MemBlockIo {
     }
 }
 
-/// Lets the k-th change of an object set fail that a transaction makes: a dnode, its bonus, or a block that becomes dirty. What is
-/// dirty already cannot fail, as in earnest. The sync is spared.
-#[derive(Debug)]
-pub struct ChangeFaults {
-    changes: AtomicU64,
-    fail_at: AtomicU64,
-}
-
-impl Default for ChangeFaults {
-    fn default() -> Self {
-        ChangeFaults { changes: AtomicU64::new(0), fail_at: AtomicU64::new(u64::MAX) }
-    }
-}
-
-impl ChangeFaults {
-    pub(crate) fn check(&self, tx: &Tx) -> Result<(), DmuError> {
-        if tx.is_syncing() {
-            return Ok(());
-        }
-        let now = self.changes.fetch_add(1, Ordering::Relaxed) + 1;
-        if now == self.fail_at.load(Ordering::Relaxed) { Err(BlockError::Io.into()) } else { Ok(()) }
-    }
-}
-
 impl Objset {
     /// Lets the `count`-th change from now fail (1 is the next one); 0 lets none fail any more. True when one did since the last call.
     pub fn fail_change_after(&self, count: u64) -> bool {
-        let faults = &self.context.faults;
-        let now = faults.changes.load(Ordering::Relaxed);
-        let at = if count == 0 { u64::MAX } else { now + count };
-        faults.fail_at.swap(at, Ordering::Relaxed) <= now
+        self.context().faults.fail_after(count)
     }
 }
 

@@ -18,8 +18,8 @@ fn file(pool: &TestPool, block_size: usize) -> Arc<Dnode> {
     pool.objset.allocate_object(new, &pool.txgs.assign(0).expect("assign")).expect("allocate")
 }
 
-fn tree(dnode: &Dnode) -> Arc<crate::state::Tree> {
-    dnode.state.read().tree.clone()
+fn tree(dnode: &Dnode) -> Arc<crate::dnode::Tree> {
+    dnode.contents.tree()
 }
 
 /// If this fails, OpenZFS has to grow a data set's meta-dnode in open context, which it asserts never to do.
@@ -28,7 +28,7 @@ fn the_meta_dnode_of_a_data_set_has_all_its_levels_and_that_of_the_mos_grows() {
     let pool = pool();
     file(&pool, 512);
     pool.sync().expect("sync");
-    assert_eq!(tree(&pool.objset.meta).levels, 6);
+    assert_eq!(tree(pool.objset.meta()).levels, 6);
     assert_eq!(pool.check(), Ok(()));
 
     let io = MemBlockIo::inline(1);
@@ -38,7 +38,7 @@ fn the_meta_dnode_of_a_data_set_has_all_its_levels_and_that_of_the_mos_grows() {
         mos.allocate_object(NewObject::new(ObjectType::OBJECT_DIRECTORY), &Tx::syncing(Txg(4))).expect("allocate");
     }
     let root = mos.sync(Txg(4)).expect("sync");
-    assert_eq!(tree(&mos.meta).levels, 2);
+    assert_eq!(tree(mos.meta()).levels, 2);
     assert_eq!(root.fill(), 200);
     assert_eq!(root.dvas().count(), 3);
     assert_eq!(mos.next_object(ObjectId(0)), Ok(Some(ObjectId(1))), "the first object of the MOS is its directory");
@@ -58,12 +58,12 @@ fn freed_blocks_leave_holes_with_their_birth() {
     pool.sync().expect("sync");
     let tree = tree(&dnode);
     for (level, block, size) in [(0, 5, 512), (0, 7, 512), (0, 9, 512), (1, 1, 4096)] {
-        let hole = dnode.pointer(&tree, level, block).expect("pointer");
+        let hole = dnode.contents.reader.pointer(&tree, level, block).expect("pointer");
         assert!(hole.is_hole(), "level {level} block {block}");
         assert_eq!((hole.birth(), hole.level(), hole.lsize()), (punched, level, size), "level {level} block {block}");
         assert_eq!(hole.object_type(), ObjectType::PLAIN_FILE_CONTENTS);
     }
-    let never = dnode.pointer(&tree, 0, 127).expect("pointer");
+    let never = dnode.contents.reader.pointer(&tree, 0, 127).expect("pointer");
     assert_eq!(never.birth(), Txg::ZERO, "what was never written has no birth");
     assert_eq!(dnode.next_hole(0), Ok(512 * 5));
     assert_eq!(dnode.next_data(512 * 32), Ok(Some(512 * 64)));
@@ -71,7 +71,7 @@ fn freed_blocks_leave_holes_with_their_birth() {
     // A write below a punched indirect block keeps the birth of the other holes there.
     dnode.write(512 * 40, &[2; 512], &pool.txgs.assign(0).expect("assign")).expect("write");
     pool.sync().expect("sync");
-    let hole = dnode.pointer(&dnode.state.read().tree.clone(), 0, 41).expect("pointer");
+    let hole = dnode.contents.reader.pointer(&dnode.contents.tree(), 0, 41).expect("pointer");
     assert_eq!(hole.birth(), punched);
     assert_eq!(pool.check(), Ok(()));
 }
@@ -88,7 +88,7 @@ fn copies_and_compression_follow_the_write_policy() {
         dnode.write(0, &[1; 512 * 33 * 32], &pool.txgs.assign(0).expect("assign")).expect("write");
         pool.sync().expect("sync");
         let tree = tree(&dnode);
-        let copies = |level| dnode.pointer(&tree, level, 0).expect("pointer").dvas().count();
+        let copies = |level| dnode.contents.reader.pointer(&tree, level, 0).expect("pointer").dvas().count();
         assert_eq!([copies(0), copies(1), copies(2), pool.objset.root_bp().dvas().count()], expected, "{redundant:?}");
     }
     let props = ObjsetProps { compression: Compression::OFF, ..ObjsetProps::default() };

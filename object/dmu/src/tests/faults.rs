@@ -83,7 +83,7 @@ fn a_damaged_block_is_an_error_where_it_is_and_nowhere_else() {
     let (pool, synced, _) = prepare();
     let objset = Objset::open(TestPool::env(&pool.io), pool.objset.root_bp(), ObjsetProps::default()).expect("open");
     let (&victim, model) = synced.models.iter().max_by_key(|(_, model)| model.data.len()).expect("there are objects");
-    let tree = pool.objset.hold(ObjectId(victim)).expect("hold").state.read().tree.clone();
+    let tree = pool.objset.hold(ObjectId(victim)).expect("hold").contents.tree();
     pool.io.corrupt(tree.block_ptrs.iter().find(|bp| !bp.is_hole()).expect("it has data"));
     let mut out = vec![0; model.data.len()];
     let error = objset.hold(ObjectId(victim)).expect("hold").read(0, &mut out);
@@ -135,8 +135,8 @@ fn a_damaged_indirect_block_is_an_error_for_the_user_and_does_not_stop_the_sync(
     dnode.write(0, &[3; 512 * 64], &pool.txgs.assign(0).expect("assign")).expect("write");
     pool.sync().expect("sync");
     let object = dnode.object();
-    let damaged = dnode.state.read().tree.clone();
-    pool.io.corrupt(&dnode.pointer(&damaged, 1, 0).expect("pointer"));
+    let damaged = dnode.contents.tree();
+    pool.io.corrupt(&dnode.contents.reader.pointer(&damaged, 1, 0).expect("pointer"));
     drop(dnode);
     let pool = pool.reopen().expect("reopen");
     let dnode = pool.objset.hold(object).expect("hold");

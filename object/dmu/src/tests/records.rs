@@ -31,8 +31,8 @@ fn pool() -> TestPool {
 
 /// The pointer to block `id` of `level` of the meta-dnode.
 fn pointer(objset: &Objset, level: u8, id: u64) -> BlockPtr {
-    let tree = objset.meta.state.read().tree.clone();
-    objset.meta.pointer(&tree, level, id).expect("pointer")
+    let tree = objset.meta().contents.tree();
+    objset.meta().contents.reader.pointer(&tree, level, id).expect("pointer")
 }
 
 fn set_bonus(pool: &TestPool, object: u64, byte: u8) -> Result<(), DmuError> {
@@ -51,7 +51,7 @@ fn what_was_accepted_is_written_though_its_record_block_is_lost_since() {
     let pool = pool();
     let held: Vec<_> = [3, 4, OBJECTS - 1].map(|object| pool.objset.hold(ObjectId(object)).expect("hold")).into();
     assert_eq!(set_bonus(&pool, 3, 7), Ok(()));
-    let levels = pool.objset.meta.state.read().tree.levels;
+    let levels = pool.objset.meta().contents.tree().levels;
     for level in 0..levels {
         pool.io.corrupt(&pointer(&pool.objset, level, 0));
     }
@@ -115,7 +115,7 @@ fn a_record_block_that_a_sync_replaces_is_kept_for_the_next_one() {
     pool.objset.hold(ObjectId(3)).expect("hold").write(0, &[7; 8], &pool.txgs.assign(0).expect("assign")).expect("write");
     assert_eq!(pool.txgs.wait_synced(txg), Ok(()));
     assert!(hook.0.lock().is_none(), "the change came while the txg was synced");
-    for level in 0..pool.objset.meta.state.read().tree.levels {
+    for level in 0..pool.objset.meta().contents.tree().levels {
         pool.io.corrupt(&pointer(&pool.objset, level, 0));
     }
     assert_eq!(pool.sync(), Ok(()));
@@ -138,9 +138,9 @@ fn record_blocks_are_read_once_and_let_go_after_the_sync() {
         assert_eq!(set_bonus(&pool, object, 7), Ok(()));
     }
     assert_eq!(pool.io.operations(), before, "all are in the block that was read for the first");
-    assert!(!pool.objset.context.pins.is_empty());
+    assert!(!pool.objset.context().pins.is_empty());
     assert_eq!(pool.sync(), Ok(()));
-    assert!(pool.objset.context.pins.is_empty());
+    assert!(pool.objset.context().pins.is_empty());
     assert_eq!(pool.txgs.dirty_bytes(), 0);
     drop(first);
 }
@@ -151,7 +151,7 @@ fn record_blocks_are_read_once_and_let_go_after_the_sync() {
 fn a_direct_write_that_completes_reads_nothing() {
     let pool = pool();
     let dnode = pool.objset.hold(ObjectId(3)).expect("hold");
-    let size = dnode.state.read().core.block_size;
+    let size = dnode.info().expect("info").block_size;
     let (own, reads, outcome) = (dnode.clone(), Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(None)));
     let (seen, told) = (reads.clone(), outcome.clone());
     dnode.write_direct_then(0, Abd::from_slice(&vec![9; size]), pool.txgs.assign(0).expect("assign"), move |tx, result| {

@@ -7,14 +7,14 @@
 //! A part of a block needs the whole of it, for the checksum: the rest goes to scratch memory. Several who want parts of one
 //! block at the same time share one device read ([`Flights`]).
 
-use super::Dnode;
-use super::direct::PLUGGED_BYTES;
-use super::read::{Segment, segments};
-use crate::state::{DirtyBlock, Found, Tree, Written};
+use super::batch::PLUGGED_BYTES;
+use super::segments::{Segment, segments};
+use super::source::{Device, FoundBy, Source};
+use crate::blocks::Blocks;
 use crate::{BlockError, DmuError, Landed};
-use abd::{Abd, AbdPart, SharedPages, with_lent_mut};
-use exec::{Computing, Mutex, TaskClass, completion};
-use ondisk::{BlockPtr, Txg, VdevId};
+use abd::{Abd, AbdPart};
+use exec::{Computing, Mutex, TaskClass};
+use ondisk::{ObjectId, Txg, VdevId};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -24,9 +24,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 const TRIES_MAX: u32 = 8;
 const SHARDS: usize = 16;
 
+/// Who knows where blocks are, asked again when one could not be read.
+pub(super) trait Sources: Send + Sync {
+    /// Where a block's newest bytes are, from memory only.
+    fn source_now(&self, block: u64) -> Result<Option<Source>, DmuError>;
+    /// True when the block is not where it was found any more.
+    fn moved(&self, block: u64, found: &FoundBy) -> bool;
+}
+
 /// A part of the request that is there.
 #[derive(Debug)]
-enum Piece {
+pub(super) enum Piece {
     /// In the caller's memory, or in a buffer made for it when he gave none.
     There(Abd),
     /// In a buffer of its own although the caller gave memory.
@@ -35,27 +43,8 @@ enum Piece {
     Kept(usize),
 }
 
-type Pieces = Vec<Result<Piece, DmuError>>;
-type PiecesThen = Box<dyn FnOnce(Pieces) + Send>;
-
-/// Where a block's newest bytes are.
-enum Source {
-    Zeros,
-    Dirty(Arc<DirtyBlock>),
-    Cached(Abd),
-    Device(Device),
-}
-
-/// A block on the devices, and what it was found by.
-struct Device {
-    bp: BlockPtr,
-    found: FoundBy,
-}
-
-enum FoundBy {
-    Tree(Arc<Tree>),
-    Record(Arc<Written>),
-}
+pub(super) type Pieces = Vec<Result<Piece, DmuError>>;
+pub(super) type PiecesThen = Box<dyn FnOnce(Pieces) + Send>;
 
 /// A block's first address and its birth.
 type Place = (VdevId, u64, Txg);
@@ -104,10 +93,19 @@ impl Flights {
     }
 }
 
+/// What is read, and for which object.
+pub(super) struct Request {
+    pub object: ObjectId,
+    pub blocks: Arc<Blocks>,
+    pub flights: Arc<Flights>,
+    pub sources: Arc<dyn Sources>,
+    /// Block size in bytes.
+    pub block_size: usize,
+}
+
 /// A request on its way.
 struct Gather {
-    dnode: Arc<Dnode>,
-    block_size: usize,
+    request: Request,
     pieces: Mutex<Pieces>,
     remaining: AtomicUsize,
     then: Mutex<Option<PiecesThen>>,
@@ -138,159 +136,8 @@ impl Want {
     }
 }
 
-impl Dnode {
-    /// Fills `out` from `offset` directly. Holes and what lies beyond the last block read as zeros. Waits.
-    pub fn read_direct_into(&self, offset: u64, out: &mut [u8]) -> Result<(), DmuError> {
-        let exec = self.context.env.io.exec();
-        let length = out.len();
-        let pieces = with_lent_mut(exec, out, |target| {
-            let mut pieces = self.gather(offset, length, Some(target))?;
-            // The loan ends when nothing refers to the caller's memory any more.
-            for piece in &mut pieces {
-                if let Ok(Piece::There(data)) = piece {
-                    *piece = Ok(Piece::Kept(data.len()));
-                }
-            }
-            Ok::<Pieces, DmuError>(pieces)
-        })?;
-        finish(pieces, |range, data| data.copy_to(0, &mut out[range]))
-    }
-
-    /// Fills pages that others may write to, from `start` of them, with `length` bytes from `offset`. Waits.
-    pub fn read_direct_pages(&self, offset: u64, pages: &SharedPages, range: Range<usize>) -> Result<(), DmuError> {
-        let (start, length) = (range.start, range.len());
-        let pieces = self.gather(offset, length, Some(pages.part(range)))?;
-        finish(pieces, |range, data| {
-            pages.part(start + range.start..start + range.end).copy_from_abd(&data);
-        })
-    }
-
-    /// `length` bytes from `offset` directly: as many buffers as it takes, none of them copied. Waits.
-    pub fn read_direct(&self, offset: u64, length: usize) -> Result<Abd, DmuError> {
-        joined(self.gather(offset, length, None)?)
-    }
-
-    /// As [`Dnode::read_direct`], without waiting for the devices (for the object's metadata, perhaps): `then` runs once, on
-    /// any thread, and must not wait.
-    pub fn read_direct_then(&self, offset: u64, length: usize, then: impl FnOnce(Result<Abd, DmuError>) + Send + 'static) {
-        let shared = Arc::new(Mutex::new(Some(then)));
-        let kept = shared.clone();
-        let finish = move |pieces: Pieces| {
-            if let Some(then) = kept.lock().take() {
-                then(joined(pieces));
-            }
-        };
-        if let Err(error) = self.start_gather(offset, length, None, Box::new(finish))
-            && let Some(then) = shared.lock().take()
-        {
-            then(Err(error));
-        }
-    }
-
-    fn gather(&self, offset: u64, length: usize, target: Option<AbdPart>) -> Result<Pieces, DmuError> {
-        let (done, wait) = completion();
-        self.start_gather(offset, length, target, Box::new(move |pieces| done.complete(pieces)))?;
-        Ok(wait.wait(self.context.env.io.exec()))
-    }
-
-    /// Starts the reads of all blocks.
-    fn start_gather(&self, offset: u64, length: usize, target: Option<AbdPart>, then: PiecesThen) -> Result<(), DmuError> {
-        let dnode = self.this.upgrade().ok_or(DmuError::NoSuchObject)?;
-        let block_size = self.block_size()?;
-        offset.checked_add(length as u64).ok_or(DmuError::Invalid)?;
-        if length == 0 {
-            then(Vec::new());
-            return Ok(());
-        }
-        let has_memory = target.is_some();
-        let mut wants = Vec::with_capacity(length / block_size + 2);
-        let mut rest = target;
-        for (index, segment) in segments(offset, length, block_size).enumerate() {
-            let part = rest.take().map(|part| {
-                if part.len() == segment.length {
-                    return part;
-                }
-                let (head, tail) = part.split_at(segment.length);
-                rest = Some(tail);
-                head
-            });
-            wants.push(Want { index, segment, part, has_memory, tries: 0 });
-        }
-        let mut sources = Vec::with_capacity(wants.len());
-        for want in &wants {
-            sources.push(self.source(want.segment.block)?);
-        }
-        let pieces = (0..wants.len()).map(|_| Err(DmuError::Corrupt)).collect();
-        let gather = Arc::new(Gather {
-            dnode,
-            block_size,
-            pieces: Mutex::new(pieces),
-            remaining: AtomicUsize::new(wants.len()),
-            then: Mutex::new(Some(then)),
-        });
-        gather.start(wants.into_iter().zip(sources).collect());
-        Ok(())
-    }
-
-    /// Where a block's newest bytes are; may wait for indirect blocks.
-    fn source(&self, block: u64) -> Result<Source, DmuError> {
-        let mut tries = 0;
-        loop {
-            let tree = match self.at_hand(block)? {
-                Ok(source) => return Ok(source),
-                Err(tree) => tree,
-            };
-            match self.pointer(&tree, 0, block) {
-                Ok(bp) => return Ok(self.on_device(bp, FoundBy::Tree(tree))),
-                Err(error) => self.retry_if_stale(&tree, &mut tries, error)?,
-            }
-        }
-    }
-
-    /// As [`Dnode::source`], from memory only.
-    fn source_now(&self, block: u64) -> Result<Option<Source>, DmuError> {
-        Ok(match self.at_hand(block)? {
-            Ok(source) => Some(source),
-            Err(tree) => self.pointer_now(&tree, 0, block).map(|bp| self.on_device(bp, FoundBy::Tree(tree))),
-        })
-    }
-
-    /// What the records say, or the tree that has to be asked.
-    fn at_hand(&self, block: u64) -> Result<Result<Source, Arc<Tree>>, DmuError> {
-        let state = self.state.read();
-        if state.core.freed {
-            return Err(DmuError::NoSuchObject);
-        }
-        Ok(match state.find(block) {
-            Found::Dirty(_, data) => Ok(Source::Dirty(data)),
-            Found::Written(written) => Ok(self.on_device(written.bp, FoundBy::Record(written))),
-            Found::Freed => Ok(Source::Zeros),
-            Found::Clean(_) if block > state.core.max_block => Ok(Source::Zeros),
-            Found::Clean(tree) => Err(tree),
-        })
-    }
-
-    fn on_device(&self, bp: BlockPtr, found: FoundBy) -> Source {
-        if bp.is_hole() {
-            return Source::Zeros;
-        }
-        match self.context.env.io.cached(&bp) {
-            Some(data) => Source::Cached(data),
-            None => Source::Device(Device { bp, found }),
-        }
-    }
-
-    /// True when the block is not where it was found any more.
-    fn moved(&self, block: u64, found: &FoundBy) -> bool {
-        match found {
-            FoundBy::Tree(tree) => self.state.read().tree.generation != tree.generation,
-            FoundBy::Record(written) => !self.still_has(block, written),
-        }
-    }
-}
-
 /// Lets `copy` bring what is not in place there.
-fn finish(pieces: Pieces, mut copy: impl FnMut(Range<usize>, Abd)) -> Result<(), DmuError> {
+pub(super) fn finish(pieces: Pieces, mut copy: impl FnMut(Range<usize>, Abd)) -> Result<(), DmuError> {
     let mut position = 0;
     for piece in pieces {
         position += match piece? {
@@ -307,7 +154,7 @@ fn finish(pieces: Pieces, mut copy: impl FnMut(Range<usize>, Abd)) -> Result<(),
 }
 
 /// The pieces as one buffer.
-fn joined(pieces: Pieces) -> Result<Abd, DmuError> {
+pub(super) fn joined(pieces: Pieces) -> Result<Abd, DmuError> {
     let mut parts = Vec::with_capacity(pieces.len());
     for piece in pieces {
         if let Piece::There(data) | Piece::Elsewhere(data) = piece? {
@@ -327,6 +174,41 @@ fn cut(whole: &Abd, segment: &Segment) -> Abd {
     Abd::gang(&[whole.slice(start..whole.len()), Abd::zeroed(end - whole.len().max(segment.within))])
 }
 
+/// Cuts a request of `length` bytes from `offset` into blocks and looks each up with `source`, then starts the reads of all. The bytes go
+/// into `target` where there is one.
+pub(super) fn start(
+    request: Request,
+    (offset, length): (u64, usize),
+    target: Option<AbdPart>,
+    source: impl Fn(u64) -> Result<Source, DmuError>,
+    then: PiecesThen,
+) -> Result<(), DmuError> {
+    let block_size = request.block_size;
+    let has_memory = target.is_some();
+    let mut wants = Vec::with_capacity(length / block_size + 2);
+    let mut rest = target;
+    for (index, segment) in segments(offset, length, block_size).enumerate() {
+        let part = rest.take().map(|part| {
+            if part.len() == segment.length {
+                return part;
+            }
+            let (head, tail) = part.split_at(segment.length);
+            rest = Some(tail);
+            head
+        });
+        wants.push(Want { index, segment, part, has_memory, tries: 0 });
+    }
+    let mut sources = Vec::with_capacity(wants.len());
+    for want in &wants {
+        sources.push(source(want.segment.block)?);
+    }
+    let pieces = (0..wants.len()).map(|_| Err(DmuError::Corrupt)).collect();
+    let gather =
+        Arc::new(Gather { request, pieces: Mutex::new(pieces), remaining: AtomicUsize::new(wants.len()), then: Mutex::new(Some(then)) });
+    gather.start(wants.into_iter().zip(sources).collect());
+    Ok(())
+}
+
 impl Gather {
     /// What is in memory is copied here; the devices' share is started here for one processor and as jobs for the others.
     fn start(self: &Arc<Self>, wants: Vec<(Want, Source)>) {
@@ -340,7 +222,7 @@ impl Gather {
         if device.is_empty() {
             return;
         }
-        let exec = self.dnode.context.env.io.exec().clone();
+        let exec = self.request.blocks.io().exec().clone();
         let computing = Computing::begin(&*exec);
         let share = device.len().div_ceil(exec.spare() + 1);
         while device.len() > share {
@@ -354,11 +236,11 @@ impl Gather {
 
     /// Reads blocks, in groups that share device requests.
     fn take_all(self: &Arc<Self>, wants: Vec<(Want, Device)>) {
-        let group = (PLUGGED_BYTES / self.block_size).max(1);
+        let group = (PLUGGED_BYTES / self.request.block_size).max(1);
         let mut wants = wants.into_iter().peekable();
         while wants.peek().is_some() {
             let mut now = wants.by_ref().take(group);
-            self.dnode.context.env.io.plugged(&mut || now.by_ref().for_each(|(want, found)| self.take_from_device(want, found)));
+            self.request.blocks.io().plugged(&mut || now.by_ref().for_each(|(want, found)| self.take_from_device(want, found)));
         }
     }
 
@@ -400,26 +282,26 @@ impl Gather {
     }
 
     fn take_from_device(self: &Arc<Self>, want: Want, device: Device) {
-        let is_partial = want.segment.length < self.block_size;
+        let is_partial = want.segment.length < self.request.block_size;
         if !is_partial || device.bp.is_embedded() {
             return self.read(want, device, None);
         }
         let place = (device.bp.dva(0).vdev, device.bp.dva(0).offset, device.bp.physical_birth());
         let waiter = Waiter { gather: self.clone(), want, device };
-        if let Some(Waiter { want, device, .. }) = self.dnode.context.flights.join(place, waiter) {
+        if let Some(Waiter { want, device, .. }) = self.request.flights.join(place, waiter) {
             self.read(want, device, Some(place));
         }
     }
 
     /// Reads a block, for himself or (with `flight`) also for others.
     fn read(self: &Arc<Self>, mut want: Want, device: Device, flight: Option<Place>) {
-        let io = &self.dnode.context.env.io;
+        let io = self.request.blocks.io();
         let Segment { block, within, length } = want.segment;
         let mut target = Vec::new();
         // Others must not copy from memory that its owner may change.
-        let usable = |part: &AbdPart| device.bp.lsize() == self.block_size && (flight.is_none() || !part.is_unstable());
+        let usable = |part: &AbdPart| device.bp.lsize() == self.request.block_size && (flight.is_none() || !part.is_unstable());
         if let Some(part) = want.part.take_if(|part| usable(part)) {
-            let tail = self.block_size - within - length;
+            let tail = self.request.block_size - within - length;
             target.extend((within > 0).then(|| AbdPart::scratch(within)));
             target.push(part);
             target.extend((tail > 0).then(|| AbdPart::scratch(tail)));
@@ -428,11 +310,11 @@ impl Gather {
             stats.direct_read.add(1, device.bp.lsize() as u64);
         }
         let gather = self.clone();
-        let bookmark = self.dnode.context.bookmark(self.dnode.object(), 0, block);
+        let bookmark = self.request.blocks.bookmark(self.request.object, 0, block);
         let bp = device.bp;
         let done = move |result: Result<Landed, BlockError>| {
             if let Some(place) = &flight {
-                gather.dnode.context.flights.land(place, result.as_ref().map(Landed::abd).map_err(|error| *error));
+                gather.request.flights.land(place, result.as_ref().map(Landed::abd).map_err(|error| *error));
             }
             match result {
                 Ok(Landed::InPlace(whole)) => gather.done(want.index, Ok(Piece::There(cut(&whole, &want.segment)))),
@@ -450,15 +332,15 @@ impl Gather {
     fn failed(self: &Arc<Self>, mut want: Want, device: &Device, error: BlockError) {
         want.tries += 1;
         let block = want.segment.block;
-        let is_current = !self.dnode.moved(block, &device.found);
+        let is_current = !self.request.sources.moved(block, &device.found);
         if is_current {
-            let context = &self.dnode.context;
-            context.env.io.lost(&device.bp, &context.bookmark(self.dnode.object(), 0, block), error);
+            let blocks = &self.request.blocks;
+            blocks.io().lost(&device.bp, &blocks.bookmark(self.request.object, 0, block), error);
         }
         if is_current || want.tries >= TRIES_MAX {
             return self.done(want.index, Err(error.into()));
         }
-        match self.dnode.source_now(block) {
+        match self.request.sources.source_now(block) {
             Ok(Some(Source::Device(device))) => self.take_from_device(want, device),
             Ok(Some(source)) => self.take_from_memory(want, source),
             Ok(None) => self.done(want.index, Err(error.into())),

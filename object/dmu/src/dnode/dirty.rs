@@ -1,0 +1,163 @@
+//! What a txg did to a block of an object: new bytes in memory, or on disk already.
+
+use crate::memory::{Counted, What};
+use abd::Abd;
+use exec::Mutex;
+use ondisk::BlockPtr;
+use std::sync::Arc;
+
+/// The bytes of a dirty block. Beyond `valid` they are unspecified and stand for zeros: a block that grows by small
+/// appends is not cleared first.
+#[derive(Debug)]
+struct Filling {
+    abd: Abd,
+    valid: usize,
+}
+
+/// A modified block of one txg. Written to only under a hold on that txg.
+#[derive(Debug)]
+pub(crate) struct DirtyBlock {
+    filling: Mutex<Filling>,
+    /// It counts as dirty bytes.
+    pub charged: bool,
+    _counted: Counted,
+}
+
+fn counted() -> Counted {
+    Counted::new(What::Dbuf, size_of::<DirtyBlock>())
+}
+
+impl DirtyBlock {
+    /// A block with these bytes.
+    pub(crate) fn new(abd: Abd, charged: bool) -> DirtyBlock {
+        let valid = abd.len();
+        DirtyBlock { filling: Mutex::new(Filling { abd, valid }), charged, _counted: counted() }
+    }
+
+    /// A block of zeros that was not cleared yet.
+    pub(crate) fn blank(size: usize, charged: bool) -> DirtyBlock {
+        DirtyBlock { filling: Mutex::new(Filling { abd: Abd::scratch(size), valid: 0 }), charged, _counted: counted() }
+    }
+
+    /// Its size in bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.filling.lock().abd.len()
+    }
+
+    /// All its bytes, shared.
+    pub(crate) fn data(&self) -> Abd {
+        let mut filling = self.filling.lock();
+        filling.complete();
+        filling.abd.clone()
+    }
+
+    /// True when every byte is zero.
+    pub(crate) fn is_zero(&self) -> bool {
+        let filling = self.filling.lock();
+        let mut left = filling.valid;
+        filling.abd.chunks().all(|chunk| {
+            let valid = &chunk[..chunk.len().min(left)];
+            left -= valid.len();
+            abd::slice_is_zero(valid)
+        })
+    }
+
+    /// Copies from it without taking a share (which would make the next write copy the block).
+    pub(crate) fn copy_to(&self, offset: usize, out: &mut [u8]) {
+        let filling = self.filling.lock();
+        let have = filling.valid.saturating_sub(offset).min(out.len());
+        if have > 0 {
+            filling.abd.copy_to(offset, &mut out[..have]);
+        }
+        out[have..].fill(0);
+    }
+
+    /// Overwrites a part.
+    pub(crate) fn write(&self, offset: usize, bytes: &[u8]) {
+        let mut filling = self.filling.lock();
+        let valid = filling.valid;
+        let end = offset + bytes.len();
+        if offset > valid {
+            filling.abd.make_mut()[valid..offset].fill(0);
+        }
+        filling.abd.copy_from(offset, bytes);
+        filling.valid = valid.max(end);
+    }
+
+    /// Zeroes a part.
+    pub(crate) fn zero(&self, offset: usize, length: usize) {
+        let mut filling = self.filling.lock();
+        let end = (offset + length).min(filling.valid);
+        if offset < end {
+            filling.abd.make_mut()[offset..end].fill(0);
+        }
+    }
+
+    /// Changes it in place.
+    pub(crate) fn modify<R>(&self, change: impl FnOnce(&mut [u8]) -> R) -> R {
+        let mut filling = self.filling.lock();
+        filling.complete();
+        change(filling.abd.make_mut())
+    }
+
+    /// Replaces all its bytes.
+    pub(crate) fn replace(&self, abd: Abd) {
+        *self.filling.lock() = Filling { valid: abd.len(), abd };
+    }
+}
+
+impl Filling {
+    fn complete(&mut self) {
+        if self.valid < self.abd.len() {
+            let valid = self.valid;
+            self.abd.make_mut()[valid..].fill(0);
+            self.valid = self.abd.len();
+        }
+    }
+}
+
+/// A block of one txg that is on disk already: a direct write put it there. Costs no memory to speak of and, when the txg is
+/// synced, no data I/O: the pointer goes into the parent (OpenZFS: a dirty record that is overridden, `dr_override_state`).
+#[derive(Debug)]
+pub(crate) struct Written {
+    /// Where it is; a hole when it was all zeros. Nobody else refers to it: whoever drops the record gives the space back.
+    pub bp: BlockPtr,
+}
+
+/// What a txg did to a block.
+#[derive(Clone, Debug)]
+pub(crate) enum Record {
+    /// New bytes, in memory.
+    Data(Arc<DirtyBlock>),
+    /// New bytes, on disk.
+    Written(Arc<Written>),
+}
+
+impl Record {
+    /// Bytes that count as dirty.
+    pub(crate) fn charged_bytes(&self) -> u64 {
+        match self {
+            Record::Data(block) if block.charged => block.len() as u64,
+            _ => 0,
+        }
+    }
+}
+
+/// Records that a change took out: what they hold is given back when the lock is released.
+#[derive(Debug, Default)]
+pub(crate) struct Dropped(Vec<Record>);
+
+impl Dropped {
+    pub(crate) fn push(&mut self, record: Option<Record>) {
+        self.0.extend(record);
+    }
+    /// Bytes that counted as dirty.
+    pub(crate) fn charged_bytes(&self) -> u64 {
+        self.0.iter().map(Record::charged_bytes).sum()
+    }
+    /// Blocks on disk that nobody refers to any more.
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = &BlockPtr> {
+        let written = self.0.iter().filter_map(|record| if let Record::Written(written) = record { Some(&written.bp) } else { None });
+        written.filter(|bp| !bp.is_hole() && !bp.is_embedded())
+    }
+}

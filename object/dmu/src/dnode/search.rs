@@ -1,0 +1,64 @@
+//! Finding data and holes in one tree (OpenZFS: `dnode_next_offset_level`).
+
+use super::indirect::TreeReader;
+use super::kept::decode_pointer;
+use super::tree::Tree;
+use crate::BlockError;
+
+/// What to look for in a tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    Data,
+    Hole,
+}
+
+impl TreeReader {
+    /// The first block of `level` ≥ `first` that is `wanted`. A hole beyond the tree's reach is found, too.
+    pub(crate) fn search(&self, tree: &Tree, level: u8, first: u64, wanted: Wanted) -> Result<Option<u64>, BlockError> {
+        let top = tree.levels - 1;
+        if level > top {
+            return Ok((wanted == Wanted::Hole).then_some(first));
+        }
+        let shift = tree.pointer_shift() * u32::from(top - level);
+        for id in first.checked_shr(shift).unwrap_or(0)..u64::from(tree.block_ptr_count) {
+            let start = first.max(id.checked_shl(shift).unwrap_or(0));
+            if let Some(found) = self.search_below(tree, top, id, (level, start), wanted)? {
+                return Ok(Some(found));
+            }
+        }
+        let reach = u64::from(tree.block_ptr_count).checked_shl(shift).unwrap_or(u64::MAX);
+        Ok((wanted == Wanted::Hole).then_some(first.max(reach)))
+    }
+
+    /// Searches below block `id` of level `at` for a block of the goal's level from the goal's start on.
+    fn search_below(&self, tree: &Tree, at: u8, id: u64, goal: (u8, u64), wanted: Wanted) -> Result<Option<u64>, BlockError> {
+        let (level, start) = goal;
+        let bp = self.pointer(tree, at, id)?;
+        if bp.is_hole() {
+            return Ok((wanted == Wanted::Hole).then_some(start));
+        }
+        if at == level {
+            return Ok((wanted == Wanted::Data).then_some(start));
+        }
+        let epbs = tree.pointer_shift();
+        // The fill of the meta-dnode (object 0) counts dnodes, not blocks.
+        if wanted == Wanted::Hole && level == 0 && self.object().0 != 0 && bp.fill() == 1 << (epbs * u32::from(at)) {
+            return Ok(None);
+        }
+        let Some(block) = self.indirect(tree, at, id)? else { return Ok(None) };
+        let shift = epbs * u32::from(at - 1 - level);
+        let from = start >> shift;
+        for child in from.max(id << epbs)..(id + 1) << epbs {
+            let child_bp = decode_pointer(&block, (child & ((1 << epbs) - 1)) as usize);
+            let child_start = start.max(child << shift);
+            if child_bp.is_hole() {
+                if wanted == Wanted::Hole {
+                    return Ok(Some(child_start));
+                }
+            } else if let Some(found) = self.search_below(tree, at - 1, child, (level, child_start), wanted)? {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+}

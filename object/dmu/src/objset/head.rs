@@ -1,0 +1,110 @@
+//! What of the objset block changes besides the dnodes in it, and where the block is.
+
+use exec::Mutex;
+use ondisk::{BlockPtr, DnodePhys, OBJSET_BYTES, ObjsetPhys, ObjsetType, Txg, ZilHeader};
+use std::collections::BTreeSet;
+
+/// The facts of the objset block.
+struct Facts {
+    zil_header: ZilHeader,
+    flags: u64,
+    portable_mac: [u8; 32],
+    local_mac: [u8; 32],
+    block_bytes: usize,
+    root: BlockPtr,
+    /// Txgs in which the head itself was changed.
+    dirty: BTreeSet<Txg>,
+}
+
+/// The head of an object set.
+pub(crate) struct Head(Mutex<Facts>);
+
+impl Head {
+    /// Of a new object set, dirty in `txg`.
+    pub(super) fn new(txg: Txg) -> Head {
+        Head(Mutex::new(Facts {
+            zil_header: ZilHeader::default(),
+            flags: 0,
+            portable_mac: [0; 32],
+            local_mac: [0; 32],
+            block_bytes: OBJSET_BYTES,
+            root: BlockPtr::HOLE,
+            dirty: BTreeSet::from([txg]),
+        }))
+    }
+
+    /// From the block at `root`.
+    pub(super) fn from_phys(phys: &ObjsetPhys, root: BlockPtr) -> Head {
+        Head(Mutex::new(Facts {
+            zil_header: phys.zil_header.clone(),
+            flags: phys.flags,
+            portable_mac: phys.portable_mac,
+            local_mac: phys.local_mac,
+            block_bytes: phys.block_bytes,
+            root,
+            dirty: BTreeSet::new(),
+        }))
+    }
+
+    /// The objset block of these records of dnodes: the meta-dnode's, and those of the accounting objects.
+    pub(crate) fn phys(&self, kind: ObjsetType, meta_dnode: DnodePhys, special: [Option<DnodePhys>; 3]) -> ObjsetPhys {
+        let [userused_dnode, groupused_dnode, projectused_dnode] = special;
+        let facts = self.0.lock();
+        ObjsetPhys {
+            meta_dnode,
+            zil_header: facts.zil_header.clone(),
+            objset_type: kind,
+            flags: facts.flags,
+            portable_mac: facts.portable_mac,
+            local_mac: facts.local_mac,
+            userused_dnode,
+            groupused_dnode,
+            projectused_dnode,
+            block_bytes: facts.block_bytes,
+        }
+    }
+
+    /// The pointer to the objset block as of the last sync.
+    pub(super) fn root(&self) -> BlockPtr {
+        self.0.lock().root
+    }
+
+    pub(super) fn flags(&self) -> u64 {
+        self.0.lock().flags
+    }
+
+    pub(super) fn set_flags(&self, flags: u64, txg: Txg) {
+        self.change(txg, |facts| facts.flags = flags);
+    }
+
+    pub(super) fn zil_header(&self) -> ZilHeader {
+        self.0.lock().zil_header.clone()
+    }
+
+    pub(super) fn set_zil_header(&self, header: ZilHeader, txg: Txg) {
+        self.change(txg, |facts| facts.zil_header = header);
+    }
+
+    fn change(&self, txg: Txg, change: impl FnOnce(&mut Facts)) {
+        let mut facts = self.0.lock();
+        change(&mut facts);
+        facts.dirty.insert(txg);
+    }
+
+    /// The block has to be written in `txg`.
+    pub(crate) fn set_dirty(&self, txg: Txg) {
+        self.change(txg, |_| ());
+    }
+
+    /// True when the block has to be written in `txg`.
+    pub(super) fn is_dirty(&self, txg: Txg) -> bool {
+        self.0.lock().dirty.contains(&txg)
+    }
+
+    /// The sync of `txg` wrote the block.
+    pub(crate) fn synced(&self, txg: Txg, root: BlockPtr) {
+        let mut facts = self.0.lock();
+        facts.root = root;
+        facts.dirty.remove(&txg);
+    }
+}
