@@ -57,7 +57,8 @@ fn verb(command: &Command, is_program: bool) -> String {
     }
     for arg in positionals.iter() {
         let dots = if matches!(arg.get_action(), ArgAction::Append) { " ..." } else { "" };
-        let name = quoted(&value_name(arg));
+        // The angle brackets inside of a name, with those that usage texts put around it, are for several words in one place; `.Ar` underlines instead.
+        let name = value_name(arg).replace(['<', '>'], "");
         text.push_str(&if arg.is_required_set() { format!(".Ar {name}{dots}\n") } else { format!(".Op Ar {name}{dots}\n") });
     }
     text.push_str(".Xc\n");
