@@ -1,6 +1,5 @@
 //! `zpool events`: the newest events of the daemon's pools.
 
-use crate::Control;
 use control_api::{EventReport, PoolEvents, Response};
 use exec::{Exec, TaskClass, WaitQueue};
 use kstat::{Event, EventLog, EventSink, FieldValue, LoggedEvent};
@@ -13,16 +12,13 @@ const EVENTS_MAX: usize = 512;
 /// The longest that a request waits for an event: a daemon that is stopped waits for its requests.
 const WAIT_MS_MAX: u64 = 2_000;
 
-/// The log of a daemon, and what wakes those who wait for more.
-pub(crate) fn log(exec: &Exec) -> (Arc<EventLog>, Arc<WaitQueue>) {
-    let (exec, clock) = (exec.clone(), exec.clone());
-    kstat::DebugLog::start(Box::new(move || clock.wall_clock()));
-    let log = EventLog::new(EVENTS_MAX, Box::new(move || exec.wall_clock()));
-    let news = Arc::new(WaitQueue::new());
-    let told = news.clone();
-    log.listen(Arc::new(move |_| told.notify_all()));
-    log.listen(Arc::new(|logged| describe(&logged.event)));
-    (Arc::new(log), news)
+/// The daemon's events, and what wakes those who wait for more.
+pub(crate) struct Events {
+    exec: Exec,
+    /// The newest of them.
+    pub log: Arc<EventLog>,
+    /// Told of every event.
+    news: Arc<WaitQueue>,
 }
 
 /// What of an event the log of debug messages has: what happened to what. Records of the history are there already.
@@ -35,21 +31,33 @@ fn describe(event: &Event) {
     kstat::debug!("event {}{}", event.class, known.collect::<String>());
 }
 
-impl Control {
-    /// Tells that a pool came or went (OpenZFS: `spa_event_notify`).
-    pub(crate) fn tell(&self, class: &'static str, pool: &str, guid: Guid) {
-        self.events.event(Event::new(class).with("pool", pool).with("pool_guid", guid.0));
+impl Events {
+    /// No events yet.
+    pub(crate) fn new(exec: &Exec) -> Events {
+        let (own, exec, clock) = (exec.clone(), exec.clone(), exec.clone());
+        kstat::DebugLog::start(Box::new(move || clock.wall_clock()));
+        let log = EventLog::new(EVENTS_MAX, Box::new(move || exec.wall_clock()));
+        let news = Arc::new(WaitQueue::new());
+        let told = news.clone();
+        log.listen(Arc::new(move |_| told.notify_all()));
+        log.listen(Arc::new(|logged| describe(&logged.event)));
+        Events { exec: own, log: Arc::new(log), news }
     }
 
-    pub(crate) fn pool_events(&self, request: &PoolEvents) -> Response {
+    /// Tells that a pool came or went (OpenZFS: `spa_event_notify`).
+    pub(crate) fn tell(&self, class: &'static str, pool: &str, guid: Guid) {
+        self.log.event(Event::new(class).with("pool", pool).with("pool_guid", guid.0));
+    }
+
+    pub(crate) fn query(&self, request: &PoolEvents) -> Response {
         if request.clear {
-            return Response::EventsCleared { count: self.events.clear() as u64 };
+            return Response::EventsCleared { count: self.log.clear() as u64 };
         }
         let is_wanted = |event: &LoggedEvent| match (&request.pool, event.event.field("pool")) {
             (Some(wanted), Some(FieldValue::Text(pool))) => wanted == pool,
             _ => true,
         };
-        let found = || self.events.since(request.after).into_iter().filter(is_wanted).map(report).collect::<Vec<_>>();
+        let found = || self.log.since(request.after).into_iter().filter(is_wanted).map(report).collect::<Vec<_>>();
         let events = found();
         if request.wait_ms == 0 || !events.is_empty() {
             return Response::Events(events);

@@ -2,6 +2,7 @@
 
 use control_api::{ErrorKind, Failure};
 use dsl::DslError;
+use pool::{PoolError, ScanError};
 use std::fmt::Display;
 
 /// A failed dataset operation on `name`: `cannot VERB 'name': …`.
@@ -29,6 +30,46 @@ fn kind(error: &DslError) -> ErrorKind {
         DslError::Dmu(_) | DslError::Zap(_) | DslError::Sync(_) | DslError::Suspended => ErrorKind::Io,
         _ => ErrorKind::Invalid,
     }
+}
+
+/// One clear message for a pool's error.
+pub(crate) fn pool_failure(what: String, error: &PoolError) -> Failure {
+    let kind = match error {
+        PoolError::NotFound | PoolError::NoSuchDevice => ErrorKind::NotFound,
+        PoolError::NoReplicas | PoolError::SpareInUse | PoolError::Rebuilding => ErrorKind::Busy,
+        PoolError::Scan(ScanError::Resilvering) => ErrorKind::Busy,
+        PoolError::AshiftMismatch => ErrorKind::Invalid,
+        PoolError::Unremovable(_) => ErrorKind::Unsupported,
+        PoolError::Ambiguous(_) | PoolError::Invalid(_) | PoolError::BadProperty | PoolError::BadValue => ErrorKind::Invalid,
+        PoolError::UnsupportedFeatures { .. } | PoolError::UnsupportedVersion(_) | PoolError::OldVersion(_) => ErrorKind::Unsupported,
+        PoolError::InUse { .. } | PoolError::Destroyed | PoolError::Device { .. } | PoolError::Closed => ErrorKind::Busy,
+        PoolError::ReadOnly => ErrorKind::Permission,
+        PoolError::NoUberblock | PoolError::Corrupt(_) | PoolError::SpaceMap(..) | PoolError::Object(..) => ErrorKind::Damaged,
+        _ => ErrorKind::Io,
+    };
+    let failure = Failure::new(kind, what, error.to_string());
+    match error {
+        PoolError::InUse { .. } => failure.advise("if no other system uses it now, import it with '-f'"),
+        PoolError::MissingLogs(paths) => {
+            let which = if paths.is_empty() { String::new() } else { format!(": {}", paths.join(", ")) };
+            failure.advise(format!("its log devices are missing or corrupted{which}; use '-m' to import the pool anyway"))
+        }
+        PoolError::Destroyed => failure.advise("import it with '-D' to bring it back"),
+        PoolError::MissingDevices(_) | PoolError::MissingVdev(_) => failure
+            .advise("attach the missing devices, name their directories with '-d', and try again; 'zpool import' shows which are missing"),
+        PoolError::UnsupportedFeatures { read_only: true, .. } => failure.advise("import it with '-o readonly=on'"),
+        PoolError::UnsupportedFeatures { .. } => {
+            failure.advise("access the pool with a system that supports these features, or recreate it from backup")
+        }
+        PoolError::Device { problem: pool::DeviceProblem::InUse, .. } => failure.advise("use '-f' to override, which destroys that pool"),
+        PoolError::NotFound => failure.advise("'zpool import -d DIR' lists what is found in a directory"),
+        _ => failure,
+    }
+}
+
+/// The pool has to be brought back first.
+pub(crate) fn suspended(what: String) -> Failure {
+    because(ErrorKind::Io, what, "pool I/O is currently suspended")
 }
 
 /// A failure of a given kind about `what`.

@@ -1,11 +1,10 @@
 //! `zinject`: simulated faults. The handlers of all pools, by number, and what they mean to the pipeline of their pool.
 
-use crate::failure::because;
-use crate::pools::pool_failure;
-use crate::vdevs::find_leaf;
-use crate::{Control, OpenPool};
+use crate::device::names::find_leaf;
+use crate::failure::{because, pool_failure};
+use crate::pool::{OpenPool, Pools};
 use control_api::{ErrorKind, Failure, InjectAdd, InjectBlocks, InjectFault, InjectReport, Response};
-use exec::Mutex;
+use exec::{Exec, Mutex};
 use ondisk::{Guid, ObjectId, ObjectType, ObjsetId};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -47,8 +46,12 @@ pub(crate) struct Handler {
 }
 
 /// The handlers of the daemon.
-#[derive(Debug, Default)]
-pub(crate) struct Injections(Mutex<(u64, Vec<Handler>)>);
+pub(crate) struct Injections {
+    exec: Exec,
+    pools: Arc<Pools>,
+    /// The number of the last one, and those that there are.
+    all: Mutex<(u64, Vec<Handler>)>,
+}
 
 fn refused(kind: ErrorKind, why: &str) -> Failure {
     because(kind, WHAT, why)
@@ -84,23 +87,29 @@ fn io_of(word: &str) -> Result<Option<IoKind>, Failure> {
     }))
 }
 
-impl Control {
-    /// `zinject`.
-    pub(crate) fn inject(self: &Arc<Self>, request: &InjectAdd) -> Result<Response, Failure> {
-        let pool = match (&request.pool, &request.fault) {
+impl Injections {
+    /// There are none yet.
+    pub(crate) fn new(exec: &Exec, pools: &Arc<Pools>) -> Injections {
+        Injections { exec: exec.clone(), pools: pools.clone(), all: Mutex::default() }
+    }
+
+    /// The pool that a request is about.
+    pub(crate) fn pool_of(&self, request: &InjectAdd) -> Result<Option<String>, Failure> {
+        Ok(match (&request.pool, &request.fault) {
             (_, Some(InjectFault::File { path, dataset, .. })) => Some(self.dataset_of(path, dataset.as_deref())?.0.name()),
             (pool, _) => pool.clone(),
-        };
-        if let (true, Some(pool)) = (request.reopen, &pool) {
-            self.reopen_pool(pool)?;
-        }
-        let added = match (&request.fault, &pool) {
+        })
+    }
+
+    /// Adds the handler that a request about a pool asks for.
+    pub(crate) fn add(&self, request: &InjectAdd, pool: Option<&str>) -> Result<Response, Failure> {
+        let added = match (&request.fault, pool) {
             (Some(fault), Some(pool)) => self.add_handler(pool, fault, request.frequency)?.into_iter().collect(),
             (Some(_), None) => return Err(refused(ErrorKind::Invalid, "no pool is named")),
             (None, _) => Vec::new(),
         };
         if request.flush_cache {
-            self.pools.read().values().for_each(|open| open.pool().cache().clear());
+            self.pools.all().iter().for_each(|open| open.pool().cache().clear());
         }
         Ok(Response::Injections(added))
     }
@@ -108,7 +117,7 @@ impl Control {
     fn add_handler(&self, pool: &str, fault: &InjectFault, frequency: u32) -> Result<Option<InjectReport>, Failure> {
         let base = InjectReport { pool: pool.to_string(), frequency, ..InjectReport::default() };
         if let InjectFault::PoolDelay { import, seconds } = fault {
-            let is_open = self.pools.read().contains_key(pool);
+            let is_open = self.pools.contains(pool);
             let same = |report: &InjectReport| report.pool == pool && report.pool_delay.is_some_and(|(_, other)| other == *import);
             match (import, is_open) {
                 (true, true) => return Err(refused(ErrorKind::Exists, "pool already imported")),
@@ -118,7 +127,7 @@ impl Control {
             }
             return Ok(Some(self.register(InjectReport { pool_delay: Some((*seconds, *import)), ..base }, None, None)));
         }
-        let open = self.open_pool(pool)?;
+        let open = self.pools.open_pool(pool)?;
         if let InjectFault::State { device, faulted } = fault {
             let guid = leaf_guid(&open, device)?;
             let result = if *faulted { open.pool().fault(guid, false) } else { open.pool().degrade(guid) };
@@ -222,10 +231,9 @@ impl Control {
     fn dataset_of(&self, path: &str, known: Option<&str>) -> Result<(Arc<OpenPool>, String), Failure> {
         if let Some(dataset) = known {
             let pool = dataset.split('/').next().unwrap_or(dataset);
-            return Ok((self.open_pool(pool)?, dataset.to_string()));
+            return Ok((self.pools.open_pool(pool)?, dataset.to_string()));
         }
-        let pools: Vec<Arc<OpenPool>> = self.pools.read().values().cloned().collect();
-        let found = pools.into_iter().filter_map(|open| {
+        let found = self.pools.all().into_iter().filter_map(|open| {
             let (place, dataset) = open.mounts.dataset_at(path)?;
             Some((place.len(), open, dataset))
         });
@@ -236,7 +244,7 @@ impl Control {
     }
 
     fn register(&self, report: InjectReport, fault: Option<Fault>, until_ns: Option<u64>) -> InjectReport {
-        let mut all = self.injections.0.lock();
+        let mut all = self.all.lock();
         all.0 += 1;
         let report = InjectReport { id: all.0, ..report };
         all.1.push(Handler { report: report.clone(), fault, until_ns });
@@ -247,23 +255,23 @@ impl Control {
     pub(crate) fn handlers(&self) -> Vec<InjectReport> {
         let now = self.exec.now_ns();
         let over: Vec<u64> = {
-            let all = self.injections.0.lock();
+            let all = self.all.lock();
             all.1.iter().filter(|one| one.until_ns.is_some_and(|until| until <= now)).map(|one| one.report.id).collect()
         };
         over.into_iter().for_each(|id| drop(self.remove_handlers(|report| report.id == id)));
-        self.injections.0.lock().1.iter().map(|one| one.report.clone()).collect()
+        self.all.lock().1.iter().map(|one| one.report.clone()).collect()
     }
 
     /// Removes handlers, and says which.
     pub(crate) fn remove_handlers(&self, which: impl Fn(&InjectReport) -> bool) -> Vec<InjectReport> {
         let gone: Vec<Handler> = {
-            let mut all = self.injections.0.lock();
+            let mut all = self.all.lock();
             let (gone, kept) = std::mem::take(&mut all.1).into_iter().partition(|one| which(&one.report));
             all.1 = kept;
             gone
         };
         for one in &gone {
-            if let Some(open) = self.pools.read().get(&one.report.pool) {
+            if let Some(open) = self.pools.get(&one.report.pool) {
                 open.pool().zio().clear_injection(one.report.id);
             }
         }
@@ -271,7 +279,7 @@ impl Control {
     }
 
     /// `zinject -c`.
-    pub(crate) fn inject_clear(&self, id: Option<u64>) -> Result<Response, Failure> {
+    pub(crate) fn clear(&self, id: Option<u64>) -> Result<Response, Failure> {
         let gone = self.remove_handlers(|report| id.is_none_or(|id| id == report.id));
         match id {
             Some(id) if gone.is_empty() => {
@@ -283,7 +291,7 @@ impl Control {
 
     /// Takes the handlers of a pool away for a while.
     pub(crate) fn set_handlers_aside(&self, pool: &str) -> Vec<Handler> {
-        let all = self.injections.0.lock().1.clone();
+        let all = self.all.lock().1.clone();
         let aside: Vec<Handler> = all.into_iter().filter(|one| one.report.pool == pool).collect();
         self.remove_handlers(|report| report.pool == pool);
         aside
@@ -292,12 +300,12 @@ impl Control {
     /// Ends that.
     pub(crate) fn put_handlers_back(&self, handlers: Vec<Handler>) {
         for one in &handlers {
-            let open = self.pools.read().get(&one.report.pool).cloned();
+            let open = self.pools.get(&one.report.pool);
             if let (Some(open), Some(fault)) = (open, &one.fault) {
                 open.pool().zio().inject(one.report.id, fault.clone(), one.report.frequency);
             }
         }
-        self.injections.0.lock().1.extend(handlers);
+        self.all.lock().1.extend(handlers);
     }
 
     /// True when a pool has handlers, which keep it from being exported.

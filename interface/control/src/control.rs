@@ -1,0 +1,306 @@
+//! The daemon's state, and what becomes of a request: its parts do the work, and the control only routes.
+
+use crate::dataset::datasets::Datasets;
+use crate::device::devices::Devices;
+use crate::device::reserved::Reserved;
+use crate::device::served::Served;
+use crate::events::Events;
+use crate::failure::suspended;
+use crate::inject::Injections;
+use crate::mount::mounting::Mounter;
+use crate::mount::returning::{Returning, STAGE};
+use crate::mount::unmounting::Unmounter;
+use crate::pool::cache_file::PoolsFile;
+use crate::pool::closing::{Closer, SUSPENDED_NS};
+use crate::pool::intake::Intake;
+use crate::pool::opening::Opening;
+use crate::pool::reopening::Reopening;
+use crate::pool::vdevs::Vdevs;
+use crate::pool::{OpenPool, Pools, stopping};
+use crate::requests::changed_pool;
+use crate::settings::Settings;
+use crate::statistics::Statistics;
+use crate::watch::policy::Care;
+use crate::watch::rounds::Rounds;
+use crate::watch::watcher::Watcher;
+use control_api::{DaemonInfo, Failure, Request, Response, StateDir};
+use exec::Exec;
+use std::sync::Arc;
+
+/// The daemon's state: who does what, each with what is its own.
+pub struct Control {
+    pub(crate) exec: Exec,
+    pub(crate) state: StateDir,
+    pub(crate) started_ns: u64,
+    pub(crate) pools: Arc<Pools>,
+    pub(crate) opening: Arc<Opening>,
+    pub(crate) file: Arc<PoolsFile>,
+    pub(crate) devices: Arc<Devices>,
+    pub(crate) mounter: Arc<Mounter>,
+    pub(crate) unmounter: Arc<Unmounter>,
+    pub(crate) returning: Arc<Returning>,
+    pub(crate) datasets: Datasets,
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) events: Arc<Events>,
+    pub(crate) injections: Arc<Injections>,
+    pub(crate) intake: Arc<Intake>,
+    pub(crate) closer: Arc<Closer>,
+    pub(crate) reopening: Arc<Reopening>,
+    pub(crate) vdevs: Vdevs,
+    pub(crate) statistics: Statistics,
+    pub(crate) watcher: Arc<Watcher>,
+    pub(crate) rounds: Arc<Rounds>,
+}
+
+/// Who sent a request, for the pool's history.
+#[derive(Clone, Debug, Default)]
+pub struct Caller {
+    /// The command line.
+    pub command: Option<String>,
+    /// User id.
+    pub uid: u32,
+}
+
+impl std::fmt::Debug for Control {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Control {{ state: {} }}", self.state.path().display())
+    }
+}
+
+/// What the daemon's parts stand on.
+struct Ground {
+    pools: Arc<Pools>,
+    opening: Arc<Opening>,
+    file: Arc<PoolsFile>,
+    devices: Arc<Devices>,
+    mounter: Arc<Mounter>,
+    unmounter: Arc<Unmounter>,
+    returning: Arc<Returning>,
+    settings: Arc<Settings>,
+    events: Arc<Events>,
+    injections: Arc<Injections>,
+    closer: Arc<Closer>,
+}
+
+impl Ground {
+    fn lay(exec: &Exec, state: &StateDir) -> Ground {
+        let events = Arc::new(Events::new(exec));
+        let settings = Arc::new(Settings::new(exec, state, &events.log));
+        let (pools, opening, reserved) = (Arc::<Pools>::default(), Arc::<Opening>::default(), Arc::<Reserved>::default());
+        let weak = Arc::downgrade(&pools);
+        settings.accelerators.when_changed(move || weak.upgrade().iter().for_each(|pools| pools.follow_providers()));
+        let file = Arc::new(PoolsFile::new(state.cache_file(), &pools, &reserved));
+        let served = Arc::new(Served::new(exec, &pools));
+        let devices = Arc::new(Devices { exec: exec.clone(), pools: pools.clone(), served: served.clone(), reserved });
+        let injections = Arc::new(Injections::new(exec, &pools));
+        let stage = state.path().join(STAGE);
+        let mounter = Arc::new(Mounter::new(exec, &pools, &settings.parameters, &settings.direct, stage));
+        let unmounter = Arc::new(Unmounter { exec: exec.clone(), pools: pools.clone(), mounter: mounter.clone(), served });
+        let returning = Arc::new(Returning::new(state.path(), &pools, &opening, &mounter));
+        let closer = Arc::new(Closer {
+            exec: exec.clone(),
+            pools: pools.clone(),
+            file: file.clone(),
+            mounter: mounter.clone(),
+            unmounter: unmounter.clone(),
+            served: devices.served.clone(),
+            events: events.clone(),
+            injections: injections.clone(),
+        });
+        Ground { pools, opening, file, devices, mounter, unmounter, returning, settings, events, injections, closer }
+    }
+}
+
+impl Control {
+    /// A daemon without pools; [`Control::open_pools`] opens those that the state directory remembers.
+    pub fn start(exec: Exec, state: StateDir) -> Arc<Control> {
+        let Ground { pools, opening, file, devices, mounter, unmounter, returning, settings, events, injections, closer } =
+            Ground::lay(&exec, &state);
+        let care = Care {
+            exec: exec.clone(),
+            pools: pools.clone(),
+            devices: devices.clone(),
+            parameters: settings.parameters.clone(),
+            closer: closer.clone(),
+        };
+        let intake = Arc::new(Intake {
+            exec: exec.clone(),
+            pools: pools.clone(),
+            file: file.clone(),
+            devices: devices.clone(),
+            mounter: mounter.clone(),
+            settings: settings.clone(),
+            events: events.clone(),
+            injections: injections.clone(),
+            closer: closer.clone(),
+            care: Arc::new(care),
+        });
+        let reopening = Arc::new(Reopening {
+            exec: exec.clone(),
+            pools: pools.clone(),
+            opening: opening.clone(),
+            devices: devices.clone(),
+            intake: intake.clone(),
+            returning: returning.clone(),
+            accelerators: settings.accelerators.clone(),
+        });
+        Arc::new(Control {
+            started_ns: exec.now_ns(),
+            datasets: Datasets { pools: pools.clone(), mounter: mounter.clone(), unmounter: unmounter.clone() },
+            vdevs: Vdevs { exec: exec.clone(), pools: pools.clone(), devices: devices.clone(), file: file.clone(), events: events.clone() },
+            statistics: Statistics::new(&exec, &state, &pools, &settings),
+            watcher: Arc::default(),
+            rounds: Arc::new(Rounds {
+                exec: exec.clone(),
+                pools: pools.clone(),
+                parameters: settings.parameters.clone(),
+                events: events.clone(),
+                injections: injections.clone(),
+                file: file.clone(),
+                returning: returning.clone(),
+                reopening: reopening.clone(),
+            }),
+            exec,
+            state,
+            pools,
+            opening,
+            file,
+            devices,
+            mounter,
+            unmounter,
+            returning,
+            settings,
+            events,
+            injections,
+            intake,
+            closer,
+            reopening,
+        })
+    }
+
+    /// Opens the pools that were open when the last daemon of this state directory ended. Does not wait for that.
+    pub fn open_pools(&self) {
+        self.reopening.open_pools();
+    }
+
+    /// Starts what the daemon does unasked.
+    pub fn watch(&self) {
+        self.rounds.start(&self.watcher);
+    }
+
+    /// Mounts the tree of statistics and parameters in the state directory, in place of what a killed daemon left there.
+    pub fn mount_tree(&self) {
+        self.statistics.mount_tree();
+    }
+
+    /// The metrics of the daemon in OpenMetrics text.
+    pub fn metrics(&self) -> String {
+        self.statistics.metrics()
+    }
+
+    /// Executes one request; it may take as long as its transaction group.
+    pub fn execute(&self, request: &Request, caller: &Caller) -> Response {
+        if let Err(failure) = self.opening.await_pools(&self.exec, request) {
+            return Response::Failed(failure);
+        }
+        let pool = changed_pool(request);
+        // A destroyed or exported pool cannot be written to afterwards.
+        let before = matches!(request, Request::PoolDestroy(_) | Request::PoolExport(_));
+        if before {
+            self.log(pool, caller);
+        }
+        let performed = self.refuse_suspended(request).and_then(|()| self.perform(request));
+        if request.changes() {
+            self.returning.note_mounts();
+        }
+        match performed {
+            Ok(response) => {
+                if !before {
+                    self.log(pool, caller);
+                }
+                response
+            }
+            Err(failure) => {
+                if failure.kind == control_api::ErrorKind::NotMounted {
+                    self.log(pool, caller);
+                }
+                Response::Failed(failure)
+            }
+        }
+    }
+
+    fn log(&self, pool: Option<&str>, caller: &Caller) {
+        let (Some(name), Some(command)) = (pool, &caller.command) else { return };
+        if let Some(open) = self.pools.get(name).filter(|open| open.pool().is_writeable()) {
+            open.pool().log_command(command, caller.uid);
+        }
+    }
+
+    /// Refuses what would wait for a suspended pool (OpenZFS: `POOL_CHECK_SUSPENDED`): questions are answered, and devices can be
+    /// brought back, cleared and let go.
+    fn refuse_suspended(&self, request: &Request) -> Result<(), Failure> {
+        let waits = match request {
+            Request::PoolClear(_) | Request::PoolExport(_) | Request::PoolDestroy(_) | Request::PoolReopen(_) => false,
+            Request::VdevChange(request) => !matches!(request.change, control_api::VdevVerb::Online { .. }),
+            other => other.changes(),
+        };
+        let Some(open) = changed_pool(request).filter(|_| waits).and_then(|name| self.pools.get(name)) else {
+            return Ok(());
+        };
+        if !open.pool().zio().is_suspended() {
+            return Ok(());
+        }
+        Err(suspended(format!("cannot change '{}'", open.name()))
+            .advise("make sure that its devices are connected, then run 'zpool clear'"))
+    }
+
+    /// What to answer to a request that is not done because its pool, or one that it asks about, is suspended; None while it
+    /// has other reasons, or looks after that itself. Whoever waits for the answer gives up after [`Control::PATIENCE`].
+    pub fn waits_in_vain(&self, request: &Request) -> Option<Failure> {
+        let own = match request {
+            Request::PoolExport(_) | Request::PoolDestroy(_) | Request::PoolWait(_) | Request::PoolImport(_) => return None,
+            other => changed_pool(other),
+        };
+        let is_suspended = |open: &Arc<OpenPool>| open.pool().zio().is_suspended();
+        let open = match own {
+            Some(name) => self.pools.get(name).filter(is_suspended),
+            None => self.pools.find(is_suspended),
+        }?;
+        Some(
+            suspended(format!("no answer for '{}'", open.name()))
+                .advise("make sure that its devices are connected, then run 'zpool clear'; what was asked for may still be done then"),
+        )
+    }
+
+    /// How long a request waits for a suspended pool.
+    pub const PATIENCE: std::time::Duration = std::time::Duration::from_nanos(SUSPENDED_NS);
+
+    pub(crate) fn info(&self) -> DaemonInfo {
+        DaemonInfo {
+            version: env!("CARGO_PKG_VERSION").to_string(),
+            pid: std::process::id(),
+            uptime_seconds: self.exec.now_ns().saturating_sub(self.started_ns) / 1_000_000_000,
+            pools: self.pools.names(),
+        }
+    }
+
+    /// Unmounts, syncs and lets go of everything; the pools open again with the next daemon. It ends, whatever has files open: what a
+    /// suspended pool, or one whose devices do not answer, has not written is left as after a crash.
+    pub fn shutdown(&self) {
+        self.watcher.stop();
+        self.pools.stop();
+        self.opening.wait_for_end(&self.exec);
+        self.statistics.end();
+        // Files in one are the devices of another.
+        for layer in self.devices.served.in_layers(self.pools.all()) {
+            let names: Vec<String> = layer.iter().map(|open| open.name()).collect();
+            names.iter().for_each(|name| drop(self.pools.remove(name)));
+            stopping::let_go(&self.exec, &self.returning, layer);
+        }
+    }
+
+    /// What ending now gives up: a sentence for each pool that cannot write what it was given.
+    pub fn unwritten(&self) -> Vec<String> {
+        stopping::unwritten(&self.pools.all())
+    }
+}

@@ -1,0 +1,363 @@
+//! `zfs …`: datasets, their properties and snapshots.
+
+use crate::dataset::following::{Follower, Following};
+use crate::dataset::names::{descendants, filesystem_of, select_range};
+use crate::dataset::owners;
+use crate::dataset::properties::new_filesystem;
+use crate::dataset::volumes::{self, NewVolume, Refusal};
+use crate::failure::{self, because};
+use crate::mount::enclosed::check_new_place;
+use crate::mount::mounting::Mounter;
+use crate::mount::mounts::Directory;
+use crate::mount::unmounting::Unmounter;
+use crate::mount::wish::Wish;
+use crate::pool::{OpenPool, Pools};
+use crate::requests::done;
+use control_api::{DatasetCreate, DatasetDestroy, DatasetInherit, DatasetRename, DatasetSet, ErrorKind, Failure, Response, SnapshotCreate};
+use dsl::prop::table;
+use dsl::{CreateDataset, DatasetHandle, DslError};
+use ondisk::ObjsetType;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Destroys datasets and snapshots, in this order, up to the first that stays.
+fn destroy_each(pool: &OpenPool, names: &[String]) -> Result<(), Failure> {
+    for name in names {
+        let gone = if name.contains('@') {
+            pool.dsl().destroy_snapshots(std::slice::from_ref(name), false)
+        } else {
+            pool.dsl().destroy_dataset(name)
+        };
+        gone.map_err(|error| failure::dataset("destroy", name, &error))?;
+    }
+    Ok(())
+}
+
+/// What makes, changes and destroys datasets; mounts follow.
+pub(crate) struct Datasets {
+    pub pools: Arc<Pools>,
+    pub mounter: Arc<Mounter>,
+    pub unmounter: Arc<Unmounter>,
+}
+
+impl Datasets {
+    fn follower(&self) -> Follower<'_> {
+        Follower { mounter: &self.mounter, unmounter: &self.unmounter }
+    }
+
+    pub(crate) fn create(&self, request: &DatasetCreate) -> Result<Response, Failure> {
+        let pool = self.pools.pool_of(&request.name, "create")?;
+        let parent = request.name.rsplit_once('/').map_or("", |(parent, _)| parent);
+        if request.parents && pool.dsl().hold(&request.name).is_ok_and(|handle| kind_of(&handle) == kind(request.volume)) {
+            return Ok(done());
+        }
+        // Of a volume its sizes are looked at first.
+        let volume = if request.volume { Some(plan(&pool, request)?) } else { None };
+        if let Some(why) = objection(&request.properties, kind(request.volume), true) {
+            let verb = if request.dry_run { "verify" } else { "create" };
+            return Err(because(ErrorKind::Invalid, format!("cannot {verb} '{}'", request.name), why));
+        }
+        let Planned { options, properties, remarks } = volume.map_or_else(|| plan(&pool, request), Ok)?;
+        let notice = (request.volume && !request.dry_run).then(|| volumes::notice(&request.name));
+        let created = Response::Created { properties, remarks: remarks.into_iter().chain(notice).collect() };
+        if request.dry_run {
+            let above = if request.parents { pool.name() } else { parent.to_string() };
+            return dry_create(&pool, &request.name, &above).map(|()| created);
+        }
+        if request.parents && !parent.is_empty() && pool.dsl().hold(parent).is_err() {
+            let properties = BTreeMap::new();
+            self.create(&DatasetCreate { name: parent.to_string(), properties, volume: false, sparse: false, ..request.clone() })?;
+        }
+        if !request.volume && pool.dsl().hold(&request.name).is_err() {
+            check_new_place(&self.pools, &pool, request)?;
+        }
+        // Somebody may give it another name meanwhile.
+        let above = pool.dsl().hold(parent).ok();
+        pool.dsl().create_dataset(&request.name, options).map_err(|error| match error {
+            DslError::NotFound => because(ErrorKind::NotFound, format!("cannot create '{}'", request.name), "parent does not exist")
+                .advise("use '-p' to create missing parents"),
+            other => failure::dataset("create", &request.name, &other),
+        })?;
+        if request.no_mount || request.volume {
+            return Ok(created);
+        }
+        let turn = self.mounter.turn();
+        let name = above.map_or_else(|| request.name.clone(), |above| request.name.replacen(parent, &above.name(), 1));
+        failure::joined(self.mounter.mount_wishes(&turn, vec![Wish::by_itself(&pool, &name)])).map_err(|failure| {
+            let next = failure.next.map(|next| format!("\n{next}")).unwrap_or_default();
+            let why = format!("{}{next}\nfilesystem successfully created, but not mounted", failure.why);
+            because(ErrorKind::NotMounted, failure.what, why)
+        })?;
+        Ok(created)
+    }
+
+    pub(crate) fn set(&self, request: &DatasetSet) -> Result<Response, Failure> {
+        let pool = self.pools.pool_of(&request.name, "set property for")?;
+        let handle = pool.dsl().hold(&request.name).map_err(|error| failure::dataset("set property for", &request.name, &error))?;
+        let kind = kind_of(&handle);
+        let refused = |why| because(ErrorKind::Invalid, format!("cannot set property for '{}'", request.name), why);
+        if let Some(why) = objection(&request.properties, kind, false) {
+            return Err(refused(why));
+        }
+        let change = match kind {
+            table::VOLUME => volumes::change(&handle, &pool.pool().tree(), &request.properties).map_err(|refusal| match refusal {
+                Refusal::Words(why) => refused(why),
+                Refusal::Engine(error) => property_failure(&request.name, &request.properties, kind, &error),
+            })?,
+            _ => volumes::Change { size: None, properties: request.properties.clone() },
+        };
+        let (limits, properties) = owners::split(&change.properties);
+        let change = volumes::Change { properties, ..change };
+        let pairs: Vec<(String, String)> = change.properties.clone().into_iter().collect();
+        let changed: Vec<&str> = request.properties.keys().map(String::as_str).collect();
+        let follows = Following {
+            names: std::slice::from_ref(&request.name),
+            changed: &changed,
+            turns_off: request.properties.get("canmount").is_some_and(|value| value == "off"),
+            no_mount: request.no_mount,
+        };
+        self.follower().follow(&pool, &follows, || {
+            let set = if pairs.is_empty() { Ok(()) } else { handle.set_props(&pairs) };
+            set.and_then(|()| change.size.map_or(Ok(()), |bytes| handle.resize_volume(bytes)))
+                .and_then(|()| owners::set(&pool.mounts, &handle, &limits))
+                .map_err(|error| property_failure(&request.name, &change.properties, kind, &error))
+        })
+    }
+
+    pub(crate) fn inherit(&self, request: &DatasetInherit) -> Result<Response, Failure> {
+        let pool = self.pools.pool_of(&request.name, "inherit property for")?;
+        let mut names = vec![request.name.clone()];
+        if request.recursive {
+            names = descendants(&pool, &request.name)?;
+        }
+        let follows = Following {
+            names: std::slice::from_ref(&request.name),
+            changed: &[request.property.as_str()],
+            turns_off: false,
+            no_mount: false,
+        };
+        self.follower().follow(&pool, &follows, || {
+            names.iter().try_for_each(|name| {
+                let failed = |error: DslError| failure::dataset("inherit property for", name, &error);
+                pool.dsl().hold(name).map_err(failed)?.inherit_prop(&request.property).map_err(failed)
+            })
+        })
+    }
+
+    pub(crate) fn snapshot(&self, request: &SnapshotCreate) -> Result<Response, Failure> {
+        let first = request.names.first().cloned().unwrap_or_default();
+        let pool = self.pools.pool_of(&first, "create snapshot")?;
+        let mut names = Vec::new();
+        for name in &request.names {
+            let (filesystem, snapshot) = name.split_once('@').ok_or_else(|| {
+                because(ErrorKind::Invalid, format!("cannot create snapshot '{name}'"), "a snapshot's name is FILESYSTEM@NAME")
+            })?;
+            if request.recursive {
+                names.extend(descendants(&pool, filesystem)?.into_iter().map(|dataset| format!("{dataset}@{snapshot}")));
+            } else {
+                names.push(name.clone());
+            }
+        }
+        let filesystems: std::collections::BTreeSet<&str> = names.iter().map(|name| filesystem_of(name)).collect();
+        if filesystems.len() < names.len() {
+            let what = format!("cannot create snapshot '{first}'");
+            return Err(because(ErrorKind::Invalid, what, "multiple snapshots of same fs not allowed"));
+        }
+        let properties = request.properties.clone().into_iter().collect();
+        pool.dsl().snapshot(&names, properties).map_err(|error| failure::dataset("create snapshot", &first, &error))?;
+        Ok(done())
+    }
+
+    pub(crate) fn destroy(&self, request: &DatasetDestroy) -> Result<Response, Failure> {
+        let pool = self.pools.pool_of(&request.name, "destroy")?;
+        if request.name.contains('@') {
+            return destroy_snapshots(&pool, request);
+        }
+        let failed = |error: DslError| failure::dataset("destroy", &request.name, &error);
+        // The pool's own file system stays: everything in it goes.
+        let is_pool = !request.name.contains('/');
+        if is_pool && !request.recursive {
+            let next = "use 'zfs destroy -r {}' to destroy all datasets in the pool\nuse 'zpool destroy {}' to destroy the pool itself";
+            return Err(because(ErrorKind::Invalid, format!("cannot destroy '{}'", request.name), "operation does not apply to pools")
+                .advise(next.replace("{}", &request.name)));
+        }
+        let handle = pool.dsl().hold(&request.name).map_err(failed)?;
+        let reclaim_bytes = handle.space().used;
+        drop(handle);
+        let datasets = descendants(&pool, &request.name)?;
+        let mut names = Vec::new();
+        for dataset in datasets.iter().rev() {
+            let snapshots = pool.dsl().snapshots(dataset).map_err(failed)?;
+            names.extend(snapshots.into_iter().map(|snapshot| format!("{dataset}@{}", snapshot.name)));
+            names.extend(Some(dataset.clone()).filter(|dataset| !is_pool || *dataset != request.name));
+        }
+        if !request.recursive && names.len() > 1 {
+            // The dataset itself comes last.
+            let others = names[..names.len() - 1].join("\n");
+            return Err(failed(DslError::HasChildren).advise(format!("use '-r' to destroy the following datasets:\n{others}")));
+        }
+        if !request.dry_run {
+            let turn = self.mounter.turn();
+            let _bar = pool.mounts.bar(&request.name, "destroyed", false)?;
+            // What leaves first comes back last, if it stays after all.
+            let mut left = Vec::new();
+            let mut outcome = Ok(());
+            for tree in datasets.iter().filter(|name| if is_pool { name.matches('/').count() == 1 } else { **name == request.name }) {
+                match self.unmounter.unmount_tree(&turn, &pool, tree, request.force, Directory::Remove) {
+                    Ok(wishes) => left.extend(wishes.into_iter().rev()),
+                    Err(failure) => {
+                        outcome = Err(failure);
+                        break;
+                    }
+                }
+            }
+            drop(turn);
+            if let Err(failure) = outcome.and_then(|()| destroy_each(&pool, &names)) {
+                // Those that are still there go on where they were.
+                left.retain(|wish| pool.dsl().hold(&wish.name).is_ok());
+                self.mounter.put_back(&self.mounter.turn(), left);
+                return Err(failure);
+            }
+        }
+        Ok(Response::Destroyed { names, reclaim_bytes })
+    }
+
+    pub(crate) fn rename(&self, request: &DatasetRename) -> Result<Response, Failure> {
+        let pool = self.pools.pool_of(&request.from, "rename")?;
+        let failed = |error: DslError| failure::dataset("rename", &request.from, &error);
+        if let (Some((filesystem, from)), recursive) = (request.from.split_once('@'), request.recursive) {
+            let (target, to) = request.to.rsplit_once('@').unwrap_or(("", request.to.as_str()));
+            if !target.is_empty() && target != filesystem {
+                let what = format!("cannot rename to '{}'", request.to);
+                return Err(because(ErrorKind::Invalid, what, "snapshots must be part of same dataset"));
+            }
+            let filesystems = if recursive { descendants(&pool, filesystem)? } else { vec![filesystem.to_string()] };
+            let names: Vec<String> = filesystems.iter().map(|filesystem| format!("{filesystem}@{from}")).collect();
+            pool.mounts.close_snapshots(&names, "rename")?;
+            pool.dsl().rename_snapshots(&filesystems, from, to).map_err(failed)?;
+            return Ok(done());
+        }
+        // Said before anything is unmounted for it.
+        let what = || format!("cannot rename '{}'", request.from);
+        if request.to == request.from {
+            return Err(because(ErrorKind::Exists, what(), "dataset already exists"));
+        }
+        if request.to.strip_prefix(request.from.as_str()).is_some_and(|rest| rest.starts_with('/')) {
+            return Err(because(ErrorKind::Invalid, what(), "New dataset name cannot be a descendant of current dataset name"));
+        }
+        if let (true, Some((parent, _))) = (request.parents, request.to.rsplit_once('/')) {
+            self.create(&DatasetCreate { name: parent.to_string(), parents: true, ..DatasetCreate::default() })?;
+        }
+        let turn = self.mounter.turn();
+        let bars = (pool.mounts.bar(&request.from, "renamed", false)?, pool.mounts.bar(&request.to, "renamed", false)?);
+        let moved = if request.no_unmount {
+            Vec::new()
+        } else {
+            self.unmounter.unmount_tree(&turn, &pool, &request.from, request.force, Directory::Remove)?
+        };
+        let renamed = pool.dsl().rename(&request.from, &request.to);
+        if renamed.is_ok() {
+            pool.mounts.renamed(&request.from, &request.to);
+        }
+        drop(bars);
+        let name_now = |name: String| if renamed.is_ok() { name.replacen(&request.from, &request.to, 1) } else { name };
+        let again = moved.into_iter().map(|wish| Wish { name: name_now(wish.name), ..wish }).collect();
+        failure::joined(self.mounter.mount_wishes(&turn, again))?;
+        renamed.map_err(failed)?;
+        Ok(done())
+    }
+}
+
+fn dry_create(pool: &OpenPool, name: &str, parent: &str) -> Result<(), Failure> {
+    if pool.dsl().hold(name).is_ok() {
+        return Err(failure::dataset("create", name, &DslError::Exists));
+    }
+    let handle = pool.dsl().hold(parent).map_err(|error| failure::dataset("create", name, &error))?;
+    if kind_of(&handle) == table::FILESYSTEM { Ok(()) } else { Err(failure::dataset("create", name, &DslError::ParentNotFilesystem)) }
+}
+
+/// `fs@a`, `fs@a,b`, `fs@a%c`, `fs@%c`, `fs@a%`.
+fn destroy_snapshots(pool: &OpenPool, request: &DatasetDestroy) -> Result<Response, Failure> {
+    let (filesystem, list) = request.name.split_once('@').unwrap_or((&request.name, ""));
+    let filesystems = if request.recursive { descendants(pool, filesystem)? } else { vec![filesystem.to_string()] };
+    let mut names = Vec::new();
+    for filesystem in filesystems {
+        let known = pool.dsl().snapshots(&filesystem).map_err(|error| failure::dataset("destroy", &request.name, &error))?;
+        let known: Vec<String> = known.into_iter().map(|snapshot| snapshot.name).collect();
+        for word in list.split(',') {
+            names.extend(select_range(&known, word).into_iter().map(|name| format!("{filesystem}@{name}")));
+        }
+    }
+    if names.is_empty() {
+        return Err(because(
+            ErrorKind::NotFound,
+            format!("could not find any snapshots to destroy: '{}'", request.name),
+            "check snapshot names",
+        ));
+    }
+    let held = names.iter().map(|name| pool.dsl().hold(name)).collect::<Result<Vec<_>, _>>();
+    let reclaim_bytes = held.map_or(0, |handles| handles.iter().map(|handle| handle.space().used).sum());
+    if !request.dry_run {
+        pool.mounts.close_snapshots(&names, "destroy")?;
+        pool.dsl().destroy_snapshots(&names, false).map_err(|error| failure::dataset("destroy snapshots", &request.name, &error))?;
+    }
+    Ok(Response::Destroyed { names, reclaim_bytes })
+}
+
+fn property_failure(name: &str, properties: &BTreeMap<String, String>, kind: u8, error: &DslError) -> Failure {
+    let failure = failure::dataset("set property for", name, error);
+    let has = |property: &str| properties.contains_key(property);
+    let limit = |why: &str| because(ErrorKind::NoSpace, failure.what.clone(), why);
+    match error {
+        DslError::BadProperty | DslError::BadValue | DslError::ReadOnlyProperty => match objection(properties, kind, false) {
+            Some(why) => because(ErrorKind::Invalid, failure.what, why),
+            None => failure,
+        },
+        // Limits take no space (OpenZFS: `zfs_setprop_error`).
+        DslError::NoSpace if has("quota") || has("refquota") => limit("size is less than current used or reserved space"),
+        DslError::NoSpace if has("reservation") || has("refreservation") => limit("size is greater than available space"),
+        _ => failure,
+    }
+}
+
+/// What is wrong with the first property that cannot be set so for a dataset of this kind, with what to do.
+fn objection(properties: &BTreeMap<String, String>, kind: u8, creating: bool) -> Option<String> {
+    // A volume's space may be worked out.
+    let is_auto = |name: &str, value: &str| kind == table::VOLUME && name == "refreservation" && value == "auto";
+    properties.iter().filter(|(name, value)| !is_auto(name, value)).find_map(|(name, value)| table::objection(name, value, kind, creating))
+}
+
+/// The kind of a new dataset, as the table of properties has it.
+fn kind(is_volume: bool) -> u8 {
+    if is_volume { table::VOLUME } else { table::FILESYSTEM }
+}
+
+/// The kind of a dataset, as the table of properties has it.
+fn kind_of(handle: &DatasetHandle) -> u8 {
+    let is_volume = || handle.objset().is_ok_and(|objset| objset.kind() == ObjsetType::ZVOL);
+    if handle.is_snapshot() { table::SNAPSHOT } else { kind(is_volume()) }
+}
+
+/// A dataset that is to be made.
+struct Planned {
+    options: CreateDataset,
+    properties: BTreeMap<String, String>,
+    /// What is to be said of the properties.
+    remarks: Vec<String>,
+}
+
+fn plan(pool: &OpenPool, request: &DatasetCreate) -> Result<Planned, Failure> {
+    if !request.volume {
+        let options = new_filesystem(&request.properties)
+            .map_err(|why| because(ErrorKind::Invalid, format!("cannot create '{}'", request.name), why))?;
+        return Ok(Planned { options, properties: request.properties.clone(), remarks: Vec::new() });
+    }
+    let NewVolume { size, block_size, properties, remarks } =
+        NewVolume::plan(&request.name, &request.properties, request.sparse, &pool.pool().tree())?;
+    let options = CreateDataset {
+        kind: ObjsetType::ZVOL,
+        properties: properties.clone().into_iter().collect(),
+        init: Box::new(move |objset, tx| dsl::volume::create(objset, size, block_size, tx)),
+    };
+    Ok(Planned { options, properties, remarks })
+}

@@ -1,0 +1,124 @@
+//! Mounted file systems follow their properties: a new mountpoint moves them and what is in them, `canmount=off` unmounts them, flags
+//! change in place (OpenZFS: `changelist_gather`, `changelist_prefix`, `changelist_postfix`).
+
+use crate::dataset::names::descendants;
+use crate::failure;
+use crate::mount::mounting::{Mounter, settings_of};
+use crate::mount::mounts::{Directory, is_within};
+use crate::mount::turns::Turn;
+use crate::mount::unmounting::Unmounter;
+use crate::mount::wish::Wish;
+use crate::pool::OpenPool;
+use control_api::{ErrorKind, Failure, Response};
+use dsl::PropSource;
+use std::sync::Arc;
+
+/// After what keeps something from being mounted at its new place.
+const UNABLE: &str = "property may be set but unable to remount filesystem";
+
+/// Properties that are flags of the mount.
+const FLAGS: [&str; 6] = ["readonly", "exec", "setuid", "devices", "atime", "relatime"];
+
+/// Datasets whose properties change.
+pub(crate) struct Following<'a> {
+    /// The datasets; what is below them inherits.
+    pub names: &'a [String],
+    /// The properties.
+    pub changed: &'a [&'a str],
+    /// `canmount` becomes `off`.
+    pub turns_off: bool,
+    /// Mount, unmount and move nothing (`-u`).
+    pub no_mount: bool,
+}
+
+/// Who lets mounts follow.
+pub(crate) struct Follower<'a> {
+    pub mounter: &'a Mounter,
+    pub unmounter: &'a Unmounter,
+}
+
+impl Follower<'_> {
+    /// Changes properties and lets mounts follow. What has to move is unmounted first: in use, nothing changes.
+    pub(crate) fn follow(
+        &self,
+        pool: &Arc<OpenPool>,
+        following: &Following<'_>,
+        change: impl FnOnce() -> Result<(), Failure>,
+    ) -> Result<Response, Failure> {
+        let changes = |name: &str| following.changed.contains(&name);
+        let turn = self.mounter.turn();
+        let moves = !following.no_mount && changes("mountpoint");
+        let (mut again, mut new) = (Vec::new(), Vec::new());
+        if moves {
+            for name in following.names {
+                let was_mounted = self.unmounter.unmount_tree(&turn, pool, name, false, Directory::Remove)?;
+                // Setting a place mounts there, with all that inherits it.
+                let mut names = descendants(pool, name)?;
+                names.retain(|below| follows(pool, below, name) && !was_mounted.iter().any(|wish| wish.name == *below));
+                again.extend(was_mounted);
+                new.extend(names.iter().map(|name| Wish::by_itself(pool, name)));
+            }
+        }
+        // What is mounted in a file system that goes comes back without it.
+        let is_mounted = |name: &String| pool.mounts.below(name).iter().any(|mounted| mounted.name() == *name);
+        let goes = following.turns_off && !following.no_mount;
+        let leaving: Vec<&String> = following.names.iter().filter(|name| goes && !moves && is_mounted(name)).collect();
+        for name in &leaving {
+            again.extend(self.unmounter.unmount_tree(&turn, pool, name, false, Directory::Keep)?);
+        }
+        let changed = change();
+        again.retain(|wish| changed.is_err() || !leaving.contains(&&wish.name));
+        // The property is what was asked for, whether or not something can be mounted there (OpenZFS: `set_callback`).
+        again.extend(new.into_iter().filter(|_| changed.is_ok()));
+        let unable = self.mounter.mount_wishes(&turn, again);
+        let mut remarks: Vec<String> = unable.iter().map(Failure::to_string).collect();
+        remarks.extend((!unable.is_empty()).then(|| UNABLE.to_string()));
+        let mut failures = Vec::new();
+        changed?;
+        apply_settings(pool);
+        let flags: Vec<&str> = following.changed.iter().copied().filter(|name| FLAGS.contains(name)).collect();
+        for name in following.names.iter().filter(|_| !flags.is_empty()) {
+            if rustix::process::geteuid().is_root() {
+                failures.extend(self.mounter.remount_below(pool, name, following.changed).err());
+            } else if !following.no_mount {
+                remarks.extend(self.mount_anew(&turn, pool, name, &flags)?);
+            }
+        }
+        failure::joined(failures)?;
+        Ok(Response::Done { remarks })
+    }
+
+    /// Users can't change mounts in place: what is not in use is mounted anew, for the rest the answer says what has to wait.
+    fn mount_anew(&self, turn: &Turn<'_>, pool: &Arc<OpenPool>, name: &str, flags: &[&str]) -> Result<Option<String>, Failure> {
+        match self.unmounter.unmount_tree(turn, pool, name, false, Directory::Keep) {
+            Ok(again) => failure::joined(self.mounter.mount_wishes(turn, again)).map(|()| None),
+            Err(failure) if failure.kind == ErrorKind::Busy => {
+                // The server itself refuses writes and leaves times alone.
+                let later: Vec<&str> = flags.iter().copied().filter(|flag| !["readonly", "atime", "relatime"].contains(flag)).collect();
+                let remark = format!("{}: takes effect when the file systems that are in use are mounted again", later.join(", "));
+                Ok((!later.is_empty()).then_some(remark))
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+}
+
+/// True for what is at a dataset, or takes its place from there.
+fn follows(pool: &OpenPool, below: &str, name: &str) -> bool {
+    let source = pool.dsl().hold(below).and_then(|handle| handle.prop("mountpoint")).map(|entry| entry.source);
+    below == name
+        || match source {
+            Ok(PropSource::Default) => true,
+            Ok(PropSource::Inherited(from)) => is_within(name, &from),
+            _ => false,
+        }
+}
+
+/// Mounted file systems take their properties as they are now.
+fn apply_settings(pool: &OpenPool) {
+    for (name, _) in pool.mounts.list() {
+        if let Ok(handle) = pool.dsl().hold(&name) {
+            pool.mounts.apply(&name, settings_of(pool, &handle, &pool.mounts.wishes(&name)));
+        }
+    }
+}

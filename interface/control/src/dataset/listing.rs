@@ -1,0 +1,94 @@
+//! `zfs list` and `zfs get`: datasets and their properties.
+
+use crate::dataset::asked::add_asked;
+use crate::dataset::properties::property;
+use crate::failure;
+use crate::mount::options::Asked;
+use crate::mount::place::effective_mountpoint;
+use crate::pool::{OpenPool, Pools};
+use control_api::{DatasetQuery, DatasetReport, Failure, Property, Response, Source, Value};
+use dsl::{DatasetHandle, DslError};
+use ondisk::ObjsetType;
+
+/// The datasets that were asked for.
+pub(crate) fn query(pools: &Pools, query: &DatasetQuery) -> Result<Response, Failure> {
+    let mut reports = Vec::new();
+    let names = if query.names.is_empty() { pools.names() } else { query.names.clone() };
+    for name in names {
+        // A mountpoint stands for its dataset.
+        let name = if name.starts_with('/') { pools.by_mountpoint(&name)? } else { name };
+        let pool = pools.pool_of(&name, "open")?;
+        let named_directly = !query.names.is_empty();
+        collect(&pool, &name, query, 0, named_directly, &mut reports)?;
+    }
+    add_asked(pools, &query.asked, &mut reports);
+    Ok(Response::Datasets(reports))
+}
+
+fn collect(
+    pool: &OpenPool,
+    name: &str,
+    query: &DatasetQuery,
+    depth: u32,
+    named: bool,
+    out: &mut Vec<DatasetReport>,
+) -> Result<(), Failure> {
+    let handle = pool.dsl().hold(name).map_err(|error| failure::dataset("open", name, &error))?;
+    let report = report_of(pool, &handle)?;
+    if query.types.contains(&report.kind) || (named && depth == 0 && query.types.len() == 1 && name.contains('@')) {
+        out.push(report);
+    }
+    if handle.is_snapshot() || query.depth.is_some_and(|limit| depth >= limit) {
+        return Ok(());
+    }
+    if query.types.iter().any(|kind| kind == "snapshot") {
+        let snapshots = pool.dsl().snapshots(name).map_err(|error| failure::dataset("list snapshots of", name, &error))?;
+        for snapshot in snapshots {
+            let full = format!("{name}@{}", snapshot.name);
+            // A snapshot may be destroyed between the listing and the hold.
+            if let Ok(handle) = pool.dsl().hold(&full) {
+                out.push(report_of(pool, &handle)?);
+            }
+        }
+    }
+    let mut children = pool.dsl().children(name).map_err(|error| failure::dataset("list children of", name, &error))?;
+    children.sort();
+    for child in children {
+        let full = format!("{name}/{child}");
+        if pool.dsl().hold(&full).is_ok() {
+            collect(pool, &full, query, depth + 1, named, out)?;
+        }
+    }
+    Ok(())
+}
+
+fn report_of(pool: &OpenPool, handle: &DatasetHandle) -> Result<DatasetReport, Failure> {
+    let name = handle.name();
+    let failed = |error: DslError| failure::dataset("read properties of", &name, &error);
+    let kind = if handle.is_snapshot() {
+        "snapshot"
+    } else if handle.objset().map_err(failed)?.kind() == ObjsetType::ZVOL {
+        "volume"
+    } else {
+        "filesystem"
+    };
+    let mut properties: Vec<Property> = handle.props().map_err(failed)?.into_iter().map(property).collect();
+    let asked = Asked::read(&pool.mounts.wishes(&name)).unwrap_or_default();
+    for property in &mut properties {
+        if let Some(is_on) = asked.temporary(&property.name) {
+            let value = Value::Text(if is_on { "on" } else { "off" }.to_string());
+            if value != property.value {
+                (property.value, property.source) = (value, Source::Temporary);
+            }
+        }
+        match property.name.as_str() {
+            "mountpoint" => property.value = Value::Text(effective_mountpoint(pool, property)),
+            "mounted" if kind == "filesystem" => {
+                let is_mounted = pool.mounts.mountpoint(&name).is_some();
+                property.value = Value::Text(if is_mounted { "yes" } else { "no" }.to_string());
+            }
+            _ => {}
+        }
+    }
+    Ok(DatasetReport { pool: pool.name(), kind: kind.to_string(), create_txg: handle.creation_txg(), properties, name })
+}

@@ -1,0 +1,101 @@
+//! What single users, groups and projects use and may use: `userquota@ID` and its kind, `zfs userspace`.
+
+use crate::failure::{self, because};
+use crate::mount::mounts::Mounts;
+use crate::pool::Pools;
+use control_api::{ErrorKind, Failure, OwnerReport, Response, UserspaceQuery};
+use dmu::{Objset, Tx};
+use dsl::prop::table;
+use dsl::{DatasetHandle, DslError, TxSpace};
+use ondisk::ObjsetType;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Bytes that the change of one limit dirties, at most: the master node, a new table and an entry in it.
+const TX_BYTES: u64 = 256 << 10;
+
+/// A limit to set.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Limit {
+    kind: String,
+    id: u64,
+    /// Bytes or objects; 0 for none.
+    value: u64,
+}
+
+/// The limits among properties that [`table::objection`] has nothing against, and the others.
+pub(crate) fn split(properties: &BTreeMap<String, String>) -> (Vec<Limit>, BTreeMap<String, String>) {
+    let (owners, others): (BTreeMap<_, _>, _) = properties.clone().into_iter().partition(|(name, _)| table::is_owners(name));
+    let limit = |(name, text): (String, String)| {
+        let kind = name.split_once('@')?.0.to_string();
+        Some(Limit { kind, id: table::owner(&name)?, value: table::parse_bytes(&text).unwrap_or(0) })
+    };
+    (owners.into_iter().filter_map(limit).collect(), others)
+}
+
+/// Enters limits into a file system in an open transaction.
+pub(crate) fn enter(objset: &Arc<Objset>, limits: &[Limit], tx: &Tx) -> Result<(), DslError> {
+    Ok(limits.iter().try_for_each(|limit| zpl::userspace::set(objset, &limit.kind, limit.id, limit.value, tx))?)
+}
+
+/// Sets limits of a file system; they hold when it is mounted, too.
+pub(crate) fn set(mounts: &Mounts, handle: &DatasetHandle, limits: &[Limit]) -> Result<(), DslError> {
+    if limits.is_empty() {
+        return Ok(());
+    }
+    let objset = handle.objset()?;
+    let frees = limits.iter().all(|limit| limit.value == 0);
+    let tx = handle.assign(if frees { TxSpace::Frees } else { TxSpace::Writes(TX_BYTES * limits.len() as u64) })?;
+    let entered = enter(&objset, limits, &tx);
+    drop(tx);
+    mounts.renew_limits(&handle.name());
+    entered
+}
+
+/// `zfs userspace`, `groupspace`, `projectspace`.
+pub(crate) fn userspace(pools: &Pools, query: &UserspaceQuery) -> Result<Response, Failure> {
+    // A mountpoint stands for its dataset.
+    let name = &if query.name.starts_with('/') { pools.by_mountpoint(&query.name)? } else { query.name.clone() };
+    let pool = pools.pool_of(name, "open")?;
+    let failed = |error: DslError| failure::dataset("open", name, &error);
+    let objset = pool.dsl().hold(name).map_err(failed)?.objset().map_err(failed)?;
+    if objset.kind() != ObjsetType::ZFS {
+        let why = "operation is only applicable to filesystems and their snapshots";
+        return Err(because(ErrorKind::Invalid, format!("cannot open '{name}'"), why));
+    }
+    let mut reports = Vec::new();
+    for who in &query.who {
+        let mut found: BTreeMap<u64, OwnerReport> = BTreeMap::new();
+        for what in ["used", "quota", "objused", "objquota"] {
+            let listed = zpl::userspace::list(&objset, &format!("{who}{what}"));
+            let listed = listed.map_err(|_| because(ErrorKind::Io, format!("cannot get used/quota for {name}"), "damaged tables"))?;
+            for (id, value) in listed {
+                let report = found.entry(id).or_insert_with(|| OwnerReport { who: who.clone(), id, ..OwnerReport::default() });
+                match what {
+                    "used" => report.used = Some(value),
+                    "quota" => report.quota = Some(value),
+                    "objused" => report.objects_used = Some(value),
+                    _ => report.objects_quota = Some(value),
+                }
+            }
+        }
+        reports.extend(found.into_values());
+    }
+    Ok(Response::Owners(reports))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If this fails, a limit of one user is stored as a property that nothing looks at, or a property is taken for a limit.
+    #[test]
+    fn limits_are_told_from_properties() {
+        let given = [("userquota@1000", "1.5K"), ("projectobjquota@7", "none"), ("quota", "1G"), ("org:user@x", "y")];
+        let given: BTreeMap<String, String> = given.into_iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+        let (limits, others) = split(&given);
+        let expected = [("projectobjquota", 7, 0), ("userquota", 1000, 1536)];
+        assert_eq!(limits, expected.map(|(kind, id, value)| Limit { kind: kind.to_string(), id, value }));
+        assert_eq!(others.into_keys().collect::<Vec<_>>(), ["org:user@x", "quota"]);
+    }
+}

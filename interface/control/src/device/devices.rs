@@ -1,0 +1,147 @@
+//! Finding and opening devices for pools: files, block devices, directories of them.
+
+use crate::device::beneath::own_dataset_under;
+use crate::device::contents::kind_of;
+use crate::device::reserved::Reserved;
+use crate::device::served::Served;
+use crate::failure::because;
+use crate::pool::Pools;
+use control_api::{ErrorKind, Failure, ImportSearch};
+use device::{BlockDevice, DeviceError, OpenOptions};
+use exec::Exec;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Where devices are looked for when nothing is named.
+const DEFAULT_DIRECTORIES: [&str; 3] = ["/dev/disk/by-vdev", "/dev/disk/by-id", "/dev"];
+
+/// How often a device is tried to be opened: who held it before may still be letting go.
+const OPEN_TRIES: u32 = 20;
+const OPEN_STEP_NS: u64 = 25_000_000;
+
+/// What opens devices for pools.
+pub(crate) struct Devices {
+    pub exec: Exec,
+    pub pools: Arc<Pools>,
+    /// Files of own file systems that are devices.
+    pub served: Arc<Served>,
+    /// Spares that are held.
+    pub reserved: Arc<Reserved>,
+}
+
+impl Devices {
+    /// Opens a device for a pool: exclusively, for writing unless `read_only`.
+    pub(crate) fn open_device(&self, path: &str, read_only: bool, what: &str) -> Result<Arc<dyn BlockDevice>, Failure> {
+        if let Some(device) = self.reserved.at(path).filter(|_| !read_only) {
+            return Ok(device);
+        }
+        let options = OpenOptions { read_only, exclusive: true, ..OpenOptions::default() };
+        self.open_at(path, &options, what)?.map_err(|error| self.not_opened(path, error, what))
+    }
+
+    /// Opens what is at a path; a file of the daemon's own file systems without the kernel ([`crate::device::served`]). What rests on one of them in
+    /// another way is refused.
+    pub(crate) fn open_at(
+        &self,
+        path: &str,
+        options: &OpenOptions,
+        what: &str,
+    ) -> Result<Result<Arc<dyn BlockDevice>, DeviceError>, Failure> {
+        let Some(dataset) = own_dataset_under(&self.pools, path) else { return Ok(device::open(Path::new(path), options)) };
+        if std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file()) {
+            match self.served.open(path, &dataset, options) {
+                Err(DeviceError::NotADevice | DeviceError::Gone) => {}
+                other => return Ok(other),
+            }
+        }
+        let why = format!("{path} rests on the file system '{dataset}', which this daemon serves: the pool would wait for itself");
+        Err(because(ErrorKind::Invalid, what, why).advise(
+            "use a regular file in it, without a loop device or overlay between, or something outside of the daemon's own file systems",
+        ))
+    }
+
+    /// The same, tried for a while, if anything is there.
+    pub(crate) fn reopen_leaf(&self, path: &str) -> Option<Arc<dyn BlockDevice>> {
+        for attempt in 0..OPEN_TRIES {
+            match self.open_device(path, false, "") {
+                Ok(device) => return Some(device),
+                Err(_) if attempt + 1 < OPEN_TRIES && std::path::Path::new(path).exists() => self.exec.sleep_ns(OPEN_STEP_NS),
+                Err(_) => return None,
+            }
+        }
+        None
+    }
+
+    /// Opens everything that a search names and that can be read; devices that cannot are passed over.
+    pub(crate) fn candidates(&self, search: &ImportSearch) -> Result<Vec<Arc<dyn BlockDevice>>, Failure> {
+        let options = OpenOptions { read_only: true, exclusive: false, ..OpenOptions::default() };
+        let open = |path: &PathBuf| self.open_at(&path.to_string_lossy(), &options, "").ok()?.ok();
+        Ok(paths(search)?.iter().filter_map(open).collect())
+    }
+
+    /// Why a device can't be opened, in OpenZFS's words where it has some.
+    fn not_opened(&self, path: &str, error: DeviceError, what: &str) -> Failure {
+        match error {
+            DeviceError::NotFound => because(ErrorKind::NotFound, what, format!("cannot resolve path '{path}'")),
+            DeviceError::NotADevice => {
+                because(ErrorKind::Invalid, what, format!("cannot use '{path}': must be a block device or regular file"))
+            }
+            DeviceError::Busy if is_block_device(path) => {
+                // Whoever has it: a mounted file system, swap, a mapping, another daemon.
+                let shared = OpenOptions { read_only: true, exclusive: false, ..OpenOptions::default() };
+                let kind = device::open(Path::new(path), &shared).ok().and_then(|device| kind_of(&self.exec, &device));
+                let kind = kind.unwrap_or("unknown");
+                because(ErrorKind::Busy, what, format!("{path} is in use and contains a {kind} filesystem"))
+            }
+            error => because(ErrorKind::Io, what, format!("cannot use '{path}': {error}"))
+                .advise("is it there, of at least 64 MiB, writable, and free of other users?"),
+        }
+    }
+}
+
+fn is_block_device(path: &str) -> bool {
+    std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device())
+}
+
+fn paths(search: &ImportSearch) -> Result<Vec<PathBuf>, Failure> {
+    if search.paths.is_empty() {
+        let mut found: Vec<PathBuf> = DEFAULT_DIRECTORIES.iter().flat_map(|folder| entries(Path::new(folder), true)).collect();
+        found.sort();
+        found.dedup();
+        return Ok(found);
+    }
+    // What is named first is a device's path, where it has several.
+    let mut found = Vec::new();
+    for path in &search.paths {
+        let metadata = match std::fs::metadata(path) {
+            Ok(metadata) => metadata,
+            // Somewhere else may have what is looked for (OpenZFS: `zpool_find_import_scan_dir`).
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+            Err(error) => {
+                return Err(because(ErrorKind::NotFound, "cannot search for pools", format!("cannot open '{path}': {error}")));
+            }
+        };
+        if metadata.is_dir() {
+            // Character devices and sockets are never opened; regular files are, also below /dev (think of /dev/shm).
+            let mut inside = entries(Path::new(path), false);
+            inside.sort();
+            inside.retain(|path| !found.contains(path));
+            found.extend(inside);
+        } else {
+            found.push(PathBuf::from(path));
+        }
+    }
+    Ok(found)
+}
+
+/// Devices in a folder; regular files too unless `devices_only`.
+fn entries(folder: &Path, devices_only: bool) -> Vec<PathBuf> {
+    let listed = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    listed
+        .map(|entry| entry.path())
+        .filter(|path| {
+            std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device() || (!devices_only && metadata.is_file()))
+        })
+        .collect()
+}

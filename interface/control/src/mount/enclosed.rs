@@ -1,0 +1,49 @@
+//! Where an ordinary user's daemon can mount nothing: inside of its own mounts, which nobody else may enter, fusermount3 included. A file
+//! system with such a place would be a directory of the one around it, and what is written there would be in the wrong one.
+
+use crate::failure::because;
+use crate::mount::place::{below_altroot, place_of};
+use crate::pool::{OpenPool, Pools};
+use control_api::{DatasetCreate, ErrorKind, Failure};
+use std::path::{Path, PathBuf};
+
+/// A path with its links resolved, as far as it is there.
+fn resolved(path: &Path) -> PathBuf {
+    let found = path.ancestors().find_map(|above| Some((above, std::fs::canonicalize(above).ok()?)));
+    found.map_or_else(|| path.to_path_buf(), |(above, real)| path.strip_prefix(above).map_or(real.clone(), |rest| real.join(rest)))
+}
+
+/// Refuses a place inside of a mount of this daemon, where it may not mount; `what` cannot be done then.
+pub(crate) fn check_enclosed(pools: &Pools, what: &str, name: &str, place: &Path) -> Result<(), Failure> {
+    if rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    let place = resolved(place);
+    let mounts = pools.mounts();
+    let around = mounts.iter().filter(|(own, at)| own != name && place != Path::new(at) && place.starts_with(at));
+    let Some((own, _)) = around.max_by_key(|(_, at)| at.len()) else { return Ok(()) };
+    let why = format!("mountpoint '{}' lies in the mount of '{own}', where an ordinary user can mount nothing", place.display());
+    let verb = if what.starts_with("cannot create") { "zfs create -o" } else { "zfs set" };
+    Err(because(ErrorKind::Permission, what, why)
+        .advise(format!("give it a place outside of it ('{verb} mountpoint=/PATH {name}'), or none ('{verb} canmount=noauto {name}')")))
+}
+
+/// Refuses a file system that could not be mounted for that reason, before it is made.
+pub(crate) fn check_new_place(pools: &Pools, pool: &OpenPool, request: &DatasetCreate) -> Result<(), Failure> {
+    let is_wanted = request.properties.get("canmount").is_none_or(|value| value == "on");
+    let Some((parent, last)) = request.name.rsplit_once('/').filter(|_| is_wanted && !request.no_mount) else { return Ok(()) };
+    let place = match request.properties.get("mountpoint") {
+        Some(own) => below_altroot(pool, own),
+        // A parent that is not there is reported as that.
+        None => pool
+            .dsl()
+            .hold(parent)
+            .ok()
+            .and_then(|handle| place_of(pool, &handle).ok())
+            .map_or_else(String::new, |(above, _)| format!("{}/{last}", above.trim_end_matches('/'))),
+    };
+    if !place.starts_with('/') {
+        return Ok(());
+    }
+    check_enclosed(pools, &format!("cannot create '{}'", request.name), &request.name, Path::new(&place))
+}

@@ -1,0 +1,14 @@
+//! Mounted file systems: coming, going, and coming back after a daemon died.
+
+pub(crate) mod enclosed;
+pub(crate) mod leaving;
+pub(crate) mod lifting;
+pub(crate) mod mounting;
+pub(crate) mod mounts;
+pub(crate) mod options;
+pub(crate) mod place;
+pub(crate) mod returning;
+pub(crate) mod turns;
+pub(crate) mod unmounting;
+pub(crate) mod wish;
+pub(crate) mod working;

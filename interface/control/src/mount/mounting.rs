@@ -1,0 +1,366 @@
+//! `zfs mount`, and whatever else makes file systems appear: in the order of their places, each with the options that its properties and
+//! the request ask for.
+
+use crate::dataset::names::descendants;
+use crate::dataset::properties::{self, text_of};
+use crate::failure::{self, because};
+use crate::mount::enclosed::check_enclosed;
+use crate::mount::lifting::lift_within;
+use crate::mount::mounts::MountPlan;
+use crate::mount::options::Asked;
+use crate::mount::place::place_of;
+use crate::mount::turns::{Turn, Turns};
+use crate::mount::wish::Wish;
+use crate::pool::{OpenPool, Pools};
+use crate::requests::done;
+use control_api::{ErrorKind, Failure, MountReport, MountRequest, Response};
+use dsl::{DatasetHandle, PropEntry, PropValue};
+use exec::{Exec, Mutex};
+use fuse::{MountOptions, Stage};
+use metrics::Parameters;
+use ondisk::{ObjsetId, ObjsetType};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use zpl::direct::Tunables;
+
+/// A wish with everything that it takes.
+struct Ready {
+    wish: Wish,
+    handle: DatasetHandle,
+    plan: MountPlan,
+}
+
+/// What mounts file systems of all pools.
+pub(crate) struct Mounter {
+    exec: Exec,
+    pools: Arc<Pools>,
+    parameters: Arc<Parameters>,
+    direct: Arc<Tunables>,
+    turns: Turns,
+    /// Where trees of mounts are put together.
+    pub stage: PathBuf,
+    /// One tree of mounts takes the place of a dead one at a time: two that take turns would detach each other's.
+    staging: Mutex<()>,
+}
+
+impl Mounter {
+    /// `stage` is where trees of mounts are put together.
+    pub(crate) fn new(exec: &Exec, pools: &Arc<Pools>, parameters: &Arc<Parameters>, direct: &Arc<Tunables>, stage: PathBuf) -> Mounter {
+        let (exec, pools, parameters, direct) = (exec.clone(), pools.clone(), parameters.clone(), direct.clone());
+        Mounter { exec, pools, parameters, direct, turns: Turns::default(), stage, staging: Mutex::default() }
+    }
+
+    /// Waits for the turn to mount and unmount. Whoever has it does not ask again.
+    pub(crate) fn turn(&self) -> Turn<'_> {
+        self.turns.turn(&self.exec, &|| self.pools.has_suspended())
+    }
+
+    pub(crate) fn mount(&self, request: &MountRequest) -> Result<Response, Failure> {
+        let known = Asked::known(&request.options);
+        let request = &MountRequest { options: if request.sloppy { known } else { request.options.clone() }, ..request.clone() };
+        let asked = Asked::read(&request.options);
+        let Some(name) = &request.name else {
+            let pools: Vec<Arc<OpenPool>> = self.pools.all();
+            if !request.all {
+                let mut mounts: Vec<(String, String)> = pools.iter().flat_map(|pool| pool.mounts.list()).collect();
+                mounts.retain(|(name, _)| !name.contains('@'));
+                return Ok(Response::Mounts(mounts.into_iter().map(|(name, mountpoint)| MountReport { name, mountpoint }).collect()));
+            }
+            asked.map_err(|_| because(ErrorKind::Invalid, "cannot mount", "Invalid argument"))?;
+            let turn = self.turn();
+            let wishes = pools.iter().flat_map(|pool| self.automatic(pool)).map(|wish| Wish { options: request.options.clone(), ..wish });
+            failure::joined(self.mount_wishes(&turn, wishes.collect()))?;
+            return Ok(done());
+        };
+        let pool = self.pools.pool_of(name, "open")?;
+        let remounts = asked.as_ref().is_ok_and(|asked| asked.remount);
+        if name.contains('@') && request.place.is_none() && !remounts {
+            let what = format!("cannot open '{name}'");
+            return Err(because(ErrorKind::Invalid, what, "operation not applicable to datasets of this type"));
+        }
+        let asked = asked.map_err(|_| because(ErrorKind::Invalid, format!("cannot mount '{name}'"), "Invalid argument"))?;
+        let place = request.place.as_ref().map(PathBuf::from);
+        let options = request.options.clone();
+        let wish = Wish { place, options, by_itself: false, ..Wish::by_itself(&pool, name) };
+        let turn = self.turn();
+        if asked.remount {
+            let handle = pool.dsl().hold(name).map_err(|error| failure::dataset("open", name, &error))?;
+            if asked.read_only == Some(false) && (handle.is_snapshot() || pool.is_read_only()) {
+                return Err(because(ErrorKind::Permission, format!("cannot mount '{name}'"), fuse::Errno::EROFS));
+            }
+            return self.remount(wish);
+        }
+        if let Some(ready) = self.ready(&wish, request.overlay)? {
+            failure::joined(self.mount_ready(&turn, vec![ready]))?;
+        }
+        Ok(done())
+    }
+
+    /// Changes what is mounted; options of its mount that are not named stay.
+    fn remount(&self, wish: Wish) -> Result<Response, Failure> {
+        let mut options = wish.pool.mounts.wishes(&wish.name);
+        options.extend(wish.options.iter().flat_map(|list| list.split(',')).map(String::from));
+        let wish = Wish { options, ..wish };
+        let is_done = match self.ready(&wish, true)? {
+            Some(ready) => wish.pool.mounts.remount(&wish.name, &ready.plan)?,
+            None => false,
+        };
+        if is_done {
+            return Ok(done());
+        }
+        Err(because(ErrorKind::Invalid, format!("cannot mount '{}'", wish.name), "Invalid argument").advise("it is not mounted"))
+    }
+
+    /// Mounts what should be mounted by itself in these pools; returns what went wrong.
+    pub(crate) fn mount_all(&self, pools: &[Arc<OpenPool>]) -> Vec<Failure> {
+        let turn = self.turn();
+        self.mount_wishes(&turn, pools.iter().flat_map(|pool| self.automatic(pool)).collect())
+    }
+
+    /// Everything of a pool that is not mounted.
+    pub(crate) fn automatic(&self, pool: &Arc<OpenPool>) -> Vec<Wish> {
+        let mounted: BTreeSet<String> = pool.mounts.list().into_iter().map(|(name, _)| name).collect();
+        let names = descendants(pool, &pool.name()).unwrap_or_else(|failure| {
+            eprintln!("{failure}");
+            Vec::new()
+        });
+        names.iter().filter(|name| !mounted.contains(*name)).map(|name| Wish::by_itself(pool, name)).collect()
+    }
+
+    /// Mounts in the order of places, what is in another after it; returns what went wrong.
+    pub(crate) fn mount_wishes(&self, turn: &Turn<'_>, wishes: Vec<Wish>) -> Vec<Failure> {
+        let (mut list, mut failures) = (Vec::new(), Vec::new());
+        for wish in wishes {
+            match self.ready(&wish, false) {
+                Ok(ready) => list.extend(ready),
+                Err(failure) => failures.push(failure),
+            }
+        }
+        failures.extend(self.mount_ready(turn, list));
+        failures
+    }
+
+    /// Mounts again what left, the last of them first.
+    pub(crate) fn put_back(&self, turn: &Turn<'_>, wishes: Vec<Wish>) {
+        let wishes = wishes.into_iter().rev().map(|wish| Wish { past_bar: true, ..wish });
+        self.mount_wishes(turn, wishes.collect()).iter().for_each(|failure| eprintln!("{failure}"));
+    }
+
+    fn mount_ready(&self, turn: &Turn<'_>, mut list: Vec<Ready>) -> Vec<Failure> {
+        list.sort_by(|a, b| Path::new(&a.plan.mountpoint).cmp(Path::new(&b.plan.mountpoint)));
+        let is_dead = |place: &Path| {
+            let at = place.to_path_buf();
+            rustix::process::geteuid().is_root() && fuse::apart(&self.exec, false, move || fuse::is_dead(&at))
+        };
+        let staging = list.iter().any(|ready| is_dead(Path::new(&ready.plan.mountpoint))).then(|| self.staging.lock());
+        let mut failures = Vec::new();
+        // A tree that is put together to take the place of a dead one.
+        let mut staged: Option<Staged> = None;
+        // A dead mount that stays: what is mounted over it one by one would be written beneath the next.
+        let mut kept: Option<PathBuf> = None;
+        for mut ready in list {
+            // Whoever had the turn before may have mounted it.
+            if staging.is_some() && ready.wish.by_itself && ready.wish.pool.mounts.mountpoint(&ready.wish.name).is_some() {
+                continue;
+            }
+            let place = PathBuf::from(&ready.plan.mountpoint);
+            if let Some(tree) = staged.take_if(|tree| !place.starts_with(&tree.place)) {
+                failures.extend(tree.finish().err());
+            }
+            if staged.is_none() && kept.as_ref().is_none_or(|kept| !place.starts_with(kept)) && is_dead(&place) {
+                match Staged::new(&self.stage, &place) {
+                    Ok(tree) => staged = Some(tree),
+                    Err(failure) => {
+                        failures.push(failure);
+                        kept = Some(place.clone());
+                    }
+                }
+            }
+            if kept.as_ref().is_some_and(|kept| place.starts_with(kept)) {
+                continue;
+            }
+            ready.plan.staged = staged.as_ref().and_then(|tree| tree.path_of(&place));
+            let Ready { wish, handle, plan } = ready;
+            let lifted = if staged.is_none() { lift_within(&self.pools, turn, &place) } else { Vec::new() };
+            let allowed = check_enclosed(&self.pools, &format!("cannot mount '{}'", wish.name), &wish.name, &place);
+            match allowed.and_then(|()| wish.pool.mounts.mount(&self.exec, handle, wish.pool.txgs(), plan)) {
+                Ok(()) => staged.iter_mut().for_each(|tree| tree.mounts.push((wish.pool.clone(), wish.name.clone(), place.clone()))),
+                Err(failure) => {
+                    failures.push(failure);
+                    // The dead mount stays rather than that anything is written beneath it.
+                    if staged.take_if(|tree| tree.mounts.is_empty()).is_some() {
+                        kept = Some(place);
+                    }
+                }
+            }
+            turn.step();
+            if !lifted.is_empty() {
+                failures.extend(self.mount_wishes(turn, lifted));
+            }
+        }
+        failures.extend(staged.and_then(|tree| tree.finish().err()));
+        failures
+    }
+
+    /// What it takes to mount a file system; None when it is to be left alone.
+    fn ready(&self, wish: &Wish, overlay: bool) -> Result<Option<Ready>, Failure> {
+        let (pool, name) = (&wish.pool, &wish.name);
+        let handle = pool.dsl().hold(name).map_err(|error| failure::dataset("open", name, &error))?;
+        let what = format!("cannot mount '{name}'");
+        if handle.objset().map_err(|error| failure::dataset("mount", name, &error))?.kind() != ObjsetType::ZFS {
+            let why = "operation not applicable to datasets of this type";
+            return if wish.by_itself { Ok(None) } else { Err(because(ErrorKind::Invalid, format!("cannot open '{name}'"), why)) };
+        }
+        let (mountpoint, made_for_it) = place_of(pool, &handle)?;
+        let asked = Asked::read(&wish.options).map_err(|_| because(ErrorKind::Invalid, &*what, "Invalid argument"))?;
+        if let Some(refusal) = refusal(wish, &handle, &mountpoint, &asked) {
+            return refusal.map_or(Ok(None), |(why, next)| {
+                let failure = because(ErrorKind::Invalid, what, why);
+                Err(next.map_or(failure.clone(), |next| failure.advise(next)))
+            });
+        }
+        let place = wish.place.as_ref().map_or(mountpoint, |place| place.to_string_lossy().into_owned());
+        let (settings, mut options) = how(pool, &handle, &asked);
+        // Where nothing is written there is nothing to sync, and the kernel forwards none.
+        let syncs = || asked.syncfs.unwrap_or_else(|| self.parameters.get("zirconia_mount_syncfs") == Some(1));
+        options.forwards_sync = !options.read_only && syncs();
+        let plan = MountPlan {
+            mountpoint: place,
+            staged: None,
+            must_be_empty: text_of(&handle, "overlay") == "off" && !overlay && !asked.remount,
+            made_for_it: made_for_it && wish.place.is_none(),
+            settings,
+            direct: self.direct.clone(),
+            options,
+            wishes: wish.options.clone(),
+            by_hand: wish.place.is_some(),
+            past_bar: wish.past_bar,
+            elsewhere: wish.place.is_some() || wish.again,
+            is_suspended: is_suspended(pool),
+            works_in: works_in(pool, handle.object()),
+        };
+        Ok(Some(Ready { wish: wish.clone(), handle, plan }))
+    }
+
+    /// Mounted file systems at and below a name get the flags that their properties ask for now; what their mounts were asked for
+    /// beyond them stays, but for the properties that changed.
+    pub(crate) fn remount_below(&self, pool: &Arc<OpenPool>, name: &str, changed: &[&str]) -> Result<(), Failure> {
+        let stays = |word: &String| {
+            let asked = Asked::read(std::slice::from_ref(word)).unwrap_or_default();
+            !changed.iter().any(|property| asked.temporary(property).is_some())
+        };
+        let mut failures = Vec::new();
+        for mounted in pool.mounts.below(name) {
+            let options: Vec<String> = mounted.wishes().iter().flat_map(|list| list.split(',')).map(String::from).filter(stays).collect();
+            let place = Some(mounted.session.mountpoint());
+            if let Ok(Some(ready)) = self.ready(&Wish { place, options, ..Wish::again(pool, &mounted) }, true) {
+                failures.extend(pool.mounts.remount(&mounted.name(), &ready.plan).err());
+            }
+        }
+        failure::joined(failures)
+    }
+}
+
+/// Why a file system is not mounted; the inner None says nothing about it.
+#[allow(clippy::type_complexity)]
+fn refusal(wish: &Wish, handle: &DatasetHandle, mountpoint: &str, asked: &Asked) -> Option<Option<(&'static str, Option<&'static str>)>> {
+    let quiet = |why, next| Some(if wish.by_itself { None } else { Some((why, next)) });
+    if handle.is_snapshot() {
+        return if wish.place.is_none() && !asked.remount { quiet("snapshots are mounted by mount(8)", None) } else { None };
+    }
+    if wish.place.is_some() || asked.remount {
+        return None;
+    }
+    match (text_of(handle, "canmount").as_str(), mountpoint) {
+        (_, "legacy") => quiet("legacy mountpoint", Some("use mount(8) to mount this filesystem")),
+        (_, "none") => quiet("no mountpoint set", None),
+        ("off", _) => quiet("'canmount' property is set to 'off'", None),
+        ("noauto", _) if wish.by_itself && !wish.again => Some(None),
+        _ if wish.by_itself && !wish.again && wish.pool.mounts.mountpoint(&wish.name).is_some() => Some(None),
+        _ => None,
+    }
+}
+
+/// A tree of mounts that takes the place of a dead one.
+struct Staged {
+    stage: Stage,
+    place: PathBuf,
+    mounts: Vec<(Arc<OpenPool>, String, PathBuf)>,
+}
+
+impl Staged {
+    /// Fails where that can't be: the dead mount stays.
+    fn new(folder: &Path, place: &Path) -> Result<Staged, Failure> {
+        let stage = Stage::new(folder).map_err(|errno| not_replaced(place, errno))?;
+        Ok(Staged { stage, place: place.to_path_buf(), mounts: Vec::new() })
+    }
+
+    /// Where a place is while the tree is put together.
+    fn path_of(&self, place: &Path) -> Option<PathBuf> {
+        let below = place.strip_prefix(&self.place).ok()?;
+        let tree = self.stage.tree();
+        Some(if below.as_os_str().is_empty() { tree } else { tree.join(below) })
+    }
+
+    fn finish(self) -> Result<(), Failure> {
+        self.stage.slide(&self.place).map_err(|errno| not_replaced(&self.place, errno))?;
+        for (pool, name, place) in self.mounts {
+            pool.mounts.moved(&name, &place);
+        }
+        Ok(())
+    }
+}
+
+fn not_replaced(place: &Path, errno: fuse::Errno) -> Failure {
+    because(ErrorKind::Io, format!("cannot mount '{}'", place.display()), format!("the dead mount can't be replaced: {errno}"))
+        .advise(format!("umount -R -l {}, then zfs mount -a", place.display()))
+}
+
+/// Asks whether the pool is suspended, for as long as it is open.
+fn is_suspended(pool: &Arc<OpenPool>) -> Box<dyn Fn() -> bool + Send + Sync> {
+    let pool = Arc::downgrade(pool);
+    Box::new(move || pool.upgrade().is_some_and(|pool| pool.pool().zio().is_suspended()))
+}
+
+/// Asks whether a program works in a snapshot of a mounted file system.
+fn works_in(pool: &Arc<OpenPool>, objset: u64) -> Box<dyn Fn(&str) -> bool + Send + Sync> {
+    let mounts = Arc::downgrade(&pool.mounts);
+    Box::new(move |snapshot| mounts.upgrade().is_some_and(|mounts| mounts.works_in(ObjsetId(objset), snapshot)))
+}
+
+/// Behaviour and flags of a mount, as properties and request ask for.
+fn how(pool: &OpenPool, handle: &DatasetHandle, asked: &Asked) -> (zpl::Settings, MountOptions) {
+    let mut settings = properties::settings(pool, handle);
+    asked.apply(&mut settings);
+    settings.read_only |= pool.is_read_only() || handle.is_snapshot();
+    settings.snapshot = handle.is_snapshot();
+    let on = |property: &str, option: Option<bool>| option.unwrap_or(text_of(handle, property) != "off");
+    let options = MountOptions {
+        source: handle.name(),
+        read_only: settings.read_only,
+        suid: on("setuid", asked.suid),
+        devices: on("devices", asked.devices),
+        exec: on("exec", asked.exec),
+        atime: settings.atime,
+        max_write: request_bytes_max(handle),
+        ..MountOptions::default()
+    };
+    settings.atime &= !settings.read_only;
+    (settings, options)
+}
+
+/// The behaviour of a mounted file system, with what its mount was asked for.
+pub(crate) fn settings_of(pool: &OpenPool, handle: &DatasetHandle, wishes: &[String]) -> zpl::Settings {
+    let asked = Asked::read(wishes).unwrap_or_default();
+    how(pool, handle, &asked).0
+}
+
+/// Requests of the mount must hold a whole record, or direct writes of such records could never be direct.
+fn request_bytes_max(handle: &DatasetHandle) -> u32 {
+    let record = match handle.prop("recordsize") {
+        Ok(PropEntry { value: PropValue::Bytes(bytes), .. }) => bytes,
+        _ => 0,
+    };
+    (record.min(16 << 20) as u32).max(MountOptions::default().max_write)
+}

@@ -1,0 +1,697 @@
+//! Mounted file systems: which dataset is where, and everything that keeps it there.
+//!
+//! Invariants: a dataset has one entry from before its file system is opened until its last request is answered and its nodes are
+//! forgotten, so that there are never two caches of nodes of one file system; what is leaving blocks whoever wants to mount, rename
+//! or destroy it. No lock of these is held while a mount comes or goes; whoever works on mounts has the turn ([`crate::mount::turns`]).
+
+use crate::failure::{self, because};
+use crate::mount::working;
+use crate::report::direct_rows;
+use control_api::{ErrorKind, Failure};
+use dmu::TxgManager;
+use dsl::DatasetHandle;
+use exec::{Exec, Mutex};
+use fuse::{MountOptions, MountTable, Readers, Session};
+use ondisk::{ObjectId, ObjsetId};
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use zpl::direct::{Direct, DirectSnapshot, DirectStats, Tunables};
+use zpl::{Settings, SnapshotSource, Zfs, ZplFuse};
+
+/// How long a mount waits for another one of the same file system that is leaving.
+const LEAVE_NS: u64 = 5_000_000_000;
+/// How long an unmount waits for requests that are being served.
+pub(crate) const END_NS: u64 = 3_000_000_000;
+
+/// One mount; dropping it unmounts.
+pub(crate) struct Mounted {
+    name: Mutex<String>,
+    pub(crate) session: Session,
+    zfs: Arc<Zfs>,
+    handler: Arc<ZplFuse>,
+    /// What its mount was asked for beyond the properties.
+    options: Mutex<Vec<String>>,
+    /// Where it is was said by hand, not by its properties.
+    pub(crate) by_hand: bool,
+    /// Its dataset got another name while it stayed where it is.
+    stayed: AtomicBool,
+    made_for_it: bool,
+    made: bool,
+    /// Somebody unmounts it.
+    pub(crate) leaving: AtomicBool,
+}
+
+/// Where a mount is, or why it is nowhere.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// Here.
+    Mounted(PathBuf),
+    /// Nowhere that this process sees, but files of it are open: somebody detached it, or it is in another mount namespace.
+    Detached,
+    /// Its last requests are being served.
+    Leaving,
+    /// It has ended.
+    Gone,
+}
+
+/// What becomes of the directory that a file system was mounted on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Directory {
+    /// It stays.
+    Keep,
+    /// The dataset goes, or has another place from now on: its directory goes when it is empty and its place follows from the
+    /// dataset's name (OpenZFS: `remove_mountpoint`).
+    Remove,
+    /// The pool goes: only what was made for this mount, and not inside of another file system of a pool, whose contents are its user's.
+    RemoveMade,
+}
+
+/// An entry of the table.
+enum Slot {
+    /// It is being opened.
+    Coming,
+    There(Arc<Mounted>),
+}
+
+#[derive(Default)]
+struct State {
+    slots: BTreeMap<String, Slot>,
+    /// Names at and below which nothing may be mounted, and what is done to them.
+    barred: Vec<(String, &'static str)>,
+    /// Directories that were made for mounts whose place follows from the dataset's name: device and inode, to know them again.
+    made: BTreeMap<PathBuf, (u64, u64)>,
+}
+
+/// The mounts of one pool.
+pub struct Mounts {
+    state: Mutex<State>,
+    table: Mutex<MountTable>,
+    /// The threads that serve them: the pool's own, so that none waits for another pool.
+    readers: Mutex<Option<Readers>>,
+    /// Counts of direct I/O: of the pool, and of each dataset since the pool was opened, mounted or not.
+    pool_direct: Arc<DirectStats>,
+    direct: Mutex<BTreeMap<String, Arc<DirectStats>>>,
+}
+
+impl Default for Mounts {
+    fn default() -> Self {
+        let (state, table, readers, direct) = (Mutex::default(), Mutex::default(), Mutex::default(), Mutex::default());
+        Mounts { state, table, readers, pool_direct: DirectStats::new(None), direct }
+    }
+}
+
+/// How a file system is mounted.
+pub struct MountPlan {
+    /// Absolute path, altroot included.
+    pub mountpoint: String,
+    /// Where it is mounted first, when it is moved to its place later.
+    pub staged: Option<PathBuf>,
+    /// Refuse to cover a directory that has entries.
+    pub must_be_empty: bool,
+    /// The place follows from the dataset's name (`mountpoint` is inherited or default), so the directory may be ours to remove.
+    pub made_for_it: bool,
+    /// Behaviour that follows properties.
+    pub settings: Settings,
+    /// Parameters of direct I/O.
+    pub direct: Arc<Tunables>,
+    /// Flags of the mount.
+    pub options: MountOptions,
+    /// Says whether the pool is suspended.
+    pub is_suspended: Box<dyn Fn() -> bool + Send + Sync>,
+    /// Says whether a program works in a snapshot of it.
+    pub works_in: Box<dyn Fn(&str) -> bool + Send + Sync>,
+    /// What was asked for beyond the properties.
+    pub wishes: Vec<String>,
+    /// The place was said by hand, not by the properties.
+    pub by_hand: bool,
+    /// It is the one who keeps others from mounting it that does so.
+    pub past_bar: bool,
+    /// What is mounted elsewhere already gets one more place.
+    pub elsewhere: bool,
+}
+
+/// True for a dataset and what is below it.
+pub(crate) fn is_within(name: &str, root: &str) -> bool {
+    name.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '@']))
+}
+
+/// Keeps a name and what is below it from being mounted while it lives.
+pub(crate) struct Bar<'a> {
+    mounts: &'a Mounts,
+    name: String,
+}
+
+impl Drop for Bar<'_> {
+    fn drop(&mut self) {
+        let mut state = self.mounts.state.lock();
+        if let Some(index) = state.barred.iter().position(|(name, _)| *name == self.name) {
+            state.barred.swap_remove(index);
+        }
+    }
+}
+
+/// The right to fill an entry; it is empty again when it was not filled.
+struct Claim<'a> {
+    mounts: &'a Mounts,
+    name: String,
+    is_filled: bool,
+}
+
+impl Claim<'_> {
+    fn fill(mut self, mounted: Mounted) {
+        self.is_filled = true;
+        self.mounts.state.lock().slots.insert(self.name.clone(), Slot::There(Arc::new(mounted)));
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        if !self.is_filled {
+            self.mounts.state.lock().slots.remove(&self.name);
+        }
+    }
+}
+
+/// What a claim found.
+enum Claimed<'a> {
+    Free(Claim<'a>),
+    /// Detached while files are open, or mounted elsewhere: the same file system can be mounted once more, and only that one. With it, whether
+    /// that is its place from then on.
+    Again(Arc<Mounted>, bool),
+}
+
+impl Mounts {
+    /// Keeps a name from being mounted; busy when somebody else works on it, or mounts there just now.
+    pub(crate) fn bar(&self, name: &str, verb: &'static str, force: bool) -> Result<Bar<'_>, Failure> {
+        let mut state = self.state.lock();
+        let crosses = |(other, _): &&(String, &str)| is_within(other, name) || is_within(name, other);
+        let coming = |(other, slot): &(&String, &Slot)| matches!(slot, Slot::Coming) && is_within(other, name);
+        let busy = match (state.barred.iter().find(crosses), state.slots.iter().find(coming)) {
+            (Some((other, what)), _) => Some(format!("'{other}' is being {what}")),
+            (None, Some((other, _))) => Some(format!("'{other}' is being mounted")),
+            (None, None) => None,
+        };
+        if let Some(why) = busy.filter(|_| !force) {
+            return Err(because(ErrorKind::Busy, format!("cannot change '{name}'"), "dataset is busy").advise(why));
+        }
+        state.barred.push((name.to_string(), verb));
+        drop(state);
+        Ok(Bar { mounts: self, name: name.to_string() })
+    }
+
+    /// Nothing is mounted any more.
+    pub(crate) fn close(&self) {
+        self.state.lock().barred.push((String::new(), "closed"));
+    }
+
+    /// The mounts that have not ended, by name.
+    pub(crate) fn all(&self) -> Vec<Arc<Mounted>> {
+        let mut state = self.state.lock();
+        let is_over = |slot: &Slot| matches!(slot, Slot::There(mounted) if mounted.session.has_ended());
+        state.slots.retain(|_, slot| !is_over(slot));
+        let there = |slot: &Slot| match slot {
+            Slot::There(mounted) => Some(mounted.clone()),
+            Slot::Coming => None,
+        };
+        state.slots.values().filter_map(there).collect()
+    }
+
+    /// What is mounted at or below a dataset, or has not ended there; what lies deepest in the tree of directories first.
+    pub(crate) fn below(&self, name: &str) -> Vec<Arc<Mounted>> {
+        let mut list = self.all();
+        list.retain(|mounted| is_within(&mounted.name(), name));
+        deepest_first(&mut list);
+        list
+    }
+
+    /// The mount of a dataset.
+    pub(crate) fn mounted(&self, name: &str) -> Option<Arc<Mounted>> {
+        self.there(name)
+    }
+
+    fn there(&self, name: &str) -> Option<Arc<Mounted>> {
+        let mut state = self.state.lock();
+        match state.slots.get(name)? {
+            Slot::There(mounted) if mounted.session.has_ended() => {
+                state.slots.remove(name);
+                None
+            }
+            Slot::There(mounted) => Some(mounted.clone()),
+            Slot::Coming => None,
+        }
+    }
+
+    /// Where a mount is.
+    pub(crate) fn standing(&self, mounted: &Mounted) -> Standing {
+        if mounted.session.has_ended() {
+            return Standing::Gone;
+        }
+        if mounted.leaving.load(Ordering::Acquire) || !mounted.session.is_alive() {
+            return Standing::Leaving;
+        }
+        let recorded = mounted.session.mountpoint();
+        let Some(rows) = self.table.lock().rows() else { return Standing::Mounted(recorded) };
+        let own = |row: &&fuse::MountRow| row.device == mounted.session.number();
+        if rows.iter().filter(own).any(|row| row.place == recorded) {
+            return Standing::Mounted(recorded);
+        }
+        match rows.iter().find(own) {
+            Some(row) => {
+                mounted.session.moved(&row.place);
+                Standing::Mounted(row.place.clone())
+            }
+            None => Standing::Detached,
+        }
+    }
+
+    /// True when it is mounted at this place, alone or with others.
+    fn is_at(&self, mounted: &Mounted, place: &Path) -> bool {
+        self.table.lock().rows().is_some_and(|rows| mounted.is_at(&rows, place))
+    }
+
+    /// Where it is mounted, wherever a path leads to it.
+    pub(crate) fn places(&self, mounted: &Mounted) -> Vec<PathBuf> {
+        let Some(rows) = self.table.lock().rows() else { return vec![mounted.session.mountpoint()] };
+        let own = rows.iter().filter(|row| row.device == mounted.session.number());
+        own.filter(|row| fuse::covers(&rows, row).is_empty()).map(|row| row.place.clone()).collect()
+    }
+
+    /// Of several places of a mount this one is meant.
+    pub(crate) fn choose(&self, name: &str, place: &Path) {
+        if let Some(mounted) = self.there(name).filter(|mounted| self.is_at(mounted, place)) {
+            mounted.session.moved(place);
+        }
+    }
+
+    /// A dataset has another name, with what is below it; what is mounted of them stays where it is.
+    pub(crate) fn renamed(&self, from: &str, to: &str) {
+        let mut state = self.state.lock();
+        let names: Vec<String> = state.slots.keys().filter(|name| is_within(name, from)).cloned().collect();
+        for old in names {
+            let Some(slot) = state.slots.remove(&old) else { continue };
+            let new = old.replacen(from, to, 1);
+            if let Slot::There(mounted) = &slot {
+                mounted.name.lock().clone_from(&new);
+                mounted.stayed.store(true, Ordering::Release);
+            }
+            state.slots.insert(new, slot);
+        }
+        drop(state);
+        let mut direct = self.direct.lock();
+        let names: Vec<String> = direct.keys().filter(|name| is_within(name, from)).cloned().collect();
+        for old in names {
+            let counts = direct.remove(&old);
+            direct.extend(counts.map(|counts| (old.replacen(from, to, 1), counts)));
+        }
+    }
+
+    /// True when its path leads to something else, which was mounted over it.
+    pub(crate) fn is_covered(&self, mounted: &Mounted) -> bool {
+        let Some(rows) = self.table.lock().rows() else { return false };
+        mounted.row(&rows).is_some_and(|row| !fuse::covers(&rows, row).is_empty())
+    }
+
+    /// The mounted dataset that a path is in, and where it is mounted.
+    pub fn dataset_at(&self, path: &str) -> Option<(String, String)> {
+        let inside = self.list().into_iter().filter(|(_, place)| Path::new(path).starts_with(place));
+        inside.max_by_key(|(_, place)| place.len()).map(|(name, place)| (place, name))
+    }
+
+    /// Where a dataset is mounted.
+    pub fn mountpoint(&self, name: &str) -> Option<String> {
+        self.there(name).and_then(|mounted| self.place_of(&mounted))
+    }
+
+    fn place_of(&self, mounted: &Mounted) -> Option<String> {
+        match self.standing(mounted) {
+            Standing::Mounted(place) => Some(place.to_string_lossy().into_owned()),
+            _ => None,
+        }
+    }
+
+    /// The pool's counts of direct I/O.
+    pub fn direct_of_pool(&self) -> &Arc<DirectStats> {
+        &self.pool_direct
+    }
+
+    /// A dataset's counts of direct I/O.
+    pub fn direct_of(&self, name: &str) -> Arc<DirectStats> {
+        let mut direct = self.direct.lock();
+        direct.entry(name.to_string()).or_insert_with(|| DirectStats::new(Some(self.pool_direct.clone()))).clone()
+    }
+
+    /// The object set of a mounted file system and a file's counts of direct I/O since it came into memory.
+    pub fn direct_of_file(&self, name: &str, object: ObjectId) -> Option<(ObjsetId, DirectSnapshot)> {
+        let zfs = self.there(name).map(|mounted| mounted.zfs.clone())?;
+        let counts = zfs.node(object).ok().and_then(|node| zfs.direct_counts(&node));
+        Some((zfs.objset().id(), counts.unwrap_or_default()))
+    }
+
+    fn remember_made(&self, place: &Path) {
+        if let Some(identity) = identity(place) {
+            self.state.lock().made.insert(place.to_path_buf(), identity);
+        }
+    }
+
+    /// Removes the directories that were made for file systems of this pool and nothing is mounted on, deepest first: those that were unmounted
+    /// before their pool goes. Only the very ones that were made, and only empty ones.
+    pub(crate) fn remove_made_directories(&self) {
+        let made = std::mem::take(&mut self.state.lock().made);
+        for (place, known) in made.iter().rev() {
+            if identity(place) == Some(*known) && !is_inside_of_a_pool(place) {
+                let _ = std::fs::remove_dir(place);
+            }
+        }
+    }
+
+    /// Name and place of every mount.
+    pub fn list(&self) -> Vec<(String, String)> {
+        self.all().into_iter().filter_map(|mounted| Some((mounted.name(), self.place_of(&mounted)?))).collect()
+    }
+
+    /// The object sets of mounted file systems.
+    pub fn objsets(&self) -> Vec<Arc<dmu::Objset>> {
+        self.all().into_iter().map(|mounted| mounted.zfs.objset().clone()).collect()
+    }
+
+    /// What users did to each mounted file system.
+    pub fn counts(&self, zio: &zio::Zio) -> Vec<metrics::DatasetView> {
+        let view = |mounted: Arc<Mounted>| metrics::DatasetView {
+            name: mounted.name(),
+            objset: mounted.zfs.objset().id().0,
+            counts: mounted.zfs.counts(),
+            direct: direct_rows::rows(
+                &self.direct_of(&mounted.name()).snapshot(),
+                zio.changed_buffers(Some(mounted.zfs.objset().id()), None),
+            ),
+        };
+        self.all().into_iter().map(view).collect()
+    }
+
+    /// The dataset mounted at this path; the topmost where one of several is ours.
+    pub fn find(&self, mountpoint: &str) -> Option<String> {
+        let rows = self.table.lock().rows().unwrap_or_default();
+        let top = fuse::topmost(&rows, Path::new(mountpoint)).map(|row| row.device);
+        let mut here = self.all();
+        here.retain(|mounted| mounted.is_at(&rows, Path::new(mountpoint)));
+        let index = here.iter().position(|mounted| Some(mounted.session.number()) == top).unwrap_or_default();
+        here.get(index).map(|mounted| mounted.name())
+    }
+
+    /// True when what is mounted at this path, last of all, is of this pool.
+    pub(crate) fn is_on_top(&self, mountpoint: &str) -> bool {
+        let rows = self.table.lock().rows().unwrap_or_default();
+        let top = fuse::topmost(&rows, Path::new(mountpoint)).map(|row| row.device);
+        self.all().iter().any(|mounted| Some(mounted.session.number()) == top)
+    }
+
+    /// Takes a name's entry, or says why it is not to be had.
+    fn claim(&self, exec: &Exec, name: &str, place: &Path, plan: &MountPlan) -> Result<Claimed<'_>, Failure> {
+        let what = || format!("cannot mount '{name}'");
+        let until = exec.now_ns().saturating_add(LEAVE_NS);
+        loop {
+            let present = {
+                let mut state = self.state.lock();
+                if let Some((_, verb)) =
+                    state.barred.iter().find(|(barred, _)| barred.is_empty() || !plan.past_bar && is_within(name, barred))
+                {
+                    return Err(because(ErrorKind::Busy, what(), "mountpoint or dataset is busy").advise(format!("it is being {verb}")));
+                }
+                match state.slots.get(name) {
+                    Some(Slot::There(mounted)) if !mounted.session.has_ended() => mounted.clone(),
+                    Some(Slot::Coming) => {
+                        let busy = because(ErrorKind::Busy, what(), "mountpoint or dataset is busy");
+                        return Err(busy.advise("another command is mounting it"));
+                    }
+                    _ => {
+                        state.slots.insert(name.to_string(), Slot::Coming);
+                        drop(state);
+                        return Ok(Claimed::Free(Claim { mounts: self, name: name.to_string(), is_filled: false }));
+                    }
+                }
+            };
+            match self.standing(&present) {
+                Standing::Mounted(_) if plan.elsewhere && !self.is_at(&present, place) => {
+                    return Ok(Claimed::Again(present, !plan.by_hand));
+                }
+                Standing::Mounted(_) => return Err(because(ErrorKind::Busy, what(), "filesystem already mounted")),
+                Standing::Detached => return Ok(Claimed::Again(present, true)),
+                Standing::Gone => {}
+                Standing::Leaving if exec.now_ns() >= until => {
+                    let busy = because(ErrorKind::Busy, what(), "mountpoint or dataset is busy");
+                    return Err(busy.advise("it is being unmounted: requests to it are not answered yet"));
+                }
+                Standing::Leaving => drop(present.session.wait_end(100_000_000)),
+            }
+        }
+    }
+
+    /// The threads that serve this pool's mounts.
+    fn readers(&self, exec: &Exec) -> Result<Readers, fuse::Errno> {
+        let mut readers = self.readers.lock();
+        match &*readers {
+            Some(readers) => Ok(readers.clone()),
+            None => Ok(readers.insert(Readers::new(exec)?).clone()),
+        }
+    }
+
+    /// Mounts a file system.
+    pub fn mount(&self, exec: &Exec, handle: DatasetHandle, txgs: Option<Arc<TxgManager>>, plan: MountPlan) -> Result<(), Failure> {
+        let name = handle.name();
+        let what = format!("cannot mount '{name}'");
+        let place = plan.staged.clone().unwrap_or_else(|| PathBuf::from(&plan.mountpoint));
+        let refused = |error: fuse::MountError| match error {
+            fuse::MountError::Mount(fuse::Errno::EBUSY) => because(ErrorKind::Busy, &*what, "mountpoint or dataset is busy"),
+            error => because(ErrorKind::Permission, &*what, error).advise("is /dev/fuse there, and may this user mount on that directory?"),
+        };
+        let claim = match self.claim(exec, &name, &place, &plan)? {
+            Claimed::Free(claim) => claim,
+            Claimed::Again(mounted, moves) => {
+                prepare(exec, &place, &plan)?;
+                mounted.session.mount_again(&place, &plan.options).map_err(refused)?;
+                if moves {
+                    mounted.session.moved(&place);
+                    mounted.stayed.store(false, Ordering::Release);
+                }
+                return Ok(());
+            }
+        };
+        let made = prepare(exec, &place, &plan)?;
+        if made && plan.made_for_it {
+            self.remember_made(Path::new(&plan.mountpoint));
+        }
+        let objset = handle.objset().map_err(|error| failure::dataset("mount", &name, &error))?;
+        let zfs = Zfs::open(&objset, txgs.filter(|_| !handle.is_snapshot()), plan.settings)
+            .map_err(|error| because(ErrorKind::Damaged, &*what, error))?;
+        let dataset = Arc::new(handle);
+        zfs.set_space_source(dataset.clone());
+        zfs.set_direct(Direct { tunables: plan.direct, stats: self.direct_of(&name) });
+        if !zfs.is_read_only() && !plan.settings.read_only {
+            zfs.drain_unlinked().map_err(|error| because(ErrorKind::Io, &*what, error))?;
+        }
+        let snapshots: Option<Arc<dyn SnapshotSource>> = if dataset.is_snapshot() { None } else { Some(dataset) };
+        let handler = Arc::new(ZplFuse::new(zfs.clone(), snapshots).with_health(plan.is_suspended).with_workers(plan.works_in));
+        let readers = self.readers(exec).map_err(|error| because(ErrorKind::Io, &*what, error))?;
+        let session = Session::mount_with(&readers, handler.clone(), &place, &plan.options).map_err(refused)?;
+        let (made_for_it, by_hand, options, leaving) = (plan.made_for_it, plan.by_hand, Mutex::new(plan.wishes), AtomicBool::new(false));
+        let (name, stayed) = (Mutex::new(name), AtomicBool::new(false));
+        claim.fill(Mounted { name, session, zfs, handler, options, by_hand, stayed, made_for_it, made, leaving });
+        Ok(())
+    }
+
+    /// A mount that was put together elsewhere is in its place now.
+    pub(crate) fn moved(&self, name: &str, place: &Path) {
+        if let Some(mounted) = self.there(name) {
+            mounted.session.moved(place);
+        }
+    }
+
+    /// Changes a mount in place; false when it is not mounted.
+    pub(crate) fn remount(&self, name: &str, plan: &MountPlan) -> Result<bool, Failure> {
+        let Some(mounted) = self.there(name).filter(|mounted| matches!(self.standing(mounted), Standing::Mounted(_))) else {
+            return Ok(false);
+        };
+        let what = format!("cannot mount '{name}'");
+        if mounted.zfs.settings().read_only && !plan.settings.read_only {
+            mounted.zfs.drain_unlinked().map_err(|error| because(ErrorKind::Io, &*what, error))?;
+        }
+        // First what still works: a write must not be let through by the one and refused by the other.
+        if !plan.settings.read_only {
+            mounted.handler.set_settings(plan.settings);
+        }
+        // The path leads to what lies over it, whose flags would change.
+        if self.is_covered(&mounted) {
+            mounted.handler.set_settings(plan.settings);
+            return Err(because(ErrorKind::Busy, what, "something else is mounted over it")
+                .advise("the file system itself follows its properties; flags of its mount follow when it is mounted again"));
+        }
+        let changed = match mounted.session.remount(&plan.options) {
+            // Files are open for writing: the kernel lets their writes through, we don't.
+            Err(fuse::Errno::EBUSY) if plan.options.read_only => {
+                mounted.session.remount(&MountOptions { read_only: false, ..plan.options.clone() })
+            }
+            other => other,
+        };
+        mounted.handler.set_settings(plan.settings);
+        *mounted.options.lock() = plan.wishes.iter().filter(|word| *word != "remount").cloned().collect();
+        changed.map(|()| true).map_err(|errno| because(ErrorKind::Permission, what, format!("{errno}")))
+    }
+
+    /// What a mount was asked for beyond its properties.
+    pub(crate) fn wishes(&self, name: &str) -> Vec<String> {
+        self.there(name).map(|mounted| mounted.wishes()).unwrap_or_default()
+    }
+
+    /// Closes snapshots that were browsed under `.zfs/snapshot` and are to be destroyed or renamed. Busy when a file of one is open, or a
+    /// directory is where a program works.
+    pub fn close_snapshots(&self, names: &[String], verb: &str) -> Result<(), Failure> {
+        for name in names {
+            let Some((filesystem, snapshot)) = name.split_once('@') else { continue };
+            let Some(mounted) = self.there(filesystem) else { continue };
+            let busy = || because(ErrorKind::Busy, format!("cannot {verb} snapshot {name}"), "dataset is busy");
+            if let (true, Standing::Mounted(place)) = (mounted.handler.has_entered(snapshot), self.standing(&mounted))
+                && let Some(program) = working::somebody_in(&place.join(".zfs/snapshot").join(snapshot))
+            {
+                return Err(busy().advise(format!(
+                    "process {program} works in {}/.zfs/snapshot/{snapshot}: let it change its directory",
+                    place.display()
+                )));
+            }
+            if !mounted.handler.close_snapshot(snapshot) {
+                return Err(busy().advise("close the files that are open under .zfs/snapshot"));
+            }
+        }
+        Ok(())
+    }
+
+    /// True when a program works in a snapshot of the mounted file system that has this object set.
+    pub(crate) fn works_in(&self, objset: ObjsetId, snapshot: &str) -> bool {
+        let own = self.all().into_iter().find(|mounted| mounted.zfs.objset().id() == objset);
+        let places = own.map(|mounted| self.places(&mounted)).unwrap_or_default();
+        places.iter().any(|place| working::somebody_in(&place.join(".zfs/snapshot").join(snapshot)).is_some())
+    }
+
+    /// What users, groups and projects may use was changed: a mounted file system looks again.
+    pub fn renew_limits(&self, name: &str) {
+        if let Some(mounted) = self.there(name) {
+            // Those that were read before stay where the master node cannot be read.
+            let _ = mounted.zfs.renew_limits();
+        }
+    }
+
+    /// Applies changed properties to a mounted file system.
+    pub fn apply(&self, name: &str, settings: Settings) {
+        if let Some(mounted) = self.there(name) {
+            mounted.handler.set_settings(settings);
+        }
+    }
+}
+
+/// Sorts mounts so that what lies in another comes before it: by the parts of their places, backwards.
+fn deepest_first(list: &mut [Arc<Mounted>]) {
+    list.sort_by_cached_key(|mounted| std::cmp::Reverse(mounted.session.mountpoint()));
+}
+
+impl std::fmt::Debug for Mounted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Mounted({})", self.name())
+    }
+}
+
+impl Mounted {
+    /// Its dataset.
+    pub(crate) fn name(&self) -> String {
+        self.name.lock().clone()
+    }
+
+    /// True when it is mounted at this place, alone or with others.
+    fn is_at(&self, rows: &[fuse::MountRow], place: &Path) -> bool {
+        rows.iter().any(|row| row.device == self.session.number() && row.place == place)
+    }
+
+    /// True when it is where its properties do not say.
+    pub(crate) fn has_own_place(&self) -> bool {
+        self.by_hand || self.stayed.load(Ordering::Acquire)
+    }
+
+    /// Its file system.
+    pub(crate) fn zfs(&self) -> &Arc<Zfs> {
+        &self.zfs
+    }
+
+    /// What its mount was asked for beyond the properties.
+    pub(crate) fn wishes(&self) -> Vec<String> {
+        self.options.lock().clone()
+    }
+
+    /// Its row of the table of mounts.
+    pub(crate) fn row<'a>(&self, rows: &'a [fuse::MountRow]) -> Option<&'a fuse::MountRow> {
+        let place = self.session.mountpoint();
+        rows.iter().rfind(|row| row.device == self.session.number() && row.place == place)
+    }
+
+    /// Removes the directory that it was mounted on, if it is one to remove.
+    pub(crate) fn remove_directory(&self, directory: Directory) {
+        let place = self.session.mountpoint();
+        let goes = match directory {
+            Directory::Keep => false,
+            Directory::Remove => self.made_for_it,
+            Directory::RemoveMade => self.made_for_it && self.made && !is_inside_of_a_pool(&place),
+        };
+        if goes {
+            // Fails when something is in it: then it is not ours alone.
+            self.session.apart((), move || drop(std::fs::remove_dir(place)));
+        }
+    }
+}
+
+/// What tells a directory from another one that has its name later.
+fn identity(place: &Path) -> Option<(u64, u64)> {
+    std::fs::symlink_metadata(place).ok().filter(std::fs::Metadata::is_dir).map(|facts| (facts.dev(), facts.ino()))
+}
+
+/// True for a directory inside of a file system that a FUSE server (we) serves.
+fn is_inside_of_a_pool(place: &Path) -> bool {
+    const FUSE_SUPER_MAGIC: u64 = 0x6573_5546;
+    let above = place.parent().unwrap_or(place);
+    rustix::fs::statfs(above).is_ok_and(|stat| stat.f_type as u64 == FUSE_SUPER_MAGIC)
+}
+
+/// See [`prepare_directory`]; the directory may be one of ours.
+fn prepare(exec: &Exec, place: &Path, plan: &MountPlan) -> Result<bool, Failure> {
+    let (place, must_be_empty, mountpoint) = (place.to_path_buf(), plan.must_be_empty, plan.mountpoint.clone());
+    let otherwise = because(ErrorKind::Io, format!("cannot mount '{mountpoint}'"), "its directory cannot be looked at");
+    fuse::apart(exec, Err(otherwise), move || prepare_directory(&place, must_be_empty, &mountpoint))
+}
+
+/// Makes the directory for a mount; true when it was not there.
+fn prepare_directory(path: &Path, must_be_empty: bool, mountpoint: &str) -> Result<bool, Failure> {
+    let what = || format!("cannot mount '{mountpoint}'");
+    if !rustix::process::geteuid().is_root() {
+        // What a killed daemon left behind; root's mounts slide beneath it.
+        fuse::clear_dead_mount(path);
+    }
+    if fuse::is_dead(path) {
+        return Ok(false);
+    }
+    let made = std::fs::symlink_metadata(path).is_err();
+    if made {
+        std::fs::create_dir_all(path).map_err(|error| {
+            because(ErrorKind::Permission, what(), format!("failed to create mountpoint: {}", os_text(&error)))
+                .advise("choose a place that you may write: zfs set mountpoint=/path …, or import with -R")
+        })?;
+    }
+    if must_be_empty && std::fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some()) {
+        return Err(because(ErrorKind::Busy, what(), "directory is not empty"));
+    }
+    Ok(made)
+}
+
+/// The words of the system's error, without its number.
+fn os_text(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_string()
+}

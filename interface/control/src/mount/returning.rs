@@ -1,0 +1,158 @@
+//! What comes back after a daemon died: the file systems that were mounted, with their options, also those that nothing mounts by itself.
+//!
+//! The table of mounts does not tell all of it: the kernel detaches a dead mount with whatever name it finds invalid on the way to it, and
+//! shows no options. So what is mounted is written down (`mounts.json` of the state directory), for this boot of the system. What is not there
+//! of a pool that is written down had been unmounted, and stays so.
+
+use crate::failure::believable;
+use crate::mount::mounting::Mounter;
+use crate::mount::mounts::{Mounted, Standing, is_within};
+use crate::mount::wish::Wish;
+use crate::pool::opening::Opening;
+use crate::pool::{OpenPool, Pools};
+use exec::Mutex;
+use serde::{Deserialize, Serialize};
+use service::trust;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Type of our mounts in the system's table, and what it was before.
+const KINDS: [&str; 3] = ["fuse.zfs", "fuseblk.zfs", "fuse.zirconia"];
+/// What the system has of its own for each time it runs.
+const BOOT: &str = "/proc/sys/kernel/random/boot_id";
+const FILE: &str = "mounts.json";
+/// Where, in the state directory, a tree of mounts is put together.
+pub(crate) const STAGE: &str = "stage";
+
+/// One mount.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Note {
+    name: String,
+    place: PathBuf,
+    /// The place was said by hand.
+    by_hand: bool,
+    /// What was asked for beyond the properties.
+    options: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Notes {
+    boot: String,
+    /// The pools of which this is everything that is mounted.
+    #[serde(default)]
+    pools: BTreeSet<String>,
+    mounts: Vec<Note>,
+}
+
+/// See the file's header.
+pub(crate) struct Returning {
+    path: PathBuf,
+    pools: Arc<Pools>,
+    opening: Arc<Opening>,
+    mounter: Arc<Mounter>,
+    /// What the file has.
+    written: Mutex<Option<Notes>>,
+}
+
+fn boot() -> String {
+    std::fs::read_to_string(BOOT).unwrap_or_default().trim().to_string()
+}
+
+impl Returning {
+    /// The file lies in the folder `state`.
+    pub(crate) fn new(state: &Path, pools: &Arc<Pools>, opening: &Arc<Opening>, mounter: &Arc<Mounter>) -> Returning {
+        let (path, written) = (state.join(FILE), Mutex::default());
+        Returning { path, pools: pools.clone(), opening: opening.clone(), mounter: mounter.clone(), written }
+    }
+
+    /// Takes away what a daemon that was killed had put together and not put in its place.
+    pub(crate) fn clear_stage(&self) {
+        let rows = fuse::MountTable::default().rows().unwrap_or_default();
+        if self.mounter.stage.exists() || rows.iter().any(|row| row.place.starts_with(&self.mounter.stage)) {
+            fuse::Stage::clear_left(&self.mounter.stage);
+        }
+    }
+
+    /// Writes down what is mounted; what was noted of pools that are not open stays. Not before everything of the last time is mounted again.
+    pub(crate) fn note_mounts(&self) {
+        let mut written = self.written.lock();
+        if self.opening.is_running() || self.pools.is_stopping() {
+            return;
+        }
+        let pools = self.pools.all();
+        let before = written.clone().unwrap_or_else(|| self.noted());
+        let mut notes = Notes { boot: boot(), ..Notes::default() };
+        notes.pools =
+            pools.iter().map(|pool| pool.name()).chain(before.pools.into_iter().filter(|name| self.pools.absent.contains(name))).collect();
+        notes.mounts = pools.iter().flat_map(|pool| notes_of(pool)).collect();
+        notes.mounts.extend(before.mounts.into_iter().filter(|note| self.pools.absent.contains(pool_of(&note.name))));
+        if written.as_ref() != Some(&notes) && self.write_notes(&notes) {
+            *written = Some(notes);
+        }
+    }
+
+    fn write_notes(&self, notes: &Notes) -> bool {
+        let path = &self.path;
+        let done = trust::replace(path, &serde_json::to_vec_pretty(notes).unwrap_or_default());
+        done.inspect_err(|error| eprintln!("cannot write {}: {error}", path.display())).is_ok()
+    }
+
+    /// A daemon that ends in order leaves no mounts: nothing is to come back.
+    pub(crate) fn forget_mounts(&self) {
+        let mut written = self.written.lock();
+        let notes = Notes { boot: boot(), ..Notes::default() };
+        if self.write_notes(&notes) {
+            *written = Some(notes);
+        }
+    }
+
+    fn noted(&self) -> Notes {
+        let text = trust::read(&self.path).unwrap_or_else(|why| {
+            eprintln!("{}", believable(&why));
+            None
+        });
+        let notes: Notes = text.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
+        if notes.boot == boot() { notes } else { Notes::default() }
+    }
+
+    /// Mounts, of pools that were open when the last daemon ended, what died with it; what should be mounted by itself, where it ended in
+    /// order or with the system.
+    pub(crate) fn mount_after_start(&self, pools: &[Arc<OpenPool>]) {
+        let turn = self.mounter.turn();
+        let owner = |name: &str| pools.iter().find(|pool| is_within(name, &pool.name()));
+        let noted = self.noted();
+        // What a command that was not done was about to give another name is noted with the old one.
+        let is_renamed = |note: &Note, pool: &OpenPool| is_within(&note.name, &pool.name()) && pool.dsl().hold(&note.name).is_err();
+        let is_known =
+            |pool: &&Arc<OpenPool>| noted.pools.contains(&pool.name()) && !noted.mounts.iter().any(|note| is_renamed(note, pool));
+        let mut wishes: Vec<Wish> = pools.iter().filter(|pool| !is_known(pool)).flat_map(|pool| self.mounter.automatic(pool)).collect();
+        for note in noted.mounts {
+            let Some(pool) = owner(&note.name).filter(|pool| pool.mounts.mountpoint(&note.name).is_none()) else { continue };
+            wishes.retain(|wish| wish.name != note.name);
+            let place = note.by_hand.then_some(note.place);
+            wishes.push(Wish { place, options: note.options, again: true, ..Wish::by_itself(pool, &note.name) });
+        }
+        // What nobody noted. A second mount of one that comes anyway (a bind mount) stays as it is.
+        let rows = fuse::MountTable::default().rows().unwrap_or_default();
+        let is_ours = |row: &&fuse::MountRow| KINDS.contains(&row.kind.as_str()) && !row.place.starts_with(&self.mounter.stage);
+        for row in rows.iter().filter(is_ours) {
+            let is_known = wishes.iter().any(|wish| wish.name == row.source || wish.place.as_ref() == Some(&row.place));
+            let Some(pool) = owner(&row.source).filter(|_| !is_known && fuse::is_dead(&row.place)) else { continue };
+            wishes.push(Wish { place: Some(row.place.clone()), again: true, ..Wish::by_itself(pool, &row.source) });
+        }
+        self.mounter.mount_wishes(&turn, wishes).iter().for_each(|failure| eprintln!("{failure}"));
+    }
+}
+
+fn pool_of(name: &str) -> &str {
+    name.split(['/', '@']).next().unwrap_or(name)
+}
+
+fn notes_of(pool: &OpenPool) -> Vec<Note> {
+    let note = |mounted: Arc<Mounted>| match pool.mounts.standing(&mounted) {
+        Standing::Mounted(place) => Some(Note { name: mounted.name(), place, by_hand: mounted.has_own_place(), options: mounted.wishes() }),
+        _ => None,
+    };
+    pool.mounts.all().into_iter().filter_map(note).collect()
+}

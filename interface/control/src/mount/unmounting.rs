@@ -1,0 +1,189 @@
+//! `zfs unmount`, and whatever else makes file systems leave: all of a tree or, when one is in use, none; by force within a deadline,
+//! whatever has files open there.
+//!
+//! By force, what is in use is cut off from its server, so that everything that waits for it gets an error, and then detached. One
+//! that does not come to its end all the same (its pool waits for a device) stays in the table of mounts and blocks its name.
+
+use crate::dataset::properties::text_of;
+use crate::device::served::Served;
+use crate::failure::{self, because};
+use crate::mount::leaving::{self, busy};
+use crate::mount::lifting::{self, Leaver, all_mounts, wish_again};
+use crate::mount::mounting::Mounter;
+use crate::mount::mounts::{Directory, Mounted, Standing};
+use crate::mount::turns::Turn;
+use crate::mount::wish::Wish;
+use crate::pool::{OpenPool, Pools};
+use crate::requests::done;
+use control_api::{ErrorKind, Failure, Response, UnmountRequest};
+use exec::Exec;
+use std::path::Path;
+use std::sync::Arc;
+
+/// What unmounts.
+pub(crate) struct Unmounter {
+    pub exec: Exec,
+    pub pools: Arc<Pools>,
+    /// Who mounts again what has to stay.
+    pub mounter: Arc<Mounter>,
+    /// Files that are devices keep their file systems.
+    pub served: Arc<Served>,
+}
+
+impl Unmounter {
+    /// Unmounts a dataset and what is below it, all or, when one is in use, none; tells what to mount to have it back.
+    pub(crate) fn unmount_tree(
+        &self,
+        turn: &Turn<'_>,
+        pool: &Arc<OpenPool>,
+        name: &str,
+        force: bool,
+        directory: Directory,
+    ) -> Result<Vec<Wish>, Failure> {
+        let own: Vec<Leaver> = pool.mounts.below(name).into_iter().map(|mounted| (pool.mounts.clone(), mounted)).collect();
+        let is_own = |mounted: &Mounted| own.iter().any(|(_, own)| std::ptr::eq(&**own, mounted));
+        // What hides some of them goes, too, and comes back.
+        let list = lifting::leaving_order(own.clone(), all_mounts(&self.pools));
+        let (mut wishes, mut lifted) = (Vec::new(), Vec::new());
+        if force {
+            let own: Vec<Arc<Mounted>> = own.iter().map(|(_, mounted)| mounted.clone()).collect();
+            self.served.check_unserved(&own)?;
+            for (mounts, mounted) in list.iter().filter(|(_, mounted)| !is_own(mounted)) {
+                let wish = wish_again(&self.pools, mounts, mounted);
+                lifted.extend(wish.filter(|_| mounts.leave(mounted).is_ok()));
+            }
+            wishes.extend(own.iter().map(|mounted| Wish::again(pool, mounted)));
+            let forced = self.unmount_by_force(pool, own);
+            if forced.is_err() {
+                self.mounter.put_back(turn, lifted);
+                return forced.map(|()| wishes);
+            }
+        } else {
+            for (mounts, mounted) in &list {
+                let wish = if is_own(mounted) { Some(Wish::again(pool, mounted)) } else { wish_again(&self.pools, mounts, mounted) };
+                let everywhere = is_own(mounted) && directory == Directory::RemoveMade;
+                let was_there = matches!(mounts.standing(mounted), Standing::Mounted(_));
+                if let Err(failure) = mounts.leave_all(mounted, everywhere) {
+                    // Another mount namespace has it too: it goes on there, and is the same when it is mounted here again.
+                    let is_elsewhere = was_there && mounts.standing(mounted) == Standing::Detached;
+                    if !(is_elsewhere && is_own(mounted) && directory == Directory::Keep) {
+                        lifted.append(&mut wishes);
+                        lifted.extend(wish.filter(|_| is_elsewhere));
+                        self.mounter.put_back(turn, lifted);
+                        return Err(failure);
+                    }
+                }
+                turn.step();
+                if is_own(mounted) { wishes.extend(wish) } else { lifted.extend(wish) }
+            }
+        }
+        for (_, mounted) in list.iter().filter(|(_, mounted)| is_own(mounted)) {
+            mounted.remove_directory(directory);
+        }
+        self.mounter.put_back(turn, lifted);
+        drop(list);
+        drop(own);
+        // What has ended lets go of its dataset.
+        drop(pool.mounts.all());
+        self.sync_after_unmount(pool)?;
+        wishes.reverse();
+        Ok(wishes)
+    }
+
+    fn unmount_by_force(&self, pool: &Arc<OpenPool>, list: Vec<Arc<Mounted>>) -> Result<(), Failure> {
+        let left = leaving::force(&self.exec, list.into_iter().map(|mounted| (pool.mounts.clone(), mounted)).collect());
+        match left.first() {
+            Some((_, mounted)) => Err(busy(&mounted.session.mountpoint())
+                .advise("its programs are cut off, but requests that it has already do not end: does its pool wait for a device?")),
+            None => Ok(()),
+        }
+    }
+
+    /// What was written is on disk when a file system is unmounted, as far as its devices answer.
+    fn sync_after_unmount(&self, pool: &OpenPool) -> Result<(), Failure> {
+        if pool.is_read_only() || pool.pool().zio().is_suspended() {
+            return Ok(());
+        }
+        pool.pool().sync().map_err(|error| because(ErrorKind::Io, format!("cannot sync '{}'", pool.name()), error))
+    }
+
+    pub(crate) fn unmount(&self, request: &UnmountRequest) -> Result<Response, Failure> {
+        match &request.target {
+            Some(target) => self.unmount_one(target, request.force)?,
+            None => self.unmount_all(request.force)?,
+        }
+        Ok(done())
+    }
+
+    fn unmount_one(&self, target: &str, force: bool) -> Result<(), Failure> {
+        let turn = self.mounter.turn();
+        let name = if target.starts_with('/') { self.unmount_target(target)? } else { target.to_string() };
+        let pool = self.pools.pool_of(&name, "open")?;
+        pool.mounts.choose(&name, Path::new(target));
+        let what = format!("cannot unmount '{target}'");
+        if name.contains('@') && !target.starts_with('/') {
+            let what = format!("cannot open '{name}'");
+            return Err(because(ErrorKind::Invalid, what, "operation not applicable to datasets of this type"));
+        }
+        let handle = pool.dsl().hold(&name).map_err(|error| failure::dataset("open", &name, &error))?;
+        if !name.contains('@') && text_of(&handle, "mountpoint") == "legacy" {
+            return Err(because(ErrorKind::Invalid, what, "legacy mountpoint").advise("use umount(8) to unmount this filesystem"));
+        }
+        drop(handle);
+        if !pool.mounts.all().iter().any(|mounted| mounted.name() == name) {
+            return Err(because(ErrorKind::Invalid, what, "not currently mounted"));
+        }
+        // What is mounted on top of it goes first.
+        self.unmount_tree(&turn, &pool, &name, force, Directory::Keep).map(drop)
+    }
+
+    /// The dataset whose mount a path names.
+    fn unmount_target(&self, path: &str) -> Result<String, Failure> {
+        let refused = |why: &str| Err(because(ErrorKind::NotFound, format!("cannot unmount '{path}'"), why));
+        let place = std::fs::canonicalize(path).unwrap_or_else(|_| path.into());
+        let text = place.to_string_lossy().into_owned();
+        let pools: Vec<Arc<OpenPool>> = self.pools.all();
+        let on_top = pools.iter().find(|pool| pool.mounts.is_on_top(&text)).and_then(|pool| pool.mounts.find(&text));
+        if let Some(name) = on_top.or_else(|| pools.iter().find_map(|pool| pool.mounts.find(&text))) {
+            return Ok(name);
+        }
+        let best = pools.iter().filter_map(|pool| pool.mounts.dataset_at(&text)).max_by_key(|(place, _)| place.len());
+        match best {
+            Some(_) => refused("not a mountpoint"),
+            None if place.exists() => refused("not a ZFS filesystem"),
+            None => refused("not currently mounted"),
+        }
+    }
+
+    /// Everything but what is mounted by hand (`legacy`, `noauto`); one that is in use does not hold up the others.
+    fn unmount_all(&self, force: bool) -> Result<(), Failure> {
+        let turn = self.mounter.turn();
+        let pools: Vec<Arc<OpenPool>> = self.pools.all();
+        let mut list: Vec<Leaver> = Vec::new();
+        for pool in &pools {
+            for mounted in pool.mounts.all() {
+                let Ok(handle) = pool.dsl().hold(&mounted.name()) else { continue };
+                let is_manual =
+                    handle.is_snapshot() || text_of(&handle, "mountpoint") == "legacy" || text_of(&handle, "canmount") == "noauto";
+                if !is_manual {
+                    list.push((pool.mounts.clone(), mounted));
+                }
+            }
+        }
+        let list = lifting::leaving_order(list, Vec::new());
+        let mut failures = Vec::new();
+        if force {
+            let left = leaving::force(&self.exec, list);
+            failures.extend(left.iter().map(|(_, mounted)| busy(&mounted.session.mountpoint())));
+        } else {
+            for (mounts, mounted) in list {
+                failures.extend(mounts.leave(&mounted).err());
+                turn.step();
+            }
+        }
+        for pool in &pools {
+            failures.extend(self.sync_after_unmount(pool).err());
+        }
+        failure::joined(failures)
+    }
+}

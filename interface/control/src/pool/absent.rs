@@ -1,0 +1,158 @@
+//! Pools that this daemon is to have open and has not, because their devices were not there when it started: they stay remembered,
+//! are listed as UNAVAIL with the reason, and are opened when the devices return ([`crate::pool::reopening`]).
+
+use crate::failure::because;
+use crate::pool::remembered::Remembered;
+use control_api::{ErrorKind, Failure, PoolReport, Property, Value, VdevReport};
+use exec::Mutex;
+use ondisk::Guid;
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Why a pool is not open that was not tried yet.
+const BEING_OPENED: &str = "it is being opened";
+
+/// What a path led to when it was looked at: file system, file, device number, bytes.
+pub(crate) type Trace = Option<(u64, u64, u64, u64)>;
+
+/// A pool that could not be opened.
+#[derive(Clone, Debug)]
+struct Absent {
+    entry: Remembered,
+    why: Failure,
+    /// Its vdevs, as far as labels were found.
+    vdevs: Option<VdevReport>,
+    /// What its paths led to when it was tried last.
+    tried: Vec<Trace>,
+}
+
+impl Absent {
+    fn traces(&self) -> impl Iterator<Item = Trace> {
+        self.entry.paths.iter().map(|path| trace(path))
+    }
+}
+
+/// See the file's header.
+#[derive(Debug, Default)]
+pub(crate) struct Absents {
+    pools: Mutex<BTreeMap<String, Absent>>,
+    is_trying: AtomicBool,
+}
+
+/// Looks at what a path leads to.
+pub(crate) fn trace(path: &str) -> Trace {
+    let metadata = std::fs::metadata(path).ok()?;
+    Some((metadata.dev(), metadata.ino(), metadata.rdev(), metadata.len()))
+}
+
+impl Absents {
+    /// Lists pools that are to be tried now.
+    pub(crate) fn note(&self, entries: Vec<Remembered>) {
+        let mut pools = self.pools.lock();
+        for entry in entries {
+            let why = Failure::new(ErrorKind::Busy, "", BEING_OPENED);
+            pools.insert(entry.name.clone(), Absent { entry, why, vdevs: None, tried: Vec::new() });
+        }
+    }
+
+    /// What is remembered of all of them.
+    pub(crate) fn entries(&self) -> Vec<Remembered> {
+        self.pools.lock().values().map(|absent| absent.entry.clone()).collect()
+    }
+
+    /// What is remembered of one.
+    pub(crate) fn entry(&self, name: &str) -> Option<Remembered> {
+        self.pools.lock().get(name).map(|absent| absent.entry.clone())
+    }
+
+    /// The guid of the one of this name.
+    pub(crate) fn guid(&self, name: &str) -> Option<Guid> {
+        self.pools.lock().get(name).map(|absent| Guid(absent.entry.guid))
+    }
+
+    /// True when there is one of this name.
+    pub(crate) fn contains(&self, name: &str) -> bool {
+        self.pools.lock().contains_key(name)
+    }
+
+    /// Why the pool of this name can't be used; None when it is not one of these.
+    pub(crate) fn failure(&self, name: &str) -> Option<Failure> {
+        let why = self.pools.lock().get(name)?.why.clone();
+        let failure = because(ErrorKind::Busy, format!("cannot open '{name}'"), format!("pool is unavailable: {}", why.why));
+        Some(failure.advise("it is opened when its devices are there; 'zpool clear' tries at once, 'zpool export' forgets it"))
+    }
+
+    /// One was tried in vain: why, what its vdevs look like, and what its paths led to before.
+    pub(crate) fn failed(&self, name: &str, why: &Failure, vdevs: Option<VdevReport>, tried: Vec<Trace>) {
+        if let Some(absent) = self.pools.lock().get_mut(name) {
+            (absent.why, absent.vdevs, absent.tried) = (why.clone(), vdevs, tried);
+        }
+    }
+
+    /// Takes pools off the list: they were opened, or nobody wants them any more. True when one was there.
+    pub(crate) fn forget(&self, is_it: impl Fn(&Remembered) -> bool) -> bool {
+        let mut pools = self.pools.lock();
+        let before = pools.len();
+        pools.retain(|_, absent| !is_it(&absent.entry));
+        pools.len() != before
+    }
+
+    /// The reports of those that are wanted.
+    pub(crate) fn reports(&self, wanted: impl Fn(&str) -> bool) -> Vec<PoolReport> {
+        self.pools.lock().values().filter(|absent| wanted(&absent.entry.name)).map(report_of).collect()
+    }
+
+    /// Those that are not `left` to be tried and whose devices changed since they were tried last.
+    pub(crate) fn changed(&self, is_left: impl Fn(&str) -> bool) -> Vec<String> {
+        let is_changed = |absent: &&Absent| !is_left(&absent.entry.name) && absent.traces().ne(absent.tried.iter().copied());
+        self.pools.lock().values().filter(is_changed).map(|absent| absent.entry.name.clone()).collect()
+    }
+
+    /// Begins to try pools whose devices changed; false while somebody does.
+    pub(crate) fn begin(&self) -> bool {
+        !self.is_trying.swap(true, Ordering::AcqRel)
+    }
+
+    /// Ends that.
+    pub(crate) fn end(&self) {
+        self.is_trying.store(false, Ordering::Release);
+    }
+}
+
+fn report_of(absent: &Absent) -> PoolReport {
+    const STATE: &str = "UNAVAIL";
+    let entry = &absent.entry;
+    let leaf = |path: &String| VdevReport {
+        kind: "disk".into(),
+        name: path.clone(),
+        path: Some(path.clone()),
+        state: STATE.into(),
+        ..VdevReport::default()
+    };
+    let bare = || VdevReport { children: entry.paths.iter().map(leaf).collect(), ..VdevReport::default() };
+    let vdevs = absent.vdevs.clone().unwrap_or_else(bare);
+    let text = |name: &str, text: &str| Property::fact(name, Value::Text(text.to_string()));
+    let (status, action) = if absent.why.why == BEING_OPENED {
+        ("The pool is being opened.".to_string(), "Wait until that is done.")
+    } else {
+        let action = "Make sure that its devices are connected: then it is opened by itself, or at once by 'zpool clear'. 'zpool export' forgets it.";
+        (format!("The pool could not be opened: {}.", absent.why.why), action)
+    };
+    PoolReport {
+        name: entry.name.clone(),
+        guid: entry.guid,
+        state: STATE.into(),
+        status: Some(status),
+        action: Some(action.into()),
+        message_id: Some("ZFS-8000-3C".into()),
+        vdevs: VdevReport { name: entry.name.clone(), kind: "root".into(), state: STATE.into(), ..vdevs },
+        properties: vec![
+            text("name", &entry.name),
+            text("health", STATE),
+            Property::fact("guid", Value::Number(entry.guid)),
+            text("altroot", entry.altroot.as_deref().unwrap_or("-")),
+        ],
+        ..PoolReport::default()
+    }
+}

@@ -1,0 +1,143 @@
+//! What the daemon remembers across restarts: the pools that are to be open, in `pools.json` of the state directory.
+
+use crate::device::reserved::Reserved;
+use crate::failure::{because, believable};
+use crate::pool::remembered::Remembered;
+use crate::pool::{OpenPool, Pools};
+use control_api::{ErrorKind, Failure};
+use exec::Mutex;
+use nvlist::{Encoding, NvList, Value};
+use ondisk::Guid;
+use service::trust;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::ErrorKind::NotFound;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use vdev::VdevTree;
+
+/// OpenZFS's own cache file: a property that names it is shown as the default. It is written where the property names it only.
+pub(crate) const DEFAULT: &str = "/etc/zfs/zpool.cache";
+
+/// What a cache file of OpenZFS tells.
+pub(crate) struct Cached {
+    pub guids: Vec<Guid>,
+    paths: Vec<String>,
+}
+
+impl Cached {
+    /// Where to look for devices: those that the file names, and what is beside them, since they may have other names by now, and the
+    /// pool other devices (OpenZFS: `discover_cached_paths`).
+    pub fn places(&self) -> Vec<String> {
+        let beside: BTreeSet<String> = self.paths.iter().filter_map(|path| Some(Path::new(path).parent()?.to_str()?.to_string())).collect();
+        // None at all would mean to look everywhere.
+        let nowhere = std::iter::once("/dev/null".to_string());
+        self.paths.iter().cloned().chain(beside).filter(|path| Path::new(path).exists()).chain(nowhere).collect()
+    }
+}
+
+/// Reads a cache file (OpenZFS: `zpool_find_import_cached`).
+pub(crate) fn read_cache(path: &str) -> Result<Cached, Failure> {
+    let failed = |why: String| because(ErrorKind::Invalid, "cannot import", why);
+    let bytes = std::fs::read(path).map_err(|error| failed(format!("failed to open cache file '{path}': {error}")))?;
+    let list = NvList::decode(&bytes).map_err(|_| failed(format!("invalid or corrupt cache file contents: '{path}'")))?;
+    let mut cached = Cached { guids: Vec::new(), paths: Vec::new() };
+    for (_, value) in list.iter() {
+        let Value::NvList(config) = value else { continue };
+        cached.guids.extend(config.get_u64("pool_guid").map(Guid));
+        let tree = config.get_nvlist("vdev_tree").and_then(|root| VdevTree::from_config(root).ok());
+        cached.paths.extend(tree.iter().flat_map(|tree| &tree.leaves).map(|leaf| leaf.path.clone()));
+    }
+    Ok(cached)
+}
+
+/// The file of the pools that are to be open, and its only writer.
+pub(crate) struct PoolsFile {
+    path: PathBuf,
+    pools: Arc<Pools>,
+    reserved: Arc<Reserved>,
+    /// What it has.
+    written: Mutex<Option<Vec<Remembered>>>,
+}
+
+impl PoolsFile {
+    /// The file at a path, not looked at yet.
+    pub(crate) fn new(path: PathBuf, pools: &Arc<Pools>, reserved: &Arc<Reserved>) -> PoolsFile {
+        PoolsFile { path, pools: pools.clone(), reserved: reserved.clone(), written: Mutex::default() }
+    }
+
+    /// Writes down which pools are to be open: those that are, and those that could not be opened. A file that cannot be written costs
+    /// only the reopening, so it is reported, not failed.
+    pub(crate) fn remember(&self) {
+        self.reserved.hold_spares(&self.pools);
+        // One after the other, and each with what is so when it writes.
+        let mut written = self.written.lock();
+        if self.pools.is_stopping() {
+            return;
+        }
+        let mut pools: Vec<Remembered> = self.pools.all().iter().map(|open| Remembered::of(open)).collect();
+        pools.extend(self.pools.absent.entries());
+        // A daemon that ends lets go of its pools, which it is to have again.
+        if self.pools.is_stopping() || written.as_ref() == Some(&pools) {
+            return;
+        }
+        self.write_caches(written.as_deref().unwrap_or_default());
+        match trust::replace(&self.path, &serde_json::to_vec_pretty(&pools).unwrap_or_default()) {
+            Ok(()) => *written = Some(pools),
+            Err(error) => eprintln!("cannot write {}: {error}", self.path.display()),
+        }
+    }
+
+    /// Takes a pool out of the table of those that are open. With `keep` its cache file stays as it is: whoever takes the pool next finds it
+    /// there.
+    pub(crate) fn take_out(&self, pool: &str, keep: bool) -> Option<Arc<OpenPool>> {
+        // In one step, or whoever writes the files meanwhile finds that nobody is in this one any more.
+        let mut written = self.written.lock();
+        let open = self.pools.remove(pool)?;
+        let entries = written.iter_mut().flatten().filter(|entry| keep && entry.name == pool);
+        entries.for_each(|entry| entry.cachefile = None);
+        Some(open)
+    }
+
+    /// Writes the cache files that properties of open pools name, as OpenZFS has them, and removes those that no pool is in any more
+    /// (OpenZFS: `spa_write_cachefile`).
+    fn write_caches(&self, before: &[Remembered]) {
+        let is_file = |path: &String| path != "none";
+        let mut files: BTreeMap<String, NvList> = BTreeMap::new();
+        for path in before.iter().filter_map(|pool| pool.cachefile.clone()).filter(is_file) {
+            files.insert(path, NvList::new());
+        }
+        for open in self.pools.all() {
+            let Some(path) = open.cachefile().filter(is_file) else { continue };
+            files.entry(path).or_default().add(open.name().as_str(), open.pool().cache_config());
+        }
+        for (path, list) in &files {
+            let path = Path::new(path);
+            let done = match list.iter().next() {
+                Some(_) => trust::replace(path, &list.encode(Encoding::NativeLittle)),
+                None => std::fs::remove_file(path),
+            };
+            if let Err(error) = done.or_else(|error| if error.kind() == NotFound { Ok(()) } else { Err(error) }) {
+                eprintln!("cannot write {}: {error}", path.display());
+            }
+        }
+    }
+
+    /// What the last daemon wrote down. A file that makes no sense is said, and put aside.
+    pub(crate) fn remembered(&self) -> Vec<Remembered> {
+        let path = &self.path;
+        let text = match trust::read(path) {
+            Ok(Some(text)) => text,
+            Ok(None) => return Vec::new(),
+            Err(why) => {
+                eprintln!("{}; import the pools by name", believable(&why));
+                return Vec::new();
+            }
+        };
+        serde_json::from_slice(&text).unwrap_or_else(|error| {
+            let kept = path.with_extension("json.damaged");
+            eprintln!("{}: {error}; it is kept as {}: import the pools by name", path.display(), kept.display());
+            let _ = std::fs::rename(path, &kept);
+            Vec::new()
+        })
+    }
+}

@@ -1,0 +1,186 @@
+//! `zpool create`: making a pool, as its properties and devices are asked for.
+
+use crate::dataset::properties::new_filesystem;
+use crate::device::inuse::{check_contents, check_unreserved, distinct_paths, new_tops, partitioned, spare_specs, wipe_contents};
+use crate::failure::{self, because, pool_failure};
+use crate::pool::compatibility;
+use crate::pool::intake::Intake;
+use crate::pool::properties::{altroot_of, cachefile_of, check_name, host};
+use crate::requests::done;
+use control_api::{ErrorKind, Failure, PoolCreate, Response, VdevSpec};
+use pool::{AddSpec, LeafSpec, Pool, PoolError, PoolSpec};
+
+/// Refuses to make a pool whose root would hide what is in a directory (OpenZFS: `zpool_do_create`).
+fn check_mountpoint(request: &PoolCreate, name: &str, altroot: Option<&str>, what: &str) -> Result<(), Failure> {
+    let wanted = request.mountpoint.as_ref().or_else(|| request.fs_properties.get("mountpoint")).map(String::as_str);
+    let place = match wanted {
+        Some("none" | "legacy") => return Ok(()),
+        Some(place) if !place.starts_with('/') => {
+            let why = format!("invalid mountpoint '{place}': must be an absolute path, 'legacy', or 'none'");
+            return Err(because(ErrorKind::Invalid, what, why));
+        }
+        Some(place) => place.to_string(),
+        None => format!("/{name}"),
+    };
+    let place = format!("{}{place}", altroot.unwrap_or_default());
+    if std::fs::read_dir(&place).is_ok_and(|mut entries| entries.next().is_some()) {
+        return Err(because(ErrorKind::Busy, what, format!("mountpoint '{place}' exists and is not empty"))
+            .advise("use '-m' option to provide a different default"));
+    }
+    Ok(())
+}
+
+/// What `-o` of `zpool create` asks for.
+#[derive(Default)]
+struct CreateProperties {
+    ashift: Option<u32>,
+    comment: Option<String>,
+    features: Option<Vec<String>>,
+    /// Set once the pool is there.
+    stored: Vec<(String, String)>,
+    version: Option<u64>,
+    /// As [`cachefile_of`] has it; None where nothing was said.
+    cachefile: Option<Option<String>>,
+}
+
+fn create_properties(request: &PoolCreate, what: &str) -> Result<CreateProperties, Failure> {
+    let invalid = |why: String| because(ErrorKind::Invalid, what, why);
+    let mut wanted = CreateProperties { features: request.no_features.then(Vec::new), ..CreateProperties::default() };
+    for (name, value) in &request.properties {
+        match (name.as_str(), value.as_str()) {
+            ("ashift", value) => {
+                let ashift = value.parse::<u32>().ok().filter(|ashift| *ashift == 0 || (9..=16).contains(ashift));
+                let ashift = ashift.ok_or_else(|| {
+                    invalid(format!("property 'ashift' number {value} is invalid: only values between 9 and 16 are allowed"))
+                })?;
+                wanted.ashift = (ashift != 0).then_some(ashift);
+                wanted.stored.push((name.clone(), value.to_string()));
+            }
+            ("version", value) => wanted.version = Some(version_of(value, request).map_err(invalid)?),
+            ("bootfs", _) => return Err(invalid("property 'bootfs' cannot be set at creation or import time".into())),
+            ("comment", value) => wanted.comment = Some(value.to_string()),
+            (feature, "enabled") if feature.starts_with("feature@") => {
+                let short = feature.trim_start_matches("feature@").to_string();
+                let known = pool::feature_by_name(&short).ok_or_else(|| invalid(format!("invalid feature '{short}'")))?;
+                if known.support != pool::Support::Full {
+                    return Err(because(ErrorKind::Unsupported, what, format!("feature '{short}' is not available in this version")));
+                }
+                let list = wanted.features.get_or_insert_with(default_features);
+                if !list.contains(&short) {
+                    list.push(short);
+                }
+            }
+            (feature, "disabled") if feature.starts_with("feature@") => {
+                let short = feature.trim_start_matches("feature@").to_string();
+                wanted.features.get_or_insert_with(default_features).retain(|other| *other != short);
+            }
+            // What is the default anyway.
+            ("multihost", "off") => {}
+            ("compatibility", value) => {
+                if let Some(allowed) = compatibility::allowed(value).map_err(invalid)? {
+                    wanted.features.get_or_insert_with(default_features).retain(|feature| allowed.contains(feature));
+                    wanted.stored.push((name.clone(), value.to_string()));
+                }
+            }
+            ("cachefile", value) => wanted.cachefile = Some(cachefile_of(value, what)?),
+            // Was looked at before.
+            ("altroot", _) => {}
+            ("failmode", "wait" | "continue" | "panic")
+            | ("autotrim" | "autoexpand" | "autoreplace" | "listsnapshots" | "delegation", "on" | "off") => {
+                wanted.stored.push((name.clone(), value.clone()));
+            }
+            (name, value) => {
+                return Err(because(ErrorKind::Unsupported, what, format!("property '{name}' cannot be set to '{value}' in this version")));
+            }
+        }
+    }
+    Ok(wanted)
+}
+
+/// The version that a pool is to have (OpenZFS: `zpool_valid_proplist`); those from before 26 cannot be written here.
+fn version_of(value: &str, request: &PoolCreate) -> Result<u64, String> {
+    let version = value.parse::<u64>().map_err(|_| format!("'{value}' is not a number: property 'version' takes one"))?;
+    match version {
+        pool::VERSION_WITH_FEATURES => Ok(version),
+        _ if request.properties.keys().any(|name| name.starts_with("feature@")) => {
+            Err("'feature@' and 'version' properties cannot be specified together".to_string())
+        }
+        26..=28 => Ok(version),
+        1..=25 => Err(format!("pools of version {version} cannot be written in this version: 26 to 28 and 5000 can")),
+        _ => Err(format!("property 'version' number {version} is invalid.")),
+    }
+}
+
+fn default_features() -> Vec<String> {
+    pool::FEATURES.iter().filter(|feature| feature.on_new_pools).map(|feature| feature.name.to_string()).collect()
+}
+
+/// Makes a pool.
+pub(crate) fn create(intake: &Intake, request: &PoolCreate) -> Result<Response, Failure> {
+    let what = format!("cannot create '{}'", request.pool);
+    let name = request.temporary_name.as_ref().unwrap_or(&request.pool);
+    [&request.pool, name].into_iter().try_for_each(|name| check_name(name)).map_err(|why| because(ErrorKind::Invalid, &*what, why))?;
+    let altroot = altroot_of(request.altroot.as_ref(), &request.properties, &what)?;
+    let all: Vec<VdevSpec> = request.vdevs.iter().chain(&request.logs).cloned().collect();
+    distinct_paths(&all, &what)?;
+    let Some(_claim) = intake.pools.claim(name, None) else {
+        return Err(because(ErrorKind::Exists, what, "pool already exists"));
+    };
+    check_unreserved(&intake.pools, &request.vdevs, &request.logs, request.force)?;
+    let wanted = create_properties(request, &what)?;
+    let objection =
+        request.fs_properties.iter().find_map(|(name, value)| dsl::prop::table::objection(name, value, dsl::prop::table::FILESYSTEM, true));
+    if let Some(why) = objection {
+        return Err(because(ErrorKind::Invalid, what, why));
+    }
+    check_mountpoint(request, name, altroot.as_deref(), &what)?;
+    let mut fs_properties = request.fs_properties.clone();
+    if let Some(mountpoint) = &request.mountpoint {
+        fs_properties.insert("mountpoint".to_string(), mountpoint.clone());
+    }
+    let root = new_filesystem(&fs_properties).map_err(|why| because(ErrorKind::Invalid, &*what, why))?;
+    let tops = new_tops(&intake.devices, &request.vdevs, &what)?;
+    let beside = AddSpec {
+        logs: new_tops(&intake.devices, &request.logs, &what)?,
+        force: request.force,
+        spares_first: true,
+        ..spare_specs(&intake.devices, &request.spares, &what)?
+    };
+    let new: Vec<LeafSpec> = tops.iter().chain(&beside.logs).flat_map(|top| &top.leaves).chain(&beside.spares).cloned().collect();
+    check_contents(&intake.pools, &intake.exec, &new, None, request.force)?;
+    if request.dry_run {
+        return Ok(done());
+    }
+    let spec = PoolSpec {
+        name: name.clone(),
+        stored_name: request.temporary_name.as_ref().map(|_| request.pool.clone()),
+        tops,
+        ashift: wanted.ashift,
+        features: wanted.features,
+        comment: wanted.comment,
+        host: host(),
+        force: request.force,
+        version: wanted.version.unwrap_or(pool::VERSION_WITH_FEATURES),
+        root,
+    };
+    let (tables, spares) = (partitioned(&intake.exec, &new), beside.spares.clone());
+    let failed = |error: &PoolError| pool_failure(what.clone(), error);
+    let pool = Pool::create(&intake.exec, spec, &intake.settings.runtime()).map_err(|error| failed(&error))?;
+    if !beside.logs.is_empty() || !request.spares.is_empty() {
+        // What the user asked for is there as a whole, or not at all.
+        if let Err(error) = pool.add(beside) {
+            let _ = pool.destroy();
+            return Err(failed(&error));
+        }
+    }
+    for (name, value) in &wanted.stored {
+        pool.set_prop(name, value).map_err(|error| failed(&error))?;
+    }
+    wipe_contents(&intake.exec, &new, &tables);
+    intake.devices.reserved.reserve(&spares);
+    intake.events.tell("sysevent.fs.zfs.pool_create", &pool.name(), pool.guid());
+    // The pool is there; that its file system could not be mounted fails the command all the same, as in OpenZFS.
+    failure::joined(intake.adopt(pool, (altroot, wanted.cachefile), true))
+        .map_err(|failure| Failure { kind: ErrorKind::NotMounted, ..failure })?;
+    Ok(done())
+}

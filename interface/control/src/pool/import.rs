@@ -1,0 +1,111 @@
+//! `zpool import`: finding pools on devices, and choosing those that are to be imported.
+
+use crate::failure::{because, pool_failure};
+use crate::pool::cache_file::read_cache;
+use crate::pool::candidate::candidate;
+use crate::pool::intake::{ImportWish, Intake};
+use crate::pool::properties::{altroot_of, cachefile_of, check_name, host};
+use crate::requests::done;
+use control_api::{ErrorKind, Failure, ImportSearch, PoolImport, Response};
+use ondisk::Guid;
+use pool::{FoundPool, PoolError, PoolState};
+
+fn found(intake: &Intake, search: &ImportSearch) -> Result<Vec<FoundPool>, Failure> {
+    let open: Vec<Guid> = intake.pools.all().iter().map(|pool| pool.pool().guid()).collect();
+    let cached = search.cache_file.as_deref().map(read_cache).transpose()?;
+    let devices = match &cached {
+        None => intake.devices.candidates(search)?,
+        Some(cached) => intake.devices.candidates(&ImportSearch { paths: cached.places(), ..search.clone() })?,
+    };
+    let mut found = pool::find_pools(&intake.exec, devices);
+    found.retain(|pool| cached.as_ref().is_none_or(|cached| cached.guids.contains(&pool.guid())));
+    found.retain(|pool| !open.contains(&pool.guid()) && (pool.state() == PoolState::Destroyed) == search.destroyed);
+    Ok(found)
+}
+
+/// `zpool import` without a pool: what could be imported.
+pub(crate) fn scan(intake: &Intake, search: &ImportSearch) -> Result<Response, Failure> {
+    let found = found(intake, search)?;
+    let report = |found: &FoundPool| candidate(&intake.exec, intake.settings.runtime(), found, host().id);
+    Ok(Response::Importable(found.iter().map(report).collect()))
+}
+
+/// `zpool import`.
+pub(crate) fn import(intake: &Intake, request: &PoolImport) -> Result<Response, Failure> {
+    let mut read_only = false;
+    for (name, value) in &request.properties {
+        match (name.as_str(), value.as_str()) {
+            ("readonly", "on") => read_only = true,
+            ("readonly", "off") => {}
+            ("cachefile", value) => drop(cachefile_of(value, "cannot import")?),
+            ("altroot", _) => {}
+            (name, _) => {
+                return Err(because(
+                    ErrorKind::Unsupported,
+                    "cannot import",
+                    format!("property '{name}' cannot be set at import in this version"),
+                ));
+            }
+        }
+    }
+    let found = found(intake, &request.search)?;
+    let wanted: Vec<&FoundPool> = match &request.pool {
+        Some(word) => {
+            let guid = word.parse::<u64>().ok().map(Guid);
+            let matching: Vec<&FoundPool> = found.iter().filter(|pool| pool.name() == word || Some(pool.guid()) == guid).collect();
+            match matching.len() {
+                0 if is_open(intake, word, guid) => {
+                    let why = "a pool with that name already exists";
+                    return Err(because(ErrorKind::Exists, format!("cannot import '{word}'"), why)
+                        .advise("it is imported here already; see 'zpool list'"));
+                }
+                0 => return Err(pool_failure(format!("cannot import '{word}'"), &PoolError::NotFound)),
+                1 => matching,
+                _ => {
+                    let guids = matching.iter().map(|pool| pool.guid()).collect();
+                    return Err(pool_failure(format!("cannot import '{word}'"), &PoolError::Ambiguous(guids)));
+                }
+            }
+        }
+        None => found.iter().collect(),
+    };
+    let mut remarks = Vec::new();
+    for pool in wanted {
+        match import_one(intake, pool, request, read_only) {
+            Ok(Response::Done { remarks: more }) => remarks.extend(more),
+            Ok(_) => {}
+            Err(failure) if request.pool.is_none() => remarks.push(failure.to_string()),
+            Err(failure) => return Err(failure),
+        }
+    }
+    Ok(Response::Done { remarks })
+}
+
+fn is_open(intake: &Intake, word: &str, guid: Option<Guid>) -> bool {
+    intake.pools.any(|open| open.name() == word || Some(open.pool().guid()) == guid)
+}
+
+fn import_one(intake: &Intake, found: &FoundPool, request: &PoolImport, read_only: bool) -> Result<Response, Failure> {
+    let name = request.new_name.clone().unwrap_or_else(|| found.name().to_string());
+    let what = format!("cannot import '{}'", found.name());
+    if request.new_name.is_some() {
+        check_name(&name).map_err(|why| because(ErrorKind::Invalid, &*what, why))?;
+    }
+    altroot_of(request.altroot.as_ref(), &request.properties, &what)?;
+    let Some(_claim) = intake.pools.claim(&name, Some(found.guid())) else {
+        return Err(because(ErrorKind::Exists, what, format!("a pool named '{name}' is already imported"))
+            .advise("give it another name: zpool import POOL NEWNAME"));
+    };
+    let paths: Vec<String> = found.devices().map(|device| device.path().to_string_lossy().into_owned()).collect();
+    let is_too_old = found.is_too_old_to_write() && !read_only;
+    let read_only = read_only || is_too_old;
+    if read_only && request.dry_run {
+        return Ok(done());
+    }
+    let mut response = intake.import_devices(&paths, found.guid(), &ImportWish::new(request, read_only, false, what))?;
+    if let (Response::Done { remarks }, true) = (&mut response, is_too_old) {
+        let version = found.version();
+        remarks.push(format!("'{name}' was imported read-only: pool version {version} is too old to be written (26 and later are)"));
+    }
+    Ok(response)
+}

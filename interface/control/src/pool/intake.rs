@@ -1,0 +1,138 @@
+//! Pools that come into the daemon's care: made, imported, opened again.
+
+use crate::device::devices::Devices;
+use crate::events::Events;
+use crate::failure::pool_failure;
+use crate::inject::Injections;
+use crate::mount::mounting::Mounter;
+use crate::pool::cache_file::PoolsFile;
+use crate::pool::closing::Closer;
+use crate::pool::properties::{altroot_of, cachefile_of, host};
+use crate::pool::{OpenPool, Pools};
+use crate::settings::Settings;
+use crate::watch::policy::{self, Care};
+use control_api::{ErrorKind, Failure, PoolImport, PoolTarget, Response, WITHOUT_EFFECT};
+use exec::Exec;
+use ondisk::Guid;
+use pool::{ImportOptions, Pool};
+use std::sync::Arc;
+
+/// What takes pools into the daemon's care.
+pub(crate) struct Intake {
+    pub exec: Exec,
+    pub pools: Arc<Pools>,
+    pub file: Arc<PoolsFile>,
+    pub devices: Arc<Devices>,
+    pub mounter: Arc<Mounter>,
+    pub settings: Arc<Settings>,
+    pub events: Arc<Events>,
+    pub injections: Arc<Injections>,
+    pub closer: Arc<Closer>,
+    /// Who looks after the devices of open pools.
+    pub care: Arc<Care>,
+}
+
+/// An import as one request wants it.
+pub(crate) struct ImportWish<'a> {
+    request: &'a PoolImport,
+    read_only: bool,
+    /// Goes on without devices that somebody else holds.
+    is_tolerant: bool,
+    what: String,
+}
+
+impl<'a> ImportWish<'a> {
+    pub(crate) fn new(request: &'a PoolImport, read_only: bool, is_tolerant: bool, what: String) -> ImportWish<'a> {
+        ImportWish { request, read_only, is_tolerant, what }
+    }
+}
+
+impl Intake {
+    /// Takes a pool into the daemon's care: registers, remembers, mounts.
+    pub(crate) fn adopt(&self, pool: Pool, (altroot, cachefile): (Option<String>, Option<Option<String>>), mount: bool) -> Vec<Failure> {
+        self.settings.tune(&pool);
+        // A pool that has its name, or its place, for now only is in nobody's cache file, unless somebody wants that.
+        let is_for_now = pool.has_temporary_name() || altroot.is_some();
+        let cachefile = cachefile.unwrap_or_else(|| is_for_now.then(|| "none".to_string()));
+        let open = Arc::new(OpenPool::new(pool, altroot));
+        open.set_cachefile(cachefile);
+        self.pools.insert(open.clone());
+        self.pools.absent.forget(|entry| entry.guid == open.pool().guid().0);
+        self.file.remember();
+        policy::keep(&self.care, &open);
+        if mount { self.mounter.mount_all(&[open]) } else { Vec::new() }
+    }
+
+    /// Imports the pool of this guid from the devices at these paths.
+    pub(crate) fn import_devices(&self, paths: &[String], guid: Guid, wish: &ImportWish<'_>) -> Result<Response, Failure> {
+        let began_ns = self.exec.now_ns();
+        let (mut opened, mut failed) = (Vec::new(), Vec::new());
+        for path in paths {
+            match self.devices.open_device(path, wish.read_only, &wish.what) {
+                Ok(device) => opened.push(device),
+                // What somebody else holds may be in use there: whoever is asked can say that it is not.
+                Err(failure) if failure.kind == ErrorKind::Busy && !wish.is_tolerant => return Err(failure),
+                Err(failure) => failed.push(failure),
+            }
+        }
+        let options = ImportOptions {
+            guid: Some(guid),
+            new_name: wish.request.new_name.clone(),
+            temporary: wish.request.temporary,
+            read_only: wish.read_only,
+            force: wish.request.force,
+            destroyed: wish.request.search.destroyed,
+            missing_log: wish.request.missing_log || wish.is_tolerant,
+            host: host(),
+            ..ImportOptions::default()
+        };
+        let pool = Pool::import(&self.exec, opened, &options, &self.settings.runtime()).map_err(|error| match failed.first() {
+            // A device that is there and can't be opened explains it better than that it is missing.
+            Some(failure) if error.is_of_missing_devices() => failure.clone(),
+            _ => pool_failure(wish.what.clone(), &error),
+        })?;
+        self.injections.injected_delay(&pool.name(), true, began_ns);
+        self.events.tell("sysevent.fs.zfs.config_sync", &pool.name(), pool.guid());
+        self.events.tell("sysevent.fs.zfs.pool_import", &pool.name(), pool.guid());
+        pool.log_import();
+        let status = pool.status();
+        let damaged = status.damaged_labels + status.damaged_uberblocks;
+        let properties = &wish.request.properties;
+        let cachefile = properties.get("cachefile").map(|value| cachefile_of(value, &wish.what)).transpose()?;
+        let altroot = altroot_of(wish.request.altroot.as_ref(), properties, &wish.what)?;
+        let is_protected = pool.has_switch("multihost").unwrap_or(false);
+        let failures = self.adopt(pool, (altroot, cachefile), !wish.request.no_mount);
+        let mut remarks: Vec<String> = failures.iter().map(Failure::to_string).collect();
+        if !remarks.is_empty() {
+            remarks.push("Import was successful, but unable to mount some datasets".to_string());
+        }
+        if is_protected {
+            remarks.push(format!("{WITHOUT_EFFECT}the pool's multihost=on: make sure that no other host imports it meanwhile"));
+        }
+        remarks.extend(failed.iter().map(|failure| format!("warning: the pool is opened without a device: {}", failure.why)));
+        if damaged > 0 {
+            remarks.push(format!("{damaged} damaged labels or uberblocks were passed over; 'zpool scrub' and 'zpool status' tell more"));
+        }
+        Ok(Response::Done { remarks })
+    }
+
+    /// Closes a pool and opens it again (OpenZFS: `spa_reset`).
+    pub(crate) fn reopen_pool(&self, name: &str) -> Result<(), Failure> {
+        let open = self.pools.open_pool(name)?;
+        let paths: Vec<String> =
+            open.pool().devices().iter().flatten().map(|device| device.path().to_string_lossy().into_owned()).collect();
+        let (guid, altroot, read_only) = (open.pool().guid(), open.altroot().map(str::to_string), open.is_read_only());
+        let (temporary, new_name) = (open.pool().has_temporary_name(), Some(open.name()));
+        let properties = [("cachefile".to_string(), open.cachefile().unwrap_or_default())].into();
+        drop(open);
+        let handlers = self.injections.set_handlers_aside(name);
+        let reopened =
+            self.closer.close(&PoolTarget { pool: name.to_string(), force: false, hard: false }, "unload", Pool::export).and_then(|_| {
+                let pool = Some(name.to_string());
+                let request = PoolImport { pool, altroot, temporary, new_name, properties, missing_log: true, ..PoolImport::default() };
+                self.import_devices(&paths, guid, &ImportWish::new(&request, read_only, false, format!("cannot load '{name}'")))
+            });
+        self.injections.put_handlers_back(handlers);
+        reopened.map(drop)
+    }
+}

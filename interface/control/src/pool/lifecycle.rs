@@ -1,0 +1,84 @@
+//! `zpool add` and `remove`: vdevs and spares that join and leave a pool.
+
+use crate::device::devices::Devices;
+use crate::device::inuse::{check_contents, check_unreserved, distinct_paths, new_tops, partitioned, spare_specs, wipe_contents};
+use crate::device::names::{find_aux, find_leaf, find_top};
+use crate::failure::{because, pool_failure};
+use crate::pool::Pools;
+use crate::pool::cache_file::PoolsFile;
+use crate::requests::done;
+use control_api::{ErrorKind, Failure, PoolAdd, PoolNames, Response, VdevRemove, VdevSpec};
+use pool::{AddSpec, LeafSpec, Spare};
+use std::sync::Arc;
+
+/// `zpool add`.
+pub(crate) fn add(devices: &Devices, file: &PoolsFile, request: &PoolAdd) -> Result<Response, Failure> {
+    let open = devices.pools.open_pool(&request.pool)?;
+    let what = format!("cannot add to '{}'", request.pool);
+    check_unreserved(&devices.pools, &request.vdevs, &request.logs, request.allow_in_use)?;
+    let spec = add_spec(devices, request, &what)?;
+    let new: Vec<LeafSpec> = spec.tops.iter().chain(&spec.logs).flat_map(|top| &top.leaves).chain(&spec.spares).cloned().collect();
+    new.iter().map(|leaf| &leaf.path).chain(&request.spares).try_for_each(|path| devices.served.check_circle(&open, path, &what))?;
+    check_contents(&devices.pools, &devices.exec, &new, None, request.allow_in_use)?;
+    if !request.dry_run {
+        let (tables, spares) = (partitioned(&devices.exec, &new), spec.spares.clone());
+        open.pool().add(spec).map_err(|error| pool_failure(what, &error))?;
+        wipe_contents(&devices.exec, &new, &tables);
+        devices.reserved.reserve(&spares);
+        file.remember();
+    }
+    Ok(done())
+}
+
+fn add_spec(devices: &Devices, request: &PoolAdd, what: &str) -> Result<AddSpec, Failure> {
+    let all: Vec<VdevSpec> = request.vdevs.iter().chain(&request.logs).cloned().collect();
+    distinct_paths(&all, what)?;
+    Ok(AddSpec {
+        tops: new_tops(devices, &request.vdevs, what)?,
+        logs: new_tops(devices, &request.logs, what)?,
+        ashift: request.ashift.or(devices.pools.open_pool(&request.pool)?.pool().ashift_prop().unwrap_or(None)),
+        force: request.allow_in_use,
+        allow_ashift_mismatch: request.allow_ashift_mismatch,
+        ..spare_specs(devices, &request.spares, what)?
+    })
+}
+
+/// `zpool remove`.
+pub(crate) fn remove(devices: &Devices, file: &PoolsFile, request: &VdevRemove) -> Result<Response, Failure> {
+    let open = devices.pools.open_pool(&request.pool)?;
+    let what = format!("cannot remove {}", request.device);
+    let refuse = |kind, why: &str| Err(because(kind, &*what, why));
+    let word = request.device.as_str();
+    let tree = open.pool().tree();
+    let removed = match find_aux(&open, word) {
+        Some(aux) if aux.is_distributed() => return refuse(ErrorKind::Unsupported, "dRAID spares cannot be removed"),
+        Some(_) if request.dry_run => return refuse(ErrorKind::Invalid, UNREMOVABLE),
+        Some(aux) => open.pool().remove_aux(aux.guid, free_device(devices, &aux)),
+        None => match find_top(&tree, word) {
+            Some(top) if !top.is_log => return refuse(ErrorKind::Unsupported, UNREMOVABLE),
+            Some(_) if request.dry_run => Ok(()),
+            Some(top) => open.pool().remove_top(top.guid),
+            None if find_leaf(&tree, word).is_some() => return refuse(ErrorKind::Unsupported, UNREMOVABLE),
+            None => return refuse(ErrorKind::NotFound, "no such device in pool"),
+        },
+    };
+    removed.map_err(|error| pool_failure(what, &error))?;
+    if !request.dry_run {
+        file.remember();
+    }
+    Ok(done())
+}
+
+/// The device of a spare that nobody uses, to write on it that it is free. One that another pool lists stays a spare.
+fn free_device(devices: &Devices, aux: &Spare) -> Option<Arc<dyn device::BlockDevice>> {
+    let lists = devices.pools.all().iter().filter(|open| open.pool().spares().iter().any(|spare| spare.guid == aux.guid)).count();
+    if lists > 1 { None } else { devices.open_device(&aux.path, false, "").ok() }
+}
+
+/// There is no removal that takes longer than its command.
+pub(crate) fn remove_stop(pools: &Pools, request: &PoolNames) -> Result<Response, Failure> {
+    pools.selected(&request.pools)?;
+    Err(because(ErrorKind::Invalid, "cannot cancel removal", "there is no active removal"))
+}
+
+const UNREMOVABLE: &str = "operation not supported on this type of pool";

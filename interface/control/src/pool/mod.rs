@@ -1,0 +1,26 @@
+//! Pools: those that are open, those that are to be, and what is done to them.
+
+pub(crate) mod absent;
+pub(crate) mod cache_file;
+pub(crate) mod candidate;
+pub(crate) mod closing;
+pub(crate) mod compatibility;
+pub(crate) mod create;
+pub(crate) mod import;
+pub(crate) mod intake;
+pub(crate) mod lifecycle;
+pub(crate) mod open;
+pub(crate) mod opening;
+pub(crate) mod properties;
+pub(crate) mod queries;
+pub(crate) mod reguid;
+pub(crate) mod remembered;
+pub(crate) mod reopening;
+pub(crate) mod scrub;
+pub(crate) mod set;
+pub(crate) mod stopping;
+pub(crate) mod sweeps;
+pub(crate) mod vdevs;
+
+pub(crate) use open::OpenPool;
+pub(crate) use set::Pools;

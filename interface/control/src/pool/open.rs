@@ -1,0 +1,137 @@
+//! A pool in the daemon's care: the engine's pool, its mounts, its scan.
+
+use crate::device::workers::Workers;
+use crate::mount::mounts::Mounts;
+use dmu::TxgManager;
+use dsl::DslPool;
+use exec::Mutex;
+use ondisk::Guid;
+use pool::{Pool, PoolError, VdevProps};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+
+/// See the file's header.
+pub struct OpenPool {
+    pub(crate) mounts: Arc<Mounts>,
+    pool: Pool,
+    altroot: Option<String>,
+    /// As `cachefile=` has it: a path, `none`, or what is the default.
+    cachefile: Mutex<Option<String>>,
+    opened_ns: u64,
+    load_guid: u64,
+    /// Who works on files of it that are devices of other pools.
+    workers: Mutex<Weak<Workers>>,
+    /// When a person declared a leaf faulted.
+    by_hand: Mutex<BTreeMap<Guid, u64>>,
+    /// Properties of vdevs that are set; None until somebody asks.
+    vdev_props: Mutex<Option<Arc<VdevProps>>>,
+}
+
+impl OpenPool {
+    /// Takes over a pool that was just made or imported.
+    pub fn new(pool: Pool, altroot: Option<String>) -> OpenPool {
+        let (opened_ns, load_guid) = (pool.exec().now_ns(), pool.exec().random_u64());
+        OpenPool {
+            mounts: Arc::default(),
+            pool,
+            altroot,
+            cachefile: Mutex::default(),
+            opened_ns,
+            load_guid,
+            workers: Mutex::default(),
+            by_hand: Mutex::default(),
+            vdev_props: Mutex::default(),
+        }
+    }
+    /// The engine's pool, when this was the last holder.
+    pub fn into_pool(self) -> Pool {
+        let OpenPool { mounts, pool, .. } = self;
+        if !mounts.all().is_empty() {
+            // Mounts that were forced to leave and whose requests do not end: they wait for a device, not we for them.
+            drop(pool.exec().spawn_operation("z-unmount", Box::new(move || drop(mounts))));
+        }
+        pool
+    }
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+    /// Another number for each time that the pool is opened.
+    pub fn load_guid(&self) -> u64 {
+        self.load_guid
+    }
+    /// The properties of vdevs that are set; none where they cannot be read.
+    pub fn vdev_props(&self) -> Arc<VdevProps> {
+        let mut known = self.vdev_props.lock();
+        if let Some(props) = &*known {
+            return props.clone();
+        }
+        match self.pool.vdev_props() {
+            Ok(props) => known.insert(Arc::new(props)).clone(),
+            Err(_) => Arc::default(),
+        }
+    }
+    /// Sets a property of a vdev.
+    pub fn set_vdev_prop(&self, guid: Guid, name: &str, value: &str) -> Result<(), PoolError> {
+        let outcome = self.pool.set_vdev_prop(guid, name, value);
+        *self.vdev_props.lock() = None;
+        outcome
+    }
+    /// Nanoseconds since it was opened.
+    pub fn age_ns(&self) -> u64 {
+        self.pool.exec().now_ns().saturating_sub(self.opened_ns)
+    }
+    pub fn name(&self) -> String {
+        self.pool.name()
+    }
+    /// True when this file or device is one of those of the pool's that `counts` names.
+    pub fn uses(&self, path: &str, counts: &dyn Fn(&vdev::Leaf) -> bool) -> bool {
+        let wanted = std::fs::canonicalize(path).unwrap_or_else(|_| path.into());
+        let same = |leaf: &vdev::Leaf| std::fs::canonicalize(&leaf.path).is_ok_and(|own| own == wanted);
+        self.pool.tree().leaves.iter().filter(|leaf| counts(leaf)).any(same)
+    }
+    pub fn altroot(&self) -> Option<&str> {
+        self.altroot.as_deref()
+    }
+    /// The property `cachefile`, when it was set.
+    pub fn cachefile(&self) -> Option<String> {
+        self.cachefile.lock().clone()
+    }
+    /// Who works on files of this pool that are devices of other pools.
+    pub(crate) fn workers(&self, start: impl FnOnce() -> Arc<Workers>) -> Arc<Workers> {
+        let mut workers = self.workers.lock();
+        workers.upgrade().unwrap_or_else(|| {
+            let started = start();
+            *workers = Arc::downgrade(&started);
+            started
+        })
+    }
+    pub(crate) fn set_cachefile(&self, value: Option<String>) {
+        *self.cachefile.lock() = value;
+    }
+    /// A person declares the leaf faulted, and may be about to say what is to come in its place.
+    pub(crate) fn hold_spares(&self, leaf: Guid) {
+        self.by_hand.lock().insert(leaf, self.pool.exec().now_ns());
+    }
+    /// Leaves that a person declared faulted, and when; those that are no longer `wanting` since a look `step_ns` ago are forgotten.
+    pub(crate) fn by_hand(&self, wanting: &[Guid], step_ns: u64) -> BTreeMap<Guid, u64> {
+        let mut by_hand = self.by_hand.lock();
+        let now_ns = self.pool.exec().now_ns();
+        // One that was written down just now is not faulted yet.
+        by_hand.retain(|guid, at| wanting.contains(guid) || now_ns.saturating_sub(*at) < step_ns);
+        by_hand.clone()
+    }
+    pub fn dsl(&self) -> &Arc<DslPool> {
+        self.pool.dsl()
+    }
+    pub fn is_read_only(&self) -> bool {
+        !self.pool.is_writeable()
+    }
+    /// The transaction groups; None when nothing may be written.
+    pub fn txgs(&self) -> Option<Arc<TxgManager>> {
+        self.pool.is_writeable().then(|| self.pool.txgs().clone())
+    }
+    /// True when new nodes get a project number.
+    pub fn counts_projects(&self) -> bool {
+        self.pool.features().iter().any(|(name, _, references)| name == "project_quota" && references.is_some())
+    }
+}

@@ -1,0 +1,194 @@
+//! Opening pools again: those of the last time when the daemon starts, and those that were not there then, when their devices return.
+
+use crate::device::beneath;
+use crate::device::devices::Devices;
+use crate::failure::because;
+use crate::mount::returning::Returning;
+use crate::pool::Pools;
+use crate::pool::absent::{Trace, trace};
+use crate::pool::intake::{ImportWish, Intake};
+use crate::pool::opening::Opening;
+use crate::pool::remembered::Remembered;
+use crate::provider::accelerators::Accelerators;
+use crate::report::pictures;
+use control_api::{ErrorKind, Failure, ImportSearch, PoolImport, Response, VdevReport};
+use device::BlockDevice;
+use exec::Exec;
+use ondisk::Guid;
+use pool::FoundPool;
+use std::path::Path;
+use std::sync::Arc;
+use vdev::LeafKind;
+
+/// How often the labels of devices are asked for more devices: each round finds what the one before named.
+const ROUNDS: u32 = 4;
+
+/// See the file's header.
+pub(crate) struct Reopening {
+    pub exec: Exec,
+    pub pools: Arc<Pools>,
+    pub opening: Arc<Opening>,
+    pub devices: Arc<Devices>,
+    pub intake: Arc<Intake>,
+    pub returning: Arc<Returning>,
+    pub accelerators: Arc<Accelerators>,
+}
+
+impl Reopening {
+    /// Opens the pools that were open when the last daemon of this state directory ended. Does not wait for that.
+    pub(crate) fn open_pools(self: &Arc<Self>) {
+        let entries = self.intake.file.remembered();
+        let names: Vec<String> = entries.iter().map(|entry| entry.name.clone()).collect();
+        self.pools.absent.note(entries);
+        self.opening.begin(&names);
+        self.accelerators.set_opening(true);
+        let own = self.clone();
+        drop(self.exec.spawn_operation("z-open", Box::new(move || own.open_all(&names))));
+    }
+
+    fn open_all(&self, names: &[String]) {
+        self.returning.clear_stage();
+        let mut left = names.to_vec();
+        // Devices of some may be files in others: each round finds more, or is the last.
+        while !left.is_empty() && !self.pools.is_stopping() {
+            let opened = self.open_round(&left);
+            // What is mounted in a file system of another pool comes after that one.
+            let pools: Vec<_> = self.pools.all().into_iter().filter(|pool| opened.contains(&pool.name())).collect();
+            self.returning.mount_after_start(&pools);
+            left.retain(|name| !opened.contains(name));
+            if opened.is_empty() || !left.iter().any(|name| self.lies_in_a_mount(name)) {
+                break;
+            }
+        }
+        self.accelerators.set_opening(false);
+        self.opening.end();
+        self.returning.note_mounts();
+    }
+
+    /// Opens what can be opened; returns what could.
+    fn open_round(&self, names: &[String]) -> Vec<String> {
+        let mut opened = Vec::new();
+        for name in names.iter().take_while(|_| !self.pools.is_stopping()) {
+            match self.open(name) {
+                Ok(response) => {
+                    if let Response::Done { remarks } = response {
+                        remarks.iter().for_each(|remark| eprintln!("{name}: {remark}"));
+                    }
+                    opened.push(name.clone());
+                }
+                // Somebody imported it or let it go meanwhile.
+                Err(_) if !self.pools.absent.contains(name) => {}
+                Err(failure) => eprintln!("{failure}"),
+            }
+        }
+        opened
+    }
+
+    /// True for a pool that is not open and of which a device is a file in a file system of this daemon.
+    fn lies_in_a_mount(&self, name: &str) -> bool {
+        self.pools
+            .absent
+            .entry(name)
+            .is_some_and(|entry| entry.paths.iter().any(|path| beneath::own_dataset_under(&self.pools, path).is_some()))
+    }
+
+    /// Tries once more to open a pool that is not open.
+    pub(crate) fn try_again(&self, name: &str) -> Result<Response, Failure> {
+        let opened = self.open(name)?;
+        let pool = self.pools.open_pool(name)?;
+        self.returning.mount_after_start(&[pool]);
+        Ok(opened)
+    }
+
+    /// Opens one of them, and mounts nothing.
+    fn open(&self, name: &str) -> Result<Response, Failure> {
+        let what = format!("cannot open '{name}' again");
+        let Some(entry) = self.pools.absent.entry(name) else {
+            return Err(because(ErrorKind::NotFound, what, "no such pool"));
+        };
+        let guid = Guid(entry.guid);
+        let Some(_claim) = self.pools.claim(name, Some(guid)) else {
+            return Err(because(ErrorKind::Busy, what, "it is being opened, or another pool has its name"));
+        };
+        let tried = entry.paths.iter().map(|path| trace(path)).collect();
+        let (paths, vdevs) = self.paths_of(&entry);
+        // Whatever it was, it stays so: an alternate root means none only where nothing was said.
+        let cachefile = entry.cachefile.clone().unwrap_or_default();
+        let properties = [("cachefile".to_string(), cachefile)].into();
+        let request = PoolImport {
+            force: true,
+            altroot: entry.altroot.clone(),
+            no_mount: true,
+            properties,
+            temporary: entry.temporary,
+            new_name: entry.temporary.then(|| entry.name.clone()),
+            ..PoolImport::default()
+        };
+        let opened = self.intake.import_devices(&paths, guid, &ImportWish::new(&request, entry.read_only, true, what));
+        if let Err(failure) = &opened {
+            self.pools.absent.failed(name, failure, vdevs, tried);
+        }
+        opened
+    }
+
+    /// Where the devices of a remembered pool are: where they were, where their labels say that others are, and else wherever devices
+    /// are looked for. And what its vdevs look like.
+    fn paths_of(&self, entry: &Remembered) -> (Vec<String>, Option<VdevReport>) {
+        let (mut paths, mut rest): (Vec<String>, Vec<String>) = (Vec::new(), entry.paths.clone());
+        let mut found = None;
+        for _ in 0..ROUNDS {
+            rest.retain(|path| !paths.contains(path));
+            if rest.is_empty() {
+                break;
+            }
+            paths.append(&mut rest);
+            found = self.find_remembered(entry, &paths);
+            let tree = found.as_ref().and_then(|found| found.tree().ok());
+            let leaves = tree.iter().flat_map(|tree| &tree.leaves).filter(|leaf| leaf.kind != LeafKind::DraidSpare);
+            rest.extend(leaves.map(|leaf| leaf.path.clone()).filter(|path| Path::new(path).exists()));
+        }
+        if !found.as_ref().and_then(|found| found.tree().ok()).is_some_and(|tree| tree.is_readable()) {
+            let anywhere = self.devices.candidates(&ImportSearch::default()).unwrap_or_default();
+            let searched = pool::find_pools(&self.exec, anywhere).into_iter().find(|found| found.guid().0 == entry.guid);
+            let more: Vec<String> = searched.iter().flat_map(FoundPool::devices).map(path_of).collect();
+            // One device by two paths is one device.
+            let known: Vec<Trace> = paths.iter().map(|path| trace(path)).collect();
+            paths.extend(more.into_iter().filter(|path| !known.contains(&trace(path))));
+        }
+        let picture = |found: &FoundPool| found.tree().ok().map(|tree| pictures::tree(&entry.name, &tree, None));
+        let vdevs = found.as_ref().and_then(picture);
+        (paths.into_iter().filter(|path| Path::new(path).exists()).collect(), vdevs)
+    }
+
+    fn find_remembered(&self, entry: &Remembered, paths: &[String]) -> Option<FoundPool> {
+        let search = |path: &String| {
+            let search = ImportSearch { paths: vec![path.clone()], ..ImportSearch::default() };
+            self.devices.candidates(&search).unwrap_or_default()
+        };
+        let devices: Vec<Arc<dyn BlockDevice>> = paths.iter().filter(|path| Path::new(path).is_absolute()).flat_map(search).collect();
+        pool::find_pools(&self.exec, devices).into_iter().find(|found| found.guid().0 == entry.guid)
+    }
+
+    /// Tries pools whose devices changed since they were tried last. Does not wait for that.
+    pub(crate) fn look_again(self: &Arc<Self>) {
+        let wanting = self.pools.absent.changed(|name| self.opening.is_left(name));
+        if wanting.is_empty() || self.pools.is_stopping() || !self.pools.absent.begin() {
+            return;
+        }
+        let own = self.clone();
+        let work = move || {
+            for name in wanting {
+                match own.try_again(&name) {
+                    Ok(_) => eprintln!("'{name}' is open again"),
+                    Err(failure) => eprintln!("{failure}"),
+                }
+            }
+            own.pools.absent.end();
+        };
+        drop(self.exec.spawn_operation("z-absent", Box::new(work)));
+    }
+}
+
+fn path_of(device: &Arc<dyn BlockDevice>) -> String {
+    device.path().to_string_lossy().into_owned()
+}

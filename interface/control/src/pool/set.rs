@@ -1,0 +1,182 @@
+//! The set of pools: those that are open, those that are to be, and the names of those that are just being made.
+
+use crate::device::names::same_file;
+use crate::failure::because;
+use crate::pool::OpenPool;
+use crate::pool::absent::Absents;
+use control_api::{ErrorKind, Failure};
+use exec::{Mutex, RwLock};
+use ondisk::Guid;
+use pool::Spare;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// See the file's header.
+#[derive(Default)]
+pub(crate) struct Pools {
+    open: RwLock<BTreeMap<String, Arc<OpenPool>>>,
+    /// Those that are to be open and are not.
+    pub(crate) absent: Absents,
+    claims: Arc<Mutex<BTreeSet<String>>>,
+    stopping: AtomicBool,
+}
+
+/// A name that nobody else gets for a pool as long as this is there.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    claims: Arc<Mutex<BTreeSet<String>>>,
+    name: String,
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.claims.lock().remove(&self.name);
+    }
+}
+
+impl Pools {
+    /// The open pool of this name.
+    pub(crate) fn get(&self, name: &str) -> Option<Arc<OpenPool>> {
+        self.open.read().get(name).cloned()
+    }
+
+    /// True when the pool of this name is open.
+    pub(crate) fn contains(&self, name: &str) -> bool {
+        self.open.read().contains_key(name)
+    }
+
+    /// The pools that are open, by name.
+    pub(crate) fn all(&self) -> Vec<Arc<OpenPool>> {
+        self.open.read().values().cloned().collect()
+    }
+
+    /// Their names.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.open.read().keys().cloned().collect()
+    }
+
+    /// The first of them that is so.
+    pub(crate) fn find(&self, is_it: impl Fn(&Arc<OpenPool>) -> bool) -> Option<Arc<OpenPool>> {
+        self.open.read().values().find(|open| is_it(open)).cloned()
+    }
+
+    /// True when one of them is so.
+    pub(crate) fn any(&self, is_it: impl Fn(&Arc<OpenPool>) -> bool) -> bool {
+        self.open.read().values().any(is_it)
+    }
+
+    /// Mounted file systems of all pools: dataset and place.
+    pub(crate) fn mounts(&self) -> Vec<(String, String)> {
+        self.open.read().values().flat_map(|open| open.mounts.list()).collect()
+    }
+
+    /// A pool is open from now on.
+    pub(crate) fn insert(&self, open: Arc<OpenPool>) {
+        self.open.write().insert(open.name(), open);
+    }
+
+    /// The same, unless `is_unwanted` when nobody else takes or adds one.
+    pub(crate) fn insert_unless(&self, name: &str, open: Arc<OpenPool>, is_unwanted: impl FnOnce() -> bool) {
+        let mut pools = self.open.write();
+        if !is_unwanted() {
+            pools.insert(name.to_string(), open);
+        }
+    }
+
+    /// Takes a pool off the list of those that are open.
+    pub(crate) fn remove(&self, name: &str) -> Option<Arc<OpenPool>> {
+        self.open.write().remove(name)
+    }
+
+    /// The same, after `first` when nobody else takes or adds one.
+    pub(crate) fn remove_after(&self, name: &str, first: impl FnOnce()) -> Option<Arc<OpenPool>> {
+        let mut pools = self.open.write();
+        first();
+        pools.remove(name)
+    }
+
+    /// True once the daemon is to end.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// The daemon is to end.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+    }
+
+    /// True while one of them is suspended.
+    pub(crate) fn has_suspended(&self) -> bool {
+        self.any(|open| open.pool().zio().is_suspended())
+    }
+
+    /// Pools follow the providers that came and went.
+    pub(crate) fn follow_providers(&self) {
+        for open in self.all() {
+            if let Err(error) = open.pool().follow_providers() {
+                eprintln!("cannot read the zia properties of '{}': {error}", open.name());
+            }
+        }
+    }
+
+    /// The open pool of this name, or why there is none.
+    pub(crate) fn open_pool(&self, name: &str) -> Result<Arc<OpenPool>, Failure> {
+        let open = self.get(name);
+        open.ok_or_else(|| {
+            let unknown = || because(ErrorKind::NotFound, format!("cannot open '{name}'"), "no such pool");
+            self.absent.failure(name).unwrap_or_else(unknown)
+        })
+    }
+
+    /// The open pools of these names; all where none is named.
+    pub(crate) fn selected(&self, names: &[String]) -> Result<Vec<Arc<OpenPool>>, Failure> {
+        if names.is_empty() {
+            return Ok(self.all());
+        }
+        names.iter().map(|name| self.open_pool(name)).collect()
+    }
+
+    /// The open pool that a dataset or snapshot is in.
+    pub(crate) fn pool_of(&self, name: &str, verb: &str) -> Result<Arc<OpenPool>, Failure> {
+        let pool = name.split(['/', '@']).next().unwrap_or_default();
+        self.get(pool).ok_or_else(|| {
+            let why = if verb == "create" { format!("no such pool '{pool}'") } else { "dataset does not exist".to_string() };
+            because(ErrorKind::NotFound, format!("cannot {verb} '{name}'"), why).advise("is its pool imported? see 'zpool list'")
+        })
+    }
+
+    /// The dataset that is mounted at a path.
+    pub(crate) fn by_mountpoint(&self, path: &str) -> Result<String, Failure> {
+        let pools = self.open.read();
+        pools
+            .values()
+            .find_map(|pool| pool.mounts.find(path))
+            .ok_or_else(|| because(ErrorKind::NotFound, format!("cannot open '{path}'"), "no file system of these pools is mounted there"))
+    }
+
+    /// The open pool of which the device is a spare.
+    pub(crate) fn reserving_pool(&self, path: &str) -> Option<(Arc<OpenPool>, Spare)> {
+        self.all().into_iter().find_map(|open| {
+            let spare = open.pool().spares().into_iter().find(|spare| !spare.is_distributed() && same_file(&spare.path, path))?;
+            Some((open, spare))
+        })
+    }
+
+    /// The name of the open pool in which a spare stands in for a device.
+    pub(crate) fn pool_using(&self, spare: Guid) -> Option<String> {
+        self.find(|open| open.pool().tree().leaf_by_guid(spare).is_some()).map(|open| open.name())
+    }
+
+    /// Keeps the name for a pool that is being made or imported. `guid` is that of a pool that is imported: the one that is
+    /// remembered under this name may be it.
+    pub(crate) fn claim(&self, name: &str, guid: Option<Guid>) -> Option<Claim> {
+        let mut claims = self.claims.lock();
+        let is_open = self.contains(name);
+        let is_taken = is_open || self.absent.guid(name).is_some_and(|other| guid != Some(other));
+        if is_taken || !claims.insert(name.to_string()) {
+            return None;
+        }
+        Some(Claim { claims: self.claims.clone(), name: name.to_string() })
+    }
+}

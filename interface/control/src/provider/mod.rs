@@ -1,0 +1,5 @@
+//! Accelerators: which there are, where they come from, what they do.
+
+pub(crate) mod accelerators;
+pub(crate) mod offload;
+pub(crate) mod targets;

@@ -1,0 +1,283 @@
+//! What `zpool status` says of a pool: its picture, the diagnosis, and what cannot be known.
+
+use crate::device::contents::bytes_now;
+use crate::pool::{OpenPool, cache_file, compatibility};
+use crate::provider::offload;
+use crate::report::diagnosis::{Diagnosis, Facts, diagnose};
+use crate::report::{pictures, sweeps, vdev_props};
+use control_api::{PoolReport, Property, RebuildReport, Source, Throttled, Value};
+use ondisk::Guid;
+
+/// A pool as `zpool status`, `list` and `get` show it. What cannot be read is said to be unavailable, never taken for healthy.
+/// `user` says which pool uses a spare.
+pub(crate) fn pool_report(open: &OpenPool, errors: bool, user: &dyn Fn(Guid) -> Option<String>) -> PoolReport {
+    let mut status = open.pool().status();
+    note_pulled(&mut status);
+    let mut vdevs = pictures::tree(&status.name, &status.tree, Some(&status));
+    let opened = open.pool().devices();
+    let can_trim = |guid: u64| {
+        let id = status.tree.leaf_by_guid(Guid(guid));
+        let device = id.and_then(|id| opened.get(id.0 as usize)?.as_ref());
+        device.map_or_else(|| open.pool().could_trim(Guid(guid)), |device| device.facts().can_trim)
+    };
+    sweeps::overlay(&mut vdevs, &open.pool().sweep_status(), &can_trim);
+    pictures::overlay_devices(&mut vdevs, &|guid| {
+        let id = status.tree.leaf_by_guid(Guid(guid))?;
+        opened.get(id.0 as usize)?.as_ref().map(|device| device.size_bytes())
+    });
+    let gained = |id: vdev::LeafId| bytes_now(&status.tree.leaf(id).path).and_then(vdev::leaf_asize);
+    if let Some(grown) = status.tree.expanded(None, &gained) {
+        pictures::overlay_growth(&mut vdevs, &status.tree, &grown);
+    }
+    vdev_props::show(&mut vdevs, &open.vdev_props());
+    let mut state = vdevs.state.clone();
+    if status.suspended {
+        state = "SUSPENDED".to_string();
+    }
+    let (error_count, damaged, errors_unavailable) = match open.errors(errors) {
+        Ok((count, damaged)) => (count, damaged, None),
+        Err(error) => (0, Vec::new(), Some(error.to_string())),
+    };
+    let scan = open.scan_report();
+    let rebuilds: Vec<RebuildReport> =
+        open.pool().rebuild_status().iter().filter_map(|rebuild| pictures::rebuild(&status.tree, rebuild)).collect();
+    let features = open.pool().features();
+    let (mut properties, properties_unavailable) = properties(open, &status, &state, &features);
+    let compatibility = properties.iter().find(|property| property.name == "compatibility").map(|property| &property.value);
+    let diagnosis = diagnose(&Facts {
+        vdevs: &vdevs,
+        suspended: status.suspended.then(|| open.pool().zio().view().facts.fail_mode == zio::FailMode::Continue),
+        error_count,
+        scan: scan.as_ref(),
+        rebuilds: &rebuilds,
+        version: status.version,
+        lacks_features: lacks_features(&features, compatibility),
+    });
+    let (said, todo, message_id) = words(open, &status, diagnosis.as_ref()).unwrap_or_default();
+    let room = properties.iter_mut().find(|property| property.name == "expandsize" && vdevs.expand_bytes > 0);
+    room.into_iter().for_each(|property| property.value = Value::Count(vdevs.expand_bytes));
+    PoolReport {
+        name: status.name.clone(),
+        guid: status.guid.0,
+        txg: status.txg.0,
+        status: said,
+        action: todo,
+        message_id,
+        only_remarks: diagnosis.is_some_and(|d| d.is_remark),
+        scan,
+        throttled: throttled(open),
+        accelerator: offload::report(open),
+        rebuilds,
+        error_scrub: open.error_scrub_report(),
+        vdevs,
+        spares: open.pool().spares().iter().map(|spare| pictures::spare(spare, &status.name, user(spare.guid))).collect(),
+        caches: open.pool().caches().iter().map(|(guid, path)| pictures::cache(*guid, path)).collect(),
+        error_count,
+        errors: damaged,
+        errors_unavailable,
+        properties,
+        properties_unavailable,
+        state,
+    }
+}
+
+/// What is wrong, what to do, and the number of OpenZFS's page about it.
+type Words = (Option<String>, Option<String>, Option<String>);
+
+/// What is said of a pool; nothing when all is well.
+fn words(open: &OpenPool, status: &pool::PoolStatus, diagnosis: Option<&Diagnosis>) -> Option<Words> {
+    if let Some(failure) = &status.sync_failure {
+        let (said, todo) = stopped(open, failure);
+        return Some((Some(said), Some(todo), None));
+    }
+    diagnosis.map(|found| (Some(found.status.to_string()), Some(found.action.to_string()), found.message_id.map(String::from)))
+}
+
+/// What is said of a pool that writes nothing any more because of one block: which, of what, why, and what is left to do.
+fn stopped(open: &OpenPool, failure: &pool::SyncFailure) -> (String, String) {
+    let of = match failure.block.map(|error| error.bookmark.objset.0) {
+        None => String::new(),
+        Some(0) => " of the pool's own metadata".to_string(),
+        Some(objset) => match open.dsl().hold_object(objset) {
+            Ok(handle) => format!(" of '{}'", handle.name()),
+            Err(_) => " of a dataset that cannot be named".to_string(),
+        },
+    };
+    let status = format!("The pool writes nothing any more, for want of a block{of}:\n\t{failure}.");
+    let action = "Export the pool with 'zpool export -f' and import it again: it has what was\n\ton disk with the txg before.  \
+                  If that fails again, import it with '-o readonly=on'\n\tand copy what can be read.";
+    (status, action.to_string())
+}
+
+/// Nobody judges leaves of a suspended pool, which could do without none of them: those that are not there any more are shown so.
+fn note_pulled(status: &mut pool::PoolStatus) {
+    if !status.suspended {
+        return;
+    }
+    let has_failed = |counts: &zio::LeafCounts| counts.gone > 0 || counts.errors.iter().any(|count| *count > 0);
+    let is_gone = |leaf: &vdev::Leaf| bytes_now(&leaf.path).is_none_or(|bytes| bytes == 0);
+    let mut tree = vdev::VdevTree::clone(&status.tree);
+    for one in status.leaves.iter().filter(|one| has_failed(&one.counts)) {
+        let leaf = &mut tree.leaves[one.leaf.0 as usize];
+        if leaf.state.is_usable() && leaf.kind != vdev::LeafKind::DraidSpare && (one.counts.gone > 0 || is_gone(leaf)) {
+            leaf.state = vdev::LeafState::Removed;
+        }
+    }
+    status.tree = tree.into();
+}
+
+/// Every property, and why those that are stored are missing.
+fn properties(open: &OpenPool, status: &pool::PoolStatus, state: &str, features: &[Feature]) -> (Vec<Property>, Option<String>) {
+    let mut properties = pictures::properties(status, state, open.altroot(), features);
+    let after_guid = properties.iter().position(|property| property.name == "guid").map_or(0, |index| index + 1);
+    properties.insert(after_guid, Property::fact("load_guid", Value::Number(open.load_guid())));
+    let cachefile = open.cachefile().filter(|path| path != cache_file::DEFAULT);
+    if let (Some(path), Some(property)) = (cachefile, properties.iter_mut().find(|property| property.name == "cachefile")) {
+        (property.value, property.source) = (Value::Text(path), Source::Local);
+    }
+    let bytes = [("freeing", Ok(open.dsl().freeing_bytes())), ("leaked", open.dsl().leaked_bytes())];
+    for (name, bytes) in bytes {
+        if let Some(property) = properties.iter_mut().find(|property| property.name == name) {
+            // OpenZFS prints these without a unit below 1K.
+            property.value = bytes.map_or(Value::None, Value::Count);
+        }
+    }
+    if let Ok(txg) = open.pool().last_scrubbed_txg() {
+        properties.push(Property::fact("last_scrubbed_txg", Value::Number(txg.0)));
+    }
+    let unavailable = match open.pool().props() {
+        Ok(stored) => {
+            stored.iter().for_each(|stored| pictures::overlay(&mut properties, stored));
+            None
+        }
+        Err(error) => {
+            properties.retain(|property| !pool::is_stored_prop(&property.name));
+            Some(error.to_string())
+        }
+    };
+    (properties, unavailable)
+}
+
+/// Name, guid, and references where it is enabled.
+type Feature = (String, String, Option<u64>);
+
+/// True when a feature that pools made here have from the start is disabled, and the property `compatibility` allows it.
+fn lacks_features(features: &[Feature], compatibility: Option<&Value>) -> bool {
+    // Files that cannot be read allow everything, as in OpenZFS.
+    let allowed = match compatibility {
+        Some(Value::Text(text)) => compatibility::allowed(text).ok().flatten(),
+        _ => None,
+    };
+    let is_wanted = |name: &str| allowed.as_ref().is_none_or(|allowed| allowed.contains(name));
+    let is_off = |name: &str| features.iter().any(|(other, _, references)| other == name && references.is_none());
+    pool::FEATURES.iter().any(|feature| feature.on_new_pools && is_wanted(feature.name) && is_off(feature.name))
+}
+
+/// The devices on which background work is held back now.
+fn throttled(open: &OpenPool) -> Vec<Throttled> {
+    let tree = open.pool().tree();
+    let of_leaf = |leaf: &vdev::Leaf| {
+        let state = open.pool().zio().queue_state(leaf.guid)?;
+        let background = zio::Class::ALL.into_iter().filter(|class| class.is_background());
+        let waiting: usize = background.map(|class| state.queued[class as usize]).sum();
+        let reason = match state.promise.reason {
+            zio::Reason::None => return None,
+            zio::Reason::Credit => "credit",
+            zio::Reason::Share => "share",
+            zio::Reason::Yield => "yield",
+            zio::Reason::Calibration => "calibration",
+        };
+        (waiting > 0).then(|| Throttled {
+            device: if leaf.path.is_empty() { leaf.guid.0.to_string() } else { leaf.path.clone() },
+            reason: reason.to_string(),
+            waiting: waiting as u64,
+            share_milli: state.promise.share_milli,
+            alone_p99_ns: state.promise.alone_p99_ns,
+            beside_p99_ns: state.promise.beside_p99_ns,
+            limit_ns: state.promise.limit_ns,
+        })
+    };
+    tree.leaves.iter().filter_map(of_leaf).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use device::MemDevice;
+    use dsl::{CreateDataset, DslPool};
+    use exec::{Exec, Inline};
+    use ondisk::{ObjectId, ObjsetType};
+    use pool::{Host, LeafSpec, Pool, PoolSpec, TopSpec};
+    use std::sync::Arc;
+    use vdev::{LeafKind, TopKind};
+    use zap::Zap;
+
+    /// If this fails, every status of a pool that an older system is to read tells its owner to enable what that system cannot read.
+    #[test]
+    fn features_that_are_not_wanted_are_not_missed() {
+        let name = pool::FEATURES.iter().find(|feature| feature.on_new_pools).expect("one").name;
+        let off: Vec<Feature> = vec![(name.to_string(), String::new(), None)];
+        let allows = |text: &str| lacks_features(&off, Some(&Value::Text(text.into())));
+        assert!(lacks_features(&off, None) && allows("off"));
+        assert!(!allows("legacy"));
+        let file = std::env::temp_dir().join(format!("zirconia-features-{}", std::process::id()));
+        std::fs::write(&file, name).expect("written");
+        assert!(allows(&file.display().to_string()), "wanted, and disabled");
+        std::fs::remove_file(&file).expect("removed");
+    }
+
+    /// A pool in memory.
+    fn open_pool() -> OpenPool {
+        let device = Arc::new(MemDevice::new("d0", 96 << 20));
+        let leaf = LeafSpec { path: "d0".into(), kind: LeafKind::File, device };
+        let root = CreateDataset { kind: ObjsetType::OTHER, properties: Vec::new(), init: Box::new(|_, _| Ok(())) };
+        let spec = PoolSpec {
+            stored_name: None,
+            name: "tank".into(),
+            tops: vec![TopSpec { kind: TopKind::Leaf, leaves: vec![leaf] }],
+            ashift: None,
+            features: None,
+            comment: None,
+            host: Host { id: 1, name: "test".into() },
+            force: false,
+            version: pool::VERSION_WITH_FEATURES,
+            root,
+        };
+        let exec: Exec = Arc::new(Inline::new(3));
+        OpenPool::new(Pool::create(&exec, spec, &pool::Runtime::new()).expect("created"), None)
+    }
+
+    /// Makes an entry of the pool's directory name an object that does not exist, as damage would.
+    fn lose(open: &OpenPool, entry: &'static str) {
+        let lose = move |dsl: &Arc<DslPool>, (), tx: &dmu::Tx| Ok(Zap::hold(dsl.mos(), ObjectId(1))?.update_u64(entry, 4_000_000, tx)?);
+        open.dsl().sync_task(|_, _| Ok(()), lose).expect("lost");
+    }
+
+    /// If this fails, a pool whose error log is lost calls itself free of errors.
+    #[test]
+    fn an_error_log_that_cannot_be_read_is_not_taken_for_an_empty_one() {
+        let open = open_pool();
+        let before = pool_report(&open, true, &|_| None);
+        assert_eq!((before.error_count, before.errors_unavailable), (0, None));
+        lose(&open, "errlog_last");
+        assert!(pool_report(&open, true, &|_| None).errors_unavailable.is_some());
+        assert!(pool_report(&open, false, &|_| None).errors_unavailable.is_some());
+    }
+
+    /// If this fails, a pool whose properties are lost shows defaults as if somebody had chosen them.
+    #[test]
+    fn properties_that_cannot_be_read_are_not_shown_as_defaults() {
+        let open = open_pool();
+        open.pool().set_prop("autotrim", "on").expect("set");
+        let before = pool_report(&open, false, &|_| None);
+        assert!(
+            before.properties.iter().any(|property| property.name == "autotrim" && property.value == control_api::Value::Text("on".into()))
+        );
+        assert_eq!(before.properties_unavailable, None);
+        lose(&open, "pool_props");
+        let after = pool_report(&open, false, &|_| None);
+        assert!(after.properties_unavailable.is_some());
+        assert!(!after.properties.iter().any(|property| property.name == "autotrim" || property.name == "failmode"));
+        assert!(after.properties.iter().any(|property| property.name == "size"), "what is known is still shown");
+    }
+}

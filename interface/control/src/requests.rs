@@ -1,0 +1,79 @@
+//! What requests are about: which pools they look at or change, and the plain answer to those that have none of their own.
+
+use control_api::{Request, Response};
+
+/// Done, and nothing to say about it.
+pub(crate) fn done() -> Response {
+    Response::Done { remarks: Vec::new() }
+}
+
+/// The pool that a request changes, for its history.
+pub(crate) fn changed_pool(request: &Request) -> Option<&str> {
+    let name = match request {
+        Request::PoolCreate(request) if !request.dry_run => request.temporary_name.as_ref().unwrap_or(&request.pool),
+        Request::PoolDestroy(target) | Request::PoolExport(target) => &target.pool,
+        Request::PoolImport(request) => request.new_name.as_ref().or(request.pool.as_ref())?,
+        Request::PoolSet(request) => &request.pool,
+        Request::PoolReguid(request) => &request.pool,
+        Request::PoolScrub(request) => &request.pool,
+        Request::PoolSweep(request) => &request.pool,
+        Request::VdevChange(request) => &request.pool,
+        Request::PoolAdd(request) if !request.dry_run => &request.pool,
+        Request::VdevRemove(request) if !request.dry_run => &request.pool,
+        Request::PoolClear(request) => &request.pool,
+        Request::DatasetCreate(request) if !request.dry_run => &request.name,
+        Request::DatasetDestroy(request) if !request.dry_run => &request.name,
+        Request::DatasetSet(request) => &request.name,
+        Request::DatasetInherit(request) => &request.name,
+        Request::Snapshot(request) => request.names.first()?,
+        Request::DatasetRename(request) => &request.from,
+        _ => return None,
+    };
+    name.split(['/', '@']).next()
+}
+
+/// Which pools a request is about.
+pub(crate) enum About<'a> {
+    /// None.
+    Nothing,
+    /// These.
+    Pools(Vec<&'a str>),
+    /// All, or nobody can say.
+    Everything,
+}
+
+/// The part of a dataset's, snapshot's or bookmark's name before all others.
+fn pool_of(name: &str) -> &str {
+    name.split(['/', '@', '#']).next().unwrap_or(name)
+}
+
+/// Which pools a request needs open.
+pub(crate) fn about(request: &Request) -> About<'_> {
+    let all = |names: &[String]| names.is_empty();
+    let names = match request {
+        Request::Info
+        | Request::Stop
+        | Request::PoolEvents(_)
+        | Request::InjectList
+        | Request::ProviderList
+        | Request::ProviderLoad(_)
+        | Request::ProviderUnload(_) => return About::Nothing,
+        // Devices are taken, and nobody knows yet whose they are.
+        Request::PoolCreate(_) | Request::PoolImport(_) | Request::PoolAdd(_) | Request::VdevChange(_) | Request::LabelClear(_) => {
+            return About::Everything;
+        }
+        Request::PoolQuery(query) if !all(&query.pools) => &query.pools,
+        Request::PoolHistory(query) if !all(&query.pools) => &query.pools,
+        Request::PoolIostat(query) if !all(&query.pools) => &query.pools,
+        Request::PoolSync(query) if !all(&query.pools) => &query.pools,
+        Request::PoolReopen(query) if !all(&query.pools) => &query.pools,
+        Request::DatasetQuery(query) if !all(&query.names) => &query.names,
+        Request::Userspace(query) => std::slice::from_ref(&query.name),
+        Request::PoolWait(query) => std::slice::from_ref(&query.pool),
+        other => match changed_pool(other) {
+            Some(name) => return About::Pools(vec![name]),
+            None => return About::Everything,
+        },
+    };
+    About::Pools(names.iter().map(|name| pool_of(name)).collect())
+}

@@ -1,0 +1,108 @@
+//! Which of the daemon's parts does what a request asks for.
+
+use crate::control::Control;
+use crate::dataset::{effects, listing, owners};
+use crate::device::labels;
+use crate::pool::{create, import, lifecycle, properties, queries, reguid, scrub, sweeps};
+use crate::report::direct;
+use crate::requests::done;
+use control_api::{Failure, InjectAdd, PoolClear, ProviderLoad, ProviderUnload, Request, Response};
+
+impl Control {
+    pub(crate) fn perform(&self, request: &Request) -> Result<Response, Failure> {
+        match request {
+            Request::Info => Ok(Response::Info(self.info())),
+            Request::Stop => Ok(done()),
+            Request::PoolCreate(request) => {
+                let what = || format!("cannot create '{}'", request.pool);
+                effects::around(what, effects::of_creation(request), || create::create(&self.intake, request))
+            }
+            Request::PoolDestroy(target) => self.closer.destroy(target),
+            Request::PoolExport(target) => self.closer.export(target),
+            Request::PoolImportScan(search) => import::scan(&self.intake, search),
+            Request::PoolImport(request) => import::import(&self.intake, request),
+            Request::PoolQuery(query) => queries::query(&self.pools, query),
+            Request::PoolSet(request) => {
+                let what = || format!("cannot set property for '{}'", request.pool);
+                effects::around(what, effects::of_pool([(&request.property, &request.value)]), || {
+                    properties::set(&self.pools, &self.file, &self.settings.accelerators, request)
+                })
+            }
+            Request::PoolReguid(request) => reguid::reguid(&self.pools, &self.file, request),
+            Request::PoolScrub(request) => scrub::scrub(&self.devices, request),
+            Request::PoolSweep(request) => sweeps::sweep(&self.pools, request),
+            Request::VdevChange(request) => self.vdevs.change(request),
+            Request::PoolAdd(request) => {
+                let warnings = (!request.logs.is_empty()).then(effects::of_logs).into_iter().collect();
+                effects::around(String::new, Ok(warnings), || lifecycle::add(&self.devices, &self.file, request))
+            }
+            Request::VdevRemove(request) => lifecycle::remove(&self.devices, &self.file, request),
+            Request::VdevRemoveStop(request) => lifecycle::remove_stop(&self.pools, request),
+            Request::PoolReopen(request) => self.vdevs.reopen(request),
+            Request::PoolClear(request) => self.clear(request),
+            Request::PoolSync(names) => queries::sync(&self.pools, names),
+            Request::PoolHistory(request) => queries::history(&self.pools, request),
+            Request::PoolIostat(names) => queries::counters(&self.exec, &self.pools, names),
+            Request::PoolWait(request) => queries::wait(&self.exec, &self.pools, request),
+            Request::PoolEvents(request) => Ok(self.events.query(request)),
+            Request::InjectList => Ok(Response::Injections(self.injections.handlers())),
+            Request::InjectAdd(request) => self.inject(request),
+            Request::InjectClear { id } => self.injections.clear(*id),
+            Request::LabelClear(request) => labels::clear(&self.devices, request),
+            Request::DatasetCreate(request) => {
+                let what = || format!("cannot create '{}'", request.name);
+                effects::around(what, effects::of_dataset(&request.properties), || self.datasets.create(request))
+            }
+            Request::DatasetDestroy(request) => self.datasets.destroy(request),
+            Request::DatasetQuery(query) => listing::query(&self.pools, query),
+            Request::Userspace(query) => owners::userspace(&self.pools, query),
+            Request::DatasetSet(request) => {
+                let what = || format!("cannot set property for '{}'", request.name);
+                effects::around(what, effects::of_dataset(&request.properties), || self.datasets.set(request))
+            }
+            Request::DatasetInherit(request) => self.datasets.inherit(request),
+            Request::Snapshot(request) => self.datasets.snapshot(request),
+            Request::DatasetRename(request) => self.datasets.rename(request),
+            Request::Mount(request) => self.mounter.mount(request),
+            Request::Unmount(request) => self.unmounter.unmount(request),
+            Request::Direct(query) => direct::query(&self.pools, query),
+            Request::ProviderList => Ok(Response::Providers(self.settings.accelerators.reports())),
+            Request::ProviderLoad(request) => self.provider_load(request),
+            Request::ProviderUnload(request) => self.provider_unload(request),
+        }
+    }
+
+    /// A pool that is not open is opened; one that is forgets its errors.
+    fn clear(&self, request: &PoolClear) -> Result<Response, Failure> {
+        if self.pools.absent.contains(&request.pool) {
+            return self.reopening.try_again(&request.pool);
+        }
+        self.vdevs.clear(request)
+    }
+
+    /// `zinject`.
+    fn inject(&self, request: &InjectAdd) -> Result<Response, Failure> {
+        let pool = self.injections.pool_of(request)?;
+        if let (true, Some(pool)) = (request.reopen, &pool) {
+            self.intake.reopen_pool(pool)?;
+        }
+        self.injections.add(request, pool.as_deref())
+    }
+
+    /// `zirconia provider load`: pools that name it in `zia_provider` go on with it.
+    fn provider_load(&self, request: &ProviderLoad) -> Result<Response, Failure> {
+        let accelerators = &self.settings.accelerators;
+        let name = accelerators.load(request)?;
+        self.pools.follow_providers();
+        let mut reports = accelerators.reports();
+        reports.retain(|report| report.name == name);
+        Ok(Response::Providers(reports))
+    }
+
+    /// `zirconia provider unload`.
+    fn provider_unload(&self, request: &ProviderUnload) -> Result<Response, Failure> {
+        self.settings.accelerators.unload(request)?;
+        self.pools.follow_providers();
+        Ok(done())
+    }
+}

@@ -1,0 +1,169 @@
+//! What the parameters of the daemon change: how pools run, and what every pool shares.
+
+use crate::pool::Pools;
+use crate::provider::accelerators::Accelerators;
+use crate::report::direct;
+use crate::watch::memory::Places;
+use control_api::StateDir;
+use exec::Exec;
+use kstat::EventLog;
+use metrics::Parameters;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use zpl::direct::Tunables;
+
+/// Bytes that the cache of each pool may hold, from the environment: `zfs_arc_max` before any pool is opened.
+const ARC_MAX: &str = "ZIRCONIA_ARC_MAX";
+/// However little memory there is: so much dirty data is one large write and what goes with it (the least of `zfs_dirty_data_max`).
+const DIRTY_DATA_MIN: u64 = 64 << 20;
+/// Least budget of a cache unless told otherwise (OpenZFS: `arc_set_limits`).
+const ARC_MIN_DEFAULT: u64 = 32 << 20;
+
+/// The daemon's parameters, and those that follow them.
+pub(crate) struct Settings {
+    /// What may be set.
+    pub parameters: Arc<Parameters>,
+    /// How file systems do direct I/O.
+    pub direct: Arc<Tunables>,
+    /// What pools may be given for their stages.
+    pub accelerators: Arc<Accelerators>,
+    events: Arc<EventLog>,
+    /// Bytes that the cache of each pool may hold where nobody says another number.
+    arc_max: u64,
+}
+
+impl Settings {
+    /// Those that the machine and the environment ask for.
+    pub(crate) fn new(exec: &Exec, state: &StateDir, events: &Arc<EventLog>) -> Settings {
+        // Buffers of dirty data come and go in bursts; faulting them in anew each time costs more than all checksums.
+        let (room, usual) = (Places::own().look(), pool::Runtime::new());
+        abd::set_cache_bytes_max(room.spare_max(usual.txg.dirty_data_max));
+        let parameters = Arc::new(Parameters::default());
+        let dirty_data_max = room.dirty_data_max(DIRTY_DATA_MIN, usual.txg.dirty_data_max);
+        // Within the parameter's range, so it is taken.
+        let _ = parameters.set("zfs_dirty_data_max", &dirty_data_max.to_string());
+        if let Ok(bytes) = std::env::var(ARC_MAX) {
+            // What makes no sense leaves the default.
+            let _ = parameters.set("zfs_arc_max", &bytes);
+        }
+        let direct = direct::tunables_from_environment(&parameters);
+        let accelerators = Accelerators::new(exec, state, events.clone(), parameters.clone());
+        Settings { parameters, direct, accelerators, events: events.clone(), arc_max: room.arc_max(usual.arc_max) }
+    }
+
+    /// What the tree of statistics and parameters changed.
+    pub(crate) fn changed(&self, name: &str, value: u64, pools: &Pools) {
+        if name == "zirconia_uring_fixed_buffers" {
+            device::set_ring_buffers_registered(value != 0);
+        }
+        direct::apply(&self.direct, &self.parameters);
+        let get = |name: &str| self.parameters.get(name).unwrap_or_default();
+        dmu::set_zfetch_tunables(dmu::ZfetchTunables {
+            min_distance: get("zfetch_min_distance"),
+            max_distance: get("zfetch_max_distance"),
+            max_reorder: get("zfetch_max_reorder"),
+            hole_shift: get("zfetch_hole_shift"),
+            max_streams: get("zfetch_max_streams"),
+            disable: get("zfs_prefetch_disable") != 0,
+        });
+        let shift = |name: &str| get(name) as u32;
+        device::set_ashift_tunables(device::AshiftTunables {
+            file_logical: shift("vdev_file_logical_ashift"),
+            file_physical: shift("vdev_file_physical_ashift"),
+            max_auto: shift("zfs_vdev_max_auto_ashift"),
+            min_auto: shift("zfs_vdev_min_auto_ashift"),
+        });
+        vdev::set_metaslab_tunables(vdev::MetaslabTunables {
+            count_min: get("zfs_vdev_min_ms_count"),
+            count_default: get("zfs_vdev_default_ms_count"),
+            count_limit: get("zfs_vdev_ms_count_limit"),
+            shift_default: shift("zfs_vdev_default_ms_shift"),
+        });
+        zpl::set_unlink_suspended(get("zfs_unlink_suspend_progress") != 0);
+        zpl::set_admin_snapshot(get("zfs_admin_snapshot") != 0);
+        zpl::set_xattr_compat(get("zfs_xattr_compat") != 0);
+        zpl::set_reports_holes(get("zfs_dmu_offset_next_sync") != 0);
+        dsl::names::set_max_dataset_nesting(shift("zfs_max_dataset_nesting"));
+        if let Some(log) = kstat::DebugLog::get() {
+            log.tune(get("zfs_dbgmsg_enable") != 0, get("zfs_dbgmsg_maxsize") as usize);
+        }
+        // The first word is the fastest, whatever that is.
+        let chosen = |name: &str| metrics::chosen_word(name, get(name)).filter(|_| get(name) != 0);
+        kernels::checksum::choose(chosen("zfs_fletcher_4_impl"));
+        kernels::raidz::choose(chosen("zfs_vdev_raidz_impl"));
+        self.events.set_capacity(get("zfs_zevent_len_max") as usize);
+        for open in pools.all() {
+            self.tune(open.pool());
+        }
+    }
+
+    /// Makes a pool follow the parameters that count at once.
+    pub(crate) fn tune(&self, pool: &pool::Pool) {
+        let get = |name: &str| self.parameters.get(name).unwrap_or_default();
+        let runtime = self.runtime();
+        pool.cache().set_max(runtime.arc_max);
+        pool.cache().set_min(match get("zfs_arc_min") {
+            0 => (runtime.arc_max / 32).max(ARC_MIN_DEFAULT),
+            bytes => bytes,
+        });
+        pool.txgs().set_config(runtime.txg);
+        pool.txgs().history().set_limit(get("zfs_txg_history") as usize);
+        pool.cache().set_compressed(get("zfs_compressed_arc_enabled") != 0);
+        pool.cache().set_meta_balance(get("zfs_arc_meta_balance"));
+        pool.tune_scans(pool::ScanTunables {
+            memory_max: get("zirconia_scan_memory_max"),
+            checkpoint_seconds: get("zfs_scan_checkpoint_intval"),
+            suspended: get("zfs_scan_suspend_progress") != 0,
+            defer_percent: (get("zfs_resilver_disable_defer") == 0).then(|| get("zfs_resilver_defer_percent")),
+            in_tree_order: get("zfs_scan_legacy") != 0,
+        });
+        pool.suspend_rebuilds(get("zfs_scan_suspend_progress") != 0);
+        pool.set_frees_max(get("zfs_async_block_max_blocks"));
+        let direct = pool.zio().direct_parameters();
+        let rebuild = pool.rebuild_parameters();
+        rebuild.max_segment.store(get("zfs_rebuild_max_segment"), Ordering::Relaxed);
+        rebuild.vdev_limit.store(get("zfs_rebuild_vdev_limit"), Ordering::Relaxed);
+        rebuild.scrub_enabled.store(get("zfs_rebuild_scrub_enabled"), Ordering::Relaxed);
+        let sweep = pool.sweep_parameters();
+        sweep.initialize_value.store(get("zfs_initialize_value"), Ordering::Relaxed);
+        sweep.initialize_chunk.store(get("zfs_initialize_chunk_size"), Ordering::Relaxed);
+        sweep.trim_max.store(get("zfs_trim_extent_bytes_max"), Ordering::Relaxed);
+        sweep.trim_min.store(get("zfs_trim_extent_bytes_min"), Ordering::Relaxed);
+        sweep.trim_txg_batch.store(get("zfs_trim_txg_batch"), Ordering::Relaxed);
+        direct.write_verify.store(get("zfs_vdev_direct_write_verify") as u32, Ordering::Relaxed);
+        direct.events_per_second.store(get("zfs_dio_write_verify_events_per_second") as u32, Ordering::Relaxed);
+        pool.zio().tune_queues(|tunables| {
+            // Those that the schedulers know; the others are none of theirs.
+            for parameter in &metrics::PARAMETERS {
+                let _ = tunables.set(parameter.name, get(parameter.name));
+            }
+        });
+        let gives_up = get("zfs_deadman_failmode") != 0;
+        pool.zio().set_deadman_fail_mode(if gives_up { zio::DeadmanFailMode::Continue } else { zio::DeadmanFailMode::Wait });
+        pool.zio().set_forced_ganging(get("metaslab_force_ganging"), get("metaslab_force_ganging_pct") as u32);
+        let rate = |name: &str| get(&format!("zfs_{name}_events_per_second")) as u32;
+        pool.zio().set_event_rates(rate("slow_io"), rate("deadman"), rate("checksum"));
+        pool.zio().set_event_retention(get("zfs_zevent_retain_max") as u32, get("zfs_zevent_retain_expire_secs") as u32);
+    }
+
+    /// How pools run in this daemon, as the parameters say now.
+    pub(crate) fn runtime(&self) -> pool::Runtime {
+        let get = |name: &str| self.parameters.get(name).unwrap_or_default();
+        let mut runtime = pool::Runtime::new();
+        runtime.arc_max = match get("zfs_arc_max") {
+            0 => self.arc_max,
+            bytes => bytes,
+        };
+        runtime.txg.timeout_ns = get("zfs_txg_timeout").saturating_mul(1_000_000_000);
+        runtime.txg.dirty_data_max = get("zfs_dirty_data_max");
+        runtime.txg.delay_min_dirty_percent = get("zfs_delay_min_dirty_percent");
+        runtime.txg.delay_scale_ns = get("zfs_delay_scale");
+        runtime.txg.dirty_data_sync_percent = get("zfs_dirty_data_sync_percent");
+        runtime.events = self.events.clone();
+        runtime.max_missing_tops = get("zfs_max_missing_tvds") as usize;
+        runtime.suspended_scans = get("zfs_scan_suspend_progress") != 0;
+        let accelerators = self.accelerators.clone();
+        runtime.providers = Some(pool::Providers::new(move |name| accelerators.session(name)));
+        runtime
+    }
+}

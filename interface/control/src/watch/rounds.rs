@@ -1,0 +1,82 @@
+//! What the daemon does unasked: it looks for I/Os that hang, ends fault handlers that are over, and runs programs on events. One thread, so
+//! that none of it holds up a request.
+
+use crate::events::Events;
+use crate::inject::Injections;
+use crate::mount::returning::Returning;
+use crate::pool::Pools;
+use crate::pool::cache_file::PoolsFile;
+use crate::pool::reopening::Reopening;
+use crate::watch::watcher::Watcher;
+use crate::watch::{hooks, memory};
+use exec::Exec;
+use metrics::Parameters;
+use std::sync::{Arc, Weak};
+
+/// Between looks whether devices of pools that are not open are there, and whether pools have other devices than are remembered.
+const LOOK_NS: u64 = 2_000_000_000;
+
+/// What is looked at again and again.
+pub(crate) struct Rounds {
+    pub exec: Exec,
+    pub pools: Arc<Pools>,
+    pub parameters: Arc<Parameters>,
+    pub events: Arc<Events>,
+    pub injections: Arc<Injections>,
+    pub file: Arc<PoolsFile>,
+    pub returning: Arc<Returning>,
+    pub reopening: Arc<Reopening>,
+}
+
+impl Rounds {
+    /// Starts the watcher. It ends when it is told, or when the daemon's state goes.
+    pub(crate) fn start(self: &Arc<Self>, watcher: &Arc<Watcher>) {
+        memory::keep(&self.exec, watcher, &self.pools, &self.parameters);
+        let (watcher, exec) = (watcher.clone(), self.exec.clone());
+        if hooks::folder().is_some() {
+            let (watcher, exec) = (watcher.clone(), exec.clone());
+            self.events.log.listen(Arc::new(move |logged| watcher.tell(exec.now_ns(), logged)));
+        }
+        let own = Arc::downgrade(self);
+        // Nobody waits for it.
+        drop(self.exec.spawn_operation("z-watch", Box::new(move || run(&own, &watcher, &exec))));
+    }
+
+    /// Looks for I/Os that hang, every `zfs_deadman_checktime_ms`.
+    fn look_for_hangs(&self, last_ns: &mut u64) {
+        let now = self.exec.now_ns();
+        let every = self.parameters.get("zfs_deadman_checktime_ms").unwrap_or(60_000).saturating_mul(1_000_000);
+        if now.saturating_sub(*last_ns) < every {
+            return;
+        }
+        *last_ns = now;
+        let get = |name| self.parameters.get(name).unwrap_or(u64::MAX);
+        let (io_ms, sync_ms) = (get("zfs_deadman_ziotime_ms"), get("zfs_deadman_synctime_ms"));
+        for open in &self.pools.all() {
+            // While a txg takes too long, what it may wait for is told earlier (OpenZFS: `spa_deadman`).
+            let hangs = open.pool().txgs().syncing_for_ns().is_some_and(|age_ns| age_ns / 1_000_000 > sync_ms);
+            open.pool().zio().check_deadman_of(if hangs { io_ms.min(sync_ms) } else { io_ms });
+        }
+    }
+}
+
+fn run(rounds: &Weak<Rounds>, watcher: &Watcher, exec: &Exec) {
+    let folder = hooks::folder();
+    let mut last_ns = exec.now_ns();
+    let mut looked_ns = last_ns;
+    while let Some(event) = watcher.next() {
+        if let (Some(logged), Some(folder)) = (&event, &folder) {
+            hooks::run(exec, folder, logged);
+        }
+        let Some(rounds) = rounds.upgrade() else { return };
+        rounds.look_for_hangs(&mut last_ns);
+        if exec.now_ns().saturating_sub(looked_ns) >= LOOK_NS {
+            looked_ns = exec.now_ns();
+            rounds.reopening.look_again();
+            rounds.file.remember();
+            // Somebody may have unmounted what we mounted.
+            rounds.returning.note_mounts();
+        }
+        drop(rounds.injections.handlers());
+    }
+}
