@@ -7,12 +7,13 @@ use device::BlockDevice;
 use dmu::{Dnode, NewObject};
 use dsl::{CreateDataset, DatasetHandle, TxSpace};
 use exec::Exec;
+use offload::Accelerator;
 use ondisk::{Guid, ObjectId, ObjectType, ObjsetType};
 use pool::{ImportOptions, LeafSpec, Pool, PoolSpec, RebuildStatus, Runtime, ScanStatus, TopSpec};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vdev::{LeafKind, Pairing};
-use zio::{Accelerator, IoKind};
+use zio::IoKind;
 
 const DATASET: &str = "zbench/fs";
 /// Freed space is reused this many transaction groups later (OpenZFS: `TXG_DEFER_SIZE`).
@@ -133,7 +134,7 @@ impl Subject {
 
     /// Gives stages of the pipeline to a provider, or to none any more.
     pub fn set_accelerator(&self, accelerator: Option<Accelerator>) {
-        self.pool.zio().set_accelerator(accelerator);
+        self.pool.zio().set_stage(accelerator.map(Accelerator::into_stage));
     }
 
     /// Exports and imports: the cache is empty afterwards.

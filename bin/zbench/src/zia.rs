@@ -17,6 +17,7 @@ use crate::subject::{Config, Subject};
 use abd::Abd;
 use clap::Args as ClapArgs;
 use dpusm::{OpKind, RegisterOptions, Registry, Tally};
+use offload::{Accelerator, ZiaMode, ZiaPolicy};
 use ondisk::ObjectId;
 use provider_cuda::{Cuda, CudaOptions};
 use provider_sim::{Rates, Sim, SimOptions};
@@ -26,7 +27,6 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use zio::{Accelerator, ZiaMode, ZiaPolicy};
 
 /// Distinct records.
 const RECORDS: usize = 64;

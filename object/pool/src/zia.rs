@@ -7,9 +7,9 @@ use crate::{Pool, PoolError, props};
 use dmu::Objset;
 use dpusm::{RegistryError, Session};
 use exec::Mutex;
+use offload::{Accelerator, ZiaMode, ZiaPolicy};
 use std::fmt;
 use std::sync::Arc;
-use zio::{Accelerator, ZiaMode, ZiaPolicy};
 
 /// Gives sessions with providers by name; may take as long as the tests of one that is registered only now.
 type OpenSession = dyn Fn(&str) -> Result<Session, RegistryError> + Send + Sync;
@@ -29,12 +29,13 @@ impl Providers {
 pub(crate) struct Followed {
     providers: Option<Providers>,
     name: Mutex<Option<String>>,
+    accelerator: Mutex<Option<Accelerator>>,
 }
 
 impl Followed {
     /// None is wanted yet.
     pub(crate) fn new(providers: Option<Providers>) -> Followed {
-        Followed { providers, name: Mutex::default() }
+        Followed { providers, name: Mutex::default(), accelerator: Mutex::default() }
     }
 }
 
@@ -91,9 +92,15 @@ impl Pool {
         let wanted = wanted(self.mos())?;
         *self.zia.name.lock() = wanted.as_ref().map(|(name, _)| name.clone());
         let accelerator = wanted.and_then(|(name, policy)| self.session(&name).ok().map(|session| Accelerator::new(session, policy)));
-        self.zio().set_accelerator(accelerator);
+        self.zio().set_stage(accelerator.clone().map(Accelerator::into_stage));
+        *self.zia.accelerator.lock() = accelerator;
         self.zio().open_stores();
         Ok(())
+    }
+
+    /// What the pool's stages go to, if its provider is there.
+    pub fn accelerator(&self) -> Option<Accelerator> {
+        self.zia.accelerator.lock().clone()
     }
 
     /// The provider that the properties name, whether it is there or not.

@@ -10,9 +10,10 @@ use crate::core::Core;
 use crate::events::Check;
 use crate::leaf_ops::{covers, read_ops, target_ops};
 use crate::snapshot::Snapshot;
+use crate::stages::may_leave;
 use crate::together::Place;
 use crate::verify::{GANG_HEADER_BYTES, block_is_right, header_order};
-use crate::{ErrorKind, Landed, LandedThen, Priority, ReadFlags, ReadThen, ZioError, feeding, lost_copies, zia};
+use crate::{ErrorKind, Landed, LandedThen, Priority, ReadFlags, ReadThen, ZioError, feeding, lost_copies};
 use abd::{Abd, AbdPart};
 use device::{DeviceError, DeviceOp};
 use exec::TaskClass;
@@ -225,7 +226,7 @@ impl CopyReader {
         self.device_error |= results.iter().any(|result| matches!(result, Err(error) if *error != DeviceError::Gone));
         let Some(mut job) = self.job.take() else { return self.finish() };
         let results: Vec<Option<Abd>> = results.into_iter().map(Result::ok).collect();
-        if self.fate == Fate::Unstable || !zia::reconstructs(&self.core) {
+        if self.fate == Fate::Unstable || !self.core.stages.reconstructs() {
             return self.judge(job, is_injected, |job, verify| job.complete(results, verify));
         }
         match job.to_compute(results) {
@@ -233,7 +234,7 @@ impl CopyReader {
             Ok(rows) => {
                 let core = self.core.clone();
                 let CopySpec { bp, bookmark, .. } = self.spec;
-                zia::reconstruct(&core, &bookmark, &bp, rows, move |computed| {
+                core.stages.solve_block(&bookmark, &bp, rows, move |computed| {
                     self.judge(job, is_injected, |job, verify| job.go_on(computed, verify));
                 });
             }
@@ -343,7 +344,7 @@ impl CopyReader {
         }
         let copies = lost_copies::plan(&self.snapshot.view.tree, &self.lost, &data.slice(0..self.spec.length()));
         let core = self.core.clone();
-        let may_leave = zia::may_leave(&self.spec.bookmark, self.spec.bp.level(), self.spec.bp.object_type());
+        let may_leave = may_leave(&self.spec.bookmark, self.spec.bp.level(), self.spec.bp.object_type());
         lost_copies::rewrite(&core, copies, may_leave, move |ops| {
             self.repairs.extend(ops);
             self.deliver(data);

@@ -6,10 +6,10 @@ use crate::faults::BlockFaults;
 use crate::feed::ResilverFeed;
 use crate::ganging::ForcedGanging;
 use crate::snapshot::Snapshot;
+use crate::stages::Stages;
 use crate::stats::ZioStats;
 use crate::suspend::{Held, Hold, Suspension};
 use crate::view::{PoolView, ViewCell};
-use crate::zia::Zia;
 use device::DeviceError;
 use exec::{Exec, Mutex, WaitQueue};
 use kstat::{EventSink, IoStats};
@@ -78,7 +78,7 @@ pub(crate) struct Core {
     pub(crate) verify_errors: VerifyErrors,
     pub(crate) ganging: ForcedGanging,
     pub(crate) faults: BlockFaults,
-    pub(crate) zia: Zia,
+    pub(crate) stages: Stages,
     /// Who is fed by degraded reads, once there is somebody.
     pub(crate) feed: OnceLock<Arc<dyn ResilverFeed>>,
     events: Arc<dyn EventSink>,
@@ -103,7 +103,7 @@ impl Core {
                 verify_errors: VerifyErrors::default(),
                 ganging: ForcedGanging::default(),
                 faults: BlockFaults::default(),
-                zia: Zia::default(),
+                stages: Stages::default(),
                 feed: OnceLock::new(),
                 events,
                 cell,

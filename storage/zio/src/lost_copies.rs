@@ -4,7 +4,6 @@
 use crate::batch::LeafOp;
 use crate::core::Core;
 use crate::leaf_ops::pad;
-use crate::zia;
 use abd::Abd;
 use device::DeviceOp;
 use ondisk::Dva;
@@ -34,11 +33,11 @@ where
     F: FnOnce(Vec<LeafOp>) + Send + 'static,
 {
     let mut rows: Vec<LostRow> = Vec::new();
-    if may_leave && zia::reconstructs(core) {
+    if may_leave && core.stages.reconstructs() {
         rows.extend(copies.iter().flat_map(LostCopy::rows));
         rows.iter_mut().enumerate().for_each(|(number, row)| row.row = number);
     }
-    zia::parity(core, rows, move |computed| {
+    core.stages.solve(rows, move |computed| {
         let (mut ops, mut first) = (Vec::new(), 0);
         for copy in copies {
             let count = copy.plan.rows().count();

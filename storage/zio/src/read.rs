@@ -9,10 +9,11 @@
 use crate::copies::{CopySpec, Extras, read_copies_with};
 use crate::core::Core;
 use crate::snapshot::Snapshot;
+use crate::stage::Packed;
 use crate::suspend::{Held, may_recover};
 use crate::together::{self, Place};
 use crate::verify::{check_pointer, decompress};
-use crate::{ErrorKind, Landed, LandedThen, ReadRequest, ReadThen, ZioError, gang, zia};
+use crate::{ErrorKind, Landed, LandedThen, ReadRequest, ReadThen, ZioError, gang};
 use abd::{Abd, AbdPart};
 use ondisk::{BlockPtr, Compression};
 use std::sync::Arc;
@@ -76,7 +77,7 @@ fn read_as(core: &Arc<Core>, request: ReadRequest, target: Vec<AbdPart>, place: 
             if owner.faults.strike(&owner.exec, &request.bookmark, request.bp.object_type(), None).is_some() {
                 return unpacked(Err(ErrorKind::Io));
             }
-            zia::decompress(&owner, (&request.bp, &request.bookmark), physical, near, unpacked);
+            owner.stages.decompress(&request.bookmark, Packed { bp: request.bp, physical, near }, unpacked);
         }
         result => finish(result),
     });

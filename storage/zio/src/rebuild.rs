@@ -7,11 +7,11 @@
 //!                     ▲───── others, when some failed ◄──────────────────────────────────┘
 //! ```
 
+use crate::Priority;
 use crate::batch::{self, BatchOptions, LeafOp, LeafResult};
 use crate::core::Core;
 use crate::leaf_ops::read_ops;
 use crate::snapshot::Snapshot;
-use crate::{Priority, zia};
 use device::DeviceOp;
 use exec::TaskClass;
 use ondisk::VdevId;
@@ -86,14 +86,14 @@ impl Rebuild {
         let (core, snapshot) = (self.core.clone(), self.snapshot.clone());
         batch::issue(&core, &snapshot, OPTIONS, read_ops(ios), move |results: Vec<LeafResult>| {
             self.job.take(results.into_iter().map(Result::ok).collect());
-            let row = if zia::reconstructs(&self.core) { self.job.lost_row() } else { None };
+            let row = if self.core.stages.reconstructs() { self.job.lost_row() } else { None };
             let Some(row) = row else {
                 let step = self.job.go_on(None);
                 return self.step(step);
             };
             let core = self.core.clone();
-            zia::rebuild(&core, row, move |computed| {
-                let step = self.job.go_on(computed);
+            core.stages.solve(vec![row], move |mut computed| {
+                let step = self.job.go_on(computed.pop());
                 self.step(step);
             });
         });

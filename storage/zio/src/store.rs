@@ -62,7 +62,7 @@ pub(crate) struct Planned {
 }
 
 /// Parity that was made elsewhere, by address.
-pub(crate) struct Made<'a> {
+pub(crate) struct MadeParity<'a> {
     pub(crate) columns: &'a [(Dva, Vec<Abd>)],
     /// It is written; otherwise only compared with what is.
     pub(crate) is_trusted: bool,
@@ -70,7 +70,7 @@ pub(crate) struct Made<'a> {
 
 /// Plans every copy of `stores`. With `sum` it also gives the Fletcher-4 of the first store's data, when that comes nearly
 /// free because parity is computed over the same bytes. Parity that is `made` already, and trusted, is not computed again.
-pub(crate) fn plan(snapshot: &Snapshot, stores: &[Store], mut sum: bool, made: &Made<'_>) -> (Planned, Option<[u64; 4]>) {
+pub(crate) fn plan(snapshot: &Snapshot, stores: &[Store], mut sum: bool, made: &MadeParity<'_>) -> (Planned, Option<[u64; 4]>) {
     let mut planned = Planned { stores: stores.len(), copies: Vec::with_capacity(stores.len()), ops: Vec::new(), compared: Vec::new() };
     let mut found = None;
     for (index, store) in stores.iter().enumerate() {

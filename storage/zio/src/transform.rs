@@ -1,6 +1,6 @@
 //! From logical to physical bytes: holes, compression, embedding, rounding (OpenZFS: `zio_write_compress`).
 
-use crate::snapshot::Snapshot;
+use crate::view::PoolView;
 use crate::{ErrorKind, WriteRequest};
 use abd::{Abd, AbdPart};
 use ondisk::{BlockPtr, Compression, EMBEDDED_PAYLOAD_BYTES, ObjectType};
@@ -33,60 +33,76 @@ pub(crate) fn rewrites(request: &WriteRequest, psize: usize) -> bool {
 }
 
 /// The compression that a request really gets.
-pub(crate) fn effective_compression(request: &WriteRequest) -> Compression {
+pub fn effective_compression(request: &WriteRequest) -> Compression {
     let late = replaces_own(request) && request.pass >= PASS_DONT_COMPRESS;
     if late { Compression::OFF } else { request.compression }
 }
 
 /// The level at which a request is compressed, where there are levels.
-pub(crate) fn effective_level(request: &WriteRequest) -> u8 {
+pub fn effective_level(request: &WriteRequest) -> u8 {
     match (request.compression, request.zstd_level) {
         (Compression::ZSTD, 0 | u8::MAX) => kernels::compress::ZSTD_LEVEL_DEFAULT,
         (_, level) => level,
     }
 }
 
-/// Least bytes that are allocated, and the step above.
-fn units(snapshot: &Snapshot) -> (usize, usize) {
-    let (least, step) = snapshot.view.tree.alloc_units();
-    (least as usize, step as usize)
+/// What sizes a pool's vdevs allocate.
+#[derive(Clone, Copy, Debug)]
+pub struct Units {
+    /// Least length in bytes.
+    pub least: usize,
+    /// Bytes by which lengths differ above that.
+    pub step: usize,
 }
 
-/// Bytes that are stored of a block that was compressed to `length` bytes.
-pub(crate) fn physical_bytes(snapshot: &Snapshot, length: usize) -> usize {
-    let (least, step) = units(snapshot);
-    if length > least { length.next_multiple_of(step) } else { least }
-}
+impl Units {
+    /// Those of this view.
+    pub fn of(view: &PoolView) -> Units {
+        let (least, step) = view.tree.alloc_units();
+        Units { least: least as usize, step: step as usize }
+    }
 
-/// Longest useful result of compressing `lsize` bytes.
-pub(crate) fn compress_limit(snapshot: &Snapshot, compression: Compression, lsize: usize) -> usize {
-    compressed_max(compression, units(snapshot), lsize)
+    /// Bytes that are stored of a block that was compressed to `length` bytes.
+    pub fn physical_bytes(&self, length: usize) -> usize {
+        if length > self.least { length.next_multiple_of(self.step) } else { self.least }
+    }
+
+    /// Longest useful result of compressing `lsize` bytes: an eighth must be saved, and whole sectors (dRAID: stripes) count; smaller blocks may
+    /// still fit into the pointer (OpenZFS: `zio_get_compression_max_size`).
+    pub fn compress_limit(&self, compression: Compression, lsize: usize) -> usize {
+        let longest = lsize - (lsize >> 3);
+        if compression == Compression::ZLE {
+            return longest;
+        }
+        let whole = longest - longest % self.step;
+        if whole < self.least { EMBEDDED_PAYLOAD_BYTES } else { whole }
+    }
 }
 
 /// Turns the request's bytes into what goes to the devices.
-pub(crate) fn prepare(snapshot: &Snapshot, request: &WriteRequest) -> Result<Prepared, ErrorKind> {
+pub(crate) fn prepare(view: &PoolView, request: &WriteRequest) -> Result<Prepared, ErrorKind> {
     let compression = effective_compression(request);
     match compression {
         Compression::OFF => return Ok(Prepared::Physical(request.data.clone(), Compression::OFF)),
         Compression::ON | Compression::INHERIT => return Err(ErrorKind::Unsupported),
-        _ if request.data.is_zero() => return Ok(Prepared::Hole(hole(snapshot, request))),
+        _ if request.data.is_zero() => return Ok(Prepared::Hole(hole(view, request))),
         Compression::EMPTY => return Ok(Prepared::Physical(request.data.clone(), Compression::OFF)),
         _ => {}
     }
     let lsize = request.data.len();
-    let (least, step) = units(snapshot);
-    let limit = compressed_max(compression, (least, step), lsize);
-    let mut target = AbdPart::scratch(limit.next_multiple_of(step).max(least));
+    let units = Units::of(view);
+    let limit = units.compress_limit(compression, lsize);
+    let mut target = AbdPart::scratch(limit.next_multiple_of(units.step).max(units.least));
     let source = request.data.to_contiguous();
     let source = source.as_contiguous().ok_or(ErrorKind::Corrupt)?;
     let Some(length) = kernels::compress(compression, request.zstd_level, source, &mut target[..limit]) else {
         return Ok(Prepared::Physical(request.data.clone(), Compression::OFF));
     };
-    if length <= EMBEDDED_PAYLOAD_BYTES && may_embed(snapshot, request) {
+    if length <= EMBEDDED_PAYLOAD_BYTES && may_embed(view, request) {
         let (kind, level, txg) = (request.object_type, request.level, request.txg);
         return Ok(Prepared::Embedded(BlockPtr::embedded(&target[..length], lsize, compression, kind, level, txg)));
     }
-    let rounded = physical_bytes(snapshot, length);
+    let rounded = units.physical_bytes(length);
     if rounded >= lsize {
         return Ok(Prepared::Physical(request.data.clone(), Compression::OFF));
     }
@@ -94,27 +110,16 @@ pub(crate) fn prepare(snapshot: &Snapshot, request: &WriteRequest) -> Result<Pre
     Ok(Prepared::Physical(target.freeze().slice(0..rounded), compression))
 }
 
-/// Longest useful result: an eighth must be saved, and whole sectors (dRAID: stripes) count; smaller blocks may still fit into the pointer
-/// (OpenZFS: `zio_get_compression_max_size`).
-fn compressed_max(compression: Compression, (least, step): (usize, usize), lsize: usize) -> usize {
-    let longest = lsize - (lsize >> 3);
-    if compression == Compression::ZLE {
-        return longest;
-    }
-    let whole = longest - longest % step;
-    if whole < least { EMBEDDED_PAYLOAD_BYTES } else { whole }
-}
-
 /// Level-0 blocks whose pointer need not carry a fill count may live in the pointer.
-pub(crate) fn may_embed(snapshot: &Snapshot, request: &WriteRequest) -> bool {
+pub fn may_embed(view: &PoolView, request: &WriteRequest) -> bool {
     let has_fill = matches!(request.object_type, ObjectType::DNODE | ObjectType::OBJSET);
-    request.level == 0 && !has_fill && snapshot.view.facts.embedded_data
+    request.level == 0 && !has_fill && view.facts.embedded_data
 }
 
 /// The pointer of a block of zeros: it has a birth only when something was there before.
-fn hole(snapshot: &Snapshot, request: &WriteRequest) -> BlockPtr {
+fn hole(view: &PoolView, request: &WriteRequest) -> BlockPtr {
     let mut bp = BlockPtr::HOLE;
-    if request.previous.birth().0 != 0 && snapshot.view.facts.hole_birth {
+    if request.previous.birth().0 != 0 && view.facts.hole_birth {
         bp.set_lsize(request.data.len());
         bp.set_object_type(request.object_type);
         bp.set_level(request.level);

@@ -1,12 +1,13 @@
 //! Writing: from logical bytes to a block pointer.
 //!
 //! ```text
-//! write() ─job─► prepare ─hole, embedded─► then
-//!                  └─► place (rewrite in place, allocate, or gang) ─► checksum, parity ─► devices ─► judge ─► then
-//!                                                                  ▲                              │ lost
-//!                                                                  └── once more, elsewhere ◄─────┤
-//!                                                                       held until resume ◄───────┘
+//! write() ─job─► compress ─hole, embedded─► then
+//!                  └─► address (the block's own, a new one, or a gang) ─► parity ─► store: checksum ─► devices ─► judge ─► then
+//!                                                                ▲                                        │ lost
+//!                                                                └── once more, elsewhere ◄───────────────┤
+//!                                                                     held until resume ◄─────────────────┘
 //! ```
+//! Every block takes this way, whoever computes its stages ([`crate::stage`]); what a stage gives back begins again in software.
 
 use crate::copies::CopySpec;
 use crate::core::Core;
@@ -14,17 +15,19 @@ use crate::direct;
 use crate::events::Check;
 use crate::gang::GangTree;
 use crate::snapshot::Snapshot;
-use crate::store::{COPIES_MAX, Made, Placement, Store, hint, plan, write_all};
+use crate::software::Software;
+use crate::stage::{Claims, FirstRound, Made, Physical, Ready, SecondRound, Shape};
+use crate::store::{COPIES_MAX, MadeParity, Placement, Store, hint, plan, write_all};
 use crate::sum::sum_of;
 use crate::suspend::{Held, may_recover};
-use crate::transform::{Prepared, prepare, rewrites};
-use crate::zia::{self, Claimed, Offloaded};
+use crate::transform::rewrites;
 use crate::{ErrorKind, ReadFlags, WriteRequest, WriteThen, ZioError, gang, gang_write};
 use abd::Abd;
 use exec::TaskClass;
 use metaslab::AllocRequest;
 use ondisk::{BLOCK_BYTES_MAX, BlockPtr, Checksum, Compression, Dva, SECTOR_BYTES};
 use std::sync::Arc;
+use vdev::LeafId;
 
 /// A logical write.
 pub(crate) fn write(core: &Arc<Core>, request: WriteRequest, then: WriteThen) {
@@ -57,38 +60,8 @@ fn run(core: &Arc<Core>, request: WriteRequest, then: WriteThen, again: bool) {
     if let Err(kind) = refuse(&snapshot, &request) {
         return fail(core, &request, then, kind);
     }
-    if let Some((request, then)) = zia::write(core, &snapshot, request, then, again) {
-        run_in_software(core, &snapshot, request, then, again);
-    }
-}
-
-/// A write whose stages are all the host's.
-pub(crate) fn run_in_software(core: &Arc<Core>, snapshot: &Arc<Snapshot>, mut request: WriteRequest, then: WriteThen, again: bool) {
-    if request.data.is_unstable() && !direct::can_stay_unstable(&request) {
-        request.data = request.data.to_stable();
-    }
-    match prepare(snapshot, &request) {
-        Err(kind) => fail(core, &request, then, kind),
-        Ok(Prepared::Hole(bp)) => {
-            core.stats.hole_writes.bump();
-            then(Ok(bp));
-        }
-        Ok(Prepared::Embedded(bp)) => {
-            core.stats.embedded_writes.bump();
-            then(Ok(bp));
-        }
-        Ok(Prepared::Physical(data, compression)) => {
-            let mut job = Job::new(core.clone(), snapshot.clone(), request, then, again, data.len(), compression);
-            job.data = data;
-            if !rewrites(&job.request, job.psize) {
-                job.allocate();
-            } else if job.request.previous.is_gang() {
-                job.rewrite_gang();
-            } else {
-                job.rewrite();
-            }
-        }
-    }
+    let round = core.stages.write(&snapshot.view, &request);
+    Block { core: core.clone(), snapshot, request, then, again }.compress(round);
 }
 
 fn fail(core: &Core, request: &WriteRequest, then: WriteThen, kind: ErrorKind) {
@@ -96,104 +69,172 @@ fn fail(core: &Core, request: &WriteRequest, then: WriteThen, kind: ErrorKind) {
     then(Err(ZioError::new(kind, request.bookmark)));
 }
 
-/// A write whose physical bytes are known.
-pub(crate) struct Job {
-    pub(crate) core: Arc<Core>,
-    pub(crate) snapshot: Arc<Snapshot>,
-    pub(crate) request: WriteRequest,
+/// A write with its original bytes.
+struct Block {
+    core: Arc<Core>,
+    snapshot: Arc<Snapshot>,
+    request: WriteRequest,
     then: WriteThen,
     again: bool,
-    /// The physical bytes; none yet while an accelerator has them.
-    pub(crate) data: Abd,
-    /// How many there are.
-    pub(crate) psize: usize,
-    compression: Compression,
-    /// What an accelerator says of them.
-    claimed: Option<Claimed>,
-    /// Parity columns that an accelerator computed, by address.
-    made: Vec<(Dva, Vec<Abd>)>,
 }
 
-impl Job {
-    /// A job that has its bytes still to come.
-    pub(crate) fn new(
-        core: Arc<Core>,
-        snapshot: Arc<Snapshot>,
-        request: WriteRequest,
-        then: WriteThen,
-        again: bool,
-        psize: usize,
-        compression: Compression,
-    ) -> Job {
-        Job { core, snapshot, request, then, again, data: Abd::default(), psize, compression, claimed: None, made: Vec::new() }
+impl Block {
+    /// Has the stage make physical bytes.
+    fn compress(mut self, round: Box<dyn FirstRound>) {
+        if self.request.data.is_unstable() && !(round.looks_once() && direct::can_stay_unstable(&self.request)) {
+            self.request.data = self.request.data.to_stable();
+        }
+        round.compress(&self.snapshot.view, &self.request).then(move |shape| self.shaped(shape));
     }
 
-    /// Takes over what an accelerator made: the bytes, which are on the host by now, what it says of them, and their parity.
-    pub(crate) fn take(&mut self, offloaded: &mut Offloaded, made: Vec<(Dva, Vec<Abd>)>) {
-        let (data, claimed) = offloaded.take();
-        self.data = data.unwrap_or_default();
-        debug_assert_eq!(self.data.len(), self.psize, "the bytes are on the host");
-        (self.claimed, self.made) = (Some(claimed), made);
+    fn shaped(self, shape: Shape) {
+        match shape {
+            Shape::Again => self.compress(Box::new(Software)),
+            Shape::Failed(kind) => fail(&self.core, &self.request, self.then, kind),
+            Shape::Hole(bp) => {
+                self.core.stats.hole_writes.bump();
+                (self.then)(Ok(bp));
+            }
+            Shape::Embedded(bp) => {
+                self.core.stats.embedded_writes.bump();
+                (self.then)(Ok(bp));
+            }
+            Shape::Physical(Physical { data, psize, compression, round }) => {
+                let data = data.unwrap_or_default();
+                let job = Job { block: self, data, psize, compression, parity: Vec::new(), claims: None };
+                job.address(round);
+            }
+        }
     }
 
-    /// Begins again from the original, without an accelerator.
-    pub(crate) fn restart(self, allocated: &[Dva]) {
+    /// Gives space back that nothing was written to, or nothing of use.
+    fn unalloc(&self, allocated: &[Dva]) {
         for dva in allocated {
             self.snapshot.view.allocator.unalloc(self.request.txg, dva);
         }
-        let (core, snapshot, request, then, again) = self.into_request();
-        run_in_software(&core, &snapshot, request, then, again);
+    }
+}
+
+/// A block whose physical size is known.
+struct Job {
+    block: Block,
+    /// The physical bytes; none yet while only a stage has them.
+    data: Abd,
+    /// How many there are.
+    psize: usize,
+    compression: Compression,
+    /// Parity columns that a stage made, by address.
+    parity: Vec<(Dva, Vec<Abd>)>,
+    /// What a stage said of the block.
+    claims: Option<Box<dyn Claims>>,
+}
+
+impl Job {
+    /// Gives the block an address, its own or a new one, and goes on with what needs it.
+    fn address(self, round: Box<dyn SecondRound>) {
+        let previous = self.block.request.previous;
+        if !rewrites(&self.block.request, self.psize) {
+            return match self.allocate() {
+                Some(dvas) => {
+                    let allocated = dvas.iter().copied().filter(|dva| !dva.is_empty()).collect();
+                    self.parity(round, dvas, allocated);
+                }
+                None => round.retrieve().then(move |made| self.gang(made)),
+            };
+        }
+        if previous.is_gang() {
+            return round.retrieve().then(move |made| self.rewrite_gang(made));
+        }
+        self.block.core.stats.rewrites.bump();
+        self.parity(round, [previous.dva(0), previous.dva(1), previous.dva(2)], Vec::new());
     }
 
-    /// What it takes to begin again.
-    pub(crate) fn into_request(self) -> (Arc<Core>, Arc<Snapshot>, WriteRequest, WriteThen, bool) {
-        (self.core, self.snapshot, self.request, self.then, self.again)
+    /// Room for the block in one piece.
+    fn allocate(&self) -> Option<[Dva; 3]> {
+        let Block { core, snapshot, request, .. } = &self.block;
+        let psize = self.psize as u64;
+        if core.ganging.strikes(psize, || core.exec.random_u64()) {
+            return None;
+        }
+        let wanted = AllocRequest { psize, copies: request.copies, txg: request.txg, hint: hint(&request.bookmark) };
+        snapshot.view.allocator.alloc(&wanted).ok()
     }
 
-    /// New space.
-    pub(crate) fn allocate(mut self) {
-        match place(&mut self) {
-            Ok(placement) => self.store(placement),
-            Err(kind) => fail(&self.core, &self.request, self.then, kind),
+    /// Has the stage make what needs the address.
+    fn parity(self, round: Box<dyn SecondRound>, dvas: [Dva; 3], allocated: Vec<Dva>) {
+        round.parity(&self.block.snapshot.view, &dvas).then(move |made| match made {
+            Made::Written { sum, skipped } => self.written(&dvas, sum, &skipped),
+            made => {
+                if let Some((job, allocated)) = self.take(made, allocated) {
+                    let stores = vec![Store { data: job.data.clone(), dvas }];
+                    job.store(Placement { dvas, stores, allocated });
+                }
+            }
+        });
+    }
+
+    /// Takes over what a stage made; None when the block begins again.
+    fn take(mut self, made: Made, allocated: Vec<Dva>) -> Option<(Job, Vec<Dva>)> {
+        let Made::Ready(Ready { data, parity, claims }) = made else {
+            self.restart(&allocated);
+            return None;
+        };
+        if let Some(data) = data {
+            self.data = data;
+        }
+        debug_assert_eq!(self.data.len(), self.psize, "the bytes are on the host");
+        (self.parity, self.claims) = (parity, claims);
+        Some((self, allocated))
+    }
+
+    /// Begins again from the original, in software.
+    fn restart(self, allocated: &[Dva]) {
+        self.block.unalloc(allocated);
+        self.block.compress(Box::new(Software));
+    }
+
+    /// There is no room in one piece.
+    fn gang(self, made: Made) {
+        let Some((mut job, _)) = self.take(made, Vec::new()) else { return };
+        // Members have sums of their own: all must be of the same bytes.
+        job.make_stable();
+        match gang_write::place(&job.block.snapshot.view.allocator, &job.block.request, &job.data) {
+            Ok(placement) => {
+                job.block.core.stats.gang_writes.bump();
+                job.store(placement);
+            }
+            Err(kind) => job.fail(kind),
         }
     }
 
-    /// The space that the block has.
-    fn rewrite(self) {
-        let previous = &self.request.previous;
-        let dvas = [previous.dva(0), previous.dva(1), previous.dva(2)];
-        self.core.stats.rewrites.bump();
-        let stores = vec![Store { data: self.data.clone(), dvas }];
-        self.store(Placement { dvas, stores, allocated: Vec::new() });
-    }
-
     /// The gang that the block is: its addresses are in its headers.
-    pub(crate) fn rewrite_gang(self) {
-        let WriteRequest { previous, bookmark, priority, .. } = self.request;
+    fn rewrite_gang(self, made: Made) {
+        let Some((job, _)) = self.take(made, Vec::new()) else { return };
+        let WriteRequest { previous, bookmark, priority, .. } = job.block.request;
         let spec = CopySpec { bp: previous, bookmark, priority, flags: ReadFlags::default(), header: true };
-        let (core, snapshot) = (self.core.clone(), self.snapshot.clone());
+        let (core, snapshot) = (job.block.core.clone(), job.block.snapshot.clone());
         let done = move |result: Result<GangTree, ZioError>| {
             let tree = result.map_err(|error| error.kind);
-            match tree.and_then(|tree| gang_write::overlay(&self.request, &self.data, &tree)) {
+            match tree.and_then(|tree| gang_write::overlay(&job.block.request, &job.data, &tree)) {
                 Ok(stores) => {
-                    self.core.stats.rewrites.bump();
+                    job.block.core.stats.rewrites.bump();
                     let dvas = [previous.dva(0), previous.dva(1), previous.dva(2)];
-                    self.store(Placement { dvas, stores, allocated: Vec::new() });
+                    job.store(Placement { dvas, stores, allocated: Vec::new() });
                 }
-                Err(kind) => self.fail(kind),
+                Err(kind) => job.fail(kind),
             }
         };
         gang::assemble(&core, &snapshot, spec, Box::new(done));
     }
 
     /// Fails without having written.
-    pub(crate) fn fail(self, kind: ErrorKind) {
-        fail(&self.core, &self.request, self.then, kind);
+    fn fail(self, kind: ErrorKind) {
+        fail(&self.block.core, &self.block.request, self.block.then, kind);
     }
 
     /// The finished pointer.
     fn pointer(&self, dvas: &[Dva; 3], sum: [u64; 4]) -> BlockPtr {
-        let request = &self.request;
+        let request = &self.block.request;
         let mut bp = BlockPtr::HOLE;
         bp.set_lsize(request.data.len());
         bp.set_psize(self.psize);
@@ -211,43 +252,47 @@ impl Job {
         bp
     }
 
-    /// An accelerator wrote the block: delivers the pointer.
-    pub(crate) fn stored(self, dvas: &[Dva; 3], sum: [u64; 4]) {
+    /// The stage wrote the block: delivers the pointer.
+    fn written(self, dvas: &[Dva; 3], sum: [u64; 4], skipped: &[LeafId]) {
+        let Block { core, snapshot, request, .. } = &self.block;
+        skipped.iter().for_each(|leaf| core.note_missing(snapshot, *leaf, request.txg));
         let bp = self.pointer(dvas, sum);
-        (self.then)(Ok(bp));
+        (self.block.then)(Ok(bp));
     }
 
     /// Writes what `placement` lists and delivers the pointer.
-    pub(crate) fn store(mut self, placement: Placement) {
+    fn store(mut self, placement: Placement) {
         let Placement { dvas, mut stores, allocated } = placement;
-        let unknown = |dva: &Dva| self.snapshot.view.tree.tops.len() <= dva.vdev.0 as usize;
+        let unknown = |dva: &Dva| self.block.snapshot.view.tree.tops.len() <= dva.vdev.0 as usize;
         if allocated.iter().any(unknown) {
             // The vdev was added meanwhile; the tree that has it was there before it was allocated from.
-            self.snapshot = self.core.snapshot();
+            self.block.snapshot = self.block.core.snapshot();
         }
         if self.data.is_unstable() && self.needs_stable(&dvas) {
             self.make_stable();
             stores.iter_mut().for_each(|store| store.data = self.data.clone());
         }
-        let fletcher = self.request.checksum == Checksum::FLETCHER_4 && stores.len() == 1;
-        let claimed = self.claimed.take();
-        let made = Made { columns: &self.made, is_trusted: !claimed.as_ref().is_some_and(Claimed::is_verified) };
-        let (planned, sum) = plan(&self.snapshot, &stores, fletcher, &made);
-        let Ok(sum) = sum.map_or_else(|| sum_of(self.request.checksum, &self.data), Ok) else {
+        let kind = self.block.request.checksum;
+        let fletcher = kind == Checksum::FLETCHER_4 && stores.len() == 1;
+        let claims = self.claims.take();
+        let made = MadeParity { columns: &self.parity, is_trusted: claims.as_ref().is_none_or(|claims| claims.trusts_parity()) };
+        let (planned, sum) = plan(&self.block.snapshot, &stores, fletcher, &made);
+        let Ok(sum) = sum.map_or_else(|| sum_of(kind, &self.data), Ok) else {
             return self.fail(ErrorKind::Unsupported);
         };
-        if let Some(claimed) = claimed {
-            planned.compared.iter().for_each(|agrees| claimed.note_parity(*agrees));
-            if !claimed.is_borne_out(self.request.checksum, sum, &self.data) {
+        if let Some(claims) = claims {
+            planned.compared.iter().for_each(|agrees| claims.note_parity(*agrees));
+            if !claims.are_borne_out(kind, sum, &self.data) {
                 return self.restart(&allocated);
             }
         }
         let bp = self.pointer(&dvas, sum);
-        let (core, snapshot, txg) = (self.core.clone(), self.snapshot.clone(), (self.request.txg, self.request.priority));
+        let Block { core, snapshot, request, .. } = &self.block;
+        let (core, snapshot, txg) = (core.clone(), snapshot.clone(), (request.txg, request.priority));
         let verify = self.data.is_unstable() && core.direct.verifies_writes();
         write_all(&core, &snapshot, txg, planned, move |result| match result {
-            Ok(()) if verify && sum_of(self.request.checksum, &self.data) != Ok(sum) => self.changed(&allocated, &bp),
-            Ok(()) => (self.then)(Ok(bp)),
+            Ok(()) if verify && sum_of(kind, &self.data) != Ok(sum) => self.changed(&allocated, &bp),
+            Ok(()) => (self.block.then)(Ok(bp)),
             Err(kind) => self.lost(&allocated, kind),
         });
     }
@@ -255,7 +300,7 @@ impl Job {
     /// True when a block that others may change cannot be written from where it is: sectors have to be filled up, or parity
     /// takes more than one look at it.
     fn needs_stable(&self, dvas: &[Dva; 3]) -> bool {
-        let tree = &self.snapshot.view.tree;
+        let tree = &self.block.snapshot.view.tree;
         let length = self.data.len();
         let in_place = |dva: &Dva| {
             tree.top(dva.vdev).is_some_and(|top| top.padded_psize(length) == length && top.is_one_row(dva.offset, length as u64))
@@ -267,17 +312,16 @@ impl Job {
     fn make_stable(&mut self) {
         if self.data.is_unstable() {
             self.data = self.data.to_stable();
-            self.request.data = self.data.clone();
+            self.block.request.data = self.data.clone();
         }
     }
 
     /// The user changed his buffer during the write: what is on the devices may be anything. Once more, from a copy.
     fn changed(self, allocated: &[Dva], bp: &BlockPtr) {
-        self.core.buffer_changed(&self.snapshot, bp, &self.request.bookmark, Check::Write);
-        for dva in allocated {
-            self.snapshot.view.allocator.unalloc(self.request.txg, dva);
-        }
-        let Job { core, mut request, then, .. } = self;
+        let Block { core, snapshot, request, .. } = &self.block;
+        core.buffer_changed(snapshot, bp, &request.bookmark, Check::Write);
+        self.block.unalloc(allocated);
+        let Block { core, mut request, then, .. } = self.block;
         if core.direct.is_strict() {
             return fail(&core, &request, then, ErrorKind::Io);
         }
@@ -287,10 +331,8 @@ impl Job {
 
     /// No copy of something reached a device: give the space back, try once more elsewhere, then wait for better times.
     fn lost(self, allocated: &[Dva], kind: ErrorKind) {
-        for dva in allocated {
-            self.snapshot.view.allocator.unalloc(self.request.txg, dva);
-        }
-        let Job { core, snapshot, request, then, again, .. } = self;
+        self.block.unalloc(allocated);
+        let Block { core, snapshot, request, then, again } = self.block;
         if !again {
             return run(&core, request, then, true);
         }
@@ -302,27 +344,5 @@ impl Job {
             return;
         }
         fail(&core, &request, then, kind);
-    }
-}
-
-/// Finds room for the block: in one piece, or as a gang.
-fn place(job: &mut Job) -> Result<Placement, ErrorKind> {
-    let request = &job.request;
-    let psize = job.psize as u64;
-    let wanted = AllocRequest { psize, copies: request.copies, txg: request.txg, hint: hint(&request.bookmark) };
-    let is_forced = job.core.ganging.strikes(psize, || job.core.exec.random_u64());
-    let in_one_piece = if is_forced { None } else { job.snapshot.view.allocator.alloc(&wanted).ok() };
-    match in_one_piece {
-        Some(dvas) => {
-            let allocated = dvas.iter().copied().filter(|dva| !dva.is_empty()).collect();
-            Ok(Placement { dvas, stores: vec![Store { data: job.data.clone(), dvas }], allocated })
-        }
-        None => {
-            // Members have sums of their own: all must be of the same bytes.
-            job.make_stable();
-            let placement = gang_write::place(&job.snapshot.view.allocator, &job.request, &job.data)?;
-            job.core.stats.gang_writes.bump();
-            Ok(placement)
-        }
     }
 }

@@ -2,10 +2,11 @@
 
 use crate::core::Core;
 use crate::feed::ResilverFeed;
+use crate::host::HostLeaves;
 use crate::rebuild::{self, RebuildRequest, RebuildThen};
+use crate::stage::{Packed, Stage};
 use crate::stats::ZioStats;
 use crate::view::PoolView;
-use crate::zia::{self, Accelerator};
 use crate::{ErrorKind, Landed, LandedThen, ReadRequest, ReadThen, UnitThen, WriteRequest, WriteThen, ZioError, free, read, write};
 use abd::{Abd, AbdPart};
 use exec::{Exec, completion};
@@ -142,8 +143,7 @@ impl Zio {
         rebuild::rebuild(&self.core, request, then);
     }
 
-    /// The logical bytes of a block from its verified physical bytes (what a raw read delivered), from the accelerator where it is asked to and
-    /// able to. `then` runs once, at once or on any thread, and must not wait.
+    /// The logical bytes of a block from its verified physical bytes (what a raw read delivered), from whoever has the stages. `then` runs once, at once or on any thread, and must not wait.
     ///
     /// Errors as of [`crate::decompress`].
     pub fn unpack<F>(&self, bp: &BlockPtr, bookmark: Bookmark, physical: Abd, then: F)
@@ -153,25 +153,23 @@ impl Zio {
         if bp.is_encrypted() {
             return then(Err(ZioError::new(ErrorKind::Unsupported, bookmark)));
         }
-        zia::decompress(&self.core, (bp, &bookmark), physical, Vec::new(), move |result| {
+        let block = Packed { bp: *bp, physical, near: Vec::new() };
+        self.core.stages.decompress(&bookmark, block, move |result| {
             then(result.map(Landed::into_abd).map_err(|kind| ZioError::new(kind, bookmark)));
         });
     }
 
-    /// Gives stages of the pipeline to a provider, or, with None, to none any more; blocks on their way end as they began. Where it is to write
-    /// to devices, [`Zio::open_stores`] comes next.
-    pub fn set_accelerator(&self, accelerator: Option<Accelerator>) {
-        self.core.zia.set(accelerator);
+    /// Gives the stages of the pipeline to somebody, or, with None, back to software; blocks on their way end as they began. Where he is to write to
+    /// devices by himself, [`Zio::open_stores`] comes next.
+    pub fn set_stage(&self, stage: Option<Arc<dyn Stage>>) {
+        self.core.stages.set(stage);
     }
 
-    /// The accelerator that new blocks go to.
-    pub fn accelerator(&self) -> Option<Arc<Accelerator>> {
-        self.core.zia.get()
-    }
-
-    /// Opens the devices of the current view for the accelerator's own writes, where it is asked for them and able to; those that it does not
-    /// open, or that come later, are written by the host. Waits: for operations only.
+    /// Opens the devices of the current view for writes past the host, where whoever has the stages is asked for them and able to; those that he does
+    /// not open, or that come later, are written by the host. Waits: for operations only.
     pub fn open_stores(&self) {
-        zia::open_stores(&self.core);
+        if let Some(stage) = self.core.stages.get() {
+            stage.open_stores(&self.view(), HostLeaves::of(&self.core));
+        }
     }
 }

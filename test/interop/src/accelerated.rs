@@ -3,9 +3,9 @@
 use crate::Failure;
 use dpusm::{FallbackReason, OpKind, RegisterOptions, Registry, Tally};
 use exec::Exec;
+use offload::{Accelerator, ZiaMode, ZiaPolicy};
 use pool::Pool;
 use provider_software::{Software, SoftwareOptions};
-use zio::{Accelerator, ZiaMode, ZiaPolicy};
 
 /// Largest block of the provider's tests.
 const TEST_BYTES_MAX: usize = 4096;
@@ -31,7 +31,7 @@ pub fn begin(exec: &Exec, pool: &Pool, mode: ZiaMode) -> Result<Registry, Failur
         deadline_ns: 60_000_000_000,
         ..ZiaPolicy::default()
     };
-    pool.zio().set_accelerator(Some(Accelerator::new(registry.get("software")?, policy)));
+    pool.zio().set_stage(Some(Accelerator::new(registry.get("software")?, policy).into_stage()));
     pool.zio().open_stores();
     Ok(registry)
 }

@@ -16,11 +16,11 @@ use crate::shadow::{Expected, Kind, Shadow, content};
 use crate::touch::{new_file, write};
 use dpusm::{Feature, OpKind, Registry, Tally};
 use exec::Exec;
+use offload::{Accelerator, ZiaMode, ZiaPolicy};
 use pool::{Pool, ScanState};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use vdev::{Pairing, TopKind};
-use zio::{Accelerator, ZiaMode, ZiaPolicy};
 
 /// Layouts, with log2 of their sectors.
 pub const LAYOUTS: [(&str, u32); 6] =
@@ -302,7 +302,7 @@ fn offload(pool: &Pool, session: Option<dpusm::Session>, cell: Cell) {
         deadline_ns: 60_000_000_000,
         ..ZiaPolicy::default()
     };
-    pool.zio().set_accelerator(session.map(|session| Accelerator::new(session, policy)));
+    pool.zio().set_stage(session.map(|session| Accelerator::new(session, policy).into_stage()));
     pool.zio().open_stores();
 }
 

@@ -7,11 +7,11 @@ use crate::program::{Program, Size};
 use crate::report::{Job, Table};
 use crate::{Failure, Wanted, accelerated, direct, life, matrix, storm};
 use exec::Exec;
+use offload::ZiaMode;
 use pool::{RebuildState, RebuildStatus, SweepAction, SweepKind, SweepState};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use vdev::{DraidConfig, Pairing, TopKind};
-use zio::ZiaMode;
 
 const fn layout(name: &'static str, kind: TopKind, tops: usize, width: usize) -> Layout {
     Layout { name, kind, tops, width }

@@ -6,8 +6,8 @@
 //! one thread with a virtual clock, so that a trial can be repeated.
 
 use crate::common::text;
-use crate::offload;
 use crate::outcome::Verdict;
+use crate::scene;
 use device::{BlockDevice, MemDevice};
 use dmu::NewObject;
 use dpusm::{OpKind, Registry, Tally};
@@ -127,8 +127,8 @@ fn bytes_of(age: u64, block: u64) -> Vec<u8> {
 impl World {
     fn new() -> World {
         let exec: Exec = Arc::new(Inline::new(7));
-        let (registry, faulty) = (Registry::new(&exec), offload::faulty(&exec));
-        registry.register(faulty.clone(), &offload::options(5)).expect("it behaves so far");
+        let (registry, faulty) = (Registry::new(&exec), scene::faulty(&exec));
+        registry.register(faulty.clone(), &scene::options(5)).expect("it behaves so far");
         faulty.inject(None);
         let device = |index| Arc::new(MemDevice::new(&format!("d{index}"), DEVICE_BYTES));
         World { exec, registry, faulty, devices: (0..DEVICES).map(device).collect(), files: Vec::new() }

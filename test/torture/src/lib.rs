@@ -18,8 +18,8 @@
 /// The small pool of the pipeline's own tests, and its blocks on a provider.
 #[path = "../../../storage/zio/tests/common/mod.rs"]
 mod common;
-#[path = "../../../storage/zio/tests/offload/mod.rs"]
-mod offload;
+#[path = "../../../storage/offload/tests/scene/mod.rs"]
+mod scene;
 
 pub mod campaign;
 pub mod cuts;

@@ -6,16 +6,16 @@
 //! name has all that it follows from.
 
 use crate::common::Rig;
-use crate::offload::{HARMS, World, drain, everything, faulty, give_back, options, record, run, run_part, world};
 use crate::outcome::Verdict;
+use crate::scene::{HARMS, World, drain, everything, faulty, give_back, options, record, run, run_part, world};
 use device::DeviceError;
 use dpusm::{BreakerState, OpKind};
+use offload::{ZiaMode, ZiaPolicy};
 use ondisk::BlockPtr;
 use provider_faulty::{Fault, Harm, When};
 use std::fmt;
 use std::ops::Range;
 use vdev::TopKind;
-use zio::{ZiaMode, ZiaPolicy};
 
 /// Records of the program.
 pub const RECORDS: u64 = 100;

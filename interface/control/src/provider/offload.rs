@@ -25,7 +25,7 @@ impl Seen {
     /// None when the pool names no provider.
     fn of(open: &OpenPool) -> Option<Seen> {
         let name = open.pool().provider()?;
-        let accelerator = open.pool().zio().accelerator();
+        let accelerator = open.pool().accelerator();
         let session = accelerator.as_ref().map(|accelerator| accelerator.session());
         Some(Seen {
             name,

@@ -2,19 +2,22 @@
 //!
 //! Every operation of a hundred records, each stage by itself, is what `torture zia` goes through.
 
+/// The small pool of the pipeline's own tests.
+#[path = "../../zio/tests/common/mod.rs"]
 mod common;
-mod offload;
+mod scene;
 
 use abd::Abd;
 use common::*;
 use device::DeviceError;
 use dpusm::{BreakerState, FallbackReason, OpError, OpKind, Tally};
-use offload::*;
+use offload::{ZiaMode, ZiaPolicy};
 use ondisk::{BlockPtr, Compression, Level, ObjectType, ObjsetId};
 use provider_faulty::{Fault, Harm, When};
+use scene::*;
 use std::sync::Arc;
 use vdev::{LeafState, TopKind, VdevTree};
-use zio::{ReadFlags, ReadRequest, WriteRequest, ZiaMode, ZiaPolicy};
+use zio::{ReadFlags, ReadRequest, WriteRequest};
 
 /// Every subset of stages, in both modes, on every layout: what lies on the devices is what software puts there, bit by bit.
 #[test]
@@ -80,10 +83,29 @@ fn blocks_that_the_provider_writes_are_the_same() {
         let stats = world.device.stats();
         assert!(stats.get(OpKind::Store, Tally::Blocks) > 0, "{name}: it wrote nothing");
         assert_eq!(stats.get(OpKind::Compress, Tally::Restarts), 0, "{name}");
-        drop(world.rig.zio.accelerator());
-        world.rig.zio.set_accelerator(None);
+        world.rig.zio.set_stage(None);
         drain(&world);
         assert_eq!(world.device.live_handles(), 0, "{name}");
+    }
+}
+
+/// Blocks of a provider take the pipeline's way: one that has to be a gang comes back and becomes one. If it did not, the pool would say that it is full,
+/// or the provider's blocks would be placed by other rules than the host's.
+#[test]
+fn gangs_are_made_of_what_the_provider_compressed() {
+    let layout = [(TopKind::Raidz(1), 3)];
+    for mode in [ZiaMode::Offload, ZiaMode::PerOp] {
+        let world = world(&layout, ZiaPolicy { mode, ..everything() }, 1);
+        let compressed = || world.device.stats().get(OpKind::Compress, Tally::Blocks);
+        let before = compressed();
+        world.rig.zio.set_forced_ganging(2048, 100);
+        let data = text(5, 32 << 10);
+        let bp = world.rig.write(WriteRequest { compression: Compression::LZ4, ..request(data.clone(), 5) }).expect("written");
+        assert!(bp.is_gang() && bp.compression() == Compression::LZ4, "{mode:?}: {bp:?}");
+        assert!(compressed() > before, "{mode:?}");
+        assert!(world.rig.read(&bp).expect("it reads") == data, "{mode:?}");
+        drain(&world);
+        assert_eq!(world.device.live_handles(), 0, "{mode:?}");
     }
 }
 
@@ -408,7 +430,7 @@ fn checksums_and_copies_are_never_believed() {
                     trust_again(&mut world);
                     world.faulty.inject(Some(Fault { harm: Harm::Lie, when: When::Kind { kind, skip } }));
                     let pointers = run(&world.rig, 14, &what);
-                    world.rig.zio.set_accelerator(None);
+                    world.rig.zio.set_stage(None);
                     for (number, bp) in pointers.iter().enumerate().filter(|(_, bp)| !bp.is_hole() && !bp.is_embedded()) {
                         assert!(world.rig.read(bp).expect("it reads") == record(number as u64).data, "{what}, {skip}: record {number}");
                         assert!(world.rig.scrub(bp).is_ok(), "{what}, {skip}: record {number}");

@@ -1,23 +1,15 @@
 //! The second round of a write: what needs the block's address, its parity, and the way back to the host.
 
-use super::claimed::PROOF;
-use super::stores::{self, Writes};
-use super::{Offloaded, first, reason};
-use crate::store::{Placement, Store, hint};
-use crate::sum::sum_of;
-use crate::transform::rewrites;
-use crate::write::Job;
+use crate::block::Offloaded;
+use crate::claimed::PROOF;
+use crate::stores::{self, Writes};
+use crate::submit::{reason, submit};
 use abd::{Abd, AbdPart};
 use dpusm::{Claim, FallbackReason, Feature, Graph, NodeId, OpError, OpKind, RaidContext, Report, View, verify};
-use metaslab::AllocRequest;
 use ondisk::{ByteOrder, Dva};
-use vdev::WritePlan;
-
-/// Where a block goes.
-struct Address {
-    dvas: [Dva; 3],
-    allocated: Vec<Dva>,
-}
+use std::sync::Arc;
+use vdev::{VdevTree, WritePlan};
+use zio::{Answer, Claims, Made, PoolView, Ready, SecondRound, sum_of};
 
 /// One row whose parity the provider computes.
 struct Row {
@@ -45,102 +37,82 @@ struct Nodes {
     stores: Vec<NodeId>,
 }
 
-/// Gives the block an address, and goes on with its parity.
-pub(super) fn go_on(job: Job, offloaded: Offloaded) {
-    if rewrites(&job.request, job.psize) {
-        let previous = &job.request.previous;
-        if previous.is_gang() {
-            return bring_back(job, offloaded, Job::rewrite_gang);
-        }
-        let dvas = [previous.dva(0), previous.dva(1), previous.dva(2)];
-        job.core.stats.rewrites.bump();
-        return submit(job, offloaded, Address { dvas, allocated: Vec::new() });
-    }
-    let request = &job.request;
-    let (psize, copies, txg) = (job.psize as u64, request.copies, request.txg);
-    match job.snapshot.view.allocator.alloc(&AllocRequest { psize, copies, txg, hint: hint(&request.bookmark) }) {
-        Ok(dvas) => {
-            let allocated = dvas.iter().copied().filter(|dva| !dva.is_empty()).collect();
-            submit(job, offloaded, Address { dvas, allocated });
-        }
-        // No room in one piece: pieces are made on the host.
-        Err(_) => bring_back(job, offloaded, Job::allocate),
-    }
+/// Who goes on with a block after its first round.
+pub(crate) fn round(offloaded: Offloaded) -> Box<dyn SecondRound> {
+    Box::new(offloaded)
 }
 
-/// Calls `onward` when the physical bytes are on the host.
-fn bring_back(mut job: Job, mut offloaded: Offloaded, onward: fn(Job)) {
-    let resume = move |mut job: Job, mut offloaded: Offloaded| {
-        if !first::judge(&job.request, &offloaded) {
-            return job.restart(&[]);
+impl SecondRound for Offloaded {
+    /// {copy in, parity of each row, copy out}.
+    fn parity(self: Box<Self>, view: &PoolView, dvas: &[Dva; 3]) -> Answer<Made> {
+        let plans = if self.wishes.parity { plans(&view.tree, &self, dvas) } else { Vec::new() };
+        let writes = stores::plan(&view.tree, &self, dvas, &plans);
+        if plans.is_empty() && writes.is_none() && self.on_host.is_some() {
+            return Answer::Now(finish(*self, Vec::new()));
         }
-        job.take(&mut offloaded, Vec::new());
-        onward(job);
-    };
-    let Some(view) = offloaded.on_device.take().filter(|_| offloaded.on_host.is_none()) else { return resume(job, offloaded) };
-    let mut graph = Graph::new();
-    let node = graph.copy_out(&view, vec![AbdPart::scratch(view.len())]);
-    job.data = Abd::default();
-    with_report(job, offloaded, graph, move |job, mut offloaded, report| match report.and_then(|mut report| report.take_bytes(node)) {
-        Ok(bytes) => {
-            offloaded.on_host = Some(bytes);
-            resume(job, offloaded);
-        }
-        Err(error) => {
-            offloaded.fell_back(OpKind::CopyOut, reason(error));
-            offloaded.device.note_restart(OpKind::CopyOut);
-            job.restart(&[]);
-        }
-    });
-}
-
-/// Submits a graph; `then` gets its report, or why there is none.
-fn with_report<F>(job: Job, offloaded: Offloaded, graph: Graph, then: F)
-where
-    F: FnOnce(Job, Offloaded, Result<Report, OpError>) + Send + 'static,
-{
-    let (device, deadline_ns) = (offloaded.device.clone(), offloaded.deadline_ns());
-    super::submit(&device, graph, deadline_ns, (job, offloaded), move |(job, mut offloaded), report| {
-        report.iter().for_each(|report| offloaded.note_report(report));
-        then(job, offloaded, report);
-    });
-}
-
-/// {copy in, parity of each row, copy out}.
-fn submit(job: Job, offloaded: Offloaded, address: Address) {
-    let plans = if offloaded.wishes.parity { plans(&job, &offloaded, &address.dvas) } else { Vec::new() };
-    let writes = stores::plan(&job, &offloaded, &address.dvas, &plans);
-    if plans.is_empty() && writes.is_none() && offloaded.on_host.is_some() {
-        return finish(job, offloaded, address, Vec::new());
-    }
-    let (graph, nodes, writes) = match build(&offloaded, &plans, writes.as_ref()) {
-        Ok((graph, nodes)) => (graph, nodes, writes),
-        // Without parity from there, the bytes may still be had back.
-        Err(error) => {
-            offloaded.fell_back(OpKind::RaidGenerate, reason(error));
-            match build(&offloaded, &[], None) {
-                Ok((graph, _)) if graph.is_empty() => return finish(job, offloaded, address, Vec::new()),
-                Ok((graph, nodes)) => (graph, nodes, None),
-                Err(_) => return job.restart(&address.allocated),
+        let (graph, nodes, writes) = match build(&self, &plans, writes.as_ref()) {
+            Ok((graph, nodes)) => (graph, nodes, writes),
+            // Without parity from there, the bytes may still be had back.
+            Err(error) => {
+                self.fell_back(OpKind::RaidGenerate, reason(error));
+                match build(&self, &[], None) {
+                    Ok((graph, _)) if graph.is_empty() => return Answer::Now(finish(*self, Vec::new())),
+                    Ok((graph, nodes)) => (graph, nodes, None),
+                    Err(_) => return Answer::Now(Made::Again),
+                }
             }
-        }
-    };
-    with_report(job, offloaded, graph, move |job, offloaded, report| match writes {
-        Some(writes) => written(job, offloaded, address, report, &nodes, writes),
-        None => landed(job, offloaded, address, report, &nodes),
-    });
+        };
+        let tree = view.tree.clone();
+        with_report(*self, graph, move |offloaded, report| match writes {
+            Some(writes) => written(&tree, offloaded, report, &nodes, writes),
+            None => Answer::Now(landed(offloaded, report, &nodes)),
+        })
+    }
+
+    fn retrieve(mut self: Box<Self>) -> Answer<Made> {
+        let brought = |offloaded: Offloaded| if offloaded.judge() { ready(offloaded, Vec::new()) } else { Made::Again };
+        let Some(view) = self.on_device.take().filter(|_| self.on_host.is_none()) else { return Answer::Now(brought(*self)) };
+        let mut graph = Graph::new();
+        let node = graph.copy_out(&view, vec![AbdPart::scratch(view.len())]);
+        with_report(*self, graph, move |mut offloaded, report| {
+            Answer::Now(match report.and_then(|mut report| report.take_bytes(node)) {
+                Ok(bytes) => {
+                    offloaded.on_host = Some(bytes);
+                    brought(offloaded)
+                }
+                Err(error) => {
+                    offloaded.fell_back(OpKind::CopyOut, reason(error));
+                    offloaded.device.note_restart(OpKind::CopyOut);
+                    Made::Again
+                }
+            })
+        })
+    }
+}
+
+/// Submits a graph; `then` makes something of its report, or of why there is none.
+fn with_report<F>(offloaded: Offloaded, graph: Graph, then: F) -> Answer<Made>
+where
+    F: FnOnce(Offloaded, Result<Report, OpError>) -> Answer<Made> + Send + 'static,
+{
+    Answer::later(move |answer| {
+        let (device, deadline_ns) = (offloaded.device.clone(), offloaded.deadline_ns());
+        submit(&device, graph, deadline_ns, (offloaded, answer), move |(mut offloaded, answer), report| {
+            report.iter().for_each(|report| offloaded.note_report(report));
+            then(offloaded, report).deliver(answer);
+        });
+    })
 }
 
 /// The copies whose parity goes to the provider.
-fn plans(job: &Job, offloaded: &Offloaded, dvas: &[Dva; 3]) -> Vec<(Dva, WritePlan)> {
-    let tree = &job.snapshot.view.tree;
+fn plans(tree: &VdevTree, offloaded: &Offloaded, dvas: &[Dva; 3]) -> Vec<(Dva, WritePlan)> {
     let mut plans = Vec::new();
     for dva in dvas.iter().filter(|dva| !dva.is_empty()) {
         let Some(top) = tree.top(dva.vdev).filter(|top| top.parity() > 0) else { continue };
-        if offloaded.accelerator.policy.raidz_gen.get(top.parity() - 1) != Some(&true) {
+        if offloaded.accelerator.policy().raidz_gen.get(top.parity() - 1) != Some(&true) {
             continue;
         }
-        let plan = WritePlan::new(tree, top, dva.offset, job.psize);
+        let plan = WritePlan::new(tree, top, dva.offset, offloaded.psize);
         let offers = |capability: &dpusm::Capability| match capability.feature {
             Feature::RaidGenerate { parity, data_columns_max } => {
                 usize::from(parity) == top.parity() && plan.rows().all(|row| row.data.len() <= usize::from(data_columns_max))
@@ -148,7 +120,7 @@ fn plans(job: &Job, offloaded: &Offloaded, dvas: &[Dva; 3]) -> Vec<(Dva, WritePl
             _ => false,
         };
         // Padding to whole sectors of the vdev is the host's.
-        if plan.length == job.psize && offloaded.device.capabilities().list.iter().any(offers) {
+        if plan.length == offloaded.psize && offloaded.device.capabilities().list.iter().any(offers) {
             plans.push((*dva, plan));
         } else {
             offloaded.fell_back(OpKind::RaidGenerate, FallbackReason::NotSupported);
@@ -206,15 +178,15 @@ fn add_row(offloaded: &Offloaded, graph: &mut Graph, (whole, comes_back): (&View
 }
 
 /// The second round ended.
-fn landed(job: Job, mut offloaded: Offloaded, address: Address, report: Result<Report, OpError>, nodes: &Nodes) {
+fn landed(mut offloaded: Offloaded, report: Result<Report, OpError>, nodes: &Nodes) -> Made {
     let mut report = match report {
         Ok(report) => report,
-        Err(error) => return without(job, offloaded, address, error),
+        Err(error) => return without(offloaded, error),
     };
     if let Some(node) = nodes.copy_out {
         match report.take_bytes(node) {
             Ok(bytes) => offloaded.on_host = Some(bytes),
-            Err(error) => return without(job, offloaded, address, error),
+            Err(error) => return without(offloaded, error),
         }
     }
     let copied = nodes.copy_in.map_or(Ok(()), |node| report.status(node)).and_then(|()| prove(&mut offloaded, &report, nodes));
@@ -225,7 +197,7 @@ fn landed(job: Job, mut offloaded: Offloaded, address: Address, report: Result<R
             Err(error) => offloaded.fell_back(OpKind::RaidGenerate, reason(error)),
         }
     }
-    finish(job, offloaded, address, made);
+    finish(offloaded, made)
 }
 
 /// Takes what the provider says that it was given.
@@ -249,7 +221,7 @@ fn columns(report: &mut Report, copy: &Copy) -> Result<Vec<Abd>, OpError> {
 }
 
 /// The provider wrote the block, or was to: what it did not write, all of it, the host writes.
-fn written(job: Job, mut offloaded: Offloaded, address: Address, report: Result<Report, OpError>, nodes: &Nodes, writes: Writes) {
+fn written(tree: &Arc<VdevTree>, mut offloaded: Offloaded, report: Result<Report, OpError>, nodes: &Nodes, writes: Writes) -> Answer<Made> {
     let outcome = report.and_then(|mut report| {
         report.all()?;
         nodes.stores.iter().try_for_each(|node| report.status(*node))?;
@@ -263,80 +235,82 @@ fn written(job: Job, mut offloaded: Offloaded, address: Address, report: Result<
         (Ok(made), Some(data)) => (made, data.clone()),
         (Err(error), _) => {
             offloaded.fell_back(OpKind::Store, reason(error));
-            return retrieve(job, offloaded, address);
+            return retrieve(offloaded);
         }
-        (Ok(_), None) => return job.restart(&address.allocated),
+        (Ok(_), None) => return Answer::Now(Made::Again),
     };
-    let Ok(sum) = sum_of(job.request.checksum, &data) else { return job.restart(&address.allocated) };
-    let (_, claimed) = offloaded.take();
-    offloaded.on_host = Some(data.clone());
-    if !first::judge(&job.request, &offloaded) || !claimed.is_borne_out(job.request.checksum, sum, &data) {
-        return job.restart(&address.allocated);
+    let kind = offloaded.original.checksum;
+    let Ok(sum) = sum_of(kind, &data) else { return Answer::Now(Made::Again) };
+    let claims = offloaded.claims();
+    if !offloaded.judge() || !claims.are_borne_out(kind, sum, &data) {
+        return Answer::Now(Made::Again);
     }
-    let parity_is_right = made.iter().all(|(dva, parity)| parity.is_empty() || is_right(&job, &offloaded, dva, parity));
+    let parity_is_right = made.iter().all(|(dva, parity)| parity.is_empty() || is_right(tree, &offloaded, dva, parity));
     // Of one that was caught lying meanwhile nobody knows what it wrote.
     if !parity_is_right || offloaded.device.is_distrusted() {
-        return finish(job, offloaded, address, Vec::new());
+        return Answer::Now(finish(offloaded, Vec::new()));
     }
     if !offloaded.is_verified {
-        writes.note_skipped(&job);
-        return job.stored(&address.dvas, sum);
+        return Answer::Now(Made::Written { sum, skipped: writes.skipped() });
     }
-    let (core, snapshot) = (job.core.clone(), job.snapshot.clone());
-    writes.read_back(&core, &snapshot, &data, &made, move |writes, is_there| {
-        if let Some(is_there) = is_there {
-            offloaded.device.note_verified(OpKind::Store, is_there);
-        }
-        if is_there == Some(true) {
-            writes.note_skipped(&job);
-            return job.stored(&address.dvas, sum);
-        }
-        offloaded.fell_back(OpKind::Store, if is_there.is_none() { FallbackReason::Failed } else { FallbackReason::Wrong });
-        finish(job, offloaded, address, Vec::new());
-    });
+    Answer::later(move |answer| {
+        let Some(leaves) = offloaded.accelerator.stores().read().leaves.clone() else { return answer(finish(offloaded, Vec::new())) };
+        writes.read_back(leaves.as_ref(), &data, &made, move |writes, is_there| {
+            if let Some(is_there) = is_there {
+                offloaded.device.note_verified(OpKind::Store, is_there);
+            }
+            if is_there == Some(true) {
+                return answer(Made::Written { sum, skipped: writes.skipped() });
+            }
+            offloaded.fell_back(OpKind::Store, if is_there.is_none() { FallbackReason::Failed } else { FallbackReason::Wrong });
+            answer(finish(offloaded, Vec::new()));
+        });
+    })
 }
 
 /// Gets the bytes back for the host to write them.
-fn retrieve(job: Job, offloaded: Offloaded, address: Address) {
+fn retrieve(offloaded: Offloaded) -> Answer<Made> {
     let Some(view) = offloaded.on_device.clone().filter(|_| offloaded.on_host.is_none()) else {
-        return finish(job, offloaded, address, Vec::new());
+        return Answer::Now(finish(offloaded, Vec::new()));
     };
     let mut graph = Graph::new();
     let copy_out = Some(graph.copy_out(&view, vec![AbdPart::scratch(view.len())]));
     let nodes = Nodes { copy_in: None, proof: None, copies: Vec::new(), copy_out, stores: Vec::new() };
-    with_report(job, offloaded, graph, move |job, offloaded, report| landed(job, offloaded, address, report, &nodes));
+    with_report(offloaded, graph, move |offloaded, report| Answer::Now(landed(offloaded, report, &nodes)))
 }
 
 /// Nothing came of the second round: parity in software; from the original when the bytes are not on the host.
-fn without(job: Job, offloaded: Offloaded, address: Address, error: OpError) {
+fn without(offloaded: Offloaded, error: OpError) -> Made {
     if offloaded.wishes.parity {
         offloaded.fell_back(OpKind::RaidGenerate, reason(error));
     }
     if offloaded.on_host.is_some() {
-        return finish(job, offloaded, address, Vec::new());
+        return finish(offloaded, Vec::new());
     }
     offloaded.fell_back(OpKind::CopyOut, reason(error));
     offloaded.device.note_restart(OpKind::CopyOut);
-    job.restart(&address.allocated);
+    Made::Again
 }
 
-/// All is on the host: judges what was compressed, and writes; the rest is judged with what the host computes for that.
-fn finish(mut job: Job, mut offloaded: Offloaded, address: Address, made: Vec<(Dva, Vec<Abd>)>) {
-    if !first::judge(&job.request, &offloaded) {
-        offloaded.device.note_restart(OpKind::Compress);
-        return job.restart(&address.allocated);
+/// All is on the host: judges what was compressed; the rest is judged with what the host computes when it writes.
+fn finish(offloaded: Offloaded, made: Vec<(Dva, Vec<Abd>)>) -> Made {
+    if offloaded.judge() {
+        return ready(offloaded, made);
     }
-    let Address { dvas, allocated } = address;
-    job.take(&mut offloaded, made);
-    let stores = vec![Store { data: job.data.clone(), dvas }];
-    job.store(Placement { dvas, stores, allocated });
+    offloaded.device.note_restart(OpKind::Compress);
+    Made::Again
+}
+
+/// The bytes, their parity, and what the provider says of them.
+fn ready(mut offloaded: Offloaded, parity: Vec<(Dva, Vec<Abd>)>) -> Made {
+    let claims = Some(Box::new(offloaded.claims()) as Box<dyn Claims>);
+    Made::Ready(Ready { data: offloaded.on_host.take(), parity, claims })
 }
 
 /// True when software computes the same parity.
-fn is_right(job: &Job, offloaded: &Offloaded, dva: &Dva, parity: &[Abd]) -> bool {
-    let tree = &job.snapshot.view.tree;
+fn is_right(tree: &VdevTree, offloaded: &Offloaded, dva: &Dva, parity: &[Abd]) -> bool {
     let (Some(top), Some(data)) = (tree.top(dva.vdev), &offloaded.on_host) else { return false };
-    let plan = WritePlan::new(tree, top, dva.offset, job.psize);
+    let plan = WritePlan::new(tree, top, dva.offset, offloaded.psize);
     let agrees = plan.rows().zip(parity.chunks(top.parity())).all(|(row, parity)| {
         let data: Vec<Abd> = row.data.iter().map(|range| data.slice(range.clone())).collect();
         verify(&Claim::Row { parity, data: &data })

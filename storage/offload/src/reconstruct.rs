@@ -5,50 +5,12 @@
 //! software, from what was read. Parity, and what a rebuild computes, have no checksum: these are always held against the columns that they
 //! were computed from.
 
-use super::claimed::may_leave;
-use super::{Accelerator, reason};
-use crate::core::Core;
+use crate::accelerator::Accelerator;
+use crate::submit::{reason, submit};
 use abd::{Abd, AbdPart};
 use dpusm::{Claim, Device, FallbackReason, Feature, Graph, NodeId, OpError, OpKind, RaidContext, Report, View, verify};
-use ondisk::{BlockPtr, Bookmark};
 use vdev::{ComputedRow, LostRow};
-
-/// Computes what a row of a sequential rebuild lacks; `then` gets it, if it went well. Nobody knows which blocks it is of, and no checksum judges it.
-pub(crate) fn rebuild<F>(core: &Core, row: LostRow, then: F)
-where
-    F: FnOnce(Option<ComputedRow>) + Send + 'static,
-{
-    compute(core, vec![row], true, move |mut computed| then(computed.pop()));
-}
-
-/// Computes the lost columns of `rows` of one block, whose checksum will judge its data, but not its parity; `then` gets those of the rows that went
-/// well. Metadata stay on the host.
-pub(crate) fn reconstruct<F>(core: &Core, bookmark: &Bookmark, bp: &BlockPtr, rows: Vec<LostRow>, then: F)
-where
-    F: FnOnce(Vec<ComputedRow>) + Send + 'static,
-{
-    if rows.is_empty() || !may_leave(bookmark, bp.level(), bp.object_type()) {
-        return then(Vec::new());
-    }
-    let is_unjudged = rows.iter().any(|row| !row.wanted_parity.is_empty());
-    compute(core, rows, is_unjudged, then);
-}
-
-/// Computes all parity of `rows`, whose data are all there; `then` gets the rows that went well.
-pub(crate) fn parity<F>(core: &Core, rows: Vec<LostRow>, then: F)
-where
-    F: FnOnce(Vec<ComputedRow>) + Send + 'static,
-{
-    if rows.is_empty() {
-        return then(Vec::new());
-    }
-    compute(core, rows, true, then);
-}
-
-/// True when lost columns go to an accelerator.
-pub(crate) fn reconstructs(core: &Core) -> bool {
-    core.zia.current().is_some_and(|(accelerator, _)| accelerator.policy.raidz_rec.contains(&true))
-}
+use zio::Answer;
 
 /// Where the results are.
 struct Nodes {
@@ -58,47 +20,48 @@ struct Nodes {
     parity_out: Vec<NodeId>,
 }
 
-/// Computes the lost columns of `rows`; `then` gets those of the rows that went well, and are right where that is looked at.
-fn compute<F>(core: &Core, rows: Vec<LostRow>, is_unjudged: bool, then: F)
-where
-    F: FnOnce(Vec<ComputedRow>) + Send + 'static,
-{
-    let Some((accelerator, device)) = core.zia.current() else { return then(Vec::new()) };
-    let rows: Vec<LostRow> = rows.into_iter().filter(|row| is_offered(&accelerator, &device, row)).collect();
+/// The lost columns of `rows`: of those that went well, and are right where that is looked at, which is everywhere but for data that are `judged` by a
+/// checksum.
+pub(crate) fn reconstruct(accelerator: &Accelerator, rows: Vec<LostRow>, judged: bool) -> Answer<Vec<ComputedRow>> {
+    let nothing = || Answer::Now(Vec::new());
+    let Some(device) = accelerator.device() else { return nothing() };
+    let rows: Vec<LostRow> = rows.into_iter().filter(|row| is_offered(accelerator, &device, row)).collect();
     if rows.is_empty() {
-        return then(Vec::new());
+        return nothing();
     }
-    let is_verified = is_unjudged || accelerator.sampler.pick() || device.wants_proof(OpKind::RaidReconstruct);
+    let is_verified = !judged || accelerator.picks() || device.wants_proof(OpKind::RaidReconstruct);
     let mut graph = Graph::new();
     let built: Result<Vec<Nodes>, OpError> = rows.iter().map(|row| add(&device, &mut graph, row)).collect();
     let nodes = match built {
         Ok(nodes) => nodes,
         Err(error) => {
             device.note_fallback(OpKind::RaidReconstruct, reason(error));
-            return then(Vec::new());
+            return nothing();
         }
     };
-    let deadline_ns = accelerator.policy.deadline_ns;
-    let owner = device.clone();
-    super::submit(&device, graph, deadline_ns, (rows, then), move |(rows, then), report| {
-        let mut report = match report {
-            Ok(report) => report,
-            Err(error) => {
-                owner.note_fallback(OpKind::RaidReconstruct, reason(error));
-                return then(Vec::new());
+    let deadline_ns = accelerator.policy().deadline_ns;
+    Answer::later(move |then| {
+        let owner = device.clone();
+        submit(&device, graph, deadline_ns, (rows, then), move |(rows, then), report| {
+            let mut report = match report {
+                Ok(report) => report,
+                Err(error) => {
+                    owner.note_fallback(OpKind::RaidReconstruct, reason(error));
+                    return then(Vec::new());
+                }
+            };
+            let is_verified = is_verified || report.is_probe;
+            let mut computed = Vec::new();
+            for (row, nodes) in rows.into_iter().zip(nodes) {
+                match columns(&mut report, &row, &nodes) {
+                    Ok(columns) if !is_verified && !owner.is_distrusted() => computed.push(columns),
+                    Ok(columns) => computed.extend(Some(columns).filter(|columns| is_right(&owner, &row, columns))),
+                    Err(error) => owner.note_fallback(OpKind::RaidReconstruct, reason(error)),
+                }
             }
-        };
-        let is_verified = is_verified || report.is_probe;
-        let mut computed = Vec::new();
-        for (row, nodes) in rows.into_iter().zip(nodes) {
-            match columns(&mut report, &row, &nodes) {
-                Ok(columns) if !is_verified && !owner.is_distrusted() => computed.push(columns),
-                Ok(columns) => computed.extend(Some(columns).filter(|columns| is_right(&owner, &row, columns))),
-                Err(error) => owner.note_fallback(OpKind::RaidReconstruct, reason(error)),
-            }
-        }
-        then(computed);
-    });
+            then(computed);
+        });
+    })
 }
 
 /// True when the columns solve the row.
@@ -119,7 +82,7 @@ fn is_right(device: &Device, row: &LostRow, computed: &ComputedRow) -> bool {
 }
 
 fn is_offered(accelerator: &Accelerator, device: &Device, row: &LostRow) -> bool {
-    let policy = &accelerator.policy;
+    let policy = accelerator.policy();
     if policy.raidz_rec.get(row.parities - 1) != Some(&true) {
         return false;
     }

@@ -4,20 +4,16 @@
 //! reaches a device by itself does so past the scheduler, the statistics and the simulated faults; the devices are still flushed with the
 //! transaction group.
 
-use super::Offloaded;
-use crate::Priority;
-use crate::batch::{self, BatchOptions, LeafOp};
-use crate::core::Core;
-use crate::snapshot::Snapshot;
-use crate::write::Job;
+use crate::accelerator::{Accelerator, OpenStores};
+use crate::block::Offloaded;
 use abd::Abd;
-use device::DeviceOp;
+use device::{DeviceError, DeviceOp};
 use dpusm::{Feature, Graph, HostDone, HostStore, NodeId, OpError, Store, StoreKind, StoreTarget, View};
-use exec::TaskClass;
 use ondisk::{Dva, Guid};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Weak};
-use vdev::{LeafId, LeafKind, Part, WriteOutcome, WritePlan};
+use std::sync::Arc;
+use vdev::{LeafId, LeafKind, Part, VdevTree, WriteOutcome, WritePlan};
+use zio::{LeafPort, PoolView};
 
 /// EIO and ENODEV.
 const EIO: i32 = 5;
@@ -25,20 +21,17 @@ const ENODEV: i32 = 19;
 
 /// The host's way to a leaf's device.
 struct LeafStore {
-    core: Weak<Core>,
+    leaves: Arc<dyn LeafPort>,
     leaf: Guid,
 }
 
 impl LeafStore {
     fn issue(&self, offset: u64, op: DeviceOp, done: HostDone) {
-        let Some(core) = self.core.upgrade() else { return done(Err(ENODEV)) };
-        let snapshot = core.snapshot();
-        let Some(leaf) = snapshot.find(self.leaf) else { return done(Err(ENODEV)) };
-        let options = BatchOptions { class: TaskClass::Interrupt, priority: Priority::AsyncWrite, speculative: false };
-        let ops = vec![LeafOp { leaf, offset, op }];
-        batch::issue(&core, &snapshot, options, ops, move |results| {
-            done(if results.iter().all(Result::is_ok) { Ok(()) } else { Err(EIO) });
-        });
+        let then = move |results: Vec<Result<Abd, DeviceError>>| {
+            let error = results.into_iter().find_map(Result::err);
+            done(error.map_or(Ok(()), |error| Err(if error == DeviceError::Gone { ENODEV } else { EIO })));
+        };
+        self.leaves.issue(vec![(self.leaf, offset, op)], Box::new(then));
     }
 }
 
@@ -56,32 +49,33 @@ fn kind_of(kind: LeafKind) -> StoreKind {
     if kind == LeafKind::Disk { StoreKind::Disk } else { StoreKind::File }
 }
 
-/// Opens the devices of the current view for the accelerator's own writes.
-pub(crate) fn open_stores(core: &Arc<Core>) {
-    let Some((accelerator, device)) = core.zia.current() else { return };
+/// Opens the devices of the view for the provider's own writes, where it is asked for them and able to; those that it does not open are written by
+/// the host.
+pub(crate) fn open(accelerator: &Accelerator, view: &PoolView, leaves: Arc<dyn LeafPort>) {
+    let Some(device) = accelerator.device() else { return };
     let wanted = |kind| match kind {
-        StoreKind::File => accelerator.policy.file_write,
-        StoreKind::Disk => accelerator.policy.disk_write,
+        StoreKind::File => accelerator.policy().file_write,
+        StoreKind::Disk => accelerator.policy().disk_write,
     };
-    let mut open = BTreeMap::new();
-    for leaf in &core.snapshot().view.tree.leaves {
+    let mut stores = BTreeMap::new();
+    for leaf in &view.tree.leaves {
         let kind = kind_of(leaf.kind);
         if !leaf.state.is_usable() || !wanted(kind) || !device.has(&Feature::Store { kind }) {
             continue;
         }
-        let host = Arc::new(LeafStore { core: Arc::downgrade(core), leaf: leaf.guid });
+        let host = Arc::new(LeafStore { leaves: leaves.clone(), leaf: leaf.guid });
         let target = StoreTarget { kind, path: leaf.path.clone().into(), host };
         if let Ok(store) = device.open(&target) {
-            open.insert(leaf.guid, store);
+            stores.insert(leaf.guid, store);
         }
     }
-    *accelerator.stores.write() = open;
+    *accelerator.stores().write() = OpenStores { stores, leaves: Some(leaves) };
 }
 
 /// One write of one leaf.
 struct Write {
     store: Store,
-    leaf: LeafId,
+    leaf: Guid,
     offset: u64,
     part: Part,
 }
@@ -94,20 +88,20 @@ struct Copy {
 }
 
 /// All writes of a block.
-pub(super) struct Writes(Vec<Copy>);
+pub(crate) struct Writes(Vec<Copy>);
 
 /// The writes of a block, when the provider can do all of them: `parity` are the copies whose parity it computes.
-pub(super) fn plan(job: &Job, offloaded: &Offloaded, dvas: &[Dva; 3], parity: &[(Dva, WritePlan)]) -> Option<Writes> {
-    let stores = offloaded.accelerator.stores.read();
+pub(crate) fn plan(tree: &VdevTree, offloaded: &Offloaded, dvas: &[Dva; 3], parity: &[(Dva, WritePlan)]) -> Option<Writes> {
+    let open = offloaded.accelerator.stores().read();
+    let stores = &open.stores;
     if stores.is_empty() || offloaded.is_per_op() {
         return None;
     }
-    let tree = &job.snapshot.view.tree;
     let mut copies = Vec::new();
     for dva in dvas.iter().filter(|dva| !dva.is_empty()) {
         let top = tree.top(dva.vdev)?;
-        let plan = WritePlan::new(tree, top, dva.offset, job.psize);
-        let is_whole = plan.length == job.psize && (top.parity() == 0 || parity.iter().any(|(of, _)| of == dva));
+        let plan = WritePlan::new(tree, top, dva.offset, offloaded.psize);
+        let is_whole = plan.length == offloaded.psize && (top.parity() == 0 || parity.iter().any(|(of, _)| of == dva));
         // What the vdev can't hold any more is for the host to say.
         let is_lost = plan.assess(&vec![true; plan.ios.len()]) == WriteOutcome::Lost;
         if !is_whole || is_lost || plan.ios.is_empty() {
@@ -117,8 +111,9 @@ pub(super) fn plan(job: &Job, offloaded: &Offloaded, dvas: &[Dva; 3], parity: &[
         for io in &plan.ios {
             // Zeros behind a column are the host's.
             let is_full = !matches!(&io.part, Part::Data(range) if range.len() < io.length);
-            let store = stores.get(&tree.leaf(io.leaf).guid).filter(|_| is_full)?;
-            writes.push(Write { store: store.clone(), leaf: io.leaf, offset: io.offset, part: io.part.clone() });
+            let leaf = tree.leaf(io.leaf).guid;
+            let store = stores.get(&leaf).filter(|_| is_full)?;
+            writes.push(Write { store: store.clone(), leaf, offset: io.offset, part: io.part.clone() });
         }
         copies.push(Copy { dva: *dva, plan, writes });
     }
@@ -127,7 +122,7 @@ pub(super) fn plan(job: &Job, offloaded: &Offloaded, dvas: &[Dva; 3], parity: &[
 
 impl Writes {
     /// Adds the writes of the block `whole`, whose `parity` columns are found by address and number.
-    pub(super) fn add(
+    pub(crate) fn add(
         &self,
         graph: &mut Graph,
         whole: &View,
@@ -147,7 +142,7 @@ impl Writes {
     }
 
     /// Reads what the provider says that it wrote of `data` and `parity`; `then` gets whether it is there, and None when nobody can say.
-    pub(super) fn read_back<F>(self, core: &Arc<Core>, snapshot: &Arc<Snapshot>, data: &Abd, parity: &[(Dva, Vec<Abd>)], then: F)
+    pub(crate) fn read_back<F>(self, leaves: &dyn LeafPort, data: &Abd, parity: &[(Dva, Vec<Abd>)], then: F)
     where
         F: FnOnce(Writes, Option<bool>) + Send + 'static,
     {
@@ -160,20 +155,18 @@ impl Writes {
                 }
             };
             let Some(bytes) = bytes else { return then(self, None) };
-            ops.push(LeafOp { leaf: write.leaf, offset: write.offset, op: DeviceOp::read(bytes.len()) });
+            ops.push((write.leaf, write.offset, DeviceOp::read(bytes.len())));
             wanted.push(bytes);
         }
-        let options = BatchOptions { class: TaskClass::Interrupt, priority: Priority::AsyncWrite, speculative: false };
-        batch::issue(core, snapshot, options, ops, move |results| {
+        let compare = move |results: Vec<Result<Abd, DeviceError>>| {
             let read = results.into_iter().collect::<Result<Vec<Abd>, _>>().ok();
             then(self, read.map(|read| read == wanted));
-        });
+        };
+        leaves.issue(ops, Box::new(compare));
     }
 
-    /// Notes the leaves that could not be written and so lack the block.
-    pub(super) fn note_skipped(&self, job: &Job) {
-        for leaf in self.0.iter().flat_map(|copy| &copy.plan.skipped) {
-            job.core.note_missing(&job.snapshot, *leaf, job.request.txg);
-        }
+    /// The leaves that could not be written and so lack the block.
+    pub(crate) fn skipped(&self) -> Vec<LeafId> {
+        self.0.iter().flat_map(|copy| copy.plan.skipped.iter().copied()).collect()
     }
 }

@@ -4,26 +4,21 @@
 //! the same: then it has the bytes that it was given, and gave back the bytes that it has. Of a block that is verified whole the rest is computed
 //! by the host too: parity (in one pass with the checksum, and it is the host's that is written), and the source of what was compressed.
 
-use crate::sum::sum_of;
 use abd::Abd;
 use dpusm::{Device, FallbackReason, Feature, OpKind};
-use ondisk::{Bookmark, ByteOrder, Checksum, ObjectType, ObjsetId};
+use ondisk::{ByteOrder, Checksum};
+use zio::{Claims, sum_of};
 
 /// The checksum by which copies are proven where no other is computed: quick everywhere.
-pub(super) const PROOF: Checksum = Checksum::FLETCHER_4;
+pub(crate) const PROOF: Checksum = Checksum::FLETCHER_4;
 
 /// True when a provider can say whether it has the bytes that it was given.
-pub(super) fn can_prove(device: &Device) -> bool {
+pub(crate) fn can_prove(device: &Device) -> bool {
     device.has(&Feature::Checksum { kind: PROOF, order: ByteOrder::Little })
 }
 
-/// True for blocks that providers may have: contents of files and volumes. What the pool and its file systems consist of stays on the host.
-pub(crate) fn may_leave(bookmark: &Bookmark, level: u8, kind: ObjectType) -> bool {
-    bookmark.objset != ObjsetId(0) && level == 0 && !kind.is_metadata()
-}
-
 /// True when `words` are what the host finds over `data`; the provider is told, and is done for when they are not.
-pub(super) fn copy_is_right(device: &Device, kind: OpKind, data: &Abd, words: [u64; 4]) -> bool {
+pub(crate) fn copy_is_right(device: &Device, kind: OpKind, data: &Abd, words: [u64; 4]) -> bool {
     let is_right = sum_of(PROOF, data) == Ok(words);
     device.note_verified(kind, is_right);
     if !is_right {
@@ -34,23 +29,21 @@ pub(super) fn copy_is_right(device: &Device, kind: OpKind, data: &Abd, words: [u
 
 /// What is claimed of a block whose physical bytes are on the host by now.
 pub(crate) struct Claimed {
-    pub(super) device: Device,
+    pub(crate) device: Device,
     /// Their checksum, of this kind.
-    pub(super) sum: Option<(Checksum, [u64; 4])>,
+    pub(crate) sum: Option<(Checksum, [u64; 4])>,
     /// Parity is the host's; the provider's is compared with it.
-    pub(super) is_verified: bool,
+    pub(crate) is_verified: bool,
 }
 
-impl Claimed {
-    /// Whether parity that the provider made is only to be compared.
-    pub(crate) fn is_verified(&self) -> bool {
-        self.is_verified
+impl Claims for Claimed {
+    fn trusts_parity(&self) -> bool {
+        !self.is_verified
     }
 
-    /// Compares the checksum with the host's of kind `kind`. False: somebody's bytes are wrong, and the block begins again from the original.
-    pub(crate) fn is_borne_out(&self, kind: Checksum, found: [u64; 4], data: &Abd) -> bool {
+    fn are_borne_out(&self, kind: Checksum, sum: [u64; 4], data: &Abd) -> bool {
         let Some((own, words)) = self.sum else { return true };
-        let found = if own == kind { Ok(found) } else { sum_of(own, data) };
+        let found = if own == kind { Ok(sum) } else { sum_of(own, data) };
         let is_right = found == Ok(words);
         self.device.note_verified(OpKind::Checksum, is_right);
         if !is_right {
@@ -60,10 +53,9 @@ impl Claimed {
         is_right
     }
 
-    /// Takes note of what came of comparing parity.
-    pub(crate) fn note_parity(&self, is_right: bool) {
-        self.device.note_verified(OpKind::RaidGenerate, is_right);
-        if !is_right {
+    fn note_parity(&self, agrees: bool) {
+        self.device.note_verified(OpKind::RaidGenerate, agrees);
+        if !agrees {
             self.device.note_fallback(OpKind::RaidGenerate, FallbackReason::Wrong);
         }
     }

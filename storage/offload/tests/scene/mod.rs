@@ -5,12 +5,13 @@ use super::common::{Rig, TXG, inline, noise, request, text};
 use abd::Abd;
 use dpusm::{BreakerPolicy, Device, Feature, OpError, RegisterOptions, Registry};
 use exec::Exec;
+use offload::{Accelerator, ZiaPolicy};
 use ondisk::{BlockPtr, Checksum, Compression};
 use provider_faulty::{Faulty, Harm};
 use provider_software::{Software, SoftwareOptions, features};
 use std::sync::Arc;
 use vdev::TopKind;
-use zio::{Accelerator, WriteRequest, ZiaPolicy};
+use zio::WriteRequest;
 
 /// What a graph may take; a provider that is slow takes longer.
 pub const DEADLINE_NS: u64 = 1_000_000_000;
@@ -70,7 +71,7 @@ pub fn world(layout: &[(TopKind, usize)], policy: ZiaPolicy, breaker: u32) -> Wo
 /// Gives the pool's stages to the provider.
 pub fn accelerate(world: &World) {
     let session = world.registry.get("faulty").expect("it is there");
-    world.rig.zio.set_accelerator(Some(Accelerator::new(session, world.policy.clone())));
+    world.rig.zio.set_stage(Some(Arc::new(Accelerator::new(session, world.policy.clone()))));
     world.rig.zio.open_stores();
 }
 

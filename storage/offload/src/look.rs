@@ -17,7 +17,7 @@ fn is_worth_it(kind: Compression) -> bool {
 }
 
 /// True when a block seems not to compress to `limit_bytes` with an algorithm.
-pub(super) fn is_hopeless(kind: Compression, data: &Abd, limit_bytes: usize) -> bool {
+pub(crate) fn is_hopeless(kind: Compression, data: &Abd, limit_bytes: usize) -> bool {
     if !is_worth_it(kind) || data.len() < PIECES * PIECE_BYTES {
         return false;
     }
