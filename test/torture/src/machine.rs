@@ -131,7 +131,7 @@ fn file_system(properties: &[(&str, &str)]) -> CreateDataset {
 }
 
 /// Who makes and imports the pools.
-pub(crate) fn host() -> Host {
+pub fn host() -> Host {
     Host { id: 1, name: "testhost".to_string() }
 }
 
@@ -175,7 +175,7 @@ pub fn create_on(exec: &Exec, device: Arc<dyn BlockDevice>) -> Result<Pool, Trou
 }
 
 /// Makes the pool `tank`.
-pub(crate) fn make(exec: &Exec, tops: Vec<TopSpec>, root: CreateDataset) -> Result<Pool, Trouble> {
+pub fn make(exec: &Exec, tops: Vec<TopSpec>, root: CreateDataset) -> Result<Pool, Trouble> {
     let spec = PoolSpec { ashift: Some(9), host: host(), ..PoolSpec::new("tank", tops, root) };
     Ok(Pool::create(exec, spec, &Runtime::new())?)
 }

@@ -1,7 +1,8 @@
 //! Exports, crashes of the process, power cuts, and imports with or without a device.
 
-use super::life::{Life, said};
+use super::life::Life;
 use super::survival::Health;
+use super::written::said;
 use sim::CrashChoice;
 
 impl Life {
@@ -11,7 +12,7 @@ impl Life {
         let mut promised = None;
         if crashes {
             said("sync", self.pool()?.sync())?;
-            promised = Some(self.ages.clone());
+            promised = Some(self.written.ages());
             self.write()?;
         }
         let absent = self.absent()?;
@@ -34,7 +35,7 @@ impl Life {
             return self.reopen();
         }
         said("sync", self.pool()?.sync())?;
-        let promised = Some(self.ages.clone());
+        let promised = Some(self.written.ages());
         self.inline.run_ready();
         self.sim.start_recording();
         let done = self.go_on();
@@ -89,7 +90,7 @@ impl Life {
         if let Some(promised) = promised
             && self.check("the last write").is_err()
         {
-            self.ages = promised;
+            self.written.go_back(promised);
         }
         self.check("after import")
     }

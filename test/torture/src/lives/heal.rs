@@ -1,7 +1,8 @@
 //! Healing: everything is done that gives the pool its redundancy back; then devices are left out to see whether it has it.
 
-use super::life::{Life, leaf, said};
+use super::life::{Life, leaf};
 use super::survival::{Health, is_replaced, number_of, suffices};
+use super::written::said;
 use ondisk::Guid;
 use pool::{PoolError, ScanStatus};
 use vdev::{Leaf, NodeKind, Pairing};
@@ -16,14 +17,14 @@ impl Life {
         self.sim.disarm();
         self.is_faulty = false;
         said("rebuild", self.pool()?.rebuild_wait())?;
-        self.left.clear();
+        self.harm.left.clear();
         for _ in 0..ROUNDS_MAX {
             self.bury_all()?;
             for (device, guid) in self.members()? {
                 let tree = self.pool()?.tree();
                 // A spare goes by itself when the device that it stood in for comes back.
                 let Some(id) = tree.leaf_by_guid(guid) else { continue };
-                if !tree.leaf(id).state.is_usable() && !self.dead.contains(&device) {
+                if !tree.leaf(id).state.is_usable() && !self.harm.dead.contains(&device) {
                     self.online(device, guid)?;
                 }
             }
@@ -47,10 +48,10 @@ impl Life {
     /// knowledge, resilvers alone gave that back: then it is looked at before the scrub, which would hide what they left out, and the scrub
     /// has nothing to repair.
     fn prove(&mut self) -> Result<(), String> {
-        let is_known = self.members()?.iter().all(|(device, _)| !self.tainted.contains(device) || self.left.contains(device));
+        let is_known = self.members()?.iter().all(|(device, _)| !self.harm.tainted.contains(device) || self.harm.left.contains(device));
         if is_known {
             self.report.count("losses after resilvers");
-            self.count_as_whole();
+            self.harm.count_as_whole();
             self.lose()?;
         }
         self.start_scrub()?;
@@ -59,15 +60,9 @@ impl Life {
         if let Some(status) = self.pool()?.scan_status().filter(is_bad) {
             return Err(format!("the scrub found something after resilvers: {status:?}"));
         }
-        self.count_as_whole();
+        self.harm.count_as_whole();
         self.check("after healing")?;
         if is_known { Ok(()) } else { self.lose() }
-    }
-
-    fn count_as_whole(&mut self) {
-        self.hurt.clone_from(&self.left);
-        self.tainted.clone_from(&self.left);
-        self.dead.clone_from(&self.left);
     }
 
     /// Rebuild and resilver to their ends.
@@ -81,15 +76,16 @@ impl Life {
     fn is_healed(&self) -> Result<bool, String> {
         let tree = self.pool()?.tree();
         let lacks = |leaf: &&Leaf| !leaf.state.is_usable() || !leaf.missing_txgs.is_empty();
-        let lacking: Vec<usize> = tree.leaves.iter().filter(lacks).map(number_of).filter(|device| !self.left.contains(device)).collect();
-        let is_buried = self.members()?.iter().all(|(device, _)| !self.dead.contains(device) || self.left.contains(device));
+        let lacking: Vec<usize> =
+            tree.leaves.iter().filter(lacks).map(number_of).filter(|device| !self.harm.left.contains(device)).collect();
+        let is_buried = self.members()?.iter().all(|(device, _)| !self.harm.dead.contains(device) || self.harm.left.contains(device));
         let is_rebuilding = self.pool()?.is_rebuilding() || tree.leaves.iter().any(|leaf| leaf.rebuild_txg.0 != 0);
         Ok(lacking.is_empty() && is_buried && !tree.is_replacing() && !is_rebuilding)
     }
 
     fn bury_all(&mut self) -> Result<(), String> {
         for (device, guid) in self.members()? {
-            if self.dead.contains(&device) && !self.left.contains(&device) {
+            if self.harm.dead.contains(&device) && !self.harm.left.contains(&device) {
                 self.bury(device, guid)?;
             }
         }
@@ -133,7 +129,7 @@ impl Life {
             return Ok(());
         };
         let health = |id| match tree.leaf(id) {
-            leaf if self.tainted.contains(&number_of(leaf)) => Health::Tainted,
+            leaf if self.harm.tainted.contains(&number_of(leaf)) => Health::Tainted,
             leaf if leaf.guid == spare.guid || !leaf.state.is_usable() || !leaf.missing_txgs.is_empty() => Health::Lacking,
             _ => Health::Whole,
         };
@@ -156,7 +152,7 @@ impl Life {
         }
         let Some(id) = tree.leaf_by_guid(guid) else { return Ok(true) };
         let Some(spare) = tree.successor(id).map(|spare| tree.leaf(spare)) else { return Ok(false) };
-        if !spare.state.is_usable() || !spare.missing_txgs.is_empty() || self.dead.contains(&number_of(spare)) {
+        if !spare.state.is_usable() || !spare.missing_txgs.is_empty() || self.harm.dead.contains(&number_of(spare)) {
             return Ok(false);
         }
         if spare.draid_spare.is_none() && self.below(2) == 0 {
@@ -175,14 +171,14 @@ impl Life {
             return Ok(false);
         }
         self.report.count("left to spares");
-        self.left.insert(device);
+        self.harm.left.insert(device);
         Ok(true)
     }
 
     /// Some spares whose devices are whole again go.
     fn dismiss_spares(&mut self) -> Result<(), String> {
         for (key, guid, original) in self.spares_in_use()? {
-            if original.is_some_and(|original| !self.left.contains(&original)) && self.below(2) == 0 {
+            if original.is_some_and(|original| !self.harm.left.contains(&original)) && self.below(2) == 0 {
                 self.report.count("dismissals");
                 said(&format!("detach spare {key}"), self.pool()?.detach(guid))?;
             }
@@ -193,15 +189,15 @@ impl Life {
     /// As many devices as the pool bears are away, others each time: everything is read, and nothing has to be repaired.
     pub fn lose(&mut self) -> Result<(), String> {
         let members: Vec<usize> = self.members()?.into_iter().map(|(device, _)| device).collect();
-        let mut away = self.left.clone();
+        let mut away = self.harm.left.clone();
         for _ in 0..members.len() {
             let device = members[self.below(members.len() as u64) as usize];
             if !away.contains(&device) && self.bears(device, Health::Lacking)? {
                 away.insert(device);
-                self.hurt.insert(device);
+                self.harm.hurt.insert(device);
             }
         }
-        self.hurt.clone_from(&self.left);
+        self.harm.hurt.clone_from(&self.harm.left);
         let pool = self.pool.take().ok_or("the pool is closed")?;
         said("export", pool.export())?;
         let there: Vec<usize> = members.iter().copied().filter(|device| !away.contains(device)).collect();

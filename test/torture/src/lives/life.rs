@@ -1,26 +1,21 @@
-//! The pool of a life, and what was written to it: one object whose blocks tell their age.
+//! The pool of a life, its devices, and who knows what must survive.
 
-use super::survival::{Health, number, number_of, suffices};
+use super::survival::{Harm, Health, number, number_of};
+use super::written::{BLOCKS, DATASET, Written, said};
 use super::{DEVICE_BYTES, Report, Shape};
 use crate::machine::{host, make};
 use device::BlockDevice;
-use dmu::NewObject;
-use dsl::{CreateDataset, TxSpace};
+use dsl::CreateDataset;
 use exec::{Exec, Inline, SplitMix};
-use ondisk::{Guid, ObjectId, ObjectType, ObjsetType};
+use ondisk::{Guid, ObjsetType};
 use pool::{ImportOptions, LeafSpec, Pool, PoolError, Runtime, TopSpec};
 use sim::{Sim, SimDevice};
-use std::collections::BTreeSet;
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use vdev::LeafKind;
 
-const BLOCK_BYTES: usize = 16 << 10;
-const BLOCKS: u64 = 20;
 /// Devices beyond those that the pool is made of.
 const DEVICES_MORE: usize = 3;
-const DATASET: &str = "tank/lives";
 
 pub struct Life {
     pub random: SplitMix,
@@ -29,29 +24,11 @@ pub struct Life {
     pub sim: Sim,
     pub devices: Vec<Arc<SimDevice>>,
     pub pool: Option<Pool>,
-    pub object: ObjectId,
-    /// What each block was written with last; 0 is never.
-    pub ages: Vec<u64>,
-    pub age: u64,
-    /// Devices, and distributed spares, on which something may be wrong or missing.
-    pub hurt: BTreeSet<usize>,
-    /// Those of them that hold something else than the engine believes.
-    pub tainted: BTreeSet<usize>,
-    /// Devices whose labels are gone.
-    pub dead: BTreeSet<usize>,
-    /// Dead devices that healing left to their spares.
-    pub left: BTreeSet<usize>,
+    pub written: Written,
+    pub harm: Harm,
     /// Faults may be armed.
     pub is_faulty: bool,
     pub report: Report,
-}
-
-/// Bytes that tell block and age.
-fn pattern(age: u64, block: u64) -> Vec<u8> {
-    let mut random = SplitMix::new(age << 16 | block);
-    let mut bytes = vec![0; BLOCK_BYTES];
-    bytes.as_chunks_mut().0.iter_mut().for_each(|word| *word = random.next_u64().to_le_bytes());
-    bytes
 }
 
 /// A pool of which small parts are trimmed, and rebuilt in small parts.
@@ -68,10 +45,6 @@ fn dataset(kind: ObjsetType) -> CreateDataset {
 
 pub fn leaf(device: &Arc<SimDevice>) -> LeafSpec {
     LeafSpec { path: device.path().display().to_string(), kind: LeafKind::File, device: device.clone() }
-}
-
-pub fn said<T, E: fmt::Display>(what: &str, result: Result<T, E>) -> Result<T, String> {
-    result.map_err(|error| format!("{what}: {error}"))
 }
 
 impl Drop for Life {
@@ -92,14 +65,8 @@ impl Life {
         let tops = vec![TopSpec { kind: shape.kind, leaves: devices[..shape.count].iter().map(leaf).collect() }];
         let pool = said("create", make(&exec, tops, dataset(ObjsetType::ZFS)))?;
         said("create a dataset", pool.dsl().create_dataset(DATASET, dataset(ObjsetType::OTHER)))?;
-        let object = {
-            let handle = said("hold", pool.dsl().hold(DATASET))?;
-            let tx = said("assign", handle.assign(TxSpace::Writes(1 << 20)))?;
-            let new = NewObject { block_size: BLOCK_BYTES, ..NewObject::new(ObjectType::UINT64_OTHER) };
-            said("allocate", said("objset", handle.objset())?.allocate_object(new, &tx))?.object()
-        };
+        let written = Written::begin(&pool)?;
         said("sync", pool.sync())?;
-        let (ages, report) = (vec![0; BLOCKS as usize], Report::default());
         let random = SplitMix::new(seed ^ 0x11FE);
         Ok(Life {
             random,
@@ -108,15 +75,10 @@ impl Life {
             sim,
             devices,
             pool: Some(tuned(pool)),
-            object,
-            ages,
-            age: 0,
-            hurt: BTreeSet::new(),
-            tainted: BTreeSet::new(),
-            dead: BTreeSet::new(),
-            left: BTreeSet::new(),
+            written,
+            harm: Harm::default(),
             is_faulty: false,
-            report,
+            report: Report::default(),
         })
     }
 
@@ -135,14 +97,7 @@ impl Life {
 
     /// True when every block can be had although `device` is `so`, besides what is hurt.
     pub fn bears(&self, device: usize, so: Health) -> Result<bool, String> {
-        let tree = self.pool()?.tree();
-        let health = |id| match number_of(tree.leaf(id)) {
-            this if self.tainted.contains(&this) => Health::Tainted,
-            this if this == device => so,
-            this if self.hurt.contains(&this) => Health::Lacking,
-            _ => Health::Whole,
-        };
-        Ok(tree.tops.iter().all(|top| top.node.as_ref().is_some_and(|node| suffices(node, &health))))
+        Ok(self.harm.leaves_enough(&self.pool()?.tree(), device, so))
     }
 
     /// A member that the pool bears to be hurt, if the one that was chosen is one; it counts as hurt from now on.
@@ -152,9 +107,9 @@ impl Life {
         if !self.bears(member.0, so)? {
             return Ok(None);
         }
-        self.hurt.insert(member.0);
+        self.harm.hurt.insert(member.0);
         if so == Health::Tainted {
-            self.tainted.insert(member.0);
+            self.harm.tainted.insert(member.0);
         }
         Ok(Some(member))
     }
@@ -169,18 +124,9 @@ impl Life {
 
     pub fn write(&mut self) -> Result<(), String> {
         let (first, length) = (self.below(BLOCKS), 1 + self.below(5));
-        let blocks = first..(first + length).min(BLOCKS);
-        self.age += 1;
         self.report.count("writes");
-        let handle = said("hold", self.pool()?.dsl().hold(DATASET))?;
-        let tx = said("assign", handle.assign(TxSpace::Writes(1 << 20)))?;
-        let dnode = said("objset", handle.objset())?.hold(self.object);
-        let dnode = said("hold an object", dnode)?;
-        for block in blocks {
-            said("write", dnode.write(block * BLOCK_BYTES as u64, &pattern(self.age, block), &tx))?;
-            self.ages[block as usize] = self.age;
-        }
-        Ok(())
+        let pool = self.pool.as_ref().ok_or("the pool is closed")?;
+        self.written.write(pool, first..(first + length).min(BLOCKS))
     }
 
     pub fn import(&self, devices: &[usize], read_only: bool) -> Result<Pool, PoolError> {
@@ -195,18 +141,6 @@ impl Life {
     }
 
     pub fn check_pool(&self, pool: &Pool, when: &str) -> Result<(), String> {
-        pool.cache().clear();
-        let objset = said("objset", said("hold", pool.dsl().hold(DATASET))?.objset())?;
-        let dnode = said(when, objset.hold(self.object))?;
-        let mut block = vec![0; BLOCK_BYTES];
-        for (index, age) in self.ages.iter().enumerate().filter(|(_, age)| **age != 0) {
-            if let Err(error) = dnode.read(index as u64 * BLOCK_BYTES as u64, &mut block) {
-                return Err(format!("{when}: block {index}: {error}; hurt {:?}", self.hurt));
-            }
-            if block != pattern(*age, index as u64) {
-                return Err(format!("{when}: block {index} is not what was written; hurt {:?}", self.hurt));
-            }
-        }
-        Ok(())
+        self.written.check(pool).map_err(|error| format!("{when}: {error}; hurt {:?}", self.harm.hurt))
     }
 }

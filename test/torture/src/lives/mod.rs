@@ -7,17 +7,17 @@
 //! whole again: any that the layout can do without are left out, and everything must be read. Where the engine knew of all that was
 //! missing, that is done after the resilver, and the scrub must find nothing to repair.
 //!
-//! * [`life`]: the pool, and what was written to it;
-//! * [`verbs`]: what can happen; [`spares`]: to spares; [`crash`]: exports, crashes, power cuts, imports.
+//! * [`life`]: the pool and its devices; [`written`]: what was written to it;
+//! * [`verbs`]: what can happen; [`crash`]: exports, crashes, power cuts, imports.
 
 mod crash;
 mod heal;
 mod life;
-mod spares;
 mod survival;
 mod verbs;
+mod written;
 
-use life::{Life, said};
+use life::Life;
 use ondisk::Guid;
 use sim::Image;
 use std::collections::BTreeMap;
@@ -25,6 +25,7 @@ use std::fmt;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use vdev::{DraidConfig, TopKind};
+use written::said;
 
 /// Size of a device. With 64 MiB the part that a distributed spare has of them is less than OpenZFS opens (`SPA_MINDEVSIZE`).
 const DEVICE_BYTES: usize = 72 << 20;
@@ -147,7 +148,13 @@ pub fn story(shape: Shape, seed: u64, steps: u64, tell: &dyn Fn(&str)) -> Result
     for step in 0..steps {
         let before = life.report.clone();
         let result = life.step();
-        tell(&format!("{step}: {}; hurt {:?}, tainted {:?}, dead {:?}", life.report.since(&before), life.hurt, life.tainted, life.dead));
+        tell(&format!(
+            "{step}: {}; hurt {:?}, tainted {:?}, dead {:?}",
+            life.report.since(&before),
+            life.harm.hurt,
+            life.harm.tainted,
+            life.harm.dead
+        ));
         result.map_err(|error| format!("step {step}: {error}"))?;
     }
     life.heal().map_err(|error| format!("the end: {error}"))?;

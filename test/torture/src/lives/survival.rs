@@ -1,7 +1,8 @@
 //! What must survive: which devices hold everything, and whether every block can be had from those that do.
 
 use pool::Spare;
-use vdev::{Leaf, LeafId, Node, NodeKind};
+use std::collections::BTreeSet;
+use vdev::{Leaf, LeafId, Node, NodeKind, VdevTree};
 
 /// Distributed spares are numbered from here on, where devices are meant.
 const DISTRIBUTED: usize = 1000;
@@ -59,5 +60,45 @@ pub fn suffices(node: &Node, health: &dyn Fn(LeafId) -> Health) -> bool {
         NodeKind::Mirror => lacking() < node.children.len(),
         NodeKind::Raidz(parity) => lacking() <= usize::from(parity),
         NodeKind::Draid(config) => lacking() <= config.parity(),
+    }
+}
+
+/// Devices, and distributed spares, that are not whole.
+#[derive(Debug, Default)]
+pub struct Harm {
+    /// On which something may be wrong or missing.
+    pub hurt: BTreeSet<usize>,
+    /// Those of them that hold something else than the engine believes.
+    pub tainted: BTreeSet<usize>,
+    /// Whose labels are gone.
+    pub dead: BTreeSet<usize>,
+    /// Dead devices that healing left to their spares.
+    pub left: BTreeSet<usize>,
+}
+
+impl Harm {
+    /// True when every block can be had although `device` is `so`, besides what is hurt.
+    pub fn leaves_enough(&self, tree: &VdevTree, device: usize, so: Health) -> bool {
+        let health = |id| match number_of(tree.leaf(id)) {
+            this if self.tainted.contains(&this) => Health::Tainted,
+            this if this == device => so,
+            this if self.hurt.contains(&this) => Health::Lacking,
+            _ => Health::Whole,
+        };
+        tree.tops.iter().all(|top| top.node.as_ref().is_some_and(|node| suffices(node, &health)))
+    }
+
+    /// A device came into the pool: it has labels, and nothing else yet.
+    pub fn came(&mut self, device: usize) {
+        self.hurt.insert(device);
+        self.tainted.remove(&device);
+        self.dead.remove(&device);
+    }
+
+    /// Resilver and scrub ran to their ends: only what was left to spares is not whole.
+    pub fn count_as_whole(&mut self) {
+        self.hurt.clone_from(&self.left);
+        self.tainted.clone_from(&self.left);
+        self.dead.clone_from(&self.left);
     }
 }
