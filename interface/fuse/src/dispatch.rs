@@ -59,103 +59,262 @@ fn take_name<'a>(bytes: &mut &'a [u8]) -> Reply<&'a [u8]> {
     Ok(name)
 }
 
-fn put<T: IntoBytes + zerocopy::Immutable>(out: &mut Vec<u8>, record: &T) -> Reply<Output> {
-    out.extend_from_slice(record.as_bytes());
-    Ok(Output::Small)
-}
-
 fn done(result: Reply<()>) -> Reply<Output> {
     result.map(|()| Output::Small)
 }
+
+/// A request on its way to the handler.
+struct Call<'a> {
+    handler: &'a dyn Handler,
+    caller: Caller,
+    node: NodeId,
+    /// What was not looked at yet of what follows the head.
+    body: &'a [u8],
+    /// The reply's bytes after the head.
+    out: &'a mut Vec<u8>,
+}
+
+impl<'a> Call<'a> {
+    fn take<T: FromBytes>(&mut self) -> Reply<T> {
+        take(&mut self.body)
+    }
+    fn name(&mut self) -> Reply<&'a [u8]> {
+        take_name(&mut self.body)
+    }
+    fn put<T: IntoBytes + zerocopy::Immutable>(&mut self, record: &T) -> Reply<Output> {
+        self.bytes(record.as_bytes())
+    }
+    fn bytes(&mut self, bytes: &[u8]) -> Reply<Output> {
+        self.out.extend_from_slice(bytes);
+        Ok(Output::Small)
+    }
+}
+
+/// Serves requests of one opcode.
+type Serve = fn(&mut Call<'_>) -> Reply<Output>;
+
+/// Who serves which opcode; what is not here gets ENOSYS. READ, WRITE and LSEEK are [`transfer`]'s.
+const TABLE: &[(u32, Serve)] = &[
+    (op::LOOKUP, lookup),
+    (op::FORGET, forget),
+    (op::GETATTR, getattr),
+    (op::SETATTR, setattr),
+    (op::READLINK, readlink),
+    (op::SYMLINK, symlink),
+    (op::MKNOD, mknod),
+    (op::MKDIR, mkdir),
+    (op::UNLINK, unlink),
+    (op::RMDIR, rmdir),
+    (op::RENAME, rename),
+    (op::LINK, link),
+    (op::OPEN, open),
+    (op::STATFS, statfs),
+    (op::RELEASE, release),
+    (op::FSYNC, fsync),
+    (op::SETXATTR, setxattr),
+    (op::GETXATTR, getxattr),
+    (op::LISTXATTR, listxattr),
+    (op::REMOVEXATTR, removexattr),
+    (op::FLUSH, flush),
+    (op::OPENDIR, opendir),
+    (op::READDIR, readdir),
+    (op::RELEASEDIR, releasedir),
+    (op::FSYNCDIR, fsyncdir),
+    (op::ACCESS, access),
+    (op::CREATE, create),
+    (op::INTERRUPT, no_reply),
+    (op::IOCTL, ioctl),
+    (op::POLL, poll),
+    (op::NOTIFY_REPLY, no_reply),
+    (op::BATCH_FORGET, batch_forget),
+    (op::FALLOCATE, fallocate),
+    (op::READDIRPLUS, readdirplus),
+    (op::RENAME2, rename2),
+    (op::TMPFILE, tmpfile),
+    (op::STATX, statx),
+];
+
+/// One more than the largest opcode of [`TABLE`].
+const OPCODES: usize = op::STATX as usize + 1;
+
+/// [`TABLE`] by opcode.
+static BY_OPCODE: [Option<Serve>; OPCODES] = {
+    let mut by_opcode: [Option<Serve>; OPCODES] = [None; OPCODES];
+    let mut row = 0;
+    while row < TABLE.len() {
+        by_opcode[TABLE[row].0 as usize] = Some(TABLE[row].1);
+        row += 1;
+    }
+    by_opcode
+};
 
 /// Serves one request. The reply's bytes after the head are appended to `out` when [`Output::Small`] is returned.
 pub(crate) fn dispatch(handler: &dyn Handler, request: &Request<'_>, out: &mut Vec<u8>) -> Reply<Output> {
     let header = &request.header;
     let caller = Caller { uid: header.uid, gid: header.gid, pid: header.pid };
-    let node = NodeId(header.nodeid);
-    match header.opcode {
-        op::FLUSH | op::FSYNC | op::FALLOCATE | op::OPEN | op::RELEASE => file_io(handler, request, &caller, node, out),
-        op::READDIR | op::READDIRPLUS | op::OPENDIR | op::RELEASEDIR | op::FSYNCDIR => directory_io(handler, request, &caller, node, out),
-        op::SETXATTR | op::GETXATTR | op::LISTXATTR | op::REMOVEXATTR => xattr(handler, request, &caller, node, out),
-        op::MKNOD | op::MKDIR | op::CREATE | op::TMPFILE | op::SYMLINK | op::LINK => make(handler, request, &caller, node, out),
-        op::FORGET | op::BATCH_FORGET => forget(handler, request, node),
-        _ => rest(handler, request, &caller, node, out),
-    }
+    let serve = BY_OPCODE.get(header.opcode as usize).copied().flatten().ok_or(Errno::ENOSYS)?;
+    serve(&mut Call { handler, caller, node: NodeId(header.nodeid), body: request.body, out })
 }
 
-fn rest(handler: &dyn Handler, request: &Request<'_>, caller: &Caller, node: NodeId, out: &mut Vec<u8>) -> Reply<Output> {
-    let mut body = request.body;
-    match request.header.opcode {
-        op::LOOKUP => {
-            let entry = handler.lookup(caller, node, take_name(&mut body)?)?;
-            put(out, &entry_out(&entry))
-        }
-        op::GETATTR => {
-            let input: abi::GetattrIn = take(&mut body)?;
-            let handle = (input.getattr_flags & abi::GETATTR_FH != 0).then_some(FileHandle(input.fh));
-            let (attr, ttl) = handler.getattr(caller, node, handle)?;
-            put(out, &attr_out(&attr, ttl))
-        }
-        op::STATX => {
-            let input: abi::StatxIn = take(&mut body)?;
-            let handle = (input.getattr_flags & abi::GETATTR_FH != 0).then_some(FileHandle(input.fh));
-            let (attr, ttl) = handler.getattr(caller, node, handle)?;
-            put(out, &encode::statx_out(&attr, ttl))
-        }
-        op::SETATTR => {
-            let input: abi::SetattrIn = take(&mut body)?;
-            let (attr, ttl) = handler.setattr(caller, node, &set_attr(&input))?;
-            put(out, &attr_out(&attr, ttl))
-        }
-        op::READLINK => {
-            out.extend_from_slice(&handler.readlink(caller, node)?);
-            Ok(Output::Small)
-        }
-        op::UNLINK => done(handler.unlink(caller, node, take_name(&mut body)?)),
-        op::RMDIR => done(handler.rmdir(caller, node, take_name(&mut body)?)),
-        op::RENAME => {
-            let input: abi::RenameIn = take(&mut body)?;
-            rename(handler, caller, node, input.newdir, 0, body)
-        }
-        op::RENAME2 => {
-            let input: abi::Rename2In = take(&mut body)?;
-            rename(handler, caller, node, input.newdir, input.flags, body)
-        }
-        op::STATFS => {
-            let stats = handler.statfs(caller, node)?;
-            put(out, &encode::statfs_out(&stats))
-        }
-        op::ACCESS => {
-            let input: abi::AccessIn = take(&mut body)?;
-            done(handler.access(caller, node, input.mask))
-        }
-        op::POLL => {
-            let input: abi::PollIn = take(&mut body)?;
-            // Regular files are always ready for what was asked.
-            let ready = (libc::POLLIN | libc::POLLOUT | libc::POLLRDNORM | libc::POLLWRNORM) as u32;
-            put(out, &abi::PollOut { revents: input.events & ready, padding: 0 })
-        }
-        op::IOCTL => {
-            let input: abi::IoctlIn = take(&mut body)?;
-            let argument = body.get(..input.in_size as usize).ok_or(Errno::EINVAL)?;
-            let result = handler.ioctl(caller, node, input.cmd, argument)?;
-            if result.len() > input.out_size as usize {
-                return Err(Errno::EINVAL);
-            }
-            out.extend_from_slice(abi::IoctlOut::default().as_bytes());
-            out.extend_from_slice(&result);
-            Ok(Output::Small)
-        }
-        // An interrupted request still completes; the kernel accepts its reply. Notify replies answer nothing we sent.
-        op::INTERRUPT | op::NOTIFY_REPLY => Ok(Output::Nothing),
-        _ => Err(Errno::ENOSYS),
-    }
+// ---- names ----
+
+fn lookup(call: &mut Call<'_>) -> Reply<Output> {
+    let name = call.name()?;
+    let entry = call.handler.lookup(&call.caller, call.node, name)?;
+    call.put(&entry_out(&entry))
 }
 
-fn rename(handler: &dyn Handler, caller: &Caller, parent: NodeId, new_parent: u64, flags: u32, mut body: &[u8]) -> Reply<Output> {
-    let name = take_name(&mut body)?;
-    let new_name = take_name(&mut body)?;
-    done(handler.rename(caller, &RenameRequest { parent, name, new_parent: NodeId(new_parent), new_name, flags }))
+fn forget(call: &mut Call<'_>) -> Reply<Output> {
+    if let Ok(input) = call.take::<abi::ForgetIn>() {
+        call.handler.forget(call.node, input.nlookup);
+    }
+    Ok(Output::Nothing)
+}
+
+fn batch_forget(call: &mut Call<'_>) -> Reply<Output> {
+    if let Ok(input) = call.take::<abi::BatchForgetIn>() {
+        for _ in 0..input.count {
+            let Ok(one) = call.take::<abi::ForgetOne>() else { break };
+            call.handler.forget(NodeId(one.nodeid), one.nlookup);
+        }
+    }
+    Ok(Output::Nothing)
+}
+
+fn readlink(call: &mut Call<'_>) -> Reply<Output> {
+    let target = call.handler.readlink(&call.caller, call.node)?;
+    call.bytes(&target)
+}
+
+fn unlink(call: &mut Call<'_>) -> Reply<Output> {
+    let name = call.name()?;
+    done(call.handler.unlink(&call.caller, call.node, name))
+}
+
+fn rmdir(call: &mut Call<'_>) -> Reply<Output> {
+    let name = call.name()?;
+    done(call.handler.rmdir(&call.caller, call.node, name))
+}
+
+fn rename(call: &mut Call<'_>) -> Reply<Output> {
+    let input: abi::RenameIn = call.take()?;
+    rename_to(call, input.newdir, 0)
+}
+
+fn rename2(call: &mut Call<'_>) -> Reply<Output> {
+    let input: abi::Rename2In = call.take()?;
+    rename_to(call, input.newdir, input.flags)
+}
+
+fn rename_to(call: &mut Call<'_>, new_parent: u64, flags: u32) -> Reply<Output> {
+    let (name, new_name) = (call.name()?, call.name()?);
+    done(call.handler.rename(&call.caller, &RenameRequest { parent: call.node, name, new_parent: NodeId(new_parent), new_name, flags }))
+}
+
+// ---- making ----
+
+fn mknod(call: &mut Call<'_>) -> Reply<Output> {
+    let input: abi::MknodIn = call.take()?;
+    let name = call.name()?;
+    let entry = call.handler.mknod(&call.caller, call.node, name, &NewNode { mode: input.mode, rdev: input.rdev })?;
+    call.put(&entry_out(&entry))
+}
+
+fn mkdir(call: &mut Call<'_>) -> Reply<Output> {
+    let input: abi::MkdirIn = call.take()?;
+    let name = call.name()?;
+    let entry = call.handler.mkdir(&call.caller, call.node, name, &NewNode { mode: libc::S_IFDIR | input.mode, rdev: 0 })?;
+    call.put(&entry_out(&entry))
+}
+
+fn symlink(call: &mut Call<'_>) -> Reply<Output> {
+    let (name, target) = (call.name()?, call.name()?);
+    let entry = call.handler.symlink(&call.caller, call.node, name, target)?;
+    call.put(&entry_out(&entry))
+}
+
+fn link(call: &mut Call<'_>) -> Reply<Output> {
+    let input: abi::LinkIn = call.take()?;
+    let name = call.name()?;
+    let entry = call.handler.link(&call.caller, NodeId(input.oldnodeid), call.node, name)?;
+    call.put(&entry_out(&entry))
+}
+
+fn create(call: &mut Call<'_>) -> Reply<Output> {
+    let input: abi::CreateIn = call.take()?;
+    let name = call.name()?;
+    let (entry, opened) = call.handler.create(&call.caller, call.node, name, &new_file(&input), input.flags)?;
+    call.put(&entry_out(&entry))?;
+    call.put(&open_out(&opened))
+}
+
+fn tmpfile(call: &mut Call<'_>) -> Reply<Output> {
+    let input: abi::CreateIn = call.take()?;
+    let (entry, opened) = call.handler.tmpfile(&call.caller, call.node, &new_file(&input), input.flags)?;
+    call.put(&entry_out(&entry))?;
+    call.put(&open_out(&opened))
+}
+
+fn new_file(input: &abi::CreateIn) -> NewNode {
+    NewNode { mode: libc::S_IFREG | (input.mode & !libc::S_IFMT), rdev: 0 }
+}
+
+// ---- attributes ----
+
+/// The descriptor that attributes are asked for by, if one is named.
+fn handle_of(flags: u32, fh: u64) -> Option<FileHandle> {
+    (flags & abi::GETATTR_FH != 0).then_some(FileHandle(fh))
+}
+
+fn getattr(call: &mut Call<'_>) -> Reply<Output> {
+    let input: abi::GetattrIn = call.take()?;
+    let (attr, ttl) = call.handler.getattr(&call.caller, call.node, handle_of(input.getattr_flags, input.fh))?;
+    call.put(&attr_out(&attr, ttl))
+}
+
+fn statx(call: &mut Call<'_>) -> Reply<Output> {
+    let input: abi::StatxIn = call.take()?;
+    let (attr, ttl) = call.handler.getattr(&call.caller, call.node, handle_of(input.getattr_flags, input.fh))?;
+    call.put(&encode::statx_out(&attr, ttl))
+}
+
+fn setattr(call: &mut Call<'_>) -> Reply<Output> {
+    let input: abi::SetattrIn = call.take()?;
+    let (attr, ttl) = call.handler.setattr(&call.caller, call.node, &set_attr(&input))?;
+    call.put(&attr_out(&attr, ttl))
+}
+
+fn statfs(call: &mut Call<'_>) -> Reply<Output> {
+    let stats = call.handler.statfs(&call.caller, call.node)?;
+    call.put(&encode::statfs_out(&stats))
+}
+
+fn access(call: &mut Call<'_>) -> Reply<Output> {
+    let input: abi::AccessIn = call.take()?;
+    done(call.handler.access(&call.caller, call.node, input.mask))
+}
+
+fn poll(call: &mut Call<'_>) -> Reply<Output> {
+    let input: abi::PollIn = call.take()?;
+    // Regular files are always ready for what was asked.
+    let ready = (libc::POLLIN | libc::POLLOUT | libc::POLLRDNORM | libc::POLLWRNORM) as u32;
+    call.put(&abi::PollOut { revents: input.events & ready, padding: 0 })
+}
+
+fn ioctl(call: &mut Call<'_>) -> Reply<Output> {
+    let input: abi::IoctlIn = call.take()?;
+    let argument = call.body.get(..input.in_size as usize).ok_or(Errno::EINVAL)?;
+    let result = call.handler.ioctl(&call.caller, call.node, input.cmd, argument)?;
+    if result.len() > input.out_size as usize {
+        return Err(Errno::EINVAL);
+    }
+    call.put(&abi::IoctlOut::default())?;
+    call.bytes(&result)
+}
+
+/// An interrupted request still completes; the kernel accepts its reply. Notify replies answer nothing we sent.
+fn no_reply(_: &mut Call<'_>) -> Reply<Output> {
+    Ok(Output::Nothing)
 }
 
 fn set_attr(input: &abi::SetattrIn) -> SetAttr {
@@ -179,83 +338,106 @@ fn set_attr(input: &abi::SetattrIn) -> SetAttr {
     }
 }
 
-fn make(handler: &dyn Handler, request: &Request<'_>, caller: &Caller, node: NodeId, out: &mut Vec<u8>) -> Reply<Output> {
-    let mut body = request.body;
-    let entry = match request.header.opcode {
-        op::MKNOD => {
-            let input: abi::MknodIn = take(&mut body)?;
-            handler.mknod(caller, node, take_name(&mut body)?, &NewNode { mode: input.mode, rdev: input.rdev })?
-        }
-        op::MKDIR => {
-            let input: abi::MkdirIn = take(&mut body)?;
-            handler.mkdir(caller, node, take_name(&mut body)?, &NewNode { mode: libc::S_IFDIR | input.mode, rdev: 0 })?
-        }
-        op::SYMLINK => {
-            let name = take_name(&mut body)?;
-            handler.symlink(caller, node, name, take_name(&mut body)?)?
-        }
-        op::LINK => {
-            let input: abi::LinkIn = take(&mut body)?;
-            handler.link(caller, NodeId(input.oldnodeid), node, take_name(&mut body)?)?
-        }
-        opcode => {
-            let input: abi::CreateIn = take(&mut body)?;
-            let new = NewNode { mode: libc::S_IFREG | (input.mode & !libc::S_IFMT), rdev: 0 };
-            let (entry, opened) = if opcode == op::TMPFILE {
-                handler.tmpfile(caller, node, &new, input.flags)?
-            } else {
-                handler.create(caller, node, take_name(&mut body)?, &new, input.flags)?
-            };
-            out.extend_from_slice(entry_out(&entry).as_bytes());
-            return put(out, &open_out(&opened));
-        }
-    };
-    put(out, &entry_out(&entry))
+// ---- files ----
+
+fn open(call: &mut Call<'_>) -> Reply<Output> {
+    let input: abi::OpenIn = call.take()?;
+    let opened = call.handler.open(&call.caller, call.node, input.flags)?;
+    call.put(&open_out(&opened))
 }
 
-fn forget(handler: &dyn Handler, request: &Request<'_>, node: NodeId) -> Reply<Output> {
-    let mut body = request.body;
-    if request.header.opcode == op::FORGET {
-        if let Ok(input) = take::<abi::ForgetIn>(&mut body) {
-            handler.forget(node, input.nlookup);
-        }
-    } else if let Ok(input) = take::<abi::BatchForgetIn>(&mut body) {
-        for _ in 0..input.count {
-            let Ok(one) = take::<abi::ForgetOne>(&mut body) else { break };
-            handler.forget(NodeId(one.nodeid), one.nlookup);
-        }
-    }
-    Ok(Output::Nothing)
+fn release(call: &mut Call<'_>) -> Reply<Output> {
+    let input: abi::ReleaseIn = call.take()?;
+    call.handler.release(call.node, FileHandle(input.fh), input.flags);
+    Ok(Output::Small)
 }
 
-fn file_io(handler: &dyn Handler, request: &Request<'_>, caller: &Caller, node: NodeId, out: &mut Vec<u8>) -> Reply<Output> {
-    let mut body = request.body;
-    match request.header.opcode {
-        op::OPEN => {
-            let input: abi::OpenIn = take(&mut body)?;
-            put(out, &open_out(&handler.open(caller, node, input.flags)?))
-        }
-        op::RELEASE => {
-            let input: abi::ReleaseIn = take(&mut body)?;
-            handler.release(node, FileHandle(input.fh), input.flags);
-            Ok(Output::Small)
-        }
-        op::FLUSH => {
-            let input: abi::FlushIn = take(&mut body)?;
-            done(handler.flush(caller, node, FileHandle(input.fh)))
-        }
-        op::FSYNC => {
-            let input: abi::FsyncIn = take(&mut body)?;
-            done(handler.fsync(caller, node, FileHandle(input.fh), input.fsync_flags & abi::FSYNC_FDATASYNC != 0))
-        }
-        _ => {
-            let input: abi::FallocateIn = take(&mut body)?;
-            let wanted =
-                FallocateRequest { node, handle: FileHandle(input.fh), offset: input.offset, length: input.length, mode: input.mode };
-            done(handler.fallocate(caller, &wanted))
-        }
+fn flush(call: &mut Call<'_>) -> Reply<Output> {
+    let input: abi::FlushIn = call.take()?;
+    done(call.handler.flush(&call.caller, call.node, FileHandle(input.fh)))
+}
+
+fn fsync(call: &mut Call<'_>) -> Reply<Output> {
+    let input: abi::FsyncIn = call.take()?;
+    done(call.handler.fsync(&call.caller, call.node, FileHandle(input.fh), input.fsync_flags & abi::FSYNC_FDATASYNC != 0))
+}
+
+fn fallocate(call: &mut Call<'_>) -> Reply<Output> {
+    let input: abi::FallocateIn = call.take()?;
+    let handle = FileHandle(input.fh);
+    let wanted = FallocateRequest { node: call.node, handle, offset: input.offset, length: input.length, mode: input.mode };
+    done(call.handler.fallocate(&call.caller, &wanted))
+}
+
+// ---- directories ----
+
+fn opendir(call: &mut Call<'_>) -> Reply<Output> {
+    let input: abi::OpenIn = call.take()?;
+    let opened = call.handler.opendir(&call.caller, call.node, input.flags)?;
+    call.put(&open_out(&opened))
+}
+
+fn releasedir(call: &mut Call<'_>) -> Reply<Output> {
+    let input: abi::ReleaseIn = call.take()?;
+    call.handler.releasedir(call.node, FileHandle(input.fh));
+    Ok(Output::Small)
+}
+
+fn fsyncdir(call: &mut Call<'_>) -> Reply<Output> {
+    let input: abi::FsyncIn = call.take()?;
+    done(call.handler.fsyncdir(&call.caller, call.node, FileHandle(input.fh), input.fsync_flags & abi::FSYNC_FDATASYNC != 0))
+}
+
+fn readdir(call: &mut Call<'_>) -> Reply<Output> {
+    let input: abi::ReadIn = call.take()?;
+    let mut listing = Listing::new(call.out, input.size as usize, false);
+    done(call.handler.readdir(&call.caller, call.node, FileHandle(input.fh), input.offset, &mut listing))
+}
+
+fn readdirplus(call: &mut Call<'_>) -> Reply<Output> {
+    let input: abi::ReadIn = call.take()?;
+    let mut listing = Listing::new(call.out, input.size as usize, true);
+    done(call.handler.readdirplus(&call.caller, call.node, FileHandle(input.fh), input.offset, &mut listing))
+}
+
+// ---- extended attributes ----
+
+fn setxattr(call: &mut Call<'_>) -> Reply<Output> {
+    let input: abi::SetxattrIn = call.take()?;
+    call.take::<abi::SetxattrExt>()?;
+    let name = call.name()?;
+    let value = call.body.get(..input.size as usize).ok_or(Errno::EINVAL)?;
+    done(call.handler.setxattr(&call.caller, call.node, name, value, input.flags))
+}
+
+fn removexattr(call: &mut Call<'_>) -> Reply<Output> {
+    let name = call.name()?;
+    done(call.handler.removexattr(&call.caller, call.node, name))
+}
+
+fn getxattr(call: &mut Call<'_>) -> Reply<Output> {
+    let input: abi::GetxattrIn = call.take()?;
+    let name = call.name()?;
+    let value = call.handler.getxattr(&call.caller, call.node, name)?;
+    value_out(call, input.size, &value)
+}
+
+fn listxattr(call: &mut Call<'_>) -> Reply<Output> {
+    let input: abi::GetxattrIn = call.take()?;
+    let names = call.handler.listxattr(&call.caller, call.node)?;
+    value_out(call, input.size, &names)
+}
+
+/// A value as far as there is room for it; without any its size.
+fn value_out(call: &mut Call<'_>, room: u32, value: &[u8]) -> Reply<Output> {
+    match room {
+        0 => call.put(&abi::GetxattrOut { size: value.len() as u32, padding: 0 }),
+        room if value.len() > room as usize => Err(Errno::ERANGE),
+        _ => call.bytes(value),
     }
 }
+
+// ---- data ----
 
 /// READ, WRITE or LSEEK.
 pub(crate) fn transfer(request: &Request<'_>) -> Reply<(Caller, Transfer)> {
@@ -310,66 +492,6 @@ fn write(request: &Request<'_>, node: NodeId) -> Reply<WriteRequest> {
         from_cache: input.write_flags & abi::WRITE_CACHE != 0,
         past_cache: input.write_flags & (abi::WRITE_CACHE | abi::WRITE_LOCKOWNER) == abi::WRITE_LOCKOWNER,
     })
-}
-
-fn directory_io(handler: &dyn Handler, request: &Request<'_>, caller: &Caller, node: NodeId, out: &mut Vec<u8>) -> Reply<Output> {
-    let mut body = request.body;
-    match request.header.opcode {
-        op::OPENDIR => {
-            let input: abi::OpenIn = take(&mut body)?;
-            put(out, &open_out(&handler.opendir(caller, node, input.flags)?))
-        }
-        op::RELEASEDIR => {
-            let input: abi::ReleaseIn = take(&mut body)?;
-            handler.releasedir(node, FileHandle(input.fh));
-            Ok(Output::Small)
-        }
-        op::FSYNCDIR => {
-            let input: abi::FsyncIn = take(&mut body)?;
-            done(handler.fsyncdir(caller, node, FileHandle(input.fh), input.fsync_flags & abi::FSYNC_FDATASYNC != 0))
-        }
-        opcode => {
-            let input: abi::ReadIn = take(&mut body)?;
-            let mut listing = Listing::new(out, input.size as usize, opcode == op::READDIRPLUS);
-            let handle = FileHandle(input.fh);
-            if opcode == op::READDIRPLUS {
-                handler.readdirplus(caller, node, handle, input.offset, &mut listing)?;
-            } else {
-                handler.readdir(caller, node, handle, input.offset, &mut listing)?;
-            }
-            Ok(Output::Small)
-        }
-    }
-}
-
-fn xattr(handler: &dyn Handler, request: &Request<'_>, caller: &Caller, node: NodeId, out: &mut Vec<u8>) -> Reply<Output> {
-    let mut body = request.body;
-    let value = match request.header.opcode {
-        op::SETXATTR => {
-            let input: abi::SetxattrIn = take(&mut body)?;
-            take::<abi::SetxattrExt>(&mut body)?;
-            let name = take_name(&mut body)?;
-            let value = body.get(..input.size as usize).ok_or(Errno::EINVAL)?;
-            return done(handler.setxattr(caller, node, name, value, input.flags));
-        }
-        op::REMOVEXATTR => return done(handler.removexattr(caller, node, take_name(&mut body)?)),
-        op::GETXATTR => {
-            let input: abi::GetxattrIn = take(&mut body)?;
-            (input.size, handler.getxattr(caller, node, take_name(&mut body)?)?)
-        }
-        _ => {
-            let input: abi::GetxattrIn = take(&mut body)?;
-            (input.size, handler.listxattr(caller, node)?)
-        }
-    };
-    match value {
-        (0, bytes) => put(out, &abi::GetxattrOut { size: bytes.len() as u32, padding: 0 }),
-        (room, bytes) if bytes.len() > room as usize => Err(Errno::ERANGE),
-        (_, bytes) => {
-            out.extend_from_slice(&bytes);
-            Ok(Output::Small)
-        }
-    }
 }
 
 #[cfg(test)]
