@@ -1,6 +1,5 @@
 //! What users did to a file system since it was mounted (OpenZFS: `dataset_kstats.c`).
 
-use crate::Zfs;
 use kstat::Sheet;
 
 /// Counters of a mounted file system, bumped on every read and write without sharing cache lines between threads.
@@ -11,7 +10,7 @@ const WRITES: usize = 0;
 const READS: usize = 2;
 const UNLINKS: usize = 4;
 const UNLINKED: usize = 5;
-const CELLS: usize = 6;
+pub(crate) const CELLS: usize = 6;
 
 impl Default for DatasetCounts {
     fn default() -> Self {
@@ -40,11 +39,8 @@ impl DatasetCounts {
     pub(crate) fn drained(&self) {
         self.0.row().add(UNLINKED, 1);
     }
-}
-
-impl Zfs {
-    /// `writes nwritten reads nread nunlinks nunlinked` since the file system was opened.
-    pub fn counts(&self) -> [u64; CELLS] {
-        std::array::from_fn(|cell| self.counts.0.get(cell))
+    /// `writes nwritten reads nread nunlinks nunlinked`.
+    pub(crate) fn all(&self) -> [u64; CELLS] {
+        std::array::from_fn(|cell| self.0.get(cell))
     }
 }

@@ -3,13 +3,15 @@
 //!
 //! Who may set what is checked here too: the kernel does it for Linux's own flags, not for those of DOS.
 
-use crate::fs::TX_NAMES;
+use crate::ZplError;
+use crate::nodes::Node;
+use crate::room::TX_NAMES;
+use crate::setattr::Attributes;
+use crate::undo::Undo;
 use crate::userspace::Owner;
-use crate::znode::{CTIME, Fields, Node, S_IFDIR, S_IFMT, S_IFREG, Znode, flag};
-use crate::{Zfs, ZplError};
+use crate::znode::{CTIME, Fields, S_IFDIR, S_IFMT, S_IFREG, flag};
 use fuse::{Caller, Errno, Reply};
 use ondisk::ObjectId;
-use std::sync::Arc;
 
 // Numbers of Linux (`linux/fs.h`) and of OpenZFS (`sys/fs/zfs.h`), for programs of 64 bits.
 const FS_IOC_GETVERSION: u32 = 0x8008_7601;
@@ -121,24 +123,11 @@ pub(crate) fn check_caller(caller: &Caller, fields: &Fields, change: FlagChange)
     if u64::from(caller.uid) == fields.uid { Ok(()) } else { Err(Errno::EACCES) }
 }
 
-impl Znode {
-    /// Whether it may be opened for writing: who only appends may write to a file that is append-only (Linux: `may_open`).
-    pub(crate) fn check_opens(&self, appends: bool) -> Result<(), ZplError> {
-        let forbids = if appends { flag::IMMUTABLE } else { flag::IMMUTABLE | flag::APPENDONLY };
-        if self.fields().flags & forbids == 0 { Ok(()) } else { Err(ZplError::NotPermitted) }
-    }
-
-    /// Whether its extended attributes may change (Linux: `xattr_permission`).
-    pub(crate) fn check_attributes_change(&self) -> Result<(), ZplError> {
-        self.check_opens(false)
-    }
-}
-
-impl Zfs {
+impl Attributes {
     /// Sets and clears flags and changes the project (OpenZFS: `zfs_setattr` with `xvattr_t`). EPERM for the mark of a reparse point; without
     /// project numbers, or for what is neither file nor directory, neither they nor the flag that inherits them are supported.
-    pub fn change_flags(self: &Arc<Self>, node: &Node, change: FlagChange) -> Result<(), ZplError> {
-        self.check_writable()?;
+    pub(crate) fn change_flags(&self, node: &Node, change: FlagChange) -> Result<(), ZplError> {
+        self.store().check_writable()?;
         let fields = node.fields();
         let differs = change.differing(&fields);
         if differs & flag::REPARSE != 0 {
@@ -149,12 +138,12 @@ impl Zfs {
             return Err(ZplError::NotSupported);
         }
         if change.project.is_some() {
-            self.check_limits(&Owner { project: change.project, ..Owner::default() }, true)?;
+            self.store().limits.check(&Owner { project: change.project, ..Owner::default() }, true)?;
             self.move_attributes(&fields, change)?;
         }
-        let tx = self.assign(TX_NAMES)?;
-        let now = self.now();
-        self.atomically(&tx, |undo| {
+        let tx = self.store().room.assign(TX_NAMES)?;
+        let now = self.store().now();
+        Undo::run(self.store(), &tx, |undo| {
             undo.change(&node.znode, |fields| {
                 fields.flags = fields.flags & !change.mask | change.set & change.mask;
                 fields.project = change.project.unwrap_or(fields.project);
@@ -164,27 +153,20 @@ impl Zfs {
     }
 
     /// The directory of extended attributes and what is in it have the project of their file (OpenZFS: `zfs_setattr_dir`).
-    fn move_attributes(self: &Arc<Self>, fields: &Fields, change: FlagChange) -> Result<(), ZplError> {
+    fn move_attributes(&self, fields: &Fields, change: FlagChange) -> Result<(), ZplError> {
         if fields.xattr == 0 {
             return Ok(());
         }
-        let directory = self.node(ObjectId(fields.xattr))?;
+        let directory = self.nodes.node(ObjectId(fields.xattr))?;
         let mut objects = Vec::new();
-        self.list(&directory, 0, &mut |listed| {
+        self.store().list(&directory, 0, &mut |listed| {
             objects.extend((listed.name != b"." && listed.name != b"..").then_some(listed.dirent.object));
             true
         })?;
         for object in objects {
-            self.change_flags(&self.node(object)?, FlagChange { project: change.project, ..FlagChange::default() })?;
+            self.change_flags(&self.nodes.node(object)?, FlagChange { project: change.project, ..FlagChange::default() })?;
         }
         self.change_flags(&directory, FlagChange { project: change.project, ..FlagChange::default() })
-    }
-}
-
-impl Fields {
-    /// A directory that hands its project on takes only what has the same (OpenZFS: `zfs_link`, `zfs_rename`).
-    pub(crate) fn check_takes(&self, other: &Fields) -> Result<(), ZplError> {
-        if self.flags & flag::PROJINHERIT != 0 && self.project != other.project { Err(ZplError::CrossDevice) } else { Ok(()) }
     }
 }
 

@@ -8,10 +8,11 @@
 use crate::ctldir::{ControlNode, Ctldir, SnapshotSource};
 use crate::direct::{Access, Property};
 use crate::file_flags;
-use crate::io::clear_suid;
 use crate::kernel::{self, PastCache};
+use crate::nodes::Node;
+use crate::seek::seek_then;
 use crate::setattr::{SetAttrs, Stat};
-use crate::znode::Node;
+use crate::znode::clear_suid;
 use crate::{Allocate, NewNode, Place, RenameMode, SetMode, Settings, Snapdir, Time, WriteData, Zfs, ZplError};
 use abd::Abd;
 use fuse::{
@@ -52,9 +53,22 @@ impl std::fmt::Debug for ZplFuse {
     }
 }
 
+/// A node and the file system that it is of: the live one or a snapshot.
+struct Held {
+    node: Node,
+    zfs: Arc<Zfs>,
+}
+
+impl std::ops::Deref for Held {
+    type Target = Node;
+    fn deref(&self) -> &Node {
+        &self.node
+    }
+}
+
 /// What a node number stands for.
 enum Target {
-    Node(Node, u64),
+    Node(Held, u64),
     Control(ControlNode),
 }
 
@@ -143,25 +157,25 @@ impl ZplFuse {
 
     fn target(&self, id: NodeId) -> Reply<Target> {
         if id == NodeId::ROOT {
-            return Ok(Target::Node(self.zfs.node(self.zfs.root()).map_err(stale)?, 0));
+            return Ok(Target::Node(Held { node: self.zfs.node(self.zfs.root()).map_err(stale)?, zfs: self.zfs.clone() }, 0));
         }
         if let Some(control) = ControlNode::of(id.0) {
             return Ok(Target::Control(control));
         }
         let space = id.0 >> OBJECT_BITS;
         let zfs = if space == 0 { self.zfs.clone() } else { self.control.opened(space).ok_or(Errno::ESTALE)? };
-        Ok(Target::Node(zfs.node(ObjectId(id.0 & OBJECT_MASK)).map_err(stale)?, space))
+        Ok(Target::Node(Held { node: zfs.node(ObjectId(id.0 & OBJECT_MASK)).map_err(stale)?, zfs }, space))
     }
 
     /// A node of the live file system that is to be changed.
-    fn node(&self, id: NodeId) -> Reply<Node> {
+    fn node(&self, id: NodeId) -> Reply<Held> {
         match self.target(id)? {
             Target::Node(node, 0) => Ok(node),
             _ => Err(Errno::EROFS),
         }
     }
 
-    fn any_node(&self, id: NodeId) -> Reply<Node> {
+    fn any_node(&self, id: NodeId) -> Reply<Held> {
         match self.target(id)? {
             Target::Node(node, _) => Ok(node),
             Target::Control(_) => Err(Errno::EINVAL),
@@ -173,7 +187,7 @@ impl ZplFuse {
     }
 
     fn attr(&self, node: &Node, space: u64) -> Reply<FileAttr> {
-        let Stat { fields, blocks, block_size } = node.zfs.stat(node)?;
+        let Stat { fields, blocks, block_size } = Stat::of(node.store(), node)?;
         // A directory has a link for each directory that it lists (OpenZFS: `zfs_getattr_fast`).
         let control = u64::from(self.number(node, space) == NodeId::ROOT && self.shows_control());
         Ok(FileAttr {
@@ -197,7 +211,7 @@ impl ZplFuse {
     fn entry(&self, node: &Node, space: u64) -> Reply<Entry> {
         let attr = self.attr(node, space)?;
         Zfs::keep(node);
-        let entry_ttl = if node.zfs.norm.is_none() { ENTRY_TTL } else { Duration::ZERO };
+        let entry_ttl = if node.store().rules.norm.is_none() { ENTRY_TTL } else { Duration::ZERO };
         Ok(Entry { node: self.number(node, space), generation: node.fields().generation, attr, attr_ttl: attr_ttl(node, &attr), entry_ttl })
     }
 
@@ -319,7 +333,7 @@ impl ZplFuse {
     }
 
     fn write_data(&self, node: &Node, request: WriteRequest) -> (WriteData, Access) {
-        let always = self.zfs.objset.props().sync == dmu::SyncMode::Always;
+        let always = self.zfs.objset().props().sync == dmu::SyncMode::Always;
         if request.from_cache {
             node.kernel.note_stored();
         }
@@ -347,7 +361,7 @@ impl ZplFuse {
 
     /// With `sync=always` every change waits for the disk.
     fn finish(&self, node: &Node) -> Reply<()> {
-        if self.zfs.objset.props().sync == dmu::SyncMode::Always {
+        if self.zfs.objset().props().sync == dmu::SyncMode::Always {
             self.zfs.fsync(node)?;
         }
         Ok(())
@@ -587,7 +601,7 @@ impl Handler for ZplFuse {
 
     fn fsync(&self, _caller: &Caller, node: NodeId, _handle: FileHandle, _data_only: bool) -> Reply<()> {
         match self.target(node)? {
-            Target::Node(node, 0) if node.zfs.objset.props().sync != dmu::SyncMode::Disabled => Ok(self.zfs.fsync(&node)?),
+            Target::Node(node, 0) if node.zfs.objset().props().sync != dmu::SyncMode::Disabled => Ok(self.zfs.fsync(&node)?),
             _ => Ok(()),
         }
     }
@@ -618,7 +632,7 @@ impl Handler for ZplFuse {
     }
 
     fn statfs(&self, _caller: &Caller, node: NodeId) -> Reply<Statfs> {
-        Ok(self.zfs.statfs(self.node(node).ok().as_ref())?)
+        Ok(self.zfs.statfs(self.node(node).ok().as_deref())?)
     }
 
     fn setxattr(&self, _caller: &Caller, node: NodeId, name: &[u8], value: &[u8], flags: u32) -> Reply<()> {
@@ -687,7 +701,7 @@ impl Handler for ZplFuse {
 
     fn lseek_then(&self, _caller: &Caller, request: &SeekRequest, answer: Answer<u64>) {
         match self.any_node(request.node) {
-            Ok(node) => kernel::seek_then(node, request, self.notifier.get(), answer),
+            Ok(node) => seek_then(node.zfs, node.node, request, self.notifier.get(), answer),
             Err(errno) => answer.send(Err(errno)),
         }
     }

@@ -5,22 +5,14 @@
 //! the cache by is answered after the kernel forgot the pages of its range: it does that by itself only for writes that somebody
 //! waits for in the system call, not for those of libaio and io_uring. The order is: the bytes are in place, the pages are
 //! forgotten, the write is answered; whoever reads for the cache in between reads the new bytes.
-//!
-//! A store through a shared mapping is in a page only. `lseek` with SEEK_DATA or SEEK_HOLE asks us, and a hole that we know of may
-//! have been stored to, so the kernel is made to write what it has of the hole before the answer. Nobody can have stored anything
-//! unless somebody has the file open for reading and writing.
 
-use crate::ZplError;
-use crate::znode::Node;
-use fuse::{Answer, Errno, Kernel, NodeId, Notifier, Reply, SeekRequest};
+use fuse::{Answer, NodeId, Notifier, Reply};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 const O_ACCMODE: u32 = 3;
 const O_RDWR: u32 = 2;
-/// How often a hole is looked at again that turned out to be another one.
-const LOOKS_MAX: u32 = 32;
 
 /// What is known of the kernel's pages of a node while it is in memory.
 #[derive(Debug, Default)]
@@ -48,6 +40,11 @@ impl KernelView {
         }
     }
 
+    /// True when something was stored through a mapping.
+    pub fn has_stored(&self) -> bool {
+        self.stored.load(Ordering::Relaxed)
+    }
+
     /// It was opened so that it may be mapped for writing.
     pub fn opened(&self) {
         self.writable.fetch_add(1, Ordering::Relaxed);
@@ -62,7 +59,8 @@ impl KernelView {
         self.pages.load(Ordering::SeqCst)
     }
 
-    fn may_hide_stores(&self) -> bool {
+    /// True when the kernel may have what was stored and was not written.
+    pub fn may_hide_stores(&self) -> bool {
         self.has_pages() && self.writable.load(Ordering::Relaxed) > 0
     }
 }
@@ -96,65 +94,5 @@ impl PastCache {
             kernel.forget_pages(id, range);
             answer.send(reply);
         });
-    }
-}
-
-/// The answer to a seek as far as we know, and the hole that it rests on.
-struct Found {
-    answer: Result<u64, ZplError>,
-    hole: Range<u64>,
-}
-
-fn look(node: &Node, request: &SeekRequest) -> Result<Found, ZplError> {
-    let data_from = |offset| match node.zfs.seek_data(node, offset) {
-        Ok(found) => Ok((Ok(found), found)),
-        Err(ZplError::PastEnd) => Ok((Err(ZplError::PastEnd), node.fields().size.max(offset))),
-        Err(error) => Err(error),
-    };
-    if request.hole {
-        let found = node.zfs.seek_hole(node, request.offset)?;
-        return Ok(Found { answer: Ok(found), hole: found..data_from(found)?.1 });
-    }
-    let (answer, end) = data_from(request.offset)?;
-    Ok(Found { answer, hole: request.offset..end })
-}
-
-/// Answers a seek; before that the kernel writes what was stored to the hole that the answer rests on.
-pub(crate) fn seek_then(node: Node, request: &SeekRequest, notifier: Option<&Notifier>, answer: Answer<u64>) {
-    let plain = |node: &Node| {
-        if request.hole { node.zfs.seek_hole(node, request.offset) } else { node.zfs.seek_data(node, request.offset) }
-    };
-    let Some(notifier) = notifier.filter(|_| node.kernel.may_hide_stores()) else {
-        return answer.send(plain(&node).map_err(Errno::from));
-    };
-    let request = *request;
-    notifier.later(move |kernel| {
-        let reply = settle(&node, &request, kernel);
-        drop(node);
-        answer.send(reply.map_err(Errno::from));
-    });
-}
-
-fn settle(node: &Node, request: &SeekRequest, kernel: &Kernel) -> Result<u64, ZplError> {
-    let mut written = 0..0;
-    // Of data that zeros were stored over since nothing is known here.
-    if node.kernel.stored.load(Ordering::Relaxed) && node.zfs.compresses() {
-        written = request.offset..node.fields().size.max(request.offset);
-        kernel.forget_pages(request.node, written.clone());
-    }
-    for _ in 0..LOOKS_MAX {
-        let Found { answer, hole } = look(node, request)?;
-        if hole.is_empty() || (written.start <= hole.start && hole.end <= written.end) {
-            return answer;
-        }
-        kernel.forget_pages(request.node, hole.clone());
-        written = hole;
-    }
-    // Somebody makes holes all the time: no hole is an answer that loses nothing.
-    let size = node.fields().size;
-    match request.offset {
-        offset if offset >= size => Err(ZplError::PastEnd),
-        _ if request.hole => Ok(size),
-        offset => Ok(offset),
     }
 }

@@ -1,7 +1,7 @@
 //! The ZFS POSIX layer: files, directories, links and attributes of an object set, on disk as OpenZFS's version 5 has them.
 //!
 //! [`Zfs`] is a file system, [`Node`] a counted reference to one of its nodes. Operations are straight-line code that may
-//! wait; they take locks, then a transaction, then change memory and objects; see `fs.rs` for the lock order.
+//! wait; they take locks, then a transaction, then change memory and objects; see `fs/mod.rs` for the lock order.
 //! [`ZplFuse`] puts a file system and its snapshots behind the FUSE server.
 //!
 //! Invariants: nothing here knows pools or datasets (they come as an `Objset`, a `TxgManager` and small ports); errno
@@ -11,41 +11,55 @@
 
 mod accounting;
 mod acl;
+mod alignment;
 mod counts;
 mod ctldir;
+mod data;
 mod dataset;
 pub mod direct;
+mod entries;
 mod error;
 mod file_flags;
 mod fs;
 mod fuse_fs;
-mod io;
 mod kernel;
 mod make;
 mod names;
+mod nodes;
 mod posix_acl;
 mod range_lock;
+mod reap;
 mod rename;
+mod room;
 mod sa;
+mod seek;
 mod setattr;
+mod settings;
 mod statfs;
+mod store;
 mod undo;
+mod unlinked;
 pub mod userspace;
 mod xattr;
 mod znode;
 
 pub use accounting::Accounting;
 pub use ctldir::{OpenSnapshot, SnapshotSource, set_admin_snapshot};
+pub use data::{Allocate, FILE_BYTES_MAX, ReadThen, WriteData, WriteThen, set_reports_holes};
+pub use entries::{Dirent, Listed};
 pub use error::ZplError;
 pub use file_flags::FlagChange;
-pub use fs::{CaseSensitivity, CreateOptions, Settings, Snapdir, Space, SpaceSource, TxKind, Zfs, set_unlink_suspended};
+pub use fs::Zfs;
 pub use fuse_fs::ZplFuse;
-pub use io::{Allocate, FILE_BYTES_MAX, WriteData, set_reports_holes};
 pub use make::NewNode;
-pub use names::{Dirent, LONG_NAME_BYTES_MAX, Listed, NAME_BYTES_MAX};
+pub use nodes::Node;
 pub use rename::{Place, RenameMode};
+pub use room::{Space, SpaceSource, TxKind};
 pub use sa::Attr;
 pub use setattr::{SetAttrs, Stat};
+pub use settings::{CaseSensitivity, CreateOptions, Settings, Snapdir};
+pub use store::{LONG_NAME_BYTES_MAX, NAME_BYTES_MAX};
+pub use unlinked::set_unlink_suspended;
 pub use xattr::{SetMode, set_xattr_compat};
 pub use zap::NormFlags;
-pub use znode::{Fields, Node, Time, Znode};
+pub use znode::{Fields, Time, Znode};

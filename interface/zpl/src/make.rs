@@ -1,11 +1,11 @@
-//! Making nodes: files, directories, links, device nodes, nameless files (OpenZFS: `zfs_mknode`, `zfs_create`, `zfs_symlink`).
+//! Making nodes: files, directories, links, device nodes (OpenZFS: `zfs_mknode`).
 
-use crate::fs::TX_NAMES;
+use crate::nodes::{Node, Nodes};
 use crate::sa::Attr;
 use crate::undo::Undo;
 use crate::userspace::Owner;
-use crate::znode::{Fields, Node, S_IFBLK, S_IFCHR, S_IFDIR, S_IFMT, S_IFREG, S_ISGID, Time, Znode, decode_fields, encode_time, flag};
-use crate::{Zfs, ZplError, acl};
+use crate::znode::{Fields, S_IFBLK, S_IFCHR, S_IFDIR, S_IFMT, S_IFREG, S_ISGID, Time, Znode, decode_fields, encode_time, flag};
+use crate::{ZplError, acl};
 use dmu::NewObject;
 use ondisk::ObjectType;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub struct NewNode<'a> {
 }
 
 /// Longest target of a symbolic link, in bytes (PATH_MAX with its zero byte).
-const TARGET_BYTES_MAX: usize = 4095;
+pub(crate) const TARGET_BYTES_MAX: usize = 4095;
 const SLOT_BYTES: usize = 512;
 
 /// The attributes of a new node in the order in which OpenZFS writes them (`zfs_mknode`): equal nodes share a layout.
@@ -72,7 +72,18 @@ fn first_values(fields: &Fields, new: &NewNode<'_>, now: Time) -> Vec<(Attr, Vec
     values
 }
 
-impl Zfs {
+impl NewNode<'_> {
+    /// Who is charged for a new node below `parent`.
+    pub(crate) fn owner_below(&self, parent: &Znode, project_quota: bool) -> Owner {
+        let above = parent.fields();
+        let gid = if above.mode & S_ISGID != 0 && !self.xattr { above.gid } else { u64::from(self.gid) };
+        let counts_projects = project_quota && matches!(self.mode & S_IFMT, S_IFREG | S_IFDIR);
+        let project = if above.flags & flag::PROJINHERIT != 0 { above.project } else { 0 };
+        Owner { uid: Some(u64::from(self.uid)), gid: Some(gid), project: counts_projects.then_some(project) }
+    }
+}
+
+impl Nodes {
     /// Makes the object of a node. `parent` is `None` for the root, which is its own parent.
     pub(crate) fn make_node(self: &Arc<Self>, parent: Option<&Znode>, new: &NewNode<'_>, undo: &mut Undo<'_>) -> Result<Node, ZplError> {
         let tx = undo.tx();
@@ -84,29 +95,29 @@ impl Zfs {
             gid = above.gid;
             mode |= if directory { S_ISGID } else { 0 };
         }
-        let slots = (self.objset.props().dnode_size / SLOT_BYTES).clamp(1, 32) as u8;
+        let slots = (self.store.objset.props().dnode_size / SLOT_BYTES).clamp(1, 32) as u8;
         let bonus_len = usize::from(slots) * SLOT_BYTES - 192;
         let object = if directory {
             let options = zap::CreateOptions {
-                norm: self.norm,
+                norm: self.store.rules.norm,
                 bonus_type: ObjectType::SA,
                 bonus_len,
                 slots,
                 ..zap::CreateOptions::new(ObjectType::DIRECTORY_CONTENTS)
             };
-            zap::create_with(&self.objset, options, tx)?
+            zap::create_with(&self.store.objset, options, tx)?
         } else {
             let kind = NewObject { bonus_type: ObjectType::SA, bonus_len, slots, ..NewObject::new(ObjectType::PLAIN_FILE_CONTENTS) };
-            self.objset.allocate_object(kind, tx)?.object()
+            self.store.objset.allocate_object(kind, tx)?.object()
         };
         undo.made(object);
-        let dnode = self.objset.hold(object)?;
+        let dnode = self.store.objset.hold(object)?;
         let mut flags = flag::ARCHIVE | flag::AV_MODIFIED | flag::ACL_TRIVIAL;
         flags |= if directory { flag::ACL_AUTO_INHERIT } else { 0 };
         flags |= if acl::no_execs_denied(mode) { flag::NO_EXECS_DENIED } else { 0 };
         flags |= if new.xattr || above.flags & flag::XATTR != 0 { flag::XATTR } else { 0 };
         let regular = mode & S_IFMT == S_IFREG;
-        let with_project = self.settings().project_quota && (regular || directory);
+        let with_project = self.store.settings().project_quota && (regular || directory);
         let mut project = 0;
         if with_project {
             flags |= flag::PROJID | (above.flags & flag::PROJINHERIT);
@@ -122,89 +133,12 @@ impl Zfs {
             generation: tx.txg().0,
             ..Fields::default()
         };
-        let values = first_values(&first, new, self.now());
+        let values = first_values(&first, new, self.store.now());
         let values: Vec<(Attr, &[u8])> = values.iter().map(|(attr, value)| (*attr, &value[..])).collect();
-        let attrs = self.sa.build(&dnode, &values, tx)?;
-        let fields = decode_fields(&self.sa, &attrs)?;
+        let attrs = self.store.sa.build(&dnode, &values, tx)?;
+        let fields = decode_fields(&self.store.sa, &attrs)?;
         let znode = Znode::new(object, dnode, attrs, fields);
         znode.touch(tx);
         Ok(self.adopt(znode))
-    }
-
-    /// Who is charged for a new node below `parent`.
-    fn owner_of(&self, parent: &Znode, new: &NewNode<'_>) -> Owner {
-        let above = parent.fields();
-        let gid = if above.mode & S_ISGID != 0 && !new.xattr { above.gid } else { u64::from(new.gid) };
-        let counts_projects = self.settings().project_quota && matches!(new.mode & S_IFMT, S_IFREG | S_IFDIR);
-        let project = if above.flags & flag::PROJINHERIT != 0 { above.project } else { 0 };
-        Owner { uid: Some(u64::from(new.uid)), gid: Some(gid), project: counts_projects.then_some(project) }
-    }
-
-    /// Makes a node with a name (OpenZFS: `zfs_create`, `zfs_mkdir`, `zfs_symlink`).
-    pub fn create_node(self: &Arc<Self>, directory: &Node, name: &[u8], new: &NewNode<'_>) -> Result<Node, ZplError> {
-        self.check_writable()?;
-        self.check_name(name)?;
-        if new.target.len() > TARGET_BYTES_MAX {
-            return Err(ZplError::NameTooLong);
-        }
-        let _names = directory.names.write();
-        self.check_live_directory(directory)?;
-        if self.find(directory, name)?.is_some() {
-            return Err(ZplError::Exists);
-        }
-        self.check_limits(&self.owner_of(directory, new), true)?;
-        let tx = self.assign(TX_NAMES)?;
-        let made = self.atomically(&tx, |undo| {
-            let node = self.make_node(Some(directory), new, undo)?;
-            self.add_name(&directory.znode, &node.znode, name, undo)?;
-            Ok(node)
-        });
-        drop(tx);
-        made
-    }
-
-    /// Makes a file without a name, as O_TMPFILE does; it goes with its last reference unless it gets one
-    /// (OpenZFS: `zfs_tmpfile`).
-    pub fn create_nameless(self: &Arc<Self>, directory: &Node, new: &NewNode<'_>) -> Result<Node, ZplError> {
-        self.check_writable()?;
-        self.check_live_directory(directory)?;
-        self.make_nameless(directory, new)
-    }
-
-    /// A file without a name that is meant for a place below `parent`.
-    pub(crate) fn make_nameless(self: &Arc<Self>, parent: &Znode, new: &NewNode<'_>) -> Result<Node, ZplError> {
-        let mut made = None;
-        self.check_limits(&self.owner_of(parent, new), true)?;
-        let tx = self.assign(TX_NAMES)?;
-        let marked = self.atomically(&tx, |undo| {
-            let node = made.insert(self.make_node(Some(parent), &NewNode { nameless: true, ..*new }, undo)?);
-            self.mark_unlinked(&node.znode, undo)
-        });
-        drop(tx);
-        if let (Err(_), Some(node)) = (marked, &made) {
-            // Its object is gone already: there is nothing to delete.
-            node.state.lock().unlinked = false;
-        }
-        marked.and_then(|()| made.ok_or(ZplError::Corrupt))
-    }
-
-    /// Target of a symbolic link (OpenZFS: `zfs_readlink`).
-    pub fn read_link(&self, node: &Znode) -> Result<Vec<u8>, ZplError> {
-        let state = node.state.lock();
-        if !state.fields.is_symlink() {
-            return Err(ZplError::Invalid);
-        }
-        if let Some(target) = self.sa.get(&state.attrs, Attr::Symlink) {
-            return Ok(target.to_vec());
-        }
-        // Old file systems: behind the record when it fits, else in the data.
-        let size = usize::try_from(state.fields.size).map_err(|_| ZplError::Corrupt)?;
-        if let Some(target) = state.attrs.legacy_tail().get(..size).filter(|_| state.attrs.is_legacy()) {
-            return Ok(target.to_vec());
-        }
-        drop(state);
-        let mut target = vec![0; size.min(TARGET_BYTES_MAX + 1)];
-        node.dnode.read(0, &mut target)?;
-        Ok(target)
     }
 }

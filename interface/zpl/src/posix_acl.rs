@@ -3,15 +3,10 @@
 //!
 //! What is here: they are shown, and the list follows a chmod as it does in the kernel. They are neither evaluated nor set.
 
-use crate::xattr::XattrChange;
-use crate::znode::Node;
-use crate::{Zfs, ZplError};
-use std::sync::Arc;
-
 /// Names of both lists begin so.
 const NAMES: &[u8] = b"system.posix_acl_";
 /// The list that decides about access.
-const ACCESS: &[u8] = b"system.posix_acl_access";
+pub(crate) const ACCESS: &[u8] = b"system.posix_acl_access";
 /// A version, then entries: tag, permissions, id (Linux: `posix_acl_xattr_header`, `posix_acl_xattr_entry`).
 const HEADER_BYTES: usize = 4;
 const ENTRY_BYTES: usize = 8;
@@ -45,23 +40,21 @@ fn follow_mode(list: &mut [u8], mode: u64) {
     }
 }
 
-impl Zfs {
-    /// How a stored list is to change to follow a new mode, if at all; the caller holds `names`.
-    pub(crate) fn chmod_list(self: &Arc<Self>, node: &Node, mode: u64) -> Result<Option<XattrChange>, ZplError> {
-        let Some(old) = self.get_stored(node, ACCESS)? else { return Ok(None) };
-        let mut list = old.clone();
-        follow_mode(&mut list, mode);
-        if list == old { Ok(None) } else { self.stage_xattr(node, ACCESS, Some(&list)).map(Some) }
-    }
+/// How a stored list is to change to follow a new mode, if at all.
+pub(crate) fn followed(old: &[u8], mode: u64) -> Option<Vec<u8>> {
+    let mut list = old.to_vec();
+    follow_mode(&mut list, mode);
+    (list != old).then_some(list)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{CreateOptions, NewNode, SetAttrs, SetMode, Settings};
+    use crate::{CreateOptions, NewNode, SetAttrs, SetMode, Settings, Zfs, ZplError};
     use dmu::ObjsetProps;
     use dmu::testing::{MemBlockIo, TestPool};
     use ondisk::ObjsetType;
+    use std::sync::Arc;
 
     /// Linux's encoding of u::rwx,u:1000:rw-,g::r-x,m::rwx,o::r-- or the like.
     fn list(entries: &[(u16, u16, u32)]) -> Vec<u8> {
@@ -93,8 +86,8 @@ mod tests {
             let stored =
                 list(&[(USER_OBJ, 6, u32::MAX), (2, 7, 1000), (GROUP_OBJ, 5, u32::MAX), (MASK, 7, u32::MAX), (OTHER, 4, u32::MAX)]);
             zfs.set_settings(Settings { posix_acl: true, xattr_sa, ..Settings::default() });
-            let change = zfs.stage_xattr(&node, ACCESS, Some(&stored)).expect("prepared");
-            zfs.carry_out_xattr(&node, &change).expect("as the kernel would");
+            let change = zfs.xattrs.stage_xattr(&node, ACCESS, Some(&stored)).expect("prepared");
+            zfs.xattrs.carry_out_xattr(&node, &change).expect("as the kernel would");
             assert_eq!(zfs.get_xattr(&node, ACCESS), Ok(stored));
             assert_eq!(zfs.list_xattrs(&node), Ok(vec![ACCESS.to_vec()]));
             assert_eq!(zfs.set_xattr(&node, ACCESS, &[2, 0, 0, 0], SetMode::Any), Err(ZplError::NotSupported));

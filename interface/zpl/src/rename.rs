@@ -3,13 +3,13 @@
 //! Moves across directories hold the rename lock, so that the tree stands still while it is checked that a directory does
 //! not become its own descendant.
 
-use crate::fs::TX_NAMES;
-use crate::names::lock_names;
+use crate::names::{Directories, lock_names};
+use crate::nodes::Node;
+use crate::room::TX_NAMES;
 use crate::undo::Undo;
-use crate::znode::{CTIME, Node, Znode, flag};
-use crate::{NewNode, Zfs, ZplError};
+use crate::znode::{Znode, flag};
+use crate::{NewNode, ZplError};
 use ondisk::ObjectId;
-use std::sync::Arc;
 
 /// A path with more directories than this has a loop: the file system is damaged.
 const DEPTH_MAX: usize = 1 << 20;
@@ -35,29 +35,29 @@ pub struct Place<'a> {
     pub name: &'a [u8],
 }
 
-impl Zfs {
+impl Directories {
     /// Moves `from` to `to`.
-    pub fn rename(self: &Arc<Self>, from: Place<'_>, to: Place<'_>, mode: RenameMode) -> Result<(), ZplError> {
+    pub(crate) fn rename(&self, from: Place<'_>, to: Place<'_>, mode: RenameMode) -> Result<(), ZplError> {
         self.rename_leaving(from, to, mode, None)
     }
 
     /// Moves `from` to `to` and leaves a new node under the old name, for an overlay a whiteout (RENAME_WHITEOUT): a character device
     /// of number 0. EINVAL together with an exchange.
-    pub fn rename_leaving(
-        self: &Arc<Self>,
+    pub(crate) fn rename_leaving(
+        &self,
         from: Place<'_>,
         to: Place<'_>,
         mode: RenameMode,
         leaves: Option<&NewNode<'_>>,
     ) -> Result<(), ZplError> {
-        self.check_writable()?;
+        self.store().check_writable()?;
         if leaves.is_some() && mode == RenameMode::Exchange {
             return Err(ZplError::Invalid);
         }
         if [from.name, to.name].iter().any(|name| *name == b"." || *name == b"..") {
             return Err(ZplError::Invalid);
         }
-        self.check_name(to.name)?;
+        self.store().check_name(to.name)?;
         let across = from.directory.object != to.directory.object;
         if from.directory.fields().flags & flag::XATTR != to.directory.fields().flags & flag::XATTR {
             return Err(ZplError::Invalid);
@@ -73,10 +73,10 @@ impl Zfs {
         let mut involved: Vec<&Znode> = vec![from.directory, to.directory];
         involved.extend(target.as_deref());
         let _names = lock_names(&involved);
-        self.check_live_directory(from.directory)?;
-        self.check_live_directory(to.directory)?;
+        from.directory.check_live_directory()?;
+        to.directory.check_live_directory()?;
         // What was found before the locks must still be there.
-        let still = |directory: &Znode, name: &[u8]| self.find(directory, name).map(|found| found.map(|entry| entry.object));
+        let still = |directory: &Znode, name: &[u8]| self.store().find(directory, name).map(|found| found.map(|entry| entry.object));
         if still(from.directory, from.name)? != Some(source.object) {
             return Err(ZplError::NotFound);
         }
@@ -87,15 +87,15 @@ impl Zfs {
     }
 
     /// Takes the old name off `source`, or lets it stand for a new node.
-    fn vacate(self: &Arc<Self>, from: Place<'_>, source: &Node, leaves: Option<&NewNode<'_>>, undo: &mut Undo<'_>) -> Result<(), ZplError> {
-        let Some(new) = leaves else { return self.drop_name(&from.directory.znode, &source.znode, from.name, undo) };
-        let left = self.make_node(Some(from.directory), new, undo)?;
-        self.point_name(from, &left.znode, undo)?;
-        self.count_names(&from.directory.znode, 0, -i64::from(source.fields().is_directory()), undo)
+    fn vacate(&self, from: Place<'_>, source: &Node, leaves: Option<&NewNode<'_>>, undo: &mut Undo<'_>) -> Result<(), ZplError> {
+        let Some(new) = leaves else { return undo.drop_name(&from.directory.znode, &source.znode, from.name) };
+        let left = self.nodes.make_node(Some(from.directory), new, undo)?;
+        undo.point_name(&from.directory.znode, from.name, &left.znode)?;
+        undo.count_names(&from.directory.znode, 0, -i64::from(source.fields().is_directory()))
     }
 
     fn move_name(
-        self: &Arc<Self>,
+        &self,
         from: Place<'_>,
         to: Place<'_>,
         source: &Node,
@@ -104,7 +104,7 @@ impl Zfs {
         leaves: Option<&NewNode<'_>>,
     ) -> Result<(), ZplError> {
         let across = from.directory.object != to.directory.object;
-        Self::check_removable(&source.fields(), &from.directory.fields())?;
+        source.fields().check_removable(&from.directory.fields())?;
         to.directory.fields().check_takes(&source.fields())?;
         if across && source.fields().is_directory() {
             self.check_no_cycle(source, to.directory)?;
@@ -113,17 +113,17 @@ impl Zfs {
             if mode == RenameMode::Exchange {
                 return Err(ZplError::NotFound);
             }
-            let tx = self.assign(2 * TX_NAMES)?;
-            return self.atomically(&tx, |undo| {
-                self.add_name(&to.directory.znode, &source.znode, to.name, undo)?;
+            let tx = self.store().room.assign(2 * TX_NAMES)?;
+            return Undo::run(self.store(), &tx, |undo| {
+                undo.add_name(&to.directory.znode, &source.znode, to.name)?;
                 self.vacate(from, source, leaves, undo)?;
-                self.stamp(source, undo)
+                undo.stamp(&source.znode)
             });
         };
         if mode == RenameMode::NoReplace {
             return Err(ZplError::Exists);
         }
-        Self::check_removable(&target.fields(), &to.directory.fields())?;
+        target.fields().check_removable(&to.directory.fields())?;
         if source.object == target.object {
             return self.rename_to_itself(from, to, source);
         }
@@ -132,36 +132,25 @@ impl Zfs {
             if across && target.fields().is_directory() {
                 self.check_no_cycle(target, from.directory)?;
             }
-            let tx = self.assign(2 * TX_NAMES)?;
-            return self.atomically(&tx, |undo| self.exchange([(from, source), (to, target)], undo));
+            let tx = self.store().room.assign(2 * TX_NAMES)?;
+            return Undo::run(self.store(), &tx, |undo| self.exchange([(from, source), (to, target)], undo));
         }
         match (source.fields().is_directory(), target.fields().is_directory()) {
             (true, false) => return Err(ZplError::NotDirectory),
             (false, true) => return Err(ZplError::IsDirectory),
-            (true, true) if !Self::is_empty(target) => return Err(ZplError::NotEmpty),
+            (true, true) if !target.fields().is_empty_directory() => return Err(ZplError::NotEmpty),
             _ => {}
         }
-        let tx = self.assign(2 * TX_NAMES)?;
-        self.atomically(&tx, |undo| {
-            self.drop_link(&target.znode, undo)?;
-            self.point_name(to, &source.znode, undo)?;
+        let tx = self.store().room.assign(2 * TX_NAMES)?;
+        Undo::run(self.store(), &tx, |undo| {
+            undo.drop_link(&target.znode)?;
+            undo.point_name(&to.directory.znode, to.name, &source.znode)?;
             undo.change(&source.znode, |fields| fields.parent = to.directory.object.0)?;
             // One directory came for the other, if they are directories.
-            self.count_names(&to.directory.znode, 0, 0, undo)?;
+            undo.count_names(&to.directory.znode, 0, 0)?;
             self.vacate(from, source, leaves, undo)?;
-            self.stamp(source, undo)
+            undo.stamp(&source.znode)
         })
-    }
-
-    /// Lets a name that is there stand for another node, spelled as `at` says.
-    fn point_name(&self, at: Place<'_>, node: &Arc<Znode>, undo: &mut Undo<'_>) -> Result<(), ZplError> {
-        let directory = &at.directory.znode;
-        let (stored, old) = self.find_entry(directory, at.name)?.ok_or(ZplError::NotFound)?;
-        if stored == at.name {
-            return undo.replace_entry(directory, stored, old, self.entry_value(node));
-        }
-        undo.remove_entry(directory, stored, old)?;
-        undo.add_entry(directory, at.name, self.entry_value(node))
     }
 
     /// Each of two nodes gets the other's place.
@@ -169,51 +158,44 @@ impl Zfs {
         let across = places[0].0.directory.object != places[1].0.directory.object;
         for (index, (at, leaves)) in places.into_iter().enumerate() {
             let (_, comes) = places[1 - index];
-            self.point_name(at, &comes.znode, undo)?;
+            undo.point_name(&at.directory.znode, at.name, &comes.znode)?;
             undo.change(&comes.znode, |fields| fields.parent = at.directory.object.0)?;
             let directories = i64::from(comes.fields().is_directory()) - i64::from(leaves.fields().is_directory());
-            self.count_names(&at.directory.znode, 0, if across { directories } else { 0 }, undo)?;
-            self.stamp(comes, undo)?;
+            undo.count_names(&at.directory.znode, 0, if across { directories } else { 0 })?;
+            undo.stamp(&comes.znode)?;
         }
         Ok(())
     }
 
     /// Both names are the same node: links of one file stay as they are, but another spelling of one name is taken on.
     fn rename_to_itself(&self, from: Place<'_>, to: Place<'_>, source: &Node) -> Result<(), ZplError> {
-        let spelling = |place: Place<'_>| Ok::<_, ZplError>(self.find_entry(place.directory, place.name)?.map(|(stored, _)| stored));
+        let spelling =
+            |place: Place<'_>| Ok::<_, ZplError>(self.store().find_entry(place.directory, place.name)?.map(|(stored, _)| stored));
         let stored = spelling(from)?;
         if from.directory.object != to.directory.object || stored != spelling(to)? || stored.as_deref() == Some(to.name) {
             return Ok(());
         }
-        let tx = self.assign(TX_NAMES)?;
-        self.atomically(&tx, |undo| {
-            self.drop_name(&from.directory.znode, &source.znode, from.name, undo)?;
-            self.add_name(&to.directory.znode, &source.znode, to.name, undo)?;
-            self.stamp(source, undo)
-        })
-    }
-
-    fn stamp(&self, node: &Node, undo: &mut Undo<'_>) -> Result<(), ZplError> {
-        let now = self.now();
-        undo.change(&node.znode, |fields| {
-            fields.times[CTIME] = now;
-            fields.flags |= flag::ARCHIVE | flag::AV_MODIFIED;
+        let tx = self.store().room.assign(TX_NAMES)?;
+        Undo::run(self.store(), &tx, |undo| {
+            undo.drop_name(&from.directory.znode, &source.znode, from.name)?;
+            undo.add_name(&to.directory.znode, &source.znode, to.name)?;
+            undo.stamp(&source.znode)
         })
     }
 
     /// Fails when `directory` lies in the tree under `moved`.
-    fn check_no_cycle(self: &Arc<Self>, moved: &Node, directory: &Node) -> Result<(), ZplError> {
+    fn check_no_cycle(&self, moved: &Node, directory: &Node) -> Result<(), ZplError> {
         let mut at = directory.object;
         let mut parent = ObjectId(directory.fields().parent);
         for _ in 0..DEPTH_MAX {
             if at == moved.object {
                 return Err(ZplError::Invalid);
             }
-            if at == self.root() || parent == at {
+            if at == self.root || parent == at {
                 return Ok(());
             }
             at = parent;
-            parent = if at == moved.object { parent } else { ObjectId(self.node(at)?.fields().parent) };
+            parent = if at == moved.object { parent } else { ObjectId(self.nodes.node(at)?.fields().parent) };
         }
         Err(ZplError::Corrupt)
     }

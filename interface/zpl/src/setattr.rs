@@ -3,13 +3,15 @@
 //! Who may change what is decided by the kernel's checks of a mount with `default_permissions`; here are the consequences:
 //! the access control list follows the mode, setuid goes with a change of owner, times follow.
 
-use crate::fs::TX_NAMES;
-use crate::io::clear_suid;
+use crate::nodes::{Node, Nodes};
+use crate::room::TX_NAMES;
 use crate::sa::Attr;
+use crate::store::Store;
+use crate::undo::Undo;
 use crate::userspace::Owner;
-use crate::xattr::XattrChange;
-use crate::znode::{ATIME, CTIME, MTIME, Node, S_IFMT, State, Time, Znode, flag};
-use crate::{Zfs, ZplError, acl};
+use crate::xattr::{XattrChange, Xattrs};
+use crate::znode::{ATIME, CTIME, MTIME, S_IFMT, State, Time, Znode, clear_suid, flag};
+use crate::{ZplError, acl};
 use dmu::Tx;
 use std::sync::Arc;
 
@@ -44,19 +46,35 @@ pub struct Stat {
     pub block_size: u64,
 }
 
-impl Zfs {
+impl Stat {
     /// Attributes and allocation.
-    pub fn stat(&self, node: &Znode) -> Result<Stat, ZplError> {
+    pub(crate) fn of(store: &Store, node: &Znode) -> Result<Stat, ZplError> {
         let info = node.dnode.info()?;
         let fields = node.fields();
-        let record = self.objset.props().record_size as u64;
+        let record = store.record_size();
         let block = if fields.is_regular() { (info.block_size as u64).max(record.min(128 << 10)) } else { info.block_size as u64 };
         Ok(Stat { fields, blocks: info.used_bytes.div_ceil(512) + u64::from(info.slots), block_size: block })
     }
+}
 
-    /// Changes attributes; the size is [`Zfs::truncate`]'s.
-    pub fn set_attrs(self: &Arc<Self>, node: &Node, set: &SetAttrs) -> Result<(), ZplError> {
-        self.check_writable()?;
+/// What changes attributes of a file system's nodes.
+pub(crate) struct Attributes {
+    pub(crate) nodes: Arc<Nodes>,
+    xattrs: Arc<Xattrs>,
+}
+
+impl Attributes {
+    pub(crate) fn new(nodes: Arc<Nodes>, xattrs: Arc<Xattrs>) -> Attributes {
+        Attributes { nodes, xattrs }
+    }
+
+    pub(crate) fn store(&self) -> &Arc<Store> {
+        &self.nodes.store
+    }
+
+    /// Changes attributes; the size is [`crate::Zfs::truncate`]'s.
+    pub(crate) fn set_attrs(&self, node: &Node, set: &SetAttrs) -> Result<(), ZplError> {
+        self.store().check_writable()?;
         let appends =
             set.mode.is_none() && set.uid.is_none() && set.gid.is_none() && (set.touches || set.atime.is_none() && set.mtime.is_none());
         let forbids = if appends { flag::IMMUTABLE } else { flag::IMMUTABLE | flag::APPENDONLY };
@@ -65,27 +83,27 @@ impl Zfs {
         }
         let now = node.fields();
         let new = |id: Option<u32>, old: u64| id.map(u64::from).filter(|id| *id != old);
-        self.check_limits(&Owner { uid: new(set.uid, now.uid), gid: new(set.gid, now.gid), project: None }, true)?;
+        self.store().limits.check(&Owner { uid: new(set.uid, now.uid), gid: new(set.gid, now.gid), project: None }, true)?;
         // Lists are dropped after the locks: so are the nodes that they hold.
         let list;
-        let _names = set.mode.and_then(|_| self.settings().posix_acl.then(|| node.names.write()));
+        let _names = set.mode.and_then(|_| self.store().settings().posix_acl.then(|| node.names.write()));
         list = match set.mode {
-            Some(mode) if _names.is_some() => self.chmod_list(node, mode)?,
+            Some(mode) if _names.is_some() => self.xattrs.chmod_list(node, mode)?,
             _ => None,
         };
         let _files = list.as_ref().and_then(XattrChange::lock);
-        let tx = self.assign(2 * TX_NAMES)?;
-        self.atomically(&tx, |undo| {
-            list.as_ref().map_or(Ok(()), |list| self.enter_files(node, list, undo))?;
-            node.edit(&self.sa, &tx, |state| {
+        let tx = self.store().room.assign(2 * TX_NAMES)?;
+        Undo::run(self.store(), &tx, |undo| {
+            list.as_ref().map_or(Ok(()), |list| self.xattrs.enter_files(node, list, undo))?;
+            node.edit(&self.store().sa, &tx, |state| {
                 self.apply_attrs(node, set, state, &tx)?;
-                list.as_ref().map_or(Ok(()), |list| self.enter_list(node, list, state, &tx))
+                list.as_ref().map_or(Ok(()), |list| self.xattrs.enter_list(node, list, state, &tx))
             })
         })
     }
 
     fn apply_attrs(&self, node: &Node, set: &SetAttrs, state: &mut State, tx: &Tx) -> Result<(), ZplError> {
-        let now = self.now();
+        let now = self.store().now();
         let directory = state.fields.is_directory();
         let old_mode = state.fields.mode;
         if let Some(mode) = set.mode {
@@ -106,8 +124,8 @@ impl Zfs {
             let mode = state.fields.mode;
             let aces = acl::trivial(mode, directory);
             let count = aces.len() as u64 / 8;
-            self.sa.set(&node.dnode, &mut state.attrs, Attr::DaclAces, &aces, tx)?;
-            self.sa.set(&node.dnode, &mut state.attrs, Attr::DaclCount, &count.to_le_bytes(), tx)?;
+            self.store().sa.set(&node.dnode, &mut state.attrs, Attr::DaclAces, &aces, tx)?;
+            self.store().sa.set(&node.dnode, &mut state.attrs, Attr::DaclCount, &count.to_le_bytes(), tx)?;
             state.fields.flags |= flag::ACL_TRIVIAL;
             if acl::no_execs_denied(mode) {
                 state.fields.flags |= flag::NO_EXECS_DENIED;

@@ -1,50 +1,50 @@
 //! What statfs(2) shows: the file system's space, and that of a project where a directory hands it on (OpenZFS: `zfs_statvfs`,
 //! `zfs_statfs_project`).
 
+use crate::ZplError;
+use crate::nodes::Node;
+use crate::store::Store;
 use crate::userspace;
-use crate::znode::{Node, flag};
-use crate::{Zfs, ZplError};
+use crate::znode::flag;
 use fuse::Statfs;
 
 const UNIT: u64 = 512;
 
-impl Zfs {
-    /// Space as it is seen at a node; none stands for what is in no object set.
-    pub(crate) fn statfs(&self, node: Option<&Node>) -> Result<Statfs, ZplError> {
-        let space = self.space();
-        let (blocks, free) = ((space.referenced + space.available) / UNIT, space.available / UNIT);
-        let free_objects = space.objects_available.min(free);
-        let mut shown = Statfs {
-            blocks,
-            bfree: free,
-            bavail: free,
-            files: free_objects + space.objects_used,
-            ffree: free_objects,
-            bsize: self.objset.props().record_size as u32,
-            frsize: UNIT as u32,
-            namelen: self.name_bytes_max() as u32,
-        };
-        let fields = node.map(|node| node.fields());
-        if let Some(fields) = fields.filter(|fields| fields.flags & flag::PROJINHERIT != 0 && fields.flags & flag::PROJID != 0) {
-            self.show_project(fields.project, &mut shown)?;
-        }
-        Ok(shown)
+/// Space as it is seen at a node; none stands for what is in no object set.
+pub(crate) fn statfs(store: &Store, node: Option<&Node>) -> Result<Statfs, ZplError> {
+    let space = store.room.space().unwrap_or_default();
+    let (blocks, free) = ((space.referenced + space.available) / UNIT, space.available / UNIT);
+    let free_objects = space.objects_available.min(free);
+    let mut shown = Statfs {
+        blocks,
+        bfree: free,
+        bavail: free,
+        files: free_objects + space.objects_used,
+        ffree: free_objects,
+        bsize: store.record_size() as u32,
+        frsize: UNIT as u32,
+        namelen: store.name_bytes_max() as u32,
+    };
+    let fields = node.map(|node| node.fields());
+    if let Some(fields) = fields.filter(|fields| fields.flags & flag::PROJINHERIT != 0 && fields.flags & flag::PROJID != 0) {
+        show_project(store, fields.project, &mut shown)?;
     }
+    Ok(shown)
+}
 
-    /// Where a project has a limit, that is the size, and what it has not used of it is free.
-    fn show_project(&self, project: u64, shown: &mut Statfs) -> Result<(), ZplError> {
-        let value = |kind| userspace::value(&self.objset, kind, project);
-        let bytes = value("projectquota")?;
-        if bytes != 0 {
-            shown.blocks = bytes / UNIT;
-            shown.bfree = bytes.saturating_sub(value("projectused")?) / UNIT;
-            shown.bavail = shown.bfree;
-        }
-        let objects = value("projectobjquota")?;
-        if objects != 0 {
-            shown.files = objects;
-            shown.ffree = objects.saturating_sub(value("projectobjused")?);
-        }
-        Ok(())
+/// Where a project has a limit, that is the size, and what it has not used of it is free.
+fn show_project(store: &Store, project: u64, shown: &mut Statfs) -> Result<(), ZplError> {
+    let value = |kind| userspace::value(&store.objset, kind, project);
+    let bytes = value("projectquota")?;
+    if bytes != 0 {
+        shown.blocks = bytes / UNIT;
+        shown.bfree = bytes.saturating_sub(value("projectused")?) / UNIT;
+        shown.bavail = shown.bfree;
     }
+    let objects = value("projectobjquota")?;
+    if objects != 0 {
+        shown.files = objects;
+        shown.ffree = objects.saturating_sub(value("projectobjused")?);
+    }
+    Ok(())
 }

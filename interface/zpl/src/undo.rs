@@ -5,8 +5,9 @@
 //! puts that back, newest first, in the same transaction. What is put back was made dirty by the step itself: that needs no
 //! disk. OpenZFS reads what a transaction may touch before it is assigned (`dmu_tx_hold_*`) and relies on the rest working.
 
+use crate::ZplError;
+use crate::store::Store;
 use crate::znode::{Fields, Znode};
-use crate::{Zfs, ZplError};
 use dmu::Tx;
 use ondisk::ObjectId;
 use std::sync::Arc;
@@ -32,48 +33,49 @@ enum Step {
     Made(ObjectId),
 }
 
-/// The steps of an operation so far.
-pub(crate) struct Undo<'a> {
-    zfs: &'a Zfs,
-    tx: &'a Tx,
-    steps: Vec<Step>,
-}
-
-impl Zfs {
-    /// Does all of `act` or nothing: what it did before it failed is taken back. No lock of a node's state may be held.
-    pub(crate) fn atomically<R>(&self, tx: &Tx, act: impl FnOnce(&mut Undo<'_>) -> Result<R, ZplError>) -> Result<R, ZplError> {
-        let mut undo = Undo { zfs: self, tx, steps: Vec::new() };
-        let result = act(&mut undo);
-        if result.is_err() {
-            // What cannot be put back stays: there is nobody left to tell, and the rest is better put back.
-            while let Some(step) = undo.steps.pop() {
-                let _ = self.take_back(step, tx);
-            }
-        }
-        result
-    }
-
-    fn take_back(&self, step: Step, tx: &Tx) -> Result<(), ZplError> {
+impl Step {
+    /// Puts back how it was.
+    fn take_back(self, store: &Store, tx: &Tx) -> Result<(), ZplError> {
         let zap = |directory: &Arc<Znode>| Zap::open(directory.dnode.clone());
-        match step {
+        match self {
             Step::Added { directory, name } => Ok(zap(&directory)?.remove(name, tx)?),
             Step::Removed { directory, name, value } => Ok(zap(&directory)?.add_u64(name, value, tx)?),
             Step::Replaced { directory, name, value } => Ok(zap(&directory)?.update_u64(name, value, tx)?),
             Step::Changed { node, before_and_after } => {
-                node.update(&self.sa, tx, |fields| fields.take_back(&before_and_after.0, &before_and_after.1))
+                node.update(&store.sa, tx, |fields| fields.take_back(&before_and_after.0, &before_and_after.1))
             }
             Step::Links { node, unlinked } => {
                 node.state.lock().unlinked = unlinked;
                 Ok(())
             }
-            Step::Queued(object) => Ok(self.unlinked_set()?.remove_int(object.0, tx)?),
-            Step::Dequeued(object) => Ok(self.unlinked_set()?.add_int(object.0, tx)?),
-            Step::Made(object) => Ok(self.objset.free_object(object, tx)?),
+            Step::Queued(object) => Ok(store.unlinked.zap()?.remove_int(object.0, tx)?),
+            Step::Dequeued(object) => Ok(store.unlinked.zap()?.add_int(object.0, tx)?),
+            Step::Made(object) => Ok(store.objset.free_object(object, tx)?),
         }
     }
 }
 
+/// The steps of an operation so far.
+pub(crate) struct Undo<'a> {
+    pub(crate) store: &'a Store,
+    tx: &'a Tx,
+    steps: Vec<Step>,
+}
+
 impl<'a> Undo<'a> {
+    /// Does all of `act` or nothing: what it did before it failed is taken back. No lock of a node's state may be held.
+    pub(crate) fn run<R>(store: &'a Store, tx: &'a Tx, act: impl FnOnce(&mut Undo<'a>) -> Result<R, ZplError>) -> Result<R, ZplError> {
+        let mut undo = Undo { store, tx, steps: Vec::new() };
+        let result = act(&mut undo);
+        if result.is_err() {
+            // What cannot be put back stays: there is nobody left to tell, and the rest is better put back.
+            while let Some(step) = undo.steps.pop() {
+                let _ = step.take_back(store, tx);
+            }
+        }
+        result
+    }
+
     /// The transaction.
     pub(crate) fn tx(&self) -> &'a Tx {
         self.tx
@@ -87,7 +89,7 @@ impl<'a> Undo<'a> {
     /// Adds an entry to a directory.
     pub(crate) fn add_entry(&mut self, directory: &Arc<Znode>, name: &[u8], value: u64) -> Result<(), ZplError> {
         if name.len() > crate::NAME_BYTES_MAX {
-            self.zfs.objset.note_long_name();
+            self.store.objset.note_long_name();
         }
         Zap::open(directory.dnode.clone())?.add_u64(name, value, self.tx)?;
         self.steps.push(Step::Added { directory: directory.clone(), name: name.to_vec() });
@@ -110,7 +112,7 @@ impl<'a> Undo<'a> {
 
     /// Changes attributes of a node.
     pub(crate) fn change(&mut self, node: &Arc<Znode>, change: impl FnOnce(&mut Fields)) -> Result<(), ZplError> {
-        let before_and_after = node.update(&self.zfs.sa, self.tx, |fields| {
+        let before_and_after = node.update(&self.store.sa, self.tx, |fields| {
             let before = *fields;
             change(fields);
             Box::new((before, *fields))
@@ -127,15 +129,33 @@ impl<'a> Undo<'a> {
 
     /// Enters an object in the unlinked set.
     pub(crate) fn queue(&mut self, object: ObjectId) -> Result<(), ZplError> {
-        self.zfs.unlinked_set()?.add_int(object.0, self.tx)?;
+        self.store.unlinked.zap()?.add_int(object.0, self.tx)?;
         self.steps.push(Step::Queued(object));
         Ok(())
     }
 
     /// Takes an object out of the unlinked set.
     pub(crate) fn dequeue(&mut self, object: ObjectId) -> Result<(), ZplError> {
-        self.zfs.unlinked_set()?.remove_int(object.0, self.tx)?;
+        self.store.unlinked.zap()?.remove_int(object.0, self.tx)?;
         self.steps.push(Step::Dequeued(object));
+        Ok(())
+    }
+}
+
+impl Undo<'_> {
+    /// Takes the links away and puts the node into the unlinked set (OpenZFS: `zfs_unlinked_add`).
+    pub(crate) fn mark_unlinked(&mut self, node: &Arc<Znode>) -> Result<(), ZplError> {
+        self.set_unlinked(node, true);
+        self.change(node, |fields| fields.links = 0)?;
+        self.queue(node.object)?;
+        self.store.counts.unlinked(1);
+        Ok(())
+    }
+
+    /// Removes a node made linked again from the unlinked set (OpenZFS: `zfs_link_create` of an O_TMPFILE).
+    pub(crate) fn unmark_unlinked(&mut self, node: &Arc<Znode>) -> Result<(), ZplError> {
+        self.dequeue(node.object)?;
+        self.set_unlinked(node, false);
         Ok(())
     }
 }

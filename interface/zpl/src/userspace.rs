@@ -3,8 +3,9 @@
 //! What is used is counted by the sync (see [`crate::Accounting`]), so that a limit is noticed at the first txg after the one that
 //! passed it, as in OpenZFS. Limits stand in objects of the file system that its master node names.
 
-use crate::{Zfs, ZplError};
+use crate::ZplError;
 use dmu::{DmuError, GROUPUSED_OBJECT, Objset, PROJECTUSED_OBJECT, Tx, USERUSED_OBJECT};
+use exec::RwLock;
 use ondisk::{ObjectId, ObjectType, objset_flags};
 use std::sync::Arc;
 use zap::{Zap, ZapError};
@@ -95,15 +96,15 @@ pub(crate) struct Owner {
 
 /// The tables of limits that a file system has, so that one without limits looks at nothing: of bytes and of objects, by [`WHO`].
 #[derive(Default)]
-pub(crate) struct Limits {
+struct Tables {
     bytes: [Option<Zap>; 3],
     objects: [Option<Zap>; 3],
 }
 
-impl Limits {
+impl Tables {
     /// Reads which there are.
-    pub(crate) fn read(objset: &Arc<Objset>) -> Result<Limits, ZapError> {
-        let mut limits = Limits::default();
+    fn read(objset: &Arc<Objset>) -> Result<Tables, ZapError> {
+        let mut limits = Tables::default();
         for (index, (who, _)) in WHO.into_iter().enumerate() {
             limits.bytes[index] = table(objset, &format!("{who}quota"))?.0;
             limits.objects[index] = table(objset, &format!("{who}objquota"))?.0;
@@ -121,21 +122,32 @@ fn is_over(limits: Option<&Zap>, objset: &Arc<Objset>, (who, what): (&str, &str)
     }
 }
 
-impl Zfs {
+/// The limits of a file system.
+pub(crate) struct Limits {
+    objset: Arc<Objset>,
+    tables: RwLock<Tables>,
+}
+
+impl Limits {
+    /// Reads which there are.
+    pub(crate) fn read(objset: &Arc<Objset>) -> Result<Limits, ZplError> {
+        Ok(Limits { objset: objset.clone(), tables: RwLock::new(Tables::read(objset)?) })
+    }
+
     /// Looks again which limits there are; what was set counts from now on.
     ///
     /// # Errors
     /// Those of reading the master node.
-    pub fn renew_limits(&self) -> Result<(), ZplError> {
-        let limits = Limits::read(&self.objset)?;
-        *self.limits.write() = limits;
+    pub(crate) fn renew(&self) -> Result<(), ZplError> {
+        let tables = Tables::read(&self.objset)?;
+        *self.tables.write() = tables;
         Ok(())
     }
 
     /// Refuses what would charge somebody who has reached a limit: of bytes, and of objects where one is `added`
     /// (OpenZFS: `zfs_id_overblockquota`, `zfs_id_overobjquota`).
-    pub(crate) fn check_limits(&self, owner: &Owner, added: bool) -> Result<(), ZplError> {
-        let limits = self.limits.read();
+    pub(crate) fn check(&self, owner: &Owner, added: bool) -> Result<(), ZplError> {
+        let limits = self.tables.read();
         let counts_objects = self.objset.flags() & objset_flags::USEROBJACCOUNTING_COMPLETE != 0;
         for (index, id) in [owner.uid, owner.gid, owner.project].into_iter().enumerate() {
             let (Some(id), who) = (id, WHO[index].0) else { continue };

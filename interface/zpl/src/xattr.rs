@@ -4,11 +4,16 @@
 //! A name is stored with its namespace (`user.` too, as Linux does by default); a name stored without one was written by
 //! another system, or for one ([`set_xattr_compat`]), and shows up as `user.NAME`. A name lives in one of the two places only.
 
-use crate::fs::TX_NAMES;
+use crate::data::{Data, WriteData};
+use crate::direct::Access;
+use crate::names::Directories;
+use crate::nodes::{Node, Nodes};
+use crate::room::TX_NAMES;
 use crate::sa::Attr;
+use crate::store::Store;
 use crate::undo::Undo;
-use crate::znode::{CTIME, Node, S_IFDIR, S_IFREG, State, Znode, flag};
-use crate::{NewNode, WriteData, Zfs, ZplError, posix_acl};
+use crate::znode::{CTIME, S_IFDIR, S_IFREG, State, Znode, flag};
+use crate::{NewNode, ZplError, posix_acl};
 use abd::Abd;
 use dmu::Tx;
 use exec::RwLockWriteGuard;
@@ -67,11 +72,29 @@ fn shown_name(stored: &[u8]) -> Vec<u8> {
     if known { stored.to_vec() } else { [b"user.", stored].concat() }
 }
 
-impl Zfs {
+/// The extended attributes of a file system's nodes.
+pub(crate) struct Xattrs {
+    directories: Arc<Directories>,
+    data: Arc<Data>,
+}
+
+impl Xattrs {
+    pub(crate) fn new(directories: Arc<Directories>, data: Arc<Data>) -> Xattrs {
+        Xattrs { directories, data }
+    }
+
+    pub(crate) fn store(&self) -> &Arc<Store> {
+        self.directories.store()
+    }
+
+    fn nodes(&self) -> &Arc<Nodes> {
+        &self.directories.nodes
+    }
+
     /// Refuses names that nobody handles, or not now.
     fn check_served(&self, name: &[u8]) -> Result<(), ZplError> {
         check_namespace(name)?;
-        let is_off = name.starts_with(b"user.") && !self.settings().user_xattrs;
+        let is_off = name.starts_with(b"user.") && !self.store().settings().user_xattrs;
         if is_off { Err(ZplError::NotSupported) } else { Ok(()) }
     }
 
@@ -81,7 +104,7 @@ impl Zfs {
         if let Some(list) = &state.xattrs {
             return Ok(list.clone());
         }
-        let list = match self.sa.get(&state.attrs, Attr::Dxattr) {
+        let list = match self.store().sa.get(&state.attrs, Attr::Dxattr) {
             Some(packed) if !packed.is_empty() => NvList::decode(packed).map_err(|_| ZplError::Corrupt)?,
             _ => NvList::new(),
         };
@@ -91,24 +114,24 @@ impl Zfs {
     }
 
     /// The extended attributes that lie in the system attributes, as stored, and their packed length in bytes; None without any.
-    pub fn sa_xattrs(&self, node: &Znode) -> Result<Option<(usize, Arc<NvList>)>, ZplError> {
-        let bytes = self.sa.get(&node.state.lock().attrs, Attr::Dxattr).map_or(0, <[u8]>::len);
+    pub(crate) fn sa_xattrs(&self, node: &Znode) -> Result<Option<(usize, Arc<NvList>)>, ZplError> {
+        let bytes = self.store().sa.get(&node.state.lock().attrs, Attr::Dxattr).map_or(0, <[u8]>::len);
         if bytes == 0 { Ok(None) } else { Ok(Some((bytes, self.sa_list(node)?))) }
     }
 
-    fn xattr_directory(self: &Arc<Self>, node: &Znode) -> Result<Option<Node>, ZplError> {
+    fn xattr_directory(&self, node: &Znode) -> Result<Option<Node>, ZplError> {
         match node.fields().xattr {
             0 => Ok(None),
-            object => self.node(ObjectId(object)).map(Some),
+            object => self.nodes().node(ObjectId(object)).map(Some),
         }
     }
 
-    pub(crate) fn get_stored(self: &Arc<Self>, node: &Znode, name: &[u8]) -> Result<Option<Vec<u8>>, ZplError> {
+    fn get_stored(&self, node: &Znode, name: &[u8]) -> Result<Option<Vec<u8>>, ZplError> {
         if let Some(value) = self.sa_list(node)?.get_bytes(name) {
             return Ok(Some(value.to_vec()));
         }
         let Some(directory) = self.xattr_directory(node)? else { return Ok(None) };
-        match self.lookup(&directory, name) {
+        match self.directories.lookup(&directory, name) {
             Ok(file) => {
                 let mut value = vec![0; file.fields().size.min(VALUE_BYTES_MAX as u64 + 1) as usize];
                 file.dnode.read(0, &mut value)?;
@@ -120,9 +143,9 @@ impl Zfs {
     }
 
     /// Value of an extended attribute.
-    pub fn get_xattr(self: &Arc<Self>, node: &Node, name: &[u8]) -> Result<Vec<u8>, ZplError> {
+    pub(crate) fn get_xattr(&self, node: &Node, name: &[u8]) -> Result<Vec<u8>, ZplError> {
         self.check_served(name)?;
-        if posix_acl::is_list(name) && !self.settings().posix_acl {
+        if posix_acl::is_list(name) && !self.store().settings().posix_acl {
             return Err(ZplError::NotSupported);
         }
         let _names = node.names.read();
@@ -137,25 +160,25 @@ impl Zfs {
     }
 
     /// Names of the extended attributes.
-    pub fn list_xattrs(self: &Arc<Self>, node: &Node) -> Result<Vec<Vec<u8>>, ZplError> {
+    pub(crate) fn list_xattrs(&self, node: &Node) -> Result<Vec<Vec<u8>>, ZplError> {
         let _names = node.names.read();
         let mut names: Vec<Vec<u8>> = self.sa_list(node)?.iter().map(|(name, _)| shown_name(name.as_bytes())).collect();
         if let Some(directory) = self.xattr_directory(node)? {
-            self.list(&directory, 0, &mut |listed| {
+            self.store().list(&directory, 0, &mut |listed| {
                 if listed.name != b"." && listed.name != b".." {
                     names.push(shown_name(listed.name));
                 }
                 true
             })?;
         }
-        let settings = self.settings();
+        let settings = self.store().settings();
         names.retain(|name| (settings.posix_acl || !posix_acl::is_list(name)) && (settings.user_xattrs || !name.starts_with(b"user.")));
         Ok(names)
     }
 
     /// Sets an extended attribute.
-    pub fn set_xattr(self: &Arc<Self>, node: &Node, name: &[u8], value: &[u8], mode: SetMode) -> Result<(), ZplError> {
-        self.check_writable()?;
+    pub(crate) fn set_xattr(&self, node: &Node, name: &[u8], value: &[u8], mode: SetMode) -> Result<(), ZplError> {
+        self.store().check_writable()?;
         node.check_attributes_change()?;
         self.check_served(name)?;
         if name.len() > crate::NAME_BYTES_MAX {
@@ -181,8 +204,8 @@ impl Zfs {
     }
 
     /// Removes an extended attribute.
-    pub fn remove_xattr(self: &Arc<Self>, node: &Node, name: &[u8]) -> Result<(), ZplError> {
-        self.check_writable()?;
+    pub(crate) fn remove_xattr(&self, node: &Node, name: &[u8]) -> Result<(), ZplError> {
+        self.store().check_writable()?;
         node.check_attributes_change()?;
         self.check_served(name)?;
         let change;
@@ -194,7 +217,7 @@ impl Zfs {
         self.carry_out_xattr(node, &change)
     }
 
-    fn has_xattr(self: &Arc<Self>, node: &Znode, name: &[u8]) -> Result<bool, ZplError> {
+    fn has_xattr(&self, node: &Znode, name: &[u8]) -> Result<bool, ZplError> {
         for spelling in [Some(name), compatible_name(name)].into_iter().flatten() {
             if self.get_stored(node, spelling)?.is_some() {
                 return Ok(true);
@@ -205,7 +228,7 @@ impl Zfs {
 
     /// Prepares to set or remove an attribute, whatever its name: what takes long or much room is done here. The caller holds
     /// `names` until the change is carried out, and lets go of it after them.
-    pub(crate) fn stage_xattr(self: &Arc<Self>, node: &Node, name: &[u8], value: Option<&[u8]>) -> Result<XattrChange, ZplError> {
+    pub(crate) fn stage_xattr(&self, node: &Node, name: &[u8], value: Option<&[u8]>) -> Result<XattrChange, ZplError> {
         let spellings = || [Some(name), compatible_name(name)].into_iter().flatten();
         let old = self.sa_list(node)?;
         let mut list = (*old).clone();
@@ -213,7 +236,7 @@ impl Zfs {
             list.remove(spelling);
         }
         let without = list.clone();
-        let is_small = |value: &&[u8]| value.len() <= SA_VALUE_BYTES_MAX && self.settings().xattr_sa && self.sa.is_modern();
+        let is_small = |value: &&[u8]| value.len() <= SA_VALUE_BYTES_MAX && self.store().settings().xattr_sa && self.store().sa.is_modern();
         let small = value.filter(is_small);
         let bare = compatible_name(name).filter(|_| COMPATIBLE.load(Ordering::Relaxed));
         let stored = bare.unwrap_or(name);
@@ -236,7 +259,7 @@ impl Zfs {
         }
         if let Some(directory) = &change.directory {
             for spelling in spellings() {
-                match self.lookup(directory, spelling) {
+                match self.directories.lookup(directory, spelling) {
                     Ok(file) => change.gone.push((spelling.to_vec(), file)),
                     Err(ZplError::NotFound) => {}
                     Err(error) => return Err(error),
@@ -246,24 +269,32 @@ impl Zfs {
         Ok(change)
     }
 
+    /// How a stored list of `acltype=posix` is to change to follow a new mode, if at all; the caller holds `names`.
+    pub(crate) fn chmod_list(&self, node: &Node, mode: u64) -> Result<Option<XattrChange>, ZplError> {
+        let Some(old) = self.get_stored(node, posix_acl::ACCESS)? else { return Ok(None) };
+        let list = posix_acl::followed(&old, mode);
+        list.map(|list| self.stage_xattr(node, posix_acl::ACCESS, Some(&list))).transpose()
+    }
+
     /// A nameless file that holds a value.
-    fn make_value(self: &Arc<Self>, node: &Znode, value: &[u8]) -> Result<Node, ZplError> {
+    fn make_value(&self, node: &Znode, value: &[u8]) -> Result<Node, ZplError> {
         let fields = node.fields();
         let new = NewNode { mode: S_IFREG | 0o644, uid: fields.uid as u32, gid: fields.gid as u32, xattr: true, ..NewNode::default() };
-        let file = self.make_nameless(node, &new)?;
+        let file = self.directories.make_nameless(node, &new)?;
         let data = Abd::from_slice(value);
-        self.write(&file, WriteData { offset: 0, data, may_keep: true, kill_suid: false, synchronous: false })?;
+        self.data.write(&file, WriteData { offset: 0, data, may_keep: true, kill_suid: false, synchronous: false }, Access::default())?;
         Ok(file)
     }
 
     /// Carries out a change of nothing else.
-    pub(crate) fn carry_out_xattr(self: &Arc<Self>, node: &Node, change: &XattrChange) -> Result<(), ZplError> {
+    pub(crate) fn carry_out_xattr(&self, node: &Node, change: &XattrChange) -> Result<(), ZplError> {
         let _files = change.lock();
-        let tx = if change.is_removal() { self.assign_frees(2 * TX_NAMES)? } else { self.assign(2 * TX_NAMES)? };
-        let now = self.now();
-        self.atomically(&tx, |undo| {
+        let tx =
+            if change.is_removal() { self.store().room.assign_frees(2 * TX_NAMES)? } else { self.store().room.assign(2 * TX_NAMES)? };
+        let now = self.store().now();
+        Undo::run(self.store(), &tx, |undo| {
             self.enter_files(node, change, undo)?;
-            node.edit(&self.sa, &tx, |state| {
+            node.edit(&self.store().sa, &tx, |state| {
                 self.enter_list(node, change, state, &tx)?;
                 state.fields.times[CTIME] = now;
                 state.fields.flags |= flag::ARCHIVE;
@@ -273,37 +304,37 @@ impl Zfs {
     }
 
     /// The part of a change that is made in the hidden directory.
-    pub(crate) fn enter_files(self: &Arc<Self>, node: &Node, change: &XattrChange, undo: &mut Undo<'_>) -> Result<(), ZplError> {
+    pub(crate) fn enter_files(&self, node: &Node, change: &XattrChange, undo: &mut Undo<'_>) -> Result<(), ZplError> {
         for (name, old) in &change.gone {
             let directory = change.directory.as_ref().ok_or(ZplError::Corrupt)?;
-            self.drop_name(&directory.znode, &old.znode, name, undo)?;
-            self.drop_link(&old.znode, undo)?;
+            undo.drop_name(&directory.znode, &old.znode, name)?;
+            undo.drop_link(&old.znode)?;
         }
         let Some(file) = &change.file else { return Ok(()) };
         match &change.directory {
-            Some(directory) => self.add_name(&directory.znode, &file.znode, &change.name, undo)?,
+            Some(directory) => undo.add_name(&directory.znode, &file.znode, &change.name)?,
             None => {
                 // Nobody else knows it yet: it can be let go of here.
                 let directory = self.make_xattr_directory(node, undo)?;
-                self.add_name(&directory.znode, &file.znode, &change.name, undo)?;
+                undo.add_name(&directory.znode, &file.znode, &change.name)?;
             }
         }
-        self.unmark_unlinked(&file.znode, undo)?;
+        undo.unmark_unlinked(&file.znode)?;
         undo.change(&file.znode, |fields| fields.links = 1)
     }
 
     /// The part of a change that is made in the system attributes.
     pub(crate) fn enter_list(&self, node: &Node, change: &XattrChange, state: &mut State, tx: &Tx) -> Result<(), ZplError> {
         let Some((list, packed)) = &change.list else { return Ok(()) };
-        self.sa.set(&node.dnode, &mut state.attrs, Attr::Dxattr, packed, tx)?;
+        self.store().sa.set(&node.dnode, &mut state.attrs, Attr::Dxattr, packed, tx)?;
         state.xattrs = Some(list.clone());
         Ok(())
     }
 
-    fn make_xattr_directory(self: &Arc<Self>, node: &Node, undo: &mut Undo<'_>) -> Result<Node, ZplError> {
+    fn make_xattr_directory(&self, node: &Node, undo: &mut Undo<'_>) -> Result<Node, ZplError> {
         let fields = node.fields();
         let new = NewNode { mode: S_IFDIR | 0o1777, uid: fields.uid as u32, gid: fields.gid as u32, xattr: true, ..NewNode::default() };
-        let directory = self.make_node(Some(node), &new, undo)?;
+        let directory = self.nodes().make_node(Some(node), &new, undo)?;
         undo.change(&node.znode, |fields| fields.xattr = directory.object.0)?;
         Ok(directory)
     }

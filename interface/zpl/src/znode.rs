@@ -1,15 +1,11 @@
-//! A node in memory: its attributes, its locks, and the guard that keeps it there.
-//!
-//! A [`Node`] is a counted reference. While any exists the node stays in the table of its [`Zfs`]; the last one to go deletes
-//! the object when it has no links left, and otherwise writes an access time that is only in memory (OpenZFS:
-//! `zfs_zget`, `zfs_inactive`, `zfs_zinactive`). So a `Node` must not be dropped while a transaction is open.
+//! A node in memory: its attributes and its locks.
 
+use crate::ZplError;
 use crate::direct::{DirectSnapshot, DirectStats};
 use crate::kernel::KernelView;
 use crate::range_lock::{RangeGuard, RangeLock};
 use crate::sa::{Attr, Attrs, Sa};
 use crate::userspace::Owner;
-use crate::{Zfs, ZplError};
 use dmu::{Dnode, Tx};
 use exec::{Exec, Mutex, RwLock};
 use nvlist::NvList;
@@ -103,7 +99,7 @@ pub(crate) struct State {
 /// Requests of fewer bytes than this come in one piece (Linux: 256 pages, unless `max_pages_limit` allows more).
 const LONG_BYTES: u64 = 1 << 20;
 
-/// A node; use it through [`Node`].
+/// A node; use it through [`crate::Node`].
 pub struct Znode {
     pub(crate) object: ObjectId,
     pub(crate) dnode: Arc<Dnode>,
@@ -124,74 +120,6 @@ pub struct Znode {
 impl std::fmt::Debug for Znode {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Znode({})", self.object)
-    }
-}
-
-/// A counted reference to a node.
-#[derive(Debug)]
-pub struct Node {
-    pub(crate) zfs: Arc<Zfs>,
-    pub(crate) znode: Arc<Znode>,
-}
-
-impl std::ops::Deref for Node {
-    type Target = Znode;
-    fn deref(&self) -> &Znode {
-        &self.znode
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        self.zfs.release(self.znode.object, 1);
-    }
-}
-
-impl Clone for Node {
-    fn clone(&self) -> Self {
-        self.zfs.add_reference(self.znode.object);
-        Node { zfs: self.zfs.clone(), znode: self.znode.clone() }
-    }
-}
-
-impl Node {
-    /// A reference that a job may drop.
-    pub(crate) fn kept(&self) -> Kept {
-        self.zfs.add_reference(self.object);
-        Kept { zfs: self.zfs.clone(), znode: self.znode.clone() }
-    }
-}
-
-/// A counted reference held by a transfer: dropping it never waits. What the last one to go would have to do is left to the
-/// next operation.
-#[derive(Debug)]
-pub(crate) struct Kept {
-    zfs: Arc<Zfs>,
-    znode: Arc<Znode>,
-}
-
-impl Kept {
-    /// A reference for an operation.
-    pub(crate) fn node(&self) -> Node {
-        self.zfs.add_reference(self.znode.object);
-        Node { zfs: self.zfs.clone(), znode: self.znode.clone() }
-    }
-
-    pub(crate) fn zfs(&self) -> &Arc<Zfs> {
-        &self.zfs
-    }
-}
-
-impl std::ops::Deref for Kept {
-    type Target = Znode;
-    fn deref(&self) -> &Znode {
-        &self.znode
-    }
-}
-
-impl Drop for Kept {
-    fn drop(&mut self) {
-        self.zfs.release_in_job(self.znode.object);
     }
 }
 
@@ -244,6 +172,10 @@ impl Fields {
     pub fn is_symlink(&self) -> bool {
         self.mode & S_IFMT == S_IFLNK
     }
+    /// A directory that hands its project on takes only what has the same (OpenZFS: `zfs_link`, `zfs_rename`).
+    pub(crate) fn check_takes(&self, other: &Fields) -> Result<(), ZplError> {
+        if self.flags & flag::PROJINHERIT != 0 && self.project != other.project { Err(ZplError::CrossDevice) } else { Ok(()) }
+    }
 }
 
 impl Znode {
@@ -273,9 +205,9 @@ impl Znode {
         self.ranges.lock(exec, range, writer)
     }
 
-    /// Where its direct I/O is counted.
-    pub(crate) fn direct_stats(&self, zfs: &Zfs) -> &DirectStats {
-        self.direct.get_or_init(|| DirectStats::of_file(zfs.direct().stats.clone()))
+    /// Where its direct I/O is counted, and with that of its `dataset`.
+    pub(crate) fn direct_stats(&self, dataset: &Arc<DirectStats>) -> &DirectStats {
+        self.direct.get_or_init(|| DirectStats::of_file(dataset.clone()))
     }
 
     /// Notes a direct transfer of these bytes; true when it may be the end of a request that began with the one before: the kernel
@@ -294,6 +226,42 @@ impl Znode {
     /// Its attributes now.
     pub fn fields(&self) -> Fields {
         self.state.lock().fields
+    }
+
+    /// Whether it may be opened for writing: who only appends may write to a file that is append-only (Linux: `may_open`).
+    pub(crate) fn check_opens(&self, appends: bool) -> Result<(), ZplError> {
+        let forbids = if appends { flag::IMMUTABLE } else { flag::IMMUTABLE | flag::APPENDONLY };
+        if self.fields().flags & forbids == 0 { Ok(()) } else { Err(ZplError::NotPermitted) }
+    }
+
+    /// Whether its extended attributes may change (Linux: `xattr_permission`).
+    pub(crate) fn check_attributes_change(&self) -> Result<(), ZplError> {
+        self.check_opens(false)
+    }
+
+    /// Whether it has data.
+    pub(crate) fn check_regular(&self) -> Result<(), ZplError> {
+        let fields = self.fields();
+        match (fields.is_regular(), fields.is_directory()) {
+            (true, _) => Ok(()),
+            (_, true) => Err(ZplError::IsDirectory),
+            _ => Err(ZplError::Invalid),
+        }
+    }
+
+    /// Whether names can be entered in it.
+    pub(crate) fn check_live_directory(&self) -> Result<(), ZplError> {
+        let state = self.state.lock();
+        if !state.fields.is_directory() {
+            return Err(ZplError::NotDirectory);
+        }
+        if state.unlinked {
+            return Err(ZplError::NotFound);
+        }
+        if state.fields.flags & flag::IMMUTABLE != 0 {
+            return Err(ZplError::NotPermitted);
+        }
+        Ok(())
     }
 
     /// Who is charged for it.
@@ -370,5 +338,13 @@ impl Znode {
         sa.store(&self.dnode, &mut state.attrs, tx)?;
         self.touch(tx);
         Ok(())
+    }
+}
+
+/// Clears setuid, and setgid where it means set-group-id on execution.
+pub(crate) fn clear_suid(mode: &mut u64) {
+    *mode &= !S_ISUID;
+    if *mode & 0o010 != 0 {
+        *mode &= !S_ISGID;
     }
 }

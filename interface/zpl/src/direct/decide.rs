@@ -59,6 +59,14 @@ pub enum Memory {
     Misaligned,
 }
 
+impl Memory {
+    /// The alignment of a slice.
+    pub fn of(bytes: &[u8]) -> Memory {
+        let aligned = bytes.as_ptr().addr().is_multiple_of(PAGE_BYTES) && bytes.len().is_multiple_of(PAGE_BYTES);
+        if aligned { Memory::Aligned } else { Memory::Misaligned }
+    }
+}
+
 /// Everything that the decision looks at.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts {

@@ -1,25 +1,18 @@
-//! Direct I/O of files: which parts of a request go straight between the caller's memory and the disks, why the others
-//! don't, and how both are carried out.
+//! Direct I/O of files: which parts of a request go straight between the caller's memory and the disks, and why the others
+//! don't.
 //!
 //! [`decide`] is the whole policy as a pure function; [`DirectStats`] counts what it decided, so that no request that asked
-//! for direct is served otherwise without a trace; `transfer.rs` performs plans. OpenZFS: `zfs_setup_direct`, `zfs_read`,
+//! for direct is served otherwise without a trace; `crate::data` performs plans. OpenZFS: `zfs_setup_direct`, `zfs_read`,
 //! `zfs_write` (`zfs_vnops.c`), `dmu_write_uio_dnode` (`dmu.c`).
 
-mod again;
 mod decide;
-mod memory;
 mod stats;
 #[cfg(test)]
 mod tests;
-mod transfer;
 
-pub(crate) use again::Again;
 pub use decide::{Facts, How, Memory, Operation, Params, Piece, Plan, Property, Reason, decide};
 pub use stats::{DirectStats, ReasonCount, Snapshot as DirectSnapshot};
-pub use transfer::{ReadThen, WriteThen};
 
-use crate::znode::{Node, Znode};
-use crate::{Zfs, ZplError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -101,24 +94,4 @@ pub struct DirectAlignment {
     pub memory: u64,
     /// Alignment of offsets and lengths in bytes that makes writes wholly direct.
     pub offset: u64,
-}
-
-impl Zfs {
-    /// What makes direct I/O of the file efficient; None while it can't be direct (OpenZFS: `zfs_get_direct_alignment`).
-    pub fn direct_alignment(&self, node: &Znode) -> Result<Option<DirectAlignment>, ZplError> {
-        let fields = node.fields();
-        let is_off = !self.direct().params().enabled || self.settings().direct == Property::Disabled || self.is_snapshot();
-        if is_off || !fields.is_regular() {
-            return Ok(None);
-        }
-        let (page, record) = (abd::PAGE_BYTES as u64, self.objset.props().record_size as u64);
-        let block = node.dnode.info()?.block_size as u64;
-        let offset = if fields.size <= block && block < record { record } else { block };
-        Ok(Some(DirectAlignment { memory: page, offset: offset.max(page) }))
-    }
-
-    /// The counts of one file since it came into memory; None when nothing of it asked for direct.
-    pub fn direct_counts(&self, node: &Node) -> Option<DirectSnapshot> {
-        node.direct_counts()
-    }
 }

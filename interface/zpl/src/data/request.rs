@@ -1,0 +1,316 @@
+//! Requests for the data of files before anything is started: what is checked, locked, decided, and dirtied through the cache.
+//!
+//! Invariants: a transfer owns its byte range from the decision to its end, and a write also its transaction, because
+//! the blocks are born in that txg. What a request dirties through the cache is in memory before
+//! its direct part starts, so that the end of a write never reads. Sizes and times change only after success.
+
+use crate::ZplError;
+use crate::direct::{Access, Facts, How, Operation, Plan, Property, Reason, decide};
+use crate::nodes::Node;
+use crate::range_lock::RangeGuard;
+use crate::room::TX_NAMES;
+use crate::store::Store;
+use crate::znode::{CTIME, MTIME, Znode, clear_suid, flag};
+use abd::Abd;
+use dmu::{DmuError, Tx};
+use ondisk::Txg;
+use std::ops::Range;
+
+/// Largest file in bytes (OpenZFS: `MAXOFFSET_T`).
+pub const FILE_BYTES_MAX: u64 = i64::MAX as u64;
+
+/// Block sizes are multiples of it.
+const SECTOR: u64 = 512;
+
+/// A write.
+#[derive(Clone, Debug)]
+pub struct WriteData {
+    /// First byte.
+    pub offset: u64,
+    /// The bytes.
+    pub data: Abd,
+    /// The buffer may be kept: whole blocks are taken over without a copy.
+    pub may_keep: bool,
+    /// Clear setuid and setgid.
+    pub kill_suid: bool,
+    /// Return only when the data is on disk.
+    pub synchronous: bool,
+}
+
+/// A read whose range is locked.
+pub(super) enum Reading {
+    /// Through the cache, the bytes that there are.
+    Cached(RangeGuard, Range<u64>),
+    /// As the plan says.
+    Planned(RangeGuard, Plan),
+}
+
+impl Reading {
+    /// Decides and locks.
+    pub(super) fn prepare(node: &Node, range: Range<u64>, access: Access) -> Result<Reading, ZplError> {
+        let store = node.store();
+        node.check_regular()?;
+        let guard = node.lock_range(&store.exec, range.clone(), false);
+        if !is_asked(node, access) {
+            return Ok(Reading::Cached(guard, range.start..range.end.min(node.fields().size).max(range.start)));
+        }
+        let mut plan = decide(&facts(node, Operation::Read, access, &range)?, store.direct().params());
+        // The end of a request whose beginning was served: a part of it is worse than all of it through the cache.
+        if node.goes_on(&range, false) && plan.rejected == Some(Reason::MisalignedLength) {
+            plan = Plan::buffered(range.start..range.end.min(node.fields().size).max(range.start), Reason::MisalignedLength);
+        }
+        node.direct_stats(&store.direct().stats).count(&plan, range.end - range.start, false);
+        if plan.rejected.is_some() {
+            return Err(ZplError::Invalid);
+        }
+        store.counts.read(range.end.min(node.fields().size).saturating_sub(range.start));
+        Ok(Reading::Planned(guard, plan))
+    }
+}
+
+/// A write whose place is locked and whose plan is made.
+pub(super) struct Writing {
+    /// Only held.
+    _guard: RangeGuard,
+    write: WriteData,
+    plan: Plan,
+    range: Range<u64>,
+    pub(super) direct: Range<u64>,
+    block_size: u64,
+    /// The only block grows.
+    grows: bool,
+    /// How often it found no room.
+    pub(super) tries: u32,
+}
+
+/// What a write came to before anything was started.
+pub(super) enum Prepared {
+    /// Nothing to write.
+    Nothing,
+    /// Through the cache only, and done.
+    Done(Writing, Tx),
+    /// The direct part is to be started with these bytes.
+    Direct(Writing, Tx, Abd),
+}
+
+impl Writing {
+    /// Decides, locks, opens the transaction and dirties the buffered parts.
+    pub(super) fn prepare(node: &Node, mut write: WriteData, access: Access) -> Result<Prepared, ZplError> {
+        check_changeable(node)?;
+        let length = write.data.len() as u64;
+        if length == 0 {
+            return Ok(Prepared::Nothing);
+        }
+        node.store().limits.check(&node.owner(), false)?;
+        if access.append {
+            write.offset = node.fields().size;
+        }
+        let asked = is_asked(node, access);
+        let mut range = checked_range(write.offset, length)?;
+        if asked {
+            refuse_misaligned(node, access, &range)?;
+        }
+        let (guard, grows) = lock_for_write(node, &mut range, access.append)?;
+        let mut facts = facts(node, Operation::Write, access, &range)?;
+        if !grows {
+            facts.record_size = facts.block_size;
+        }
+        let mut plan = decide(&facts, node.store().direct().params());
+        if let Some(reason) = plan.rejected {
+            // An append whose place moved while it waited: it is served, not refused.
+            plan = Plan::buffered(range.clone(), reason);
+        }
+        node.direct_stats(&node.store().direct().stats).count(&plan, length, true);
+        let direct = plan.pieces().find(|piece| piece.how == How::Direct).map_or(range.end..range.end, |piece| piece.range.clone());
+        Writing { _guard: guard, write, plan, range, direct, block_size: facts.block_size, grows, tries: 0 }.begin(node)
+    }
+
+    /// Opens the transaction and dirties the buffered parts.
+    pub(super) fn begin(mut self, node: &Node) -> Result<Prepared, ZplError> {
+        let store = node.store();
+        let (range, length) = (self.range.clone(), self.write.data.len() as u64);
+        // Disks are waited for before the transaction, not in it: it would hold up everybody's next txg.
+        node.dnode.prepare_write(range.start, length as usize)?;
+        let tx = store.room.assign(length + TX_NAMES)?;
+        if self.grows {
+            grow_block(node, range.end, store.record_size(), &tx)?;
+        }
+        self.block_size = node.dnode.info()?.block_size as u64;
+        let keeps = store.objset.props().primary_cache.keeps_data();
+        let mut direct = None;
+        for piece in self.plan.pieces() {
+            let bytes = (piece.range.start - range.start) as usize..(piece.range.end - range.start) as usize;
+            let data = self.write.data.slice(bytes);
+            match piece.how {
+                How::Direct => direct = Some(data),
+                How::Buffered { uncached, .. } => {
+                    let length = data.len();
+                    put(node, piece.range.start, data, self.write.may_keep, &tx)?;
+                    if uncached || !keeps {
+                        let (dnode, start) = (node.dnode.clone(), piece.range.start);
+                        tx.on_commit(Box::new(move |_| dnode.forget(start, length)));
+                    }
+                }
+            }
+        }
+        Ok(match direct {
+            Some(data) => Prepared::Direct(self, tx, data),
+            None => Prepared::Done(self, tx),
+        })
+    }
+
+    /// The end of a write: attributes, then the locks go. Gives the bytes written and their txg.
+    pub(super) fn finish(self, store: &Store, node: &Znode, tx: &Tx, result: Result<(), DmuError>) -> Result<(u64, Txg), ZplError> {
+        match result {
+            Ok(()) => self.update(store, node, tx, self.range.end)?,
+            Err(error) => {
+                self.undo(store, node, tx)?;
+                return Err(error.into());
+            }
+        }
+        let length = self.range.end - self.range.start;
+        store.counts.wrote(length);
+        Ok((length, tx.txg()))
+    }
+
+    fn update(&self, store: &Store, node: &Znode, tx: &Tx, end: u64) -> Result<(), ZplError> {
+        let now = store.now();
+        node.update(&store.sa, tx, |fields| {
+            fields.size = fields.size.max(end);
+            fields.times[MTIME] = now;
+            fields.times[CTIME] = now;
+            fields.flags |= flag::ARCHIVE | flag::AV_MODIFIED;
+            if self.write.kill_suid {
+                clear_suid(&mut fields.mode);
+            }
+        })
+    }
+
+    /// After a failed direct part, of which nothing was written: what the buffered parts left beyond the end of the file must
+    /// not show when the file grows. Whole blocks behind the end are freed; the block that holds the old end becomes the
+    /// file's as far as the request wrote it.
+    pub(super) fn undo(&self, store: &Store, node: &Znode, tx: &Tx) -> Result<(), ZplError> {
+        let size = node.fields().size;
+        if self.range.end <= size {
+            return Ok(());
+        }
+        let whole = size.next_multiple_of(self.block_size);
+        let from = whole.max(self.range.start);
+        if from < self.range.end {
+            node.dnode.free_range(from, self.range.end - from, tx)?;
+        }
+        // The head, where the old end lies in it; the direct part starts a block of its own.
+        let head_end = self.direct.start.min(whole);
+        if self.range.start < head_end && head_end > size { self.update(store, node, tx, head_end) } else { Ok(()) }
+    }
+}
+
+/// True when a request with this flag may be direct, or has to be refused or counted.
+fn is_asked(node: &Node, access: Access) -> bool {
+    let store = node.store();
+    access.flagged || (store.settings().direct == Property::Always && !store.is_snapshot())
+}
+
+fn facts(node: &Node, operation: Operation, access: Access, range: &Range<u64>) -> Result<Facts, ZplError> {
+    let store = node.store();
+    Ok(Facts {
+        operation,
+        flagged: access.flagged,
+        offset: range.start,
+        length: range.end - range.start,
+        memory: access.memory,
+        property: store.settings().direct,
+        snapshot: store.is_snapshot(),
+        mapped: access.mapped,
+        file_size: node.fields().size,
+        block_size: node.dnode.info()?.block_size as u64,
+        record_size: store.record_size(),
+    })
+}
+
+/// Whether the data of a file can be changed.
+pub(super) fn check_changeable(node: &Node) -> Result<(), ZplError> {
+    node.store().check_writable()?;
+    node.check_regular()?;
+    if node.fields().flags & flag::IMMUTABLE != 0 {
+        return Err(ZplError::NotPermitted);
+    }
+    Ok(())
+}
+
+/// Makes the only block larger before the file outgrows it.
+pub(super) fn grow_block(node: &Znode, end: u64, record: u64, tx: &Tx) -> Result<(), ZplError> {
+    let (info, size) = (node.dnode.info()?, node.fields().size);
+    let block = info.block_size as u64;
+    if size > block || end <= block {
+        return Ok(());
+    }
+    // A block larger than the record size (which was lowered since) ends up as the next power of two.
+    let wanted = if block > record { end.min(block.next_power_of_two()) } else { end.min(record) };
+    let wanted = wanted.next_multiple_of(SECTOR);
+    if wanted > block {
+        node.dnode.set_block_size(wanted as usize, tx)?;
+    }
+    Ok(())
+}
+
+/// EINVAL before any lock, with the place that the caller saw.
+fn refuse_misaligned(node: &Node, access: Access, range: &Range<u64>) -> Result<(), ZplError> {
+    let plan = decide(&facts(node, Operation::Write, access, range)?, node.store().direct().params());
+    let is_end = node.goes_on(range, true) && plan.rejected == Some(Reason::MisalignedLength);
+    if plan.rejected.is_none() || is_end {
+        return Ok(());
+    }
+    node.direct_stats(&node.store().direct().stats).count(&plan, range.end - range.start, true);
+    Err(ZplError::Invalid)
+}
+
+/// Locks the bytes of a write, of the whole file when its block grows or the place is its end. True when it grows.
+fn lock_for_write(node: &Node, range: &mut Range<u64>, append: bool) -> Result<(RangeGuard, bool), ZplError> {
+    let (fields, record) = (node.fields(), node.store().record_size());
+    if fields.flags & flag::APPENDONLY != 0 && range.start < fields.size {
+        return Err(ZplError::NotPermitted);
+    }
+    let block = node.dnode.info()?.block_size as u64;
+    let grows = |end: u64, size: u64| end > block && (block < record || !block.is_power_of_two()) && size <= block;
+    if !append {
+        let grows = grows(range.end, fields.size);
+        let wanted = if grows { 0..u64::MAX } else { range.clone() };
+        return Ok((node.lock_range(&node.store().exec, wanted, true), grows));
+    }
+    let guard = node.lock_range(&node.store().exec, 0..u64::MAX, true);
+    let (size, length) = (node.fields().size, range.end - range.start);
+    *range = checked_range(size, length)?;
+    Ok((guard, grows(range.end, size)))
+}
+
+fn checked_range(offset: u64, length: u64) -> Result<Range<u64>, ZplError> {
+    let end = offset.checked_add(length).filter(|end| *end <= FILE_BYTES_MAX).ok_or(ZplError::TooBig)?;
+    Ok(offset..end)
+}
+
+/// Dirties bytes in the cache; `may_keep` lets whole blocks share the buffer.
+fn put(node: &Node, offset: u64, data: Abd, may_keep: bool, tx: &Tx) -> Result<(), ZplError> {
+    // What others may change is copied once, so that a block does not change under its checksum.
+    let may_keep = may_keep || data.is_unstable();
+    let data = data.to_stable();
+    if may_keep {
+        return Ok(node.dnode.write_abd(offset, data, tx)?);
+    }
+    let mut at = offset;
+    for chunk in data.chunks() {
+        node.dnode.write(at, chunk, tx)?;
+        at += chunk.len() as u64;
+    }
+    Ok(())
+}
+
+/// Reads a part through the cache; `uncached` lets go of the blocks that are read to their end.
+pub(super) fn read_buffered(node: &Node, offset: u64, length: usize, uncached: bool) -> Result<Abd, ZplError> {
+    let data = node.dnode.read_abd(offset, length)?;
+    if uncached || !node.store().objset.props().primary_cache.keeps_data() {
+        let at_end = offset + length as u64 >= node.fields().size;
+        node.dnode.forget(offset, if at_end { usize::MAX } else { length });
+    }
+    Ok(data)
+}

@@ -1,0 +1,202 @@
+//! A mounted file system: opening, making a new one, properties, waiting for disk.
+//!
+//! [`Zfs`] holds the owners and hands on: what it stands on ([`crate::store`]), the table of nodes ([`crate::nodes`]), the name space
+//! ([`crate::names`]), data ([`crate::data`]), extended attributes ([`crate::xattr`]) and attributes ([`crate::setattr`]). None of them knows it.
+//!
+//! Lock order: the rename lock, then `names` of directories by object number, then byte ranges, then a transaction, then one
+//! node's state. A transaction is never asked for while a node's state is locked or another transaction is open, because
+//! that wait ends only when every open transaction has. A direct transfer keeps its byte range, and a direct write also its
+//! transaction, until the disks are done; both are given back by a job, which waits for nothing.
+
+mod verbs;
+
+use crate::counts;
+use crate::data::Data;
+use crate::direct::Direct;
+use crate::names::Directories;
+use crate::nodes::{Node, Nodes};
+use crate::room::{Space, SpaceSource};
+use crate::sa::Attr;
+use crate::setattr::Attributes;
+use crate::settings::{CaseSensitivity, CreateOptions, Settings};
+use crate::store::{MASTER_NODE, Store, VERSION};
+use crate::undo::Undo;
+use crate::xattr::Xattrs;
+use crate::znode::{S_IFDIR, Time, Znode};
+use crate::{Accounting, NewNode, ZplError};
+use dmu::{Objset, Tx, TxgManager};
+use ondisk::{ObjectId, ObjectType, Txg, objset_flags};
+use std::sync::Arc;
+use zap::Zap;
+
+/// A file system.
+pub struct Zfs {
+    pub(crate) store: Arc<Store>,
+    root: ObjectId,
+    nodes: Arc<Nodes>,
+    directories: Arc<Directories>,
+    data: Arc<Data>,
+    pub(crate) xattrs: Arc<Xattrs>,
+    attributes: Attributes,
+}
+
+impl std::fmt::Debug for Zfs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Zfs {{ objset: {}, root: {} }}", self.store.objset.id(), self.root)
+    }
+}
+
+impl Zfs {
+    /// Makes the objects of a new file system in an empty object set (OpenZFS: `zfs_create_fs`).
+    pub fn create(objset: &Arc<Objset>, options: &CreateOptions, tx: &Tx) -> Result<(), ZplError> {
+        let master = zap::CreateOptions { claim: Some(MASTER_NODE), ..zap::CreateOptions::new(ObjectType::MASTER_NODE) };
+        zap::create_with(objset, master, tx)?;
+        let master = Zap::hold(objset, MASTER_NODE)?;
+        let case = match options.case {
+            CaseSensitivity::Sensitive => 0,
+            CaseSensitivity::Insensitive => 1,
+            CaseSensitivity::Mixed => 2,
+        };
+        master.update_u64("normalization", options.normalization.0, tx)?;
+        master.update_u64("utf8only", u64::from(options.utf8_only), tx)?;
+        master.update_u64("casesensitivity", case, tx)?;
+        master.update_u64("VERSION", VERSION, tx)?;
+        let sa = zap::create(objset, ObjectType::SA_MASTER_NODE, tx)?;
+        master.add_u64("SA_ATTRS", sa.0, tx)?;
+        let unlinked = zap::create(objset, ObjectType::UNLINKED_SET, tx)?;
+        master.add_u64("DELETE_QUEUE", unlinked.0, tx)?;
+        objset.set_flags(objset.flags() | objset_flags::USERACCOUNTING_COMPLETE, tx)?;
+        Accounting::install(objset);
+        let project_quota = options.project_quota || objset.flags() & objset_flags::PROJECTQUOTA_COMPLETE != 0;
+        let settings = Settings { project_quota, ..Settings::default() };
+        let zfs = Zfs::assemble(objset, None, settings, ObjectId(0))?;
+        let new = NewNode { mode: S_IFDIR | 0o755, uid: options.uid, gid: options.gid, ..NewNode::default() };
+        let root = Undo::run(&zfs.store, tx, |undo| zfs.nodes.make_node(None, &new, undo))?;
+        master.add_u64("ROOT", root.object().0, tx)?;
+        Ok(())
+    }
+
+    /// Opens a file system; without `txgs` it is read-only (a snapshot). Objects whose deletion was cut short are deleted
+    /// by [`Zfs::drain_unlinked`].
+    pub fn open(objset: &Arc<Objset>, txgs: Option<Arc<TxgManager>>, settings: Settings) -> Result<Arc<Zfs>, ZplError> {
+        let root = Zap::hold(objset, MASTER_NODE)?.lookup_u64("ROOT")?;
+        Ok(Arc::new(Zfs::assemble(objset, txgs, settings, ObjectId(root))?))
+    }
+
+    fn assemble(objset: &Arc<Objset>, txgs: Option<Arc<TxgManager>>, settings: Settings, root: ObjectId) -> Result<Zfs, ZplError> {
+        let store = Arc::new(Store::open(objset, txgs, settings)?);
+        let nodes = Arc::new(Nodes::new(store.clone()));
+        let directories = Arc::new(Directories::new(nodes.clone(), root));
+        let data = Arc::new(Data::new(store.clone()));
+        let xattrs = Arc::new(Xattrs::new(directories.clone(), data.clone()));
+        let attributes = Attributes::new(nodes.clone(), xattrs.clone());
+        Ok(Zfs { store, root, nodes, directories, data, xattrs, attributes })
+    }
+
+    /// The root directory's object.
+    pub fn root(&self) -> ObjectId {
+        self.root
+    }
+
+    /// The object set.
+    pub fn objset(&self) -> &Arc<Objset> {
+        &self.store.objset
+    }
+
+    /// True when nothing can be changed.
+    pub fn is_read_only(&self) -> bool {
+        self.store.room.is_read_only()
+    }
+
+    /// The properties in effect.
+    pub fn settings(&self) -> Settings {
+        self.store.settings()
+    }
+
+    /// Replaces the properties.
+    pub fn set_settings(&self, settings: Settings) {
+        self.store.set_settings(settings);
+    }
+
+    /// Names the parameters and counters of direct I/O; counts before any other use of the file system, not later.
+    pub fn set_direct(&self, direct: Direct) {
+        self.store.set_direct(direct);
+    }
+
+    /// The parameters and counters of direct I/O.
+    pub fn direct(&self) -> &Direct {
+        self.store.direct()
+    }
+
+    /// Names where space is known.
+    pub fn set_space_source(&self, source: Arc<dyn SpaceSource>) {
+        self.store.room.set_source(source);
+    }
+
+    /// Space, zeros when nobody knows.
+    pub fn space(&self) -> Space {
+        self.store.room.space().unwrap_or_default()
+    }
+
+    /// Looks again which limits of users, groups and projects there are; what was set counts from now on.
+    ///
+    /// # Errors
+    /// Those of reading the master node.
+    pub fn renew_limits(&self) -> Result<(), ZplError> {
+        self.store.limits.renew()
+    }
+
+    /// `writes nwritten reads nread nunlinks nunlinked` since the file system was opened.
+    pub fn counts(&self) -> [u64; counts::CELLS] {
+        self.store.counts.all()
+    }
+
+    pub(crate) fn now(&self) -> Time {
+        self.store.now()
+    }
+
+    /// The node of an object (OpenZFS: `zfs_zget`).
+    pub fn node(&self, object: ObjectId) -> Result<Node, ZplError> {
+        self.nodes.node(object)
+    }
+
+    /// Turns a reference into one that [`Zfs::release`] gives back: how a protocol counts what its client remembers.
+    pub fn keep(node: &Node) {
+        node.keep();
+    }
+
+    /// Gives back `count` references; the last one deletes the object when it has no links.
+    pub fn release(&self, object: ObjectId, count: u64) {
+        self.nodes.release(object, count);
+    }
+
+    /// Gives back every reference: the end of a mount, whose client forgets everything without saying so.
+    pub fn forget_all(&self) {
+        self.nodes.forget_all();
+    }
+
+    /// Deletes what a crash left in the unlinked set; returns how many (OpenZFS: `zfs_unlinked_drain`).
+    pub fn drain_unlinked(&self) -> Result<u64, ZplError> {
+        self.nodes.drain_unlinked()
+    }
+
+    /// Waits until what changed the node is on disk; returns at once when it is.
+    pub fn fsync(&self, node: &Znode) -> Result<(), ZplError> {
+        self.store.room.wait_txg(Txg(node.last_txg()))
+    }
+
+    /// Waits until every change so far is on disk.
+    pub fn sync(&self) -> Result<(), ZplError> {
+        self.store.room.sync()
+    }
+
+    /// Bytes of an attribute, 0 when the node has not got it: for checks.
+    pub fn attribute_bytes(&self, node: &Znode, attr: Attr) -> usize {
+        self.store.sa.get(&node.state.lock().attrs, attr).map_or(0, <[u8]>::len)
+    }
+
+    /// Value of a 64-bit attribute straight from the object, for checks.
+    pub fn attribute(&self, node: &Znode, attr: Attr) -> Option<u64> {
+        self.store.sa.get_u64(&node.state.lock().attrs, attr)
+    }
+}

@@ -1,0 +1,306 @@
+//! The table of nodes in memory, and the references that keep them there.
+//!
+//! A [`Node`] is a counted reference. While any exists the node stays in the table; the last one to go deletes
+//! the object when it has no links left, and otherwise writes an access time that is only in memory (OpenZFS:
+//! `zfs_zget`, `zfs_inactive`, `zfs_zinactive`). So a `Node` must not be dropped while a transaction is open.
+
+use crate::ZplError;
+use crate::store::Store;
+use crate::unlinked::keeps_unlinked;
+use crate::znode::{State as ZnodeState, Znode, decode_fields};
+use exec::Mutex;
+use ondisk::ObjectId;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry::Vacant;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const SHARDS: usize = 16;
+
+struct Entry {
+    znode: Arc<Znode>,
+    references: u64,
+    /// It is being deleted or written back; it cannot be had.
+    leaving: bool,
+}
+
+/// A part of the table of nodes.
+#[derive(Default)]
+struct Shard {
+    entries: HashMap<u64, Entry>,
+    /// Objects that are being read for the table: by how many, and how often they left it since the first began.
+    loading: HashMap<u64, (u32, u64)>,
+}
+
+impl Shard {
+    /// A node leaves the table; who is reading its object may have what was before.
+    fn remove(&mut self, object: ObjectId) {
+        self.entries.remove(&object.0);
+        if let Some((_, left)) = self.loading.get_mut(&object.0) {
+            *left += 1;
+        }
+    }
+
+    /// Somebody begins to read an object: what [`Shard::has_loaded`] wants to know afterwards.
+    fn load(&mut self, object: ObjectId) -> u64 {
+        let (readers, left) = self.loading.entry(object.0).or_default();
+        *readers += 1;
+        *left
+    }
+
+    /// True when what was read is as new as any node of the object that was in the table meanwhile.
+    fn has_loaded(&mut self, object: ObjectId, left_before: u64) -> bool {
+        let Some((readers, left)) = self.loading.get_mut(&object.0) else { return false };
+        *readers -= 1;
+        let is_fresh = *left == left_before;
+        if *readers == 0 {
+            self.loading.remove(&object.0);
+        }
+        is_fresh
+    }
+}
+
+/// A counted reference to a node.
+#[derive(Debug)]
+pub struct Node {
+    nodes: Arc<Nodes>,
+    pub(crate) znode: Arc<Znode>,
+}
+
+impl std::ops::Deref for Node {
+    type Target = Znode;
+    fn deref(&self) -> &Znode {
+        &self.znode
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.nodes.release(self.znode.object, 1);
+    }
+}
+
+impl Clone for Node {
+    fn clone(&self) -> Self {
+        self.nodes.add_reference(self.znode.object);
+        Node { nodes: self.nodes.clone(), znode: self.znode.clone() }
+    }
+}
+
+impl Node {
+    /// What the file system stands on.
+    pub(crate) fn store(&self) -> &Arc<Store> {
+        &self.nodes.store
+    }
+
+    /// Turns a reference into one that [`Nodes::release`] gives back: how a protocol counts what its client remembers.
+    pub(crate) fn keep(&self) {
+        self.nodes.add_reference(self.object);
+    }
+
+    /// A reference that a job may drop.
+    pub(crate) fn kept(&self) -> Kept {
+        self.nodes.add_reference(self.object);
+        Kept { nodes: self.nodes.clone(), znode: self.znode.clone() }
+    }
+}
+
+/// A counted reference held by a transfer: dropping it never waits. What the last one to go would have to do is left to the
+/// next operation.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    nodes: Arc<Nodes>,
+    znode: Arc<Znode>,
+}
+
+impl Kept {
+    /// A reference for an operation.
+    pub(crate) fn node(&self) -> Node {
+        self.nodes.add_reference(self.znode.object);
+        Node { nodes: self.nodes.clone(), znode: self.znode.clone() }
+    }
+
+    /// What the file system stands on.
+    pub(crate) fn store(&self) -> &Arc<Store> {
+        &self.nodes.store
+    }
+}
+
+impl std::ops::Deref for Kept {
+    type Target = Znode;
+    fn deref(&self) -> &Znode {
+        &self.znode
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.nodes.release_in_job(self.znode.object);
+    }
+}
+
+/// The table of nodes of a file system.
+pub(crate) struct Nodes {
+    pub(crate) store: Arc<Store>,
+    shards: Vec<Mutex<Shard>>,
+    left: exec::WaitQueue,
+    /// References that a job gave back and an operation has yet to.
+    parked: Mutex<Vec<ObjectId>>,
+    has_parked: AtomicBool,
+}
+
+impl std::fmt::Debug for Nodes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Nodes {{ objset: {} }}", self.store.objset.id())
+    }
+}
+
+impl Nodes {
+    /// An empty table.
+    pub(crate) fn new(store: Arc<Store>) -> Nodes {
+        Nodes {
+            store,
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            left: exec::WaitQueue::new(),
+            parked: Mutex::new(Vec::new()),
+            has_parked: AtomicBool::new(false),
+        }
+    }
+
+    fn shard(&self, object: ObjectId) -> &Mutex<Shard> {
+        &self.shards[(object.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 60) as usize % SHARDS]
+    }
+
+    /// The node of an object (OpenZFS: `zfs_zget`).
+    pub(crate) fn node(self: &Arc<Self>, object: ObjectId) -> Result<Node, ZplError> {
+        if self.has_parked.load(Ordering::Relaxed) {
+            self.release_parked();
+        }
+        loop {
+            if let Some(found) = self.cached(object) {
+                return found;
+            }
+            let left_before = self.shard(object).lock().load(object);
+            let loaded = self.load(object);
+            let mut shard = self.shard(object).lock();
+            let is_fresh = shard.has_loaded(object, left_before);
+            let znode = Arc::new(loaded?);
+            // Somebody else may have read it meanwhile: then theirs counts, also when they changed it and let go of it again.
+            if let (true, Vacant(place)) = (is_fresh, shard.entries.entry(object.0)) {
+                place.insert(Entry { znode: znode.clone(), references: 1, leaving: false });
+                return Ok(Node { nodes: self.clone(), znode });
+            }
+        }
+    }
+
+    fn load(&self, object: ObjectId) -> Result<Znode, ZplError> {
+        let dnode = self.store.objset.hold(object)?;
+        let attrs = self.store.sa.load(&dnode)?;
+        let fields = decode_fields(&self.store.sa, &attrs)?;
+        let znode = Znode::new(object, dnode, attrs, fields);
+        // Who changed it may have let go of it since: it is as new as its changes, or as what is being synced now.
+        if let Some(syncing) = self.store.room.syncing_txg() {
+            znode.changed_by(znode.dnode.dirty_txg().map_or(syncing, |txg| txg.0.max(syncing)));
+        }
+        Ok(znode)
+    }
+
+    /// The node when it is in the table. Waits for one that is leaving.
+    fn cached(self: &Arc<Self>, object: ObjectId) -> Option<Result<Node, ZplError>> {
+        loop {
+            let mut shard = self.shard(object).lock();
+            let entry = shard.entries.get_mut(&object.0)?;
+            if !entry.leaving {
+                entry.references += 1;
+                return Some(Ok(Node { nodes: self.clone(), znode: entry.znode.clone() }));
+            }
+            if entry.znode.state.lock().unlinked {
+                return Some(Err(ZplError::NotFound));
+            }
+            drop(shard);
+            self.left
+                .wait_until(&self.store.exec, &|| !self.shard(object).lock().entries.get(&object.0).is_some_and(|entry| entry.leaving));
+        }
+    }
+
+    /// Puts a new node into the table.
+    pub(crate) fn adopt(self: &Arc<Self>, znode: Znode) -> Node {
+        let znode = Arc::new(znode);
+        let entry = Entry { znode: znode.clone(), references: 1, leaving: false };
+        self.shard(znode.object).lock().entries.insert(znode.object.0, entry);
+        Node { nodes: self.clone(), znode }
+    }
+
+    pub(crate) fn add_reference(&self, object: ObjectId) {
+        if let Some(entry) = self.shard(object).lock().entries.get_mut(&object.0) {
+            entry.references += 1;
+        }
+    }
+
+    /// Gives back `count` references; the last one deletes the object when it has no links.
+    pub(crate) fn release(self: &Arc<Self>, object: ObjectId, count: u64) {
+        let znode = {
+            let mut shard = self.shard(object).lock();
+            let Some(entry) = shard.entries.get_mut(&object.0).filter(|entry| !entry.leaving) else { return };
+            entry.references = entry.references.saturating_sub(count);
+            if entry.references > 0 {
+                return;
+            }
+            let state = entry.znode.state.lock();
+            if !self.has_to_retire(&state) {
+                drop(state);
+                shard.remove(object);
+                return;
+            }
+            drop(state);
+            entry.leaving = true;
+            entry.znode.clone()
+        };
+        // A failure leaves the object in the unlinked set: the next mount tries again. A lost access time is only that.
+        let _ = self.retire(&znode);
+        self.shard(object).lock().remove(object);
+        self.left.notify_all();
+    }
+
+    /// True when the end of a node needs a transaction.
+    fn has_to_retire(&self, state: &ZnodeState) -> bool {
+        let deletes = state.unlinked && !keeps_unlinked();
+        (deletes || (state.atime_dirty && !state.unlinked)) && !self.store.room.is_read_only()
+    }
+
+    /// Gives back one reference without waiting: when that would take a transaction, the next operation does it.
+    pub(crate) fn release_in_job(&self, object: ObjectId) {
+        let mut shard = self.shard(object).lock();
+        let Some(entry) = shard.entries.get_mut(&object.0).filter(|entry| !entry.leaving) else { return };
+        let idle = {
+            let state = entry.znode.state.lock();
+            !self.has_to_retire(&state)
+        };
+        if entry.references > 1 {
+            entry.references -= 1;
+        } else if idle {
+            shard.remove(object);
+        } else {
+            drop(shard);
+            self.parked.lock().push(object);
+            self.has_parked.store(true, Ordering::Release);
+        }
+    }
+
+    /// Gives back what jobs left.
+    fn release_parked(self: &Arc<Self>) {
+        if self.has_parked.swap(false, Ordering::AcqRel) {
+            let parked = std::mem::take(&mut *self.parked.lock());
+            parked.into_iter().for_each(|object| self.release(object, 1));
+        }
+    }
+
+    /// Gives back every reference: the end of a mount, whose client forgets everything without saying so.
+    pub(crate) fn forget_all(self: &Arc<Self>) {
+        self.release_parked();
+        for shard in &self.shards {
+            let objects: Vec<u64> = shard.lock().entries.keys().copied().collect();
+            objects.into_iter().for_each(|object| self.release(ObjectId(object), u64::MAX));
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! What a file system stands on: its object set with the attributes in it, its transactions, properties, limits and counters.
+
+use crate::counts::DatasetCounts;
+use crate::direct::Direct;
+use crate::room::Room;
+use crate::sa::Sa;
+use crate::settings::{CaseSensitivity, Settings};
+use crate::unlinked::UnlinkedSet;
+use crate::userspace::Limits;
+use crate::znode::{ATIME, CTIME, MTIME, Time, Znode};
+use crate::{Accounting, ZplError};
+use dmu::{Objset, SyncMode, TxgManager};
+use exec::{Exec, RwLock};
+use ondisk::{Compression, ObjectId, Txg};
+use std::sync::{Arc, OnceLock};
+use zap::{Match, NormFlags, Zap};
+
+/// The master node of every file system (OpenZFS: `MASTER_NODE_OBJ`).
+pub(crate) const MASTER_NODE: ObjectId = ObjectId(1);
+/// The version we write (OpenZFS: `ZPL_VERSION_SA`).
+pub(crate) const VERSION: u64 = 5;
+/// From this version on directory entries carry the type (OpenZFS: `ZPL_VERSION_DIRENT_TYPE`).
+const VERSION_DIRENT_TYPE: u64 = 2;
+/// With `relatime` an access time older than this is renewed, in seconds.
+const RELATIME_SECONDS: i64 = 24 * 60 * 60;
+/// Longest name in bytes (OpenZFS: `ZFS_MAX_DATASET_NAME_LEN` is another matter; `MAXNAMELEN` − 1).
+pub const NAME_BYTES_MAX: usize = 255;
+/// The same with the property `longname`.
+pub const LONG_NAME_BYTES_MAX: usize = zap::LONGNAME_BYTES_MAX - 1;
+
+/// How names are compared, and which are allowed: fixed when the file system was made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NameRules {
+    pub(crate) norm: NormFlags,
+    case: CaseSensitivity,
+    utf8_only: bool,
+    has_types: bool,
+}
+
+/// The ground of a file system.
+pub(crate) struct Store {
+    pub(crate) objset: Arc<Objset>,
+    pub(crate) exec: Exec,
+    pub(crate) sa: Sa,
+    pub(crate) room: Room,
+    pub(crate) unlinked: Arc<UnlinkedSet>,
+    pub(crate) limits: Limits,
+    pub(crate) counts: DatasetCounts,
+    pub(crate) rules: NameRules,
+    settings: RwLock<Settings>,
+    direct: OnceLock<Direct>,
+}
+
+impl NameRules {
+    fn read(master: &Zap, version: u64) -> Result<NameRules, ZplError> {
+        let property = |name: &str| master.try_lookup_u64(name).map(Option::unwrap_or_default);
+        let case = match property("casesensitivity")? {
+            0 => CaseSensitivity::Sensitive,
+            1 => CaseSensitivity::Insensitive,
+            2 => CaseSensitivity::Mixed,
+            _ => return Err(ZplError::Corrupt),
+        };
+        let mut norm = NormFlags(property("normalization")?);
+        if case != CaseSensitivity::Sensitive {
+            norm = norm.with(NormFlags::TOUPPER);
+        }
+        Ok(NameRules { norm, case, utf8_only: property("utf8only")? != 0, has_types: version >= VERSION_DIRENT_TYPE })
+    }
+
+    /// True when directory entries carry the type.
+    pub(crate) fn has_types(&self) -> bool {
+        self.has_types
+    }
+
+    /// How a name is looked up.
+    pub(crate) fn matching(&self) -> Match {
+        match (self.norm.is_none(), self.case) {
+            (true, _) => Match::Exact,
+            (false, CaseSensitivity::Mixed) => Match::NormalizeMatchCase,
+            (false, _) => Match::Normalize,
+        }
+    }
+}
+
+impl Store {
+    /// Opens the object set; without `txgs` it is read-only.
+    pub(crate) fn open(objset: &Arc<Objset>, txgs: Option<Arc<TxgManager>>, settings: Settings) -> Result<Store, ZplError> {
+        let master = Zap::hold(objset, MASTER_NODE)?;
+        let version = master.lookup_u64("VERSION")?;
+        if version == 0 || version > VERSION {
+            return Err(ZplError::NotSupported);
+        }
+        let rules = NameRules::read(&master, version)?;
+        let sa = Sa::open(objset, master.try_lookup_u64("SA_ATTRS")?.map(ObjectId))?;
+        let unlinked = match master.try_lookup_u64("DELETE_QUEUE")? {
+            Some(object) => Some(Zap::hold(objset, ObjectId(object))?),
+            None => None,
+        };
+        let unlinked = Arc::new(UnlinkedSet::new(unlinked));
+        let counts = DatasetCounts::default();
+        counts.unlinked(unlinked.count());
+        // Old file systems keep attributes in a record that we read but don't make.
+        let txgs = txgs.filter(|_| sa.is_modern());
+        if txgs.is_some() {
+            Accounting::install(objset);
+        }
+        Ok(Store {
+            objset: objset.clone(),
+            exec: objset.io().exec().clone(),
+            sa,
+            room: Room::new(txgs, unlinked.clone()),
+            unlinked,
+            limits: Limits::read(objset)?,
+            counts,
+            rules,
+            settings: RwLock::new(settings),
+            direct: OnceLock::new(),
+        })
+    }
+
+    /// The properties in effect.
+    pub(crate) fn settings(&self) -> Settings {
+        *self.settings.read()
+    }
+
+    /// Replaces the properties.
+    pub(crate) fn set_settings(&self, settings: Settings) {
+        *self.settings.write() = settings;
+    }
+
+    /// Names the parameters and counters of direct I/O.
+    pub(crate) fn set_direct(&self, direct: Direct) {
+        let _ = self.direct.set(direct);
+    }
+
+    /// The parameters and counters of direct I/O.
+    pub(crate) fn direct(&self) -> &Direct {
+        self.direct.get_or_init(Direct::default)
+    }
+
+    pub(crate) fn is_snapshot(&self) -> bool {
+        self.settings.read().snapshot
+    }
+
+    pub(crate) fn now(&self) -> Time {
+        self.exec.wall_clock()
+    }
+
+    pub(crate) fn check_writable(&self) -> Result<(), ZplError> {
+        if self.room.is_read_only() || self.settings().read_only { Err(ZplError::ReadOnly) } else { Ok(()) }
+    }
+
+    /// Bytes of a record, at most.
+    pub(crate) fn record_size(&self) -> u64 {
+        self.objset.props().record_size as u64
+    }
+
+    /// True when blocks of zeros become holes.
+    pub(crate) fn compresses(&self) -> bool {
+        self.objset.props().compression != Compression::OFF
+    }
+
+    /// Waits for a synchronous write.
+    pub(crate) fn wait_for_stable(&self, txg: Txg) -> Result<(), ZplError> {
+        if self.objset.props().sync == SyncMode::Disabled {
+            return Ok(());
+        }
+        self.room.wait_txg(txg)
+    }
+
+    /// Longest name that a file can get, in bytes: the property `longname` decides.
+    pub(crate) fn name_bytes_max(&self) -> usize {
+        if self.settings().longname { LONG_NAME_BYTES_MAX } else { NAME_BYTES_MAX }
+    }
+
+    pub(crate) fn check_name(&self, name: &[u8]) -> Result<(), ZplError> {
+        if name.is_empty() || name.contains(&b'/') || name.contains(&0) {
+            return Err(ZplError::Invalid);
+        }
+        if name.len() > self.name_bytes_max() {
+            return Err(ZplError::NameTooLong);
+        }
+        if name == b"." || name == b".." {
+            return Err(ZplError::Exists);
+        }
+        if self.rules.utf8_only && std::str::from_utf8(name).is_err() {
+            return Err(ZplError::NotUtf8);
+        }
+        Ok(())
+    }
+
+    /// Renews the access time in memory; it reaches the object with the next change or when the node leaves memory.
+    pub(crate) fn note_access(&self, node: &Znode) {
+        let settings = self.settings();
+        if !settings.atime || self.room.is_read_only() {
+            return;
+        }
+        let now = self.now();
+        let mut state = node.state.lock();
+        let times = state.fields.times;
+        let stale = times[ATIME] <= times[MTIME] || times[ATIME] <= times[CTIME] || now.0 - times[ATIME].0 >= RELATIME_SECONDS;
+        if stale || !settings.relatime {
+            state.fields.times[ATIME] = now;
+            state.atime_dirty = true;
+        }
+    }
+}
