@@ -84,7 +84,7 @@ impl From<DmuError> for ZplError {
             DmuError::ObjectExists => ZplError::Exists,
             DmuError::Invalid => ZplError::Invalid,
             DmuError::NotSupported => ZplError::NotSupported,
-            DmuError::Corrupt => ZplError::Corrupt,
+            DmuError::Corrupt | DmuError::Record(_) => ZplError::Corrupt,
             DmuError::ReadOnly => ZplError::ReadOnly,
             DmuError::TxgOrder | DmuError::Stopped => ZplError::Stopped,
             DmuError::Block(BlockError::NoSpace) => ZplError::NoSpace,
@@ -112,7 +112,7 @@ impl From<SyncError> for ZplError {
     fn from(error: SyncError) -> Self {
         match error {
             SyncError::Dmu(error) => error.into(),
-            SyncError::Pool | SyncError::Stopped => ZplError::Stopped,
+            SyncError::Pool | SyncError::Damaged(_) | SyncError::Stopped => ZplError::Stopped,
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Errors of the crate: what failed, in terms that the layer above can act on; no strings.
 
+use ondisk::{DnodeError, ObjectId, ObjsetError};
+use std::error::Error;
 use std::fmt;
 
 /// Why a block could not be read or written.
@@ -31,10 +33,37 @@ impl fmt::Display for BlockError {
         })
     }
 }
-impl std::error::Error for BlockError {}
+impl Error for BlockError {}
+
+/// What of an object set is not as the format wants it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordError {
+    /// The record of a dnode.
+    Dnode(DnodeError),
+    /// The objset block.
+    Objset(ObjsetError),
+}
+
+impl fmt::Display for RecordError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RecordError::Dnode(error) => fmt::Display::fmt(error, f),
+            RecordError::Objset(error) => fmt::Display::fmt(error, f),
+        }
+    }
+}
+
+impl Error for RecordError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            RecordError::Dnode(error) => error.source(),
+            RecordError::Objset(error) => error.source(),
+        }
+    }
+}
 
 /// Why an operation on an object set or object failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DmuError {
     /// There is no such object (OpenZFS: `ENOENT`).
     NoSuchObject,
@@ -46,6 +75,8 @@ pub enum DmuError {
     NotSupported,
     /// What was read does not decode.
     Corrupt,
+    /// The record of an object, or the objset block, does not decode.
+    Record(RecordError),
     /// A block failed.
     Block(BlockError),
     /// The object set can't be modified (a snapshot).
@@ -63,7 +94,7 @@ impl fmt::Display for DmuError {
             DmuError::ObjectExists => "the object number is in use",
             DmuError::Invalid => "argument out of range",
             DmuError::NotSupported => "not possible in the object's present state",
-            DmuError::Corrupt => "an object's metadata is malformed",
+            DmuError::Corrupt | DmuError::Record(_) => "an object's metadata is malformed",
             DmuError::Block(error) => return fmt::Display::fmt(error, f),
             DmuError::ReadOnly => "the object set is read-only",
             DmuError::TxgOrder => "modification with an older transaction group",
@@ -71,7 +102,29 @@ impl fmt::Display for DmuError {
         })
     }
 }
-impl std::error::Error for DmuError {}
+
+impl Error for DmuError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            DmuError::Record(error) => Some(error),
+            // Its words are this error's own.
+            DmuError::Block(error) => error.source(),
+            _ => None,
+        }
+    }
+}
+
+impl From<DnodeError> for DmuError {
+    fn from(error: DnodeError) -> Self {
+        DmuError::Record(RecordError::Dnode(error))
+    }
+}
+
+impl From<ObjsetError> for DmuError {
+    fn from(error: ObjsetError) -> Self {
+        DmuError::Record(RecordError::Objset(error))
+    }
+}
 
 impl From<BlockError> for DmuError {
     fn from(error: BlockError) -> Self {
@@ -79,13 +132,32 @@ impl From<BlockError> for DmuError {
     }
 }
 
+/// A record of the pool that contradicts itself or the format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DamagedRecord {
+    /// The object that holds it.
+    pub object: ObjectId,
+    /// What is wrong with it.
+    pub what: &'static str,
+}
+
+impl fmt::Display for DamagedRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MOS object {} is damaged: {}", self.object, self.what)
+    }
+}
+
+impl Error for DamagedRecord {}
+
 /// Why a txg could not be synced; nothing of it is referenced from the pool's uberblock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncError {
     /// An object set could not be written.
     Dmu(DmuError),
     /// The pool's own records could not be written.
     Pool,
+    /// One of the pool's own records is damaged.
+    Damaged(DamagedRecord),
     /// The sync was given up because the pool is being closed.
     Stopped,
 }
@@ -94,12 +166,22 @@ impl fmt::Display for SyncError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             SyncError::Dmu(error) => write!(f, "sync failed: {error}"),
-            SyncError::Pool => f.write_str("sync failed: the pool's records could not be written"),
+            SyncError::Pool | SyncError::Damaged(_) => f.write_str("sync failed: the pool's records could not be written"),
             SyncError::Stopped => f.write_str("sync was stopped"),
         }
     }
 }
-impl std::error::Error for SyncError {}
+
+impl Error for SyncError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            // Its words are part of this error's.
+            SyncError::Dmu(error) => error.source(),
+            SyncError::Damaged(record) => Some(record),
+            SyncError::Pool | SyncError::Stopped => None,
+        }
+    }
+}
 
 impl From<DmuError> for SyncError {
     fn from(error: DmuError) -> Self {
@@ -110,5 +192,31 @@ impl From<DmuError> for SyncError {
 impl From<BlockError> for SyncError {
     fn from(error: BlockError) -> Self {
         SyncError::Dmu(DmuError::Block(error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If this fails, who looks for the cause of damage finds the same words twice, or none.
+    #[test]
+    fn causes_are_kept_and_said_once() {
+        let decode = DmuError::from(ObjsetError::NoMetaDnode);
+        assert_eq!(decode.to_string(), DmuError::Corrupt.to_string(), "users read what they always read");
+        let record = DamagedRecord { object: ObjectId(7), what: "its bonus is short" };
+        assert_eq!(SyncError::Damaged(record).to_string(), SyncError::Pool.to_string());
+        let errors: [(&dyn Error, Option<&str>); 5] = [
+            (&decode, Some("an object set without a meta dnode")),
+            (&DmuError::from(DnodeError::Levels(13)), Some("a dnode of 13 levels")),
+            (&SyncError::Dmu(decode), Some("an object set without a meta dnode")),
+            (&SyncError::Damaged(record), Some("MOS object 7 is damaged: its bonus is short")),
+            (&SyncError::from(BlockError::Checksum), None),
+        ];
+        for (error, cause) in errors {
+            let source = error.source().map(ToString::to_string);
+            assert_eq!(source.as_deref(), cause, "{error}");
+            assert!(source.is_none_or(|source| !error.to_string().contains(&source)), "{error}");
+        }
     }
 }

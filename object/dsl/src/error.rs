@@ -1,7 +1,8 @@
 //! Errors of the crate: what the caller asked for and why it cannot be, or what failed underneath.
 
-use dmu::{DmuError, SyncError};
+use dmu::{DamagedRecord, DmuError, SyncError};
 use ondisk::ObjectId;
+use std::error::Error;
 use std::fmt;
 use zap::ZapError;
 
@@ -97,7 +98,17 @@ impl fmt::Display for DslError {
     }
 }
 
-impl std::error::Error for DslError {}
+impl Error for DslError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            // Their words are this error's own.
+            DslError::Dmu(error) => error.source(),
+            DslError::Zap(error) => error.source(),
+            DslError::Sync(error) => error.source(),
+            _ => None,
+        }
+    }
+}
 
 impl From<DmuError> for DslError {
     fn from(error: DmuError) -> Self {
@@ -123,6 +134,9 @@ pub(crate) fn fatal(error: DslError) -> SyncError {
     match error {
         DslError::Dmu(error) => SyncError::Dmu(error),
         DslError::Sync(error) => error,
+        DslError::Corrupt { object, what } | DslError::Zap(ZapError::Corrupt { object, what, .. }) => {
+            SyncError::Damaged(DamagedRecord { object, what })
+        }
         _ => SyncError::Pool,
     }
 }

@@ -2,6 +2,7 @@
 
 use dmu::DmuError;
 use ondisk::ObjectId;
+use std::error::Error;
 use std::fmt;
 
 /// An error of a ZAP operation.
@@ -53,7 +54,15 @@ impl fmt::Display for ZapError {
     }
 }
 
-impl std::error::Error for ZapError {}
+impl Error for ZapError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            // Its words are this error's own.
+            ZapError::Dmu(error) => error.source(),
+            _ => None,
+        }
+    }
+}
 
 impl From<DmuError> for ZapError {
     fn from(error: DmuError) -> Self {

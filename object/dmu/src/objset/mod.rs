@@ -72,7 +72,7 @@ impl Objset {
         let bookmark = blocks.bookmark(META_DNODE_OBJECT, u8::MAX, 0);
         let lost = |&error: &_| blocks.io().lost(&root, &blocks.bookmark(META_DNODE_OBJECT, 0, 0), error);
         let block = blocks.io().read(&root, &bookmark).inspect_err(lost)?;
-        let phys = ObjsetPhys::decode(&block.to_vec()).map_err(|_| DmuError::Corrupt)?;
+        let phys = ObjsetPhys::decode(&block.to_vec())?;
         let special = [&phys.userused_dnode, &phys.groupused_dnode, &phys.projectused_dnode];
         let mut dnodes = [None, None, None];
         for ((slot, object), phys) in dnodes.iter_mut().zip(SPECIAL_OBJECTS).zip(special) {

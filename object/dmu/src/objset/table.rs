@@ -205,7 +205,7 @@ impl DnodeTable {
             if !dnodes_in(bytes).any(|(at, _)| at == index) {
                 return Err(none());
             }
-            let phys = DnodePhys::decode(&bytes[index as usize * DNODE_SLOT_BYTES..]).map_err(|_| DmuError::Corrupt)?;
+            let phys = DnodePhys::decode(&bytes[index as usize * DNODE_SLOT_BYTES..])?;
             let dnode = Dnode::from_phys(&self.context, object, &phys.ok_or_else(none)?);
             DnodeEvent::HoldMiss.count();
             if let Some(dnode) = self.cache.insert(dnode, seen) {

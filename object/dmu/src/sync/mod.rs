@@ -155,7 +155,7 @@ impl Objset {
                 slots.fill(0);
                 return Ok(());
             }
-            job.phys().encode_into(slots).map_err(|_| DmuError::Corrupt)
+            Ok(job.phys().encode_into(slots)?)
         })?
     }
 
@@ -164,7 +164,7 @@ impl Objset {
         let fill = self.object_count();
         let phys = self.phys(txg);
         let props = self.props();
-        let data = Abd::from_slice(&phys.encode().map_err(|_| DmuError::Corrupt)?);
+        let data = Abd::from_slice(&phys.encode()?);
         let old = self.root_bp();
         self.head().set_dirty(txg);
         let kind = BlockKind {
