@@ -43,7 +43,8 @@ impl DirtyBudget {
             }
         };
         if given > 0 {
-            self.total.fetch_sub(given, Ordering::SeqCst);
+            let before = self.total.fetch_sub(given, Ordering::SeqCst);
+            debug_assert!(before >= given, "the sum of all txgs has each of them in it");
             if self.wanted.load(Ordering::SeqCst) > 0 {
                 self.fell.notify_all();
             }
@@ -53,6 +54,7 @@ impl DirtyBudget {
     /// The txg is over: nothing of it is dirty any more.
     pub(crate) fn end(&self, txg: Txg) {
         self.release(txg, u64::MAX);
+        debug_assert_eq!(self.of(txg), 0, "nobody dirties anything in a txg that is over");
     }
 
     /// Dirty bytes of one txg.

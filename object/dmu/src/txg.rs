@@ -378,6 +378,7 @@ impl TxgManager {
     pub(crate) fn release(&self, txg: Txg) {
         let mut state = self.state.lock();
         debug_assert_eq!(state.open, txg, "a hold keeps its txg open");
+        debug_assert!(state.holds > 0, "each hold is given back once");
         state.holds -= 1;
         if state.holds == 0 && state.closing {
             drop(state);
@@ -460,6 +461,8 @@ impl TxgManager {
         let txg = {
             let mut state = self.state.lock();
             let txg = state.open;
+            debug_assert_eq!(state.holds, 0, "a closed txg is held by nobody");
+            debug_assert!(state.closing && state.syncing_since_ns.is_none(), "one txg is synced at a time");
             state.open = txg.next();
             state.opened_ns = self.exec.now_ns();
             state.syncing_since_ns = Some(state.opened_ns);
@@ -475,7 +478,11 @@ impl TxgManager {
             let mut state = self.state.lock();
             (state.driving, state.syncing_since_ns) = (false, None);
             match result {
-                Ok(()) => state.synced = txg,
+                Ok(()) => {
+                    debug_assert_eq!(txg, state.synced.next(), "txgs are synced in their order, none is left out");
+                    debug_assert!(txg < state.open, "what is synced takes no more changes");
+                    state.synced = txg;
+                }
                 Err(error) => state.failed = Some(error),
             }
             std::mem::take(&mut state.callbacks[(txg.0 % TXG_SLOTS as u64) as usize])

@@ -140,3 +140,20 @@ pub(crate) fn fatal(error: DslError) -> SyncError {
         _ => SyncError::Pool,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If this fails, nobody learns which record of the pool stops its syncs.
+    #[test]
+    fn a_damaged_record_stays_the_cause_of_a_failed_sync() {
+        let (object, what) = (ObjectId(7), "its bonus is short");
+        let record = DamagedRecord { object, what };
+        for error in [DslError::Corrupt { object, what }, DslError::Zap(ZapError::Corrupt { object, block: 3, what })] {
+            let stopped = DslError::Sync(fatal(error));
+            assert_eq!(stopped.to_string(), DslError::Sync(SyncError::Pool).to_string(), "users read what they always read");
+            assert_eq!(stopped.source().and_then(|cause| cause.downcast_ref()), Some(&record));
+        }
+    }
+}

@@ -91,6 +91,8 @@ impl Contents {
     pub(crate) fn changes(&self, txg: Txg) -> Option<Changes> {
         let state = self.state.read();
         let entry = state.entry(txg)?;
+        debug_assert!(state.dirty.first().is_some_and(|oldest| oldest.txg == txg), "txgs are synced in their order");
+        debug_assert!(state.dirty.len() == 1 || entry.core.is_some(), "facts of an older txg are its own");
         let core = state.core_at(txg).clone();
         let blocks = if core.freed { Arc::default() } else { entry.blocks.clone() };
         Some(Changes { core, tree: state.tree.clone(), blocks, freed: entry.freed.clone(), spill: entry.spill.clone() })
@@ -110,10 +112,13 @@ impl Contents {
     /// blocks, or the new tree. `meanwhile` runs inside of it. Gives what was dropped.
     pub(crate) fn commit(&self, txg: Txg, tree: Arc<Tree>, meanwhile: impl FnOnce()) -> Option<TxgDirty> {
         let mut state = self.state.write();
+        debug_assert_eq!(tree.generation, state.tree.generation + 1, "each tree is replaced by the next one");
+        debug_assert!(tree.levels >= state.tree.levels, "a tree only grows upwards");
         self.reader.renew(tree.generation);
         state.tree = tree;
         meanwhile();
         let at = state.dirty.iter().position(|entry| entry.txg == txg);
+        debug_assert!(at.is_none_or(|at| at == 0), "txgs are synced in their order");
         at.map(|at| state.dirty.remove(at))
     }
 

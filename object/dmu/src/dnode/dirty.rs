@@ -134,6 +134,14 @@ pub(crate) enum Record {
 }
 
 impl Record {
+    /// True when it is of a block of `size` bytes.
+    pub(super) fn fits(&self, size: usize) -> bool {
+        match self {
+            Record::Data(block) => block.len() == size,
+            Record::Written(written) => written.bp.is_hole() || written.bp.lsize() == size,
+        }
+    }
+
     /// Bytes that count as dirty.
     pub(crate) fn charged_bytes(&self) -> u64 {
         match self {

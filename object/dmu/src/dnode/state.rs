@@ -8,6 +8,7 @@ use super::core::Core;
 use super::dirty::{DirtyBlock, Dropped, Record, Written};
 use super::tree::Tree;
 use crate::DmuError;
+use crate::budget::TXG_SLOTS;
 use abd::Abd;
 use ondisk::Txg;
 use range_tree::RangeTree;
@@ -112,7 +113,10 @@ impl State {
                 newest.core = Some(self.core.clone());
             }
         }
+        debug_assert!(self.dirty.iter().all(|entry| entry.core.is_some()), "facts of older txgs are kept before a newer one changes them");
         self.dirty.push(TxgDirty::new(txg));
+        debug_assert!(self.dirty.is_sorted_by(|older, newer| older.txg < newer.txg), "one entry per txg, in order");
+        debug_assert!(self.dirty.len() <= TXG_SLOTS, "no more txgs have changes than are alive");
         Ok(true)
     }
 
@@ -123,6 +127,8 @@ impl State {
 
     /// Puts a record into the newest entry; gives back the one that it replaces.
     pub(crate) fn insert(&mut self, block: u64, record: Record) -> Result<Option<Record>, DmuError> {
+        debug_assert!(record.fits(self.core.block_size), "a block is as long as the object says");
+        debug_assert!(!self.core.freed, "nothing is written to a freed object");
         self.core.max_block = self.core.max_block.max(block);
         Ok(Arc::make_mut(&mut self.newest()?.blocks).insert(block, record))
     }
@@ -137,7 +143,9 @@ impl State {
         let blocks = Arc::make_mut(&mut entry.blocks);
         let mut dropped = Dropped::default();
         gone.into_iter().for_each(|block| dropped.push(blocks.remove(&block)));
-        entry.freed.get_or_insert_default().cover(range);
+        entry.freed.get_or_insert_default().cover(range.clone());
+        debug_assert!(entry.blocks.range(range.clone()).next().is_none(), "what is freed has no record of this txg");
+        debug_assert!(entry.is_freed(range.start), "what is freed reads as zeros until it is written again");
         Ok(dropped)
     }
 

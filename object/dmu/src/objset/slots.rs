@@ -69,6 +69,7 @@ impl Allocator {
         let mut state = self.0.lock();
         let (block, index) = (object.0 / PER_BLOCK, object.0 % PER_BLOCK);
         if let Some(taken) = state.blocks.get_mut(&block) {
+            debug_assert_eq!(*taken & mask(index, slots), mask(index, slots), "what is let go was taken");
             *taken &= !mask(index, slots);
         }
         state.freed = Some(state.freed.map_or(block, |lowest| lowest.min(block)));
@@ -103,6 +104,8 @@ impl Allocator {
         let mut state = self.0.lock();
         let index = find_run(*state.blocks.get(&block)?, slots)?;
         let object = block * PER_BLOCK + index;
+        debug_assert!(index + u64::from(slots) <= PER_BLOCK, "a dnode lies in one block");
+        debug_assert!(object != 0 && !state.unsynced.contains_key(&object), "a number is used again only after its txg was synced");
         *state.blocks.entry(block).or_default() |= mask(index, slots);
         state.unsynced.insert(object, true);
         Some(ObjectId(object))

@@ -4,6 +4,9 @@ use super::pointer::is_in_place;
 use crate::{BlockIo, BlockLedger};
 use ondisk::{BlockPtr, Txg};
 
+/// Debug builds compare so many killed blocks with those that are born.
+const CHECKED_MAX: usize = 64;
+
 /// The blocks that a dnode's sync replaces. They count only when it is settled: until then it can be taken back.
 #[derive(Debug, Default)]
 pub(super) struct SpaceDelta {
@@ -51,16 +54,21 @@ impl SpaceDelta {
 
     /// The new tree is in place: the ledger hears of it.
     pub(super) fn settle(self, ledger: &dyn BlockLedger, txg: Txg) {
+        let written = || self.adopted.iter().chain(&self.born);
+        debug_assert!(written().all(|bp| bp.birth() == txg), "what a sync refers to for the first time was born in its txg");
+        let mut dead = self.killed.iter().filter(|bp| !bp.is_embedded()).take(CHECKED_MAX);
+        debug_assert!(dead.all(|dead| written().all(|bp| bp != dead)), "nothing is born and killed by one sync");
         for bp in &self.killed {
             ledger.kill(txg, bp);
         }
-        for bp in self.adopted.iter().chain(&self.born) {
+        for bp in written() {
             ledger.born(txg, bp);
         }
     }
 
     /// The sync failed: what it wrote is given back.
     pub(super) fn give_back(self, io: &dyn BlockIo, txg: Txg) {
+        debug_assert!(self.born.iter().all(|bp| bp.birth() == txg), "what is given back was written by this sync");
         for bp in self.born.iter().filter(|bp| !bp.is_embedded()) {
             io.free(txg, bp);
         }

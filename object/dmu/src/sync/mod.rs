@@ -74,6 +74,8 @@ impl Objset {
         }
         self.sync_dnodes(meta, txg, &mut OwnerCharges::none())?;
         let root = self.sync_root(txg)?;
+        debug_assert!(!self.meta().contents.has_changes(txg), "the meta-dnode is synced last, with all records in it");
+        debug_assert_eq!(self.root_bp(), root, "the head points to what was written");
         self.context().pins.release(txg);
         Ok(root)
     }
@@ -102,6 +104,7 @@ impl Objset {
                 break;
             }
         }
+        debug_assert!(jobs.iter().all(|job| !job.has_level(level)), "dnodes are committed when all their levels are written");
         let mut result = Ok(());
         for job in jobs {
             if let Err(error) = self.commit(job, txg, charges) {

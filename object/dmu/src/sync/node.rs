@@ -64,6 +64,8 @@ impl NodeSync {
     pub(super) fn begin(dnode: Arc<Dnode>, txg: Txg, props: ObjsetProps) -> Option<NodeSync> {
         let Changes { core, tree, blocks, freed, spill: spill_change } = dnode.contents.changes(txg)?;
         let levels = core.levels_needed(tree.levels);
+        debug_assert!(levels >= tree.levels, "a tree only grows upwards");
+        debug_assert!(blocks.last_key_value().is_none_or(|(&last, _)| last <= core.max_block), "no record lies beyond the largest block");
         let new_ptrs = if levels > tree.levels { [BlockPtr::HOLE; 3] } else { tree.block_ptrs };
         Some(NodeSync {
             dnode,
@@ -195,6 +197,9 @@ impl NodeSync {
             keep: self.props.primary_cache.keep(level > 0 || object_type.is_metadata() || spill),
         };
         let data = (self.dnode.object() == META_DNODE_OBJECT).then(|| write.data.clone());
+        let expected = if level > 0 { 1 << self.core.indirect_shift } else { self.core.block_size };
+        debug_assert!(spill || write.data.len() == expected, "a block is as long as the object says");
+        debug_assert!(level < self.levels, "a block lies below the dnode");
         let index = set.submit(write);
         self.pending.push(Pending { id, old, shape, index, data });
     }
@@ -233,6 +238,8 @@ impl NodeSync {
     }
 
     fn build_level(&mut self, level: u8, set: &mut WriteSet) -> Result<(), BlockError> {
+        debug_assert!(self.pending.is_empty(), "nothing is referenced before it is written");
+        debug_assert!(0 < level && level < self.levels, "indirect blocks lie between data and dnode");
         let shift = self.core.pointer_shift();
         let children = std::mem::take(&mut self.edits);
         if level == 1 {
@@ -352,6 +359,9 @@ impl NodeSync {
 
     /// Swaps the new tree in, drops the txg's dirty records, and tells the ledger.
     pub(super) fn commit(self, ledger: &dyn BlockLedger) -> Committed {
+        debug_assert!(self.pending.is_empty() && self.error.is_none(), "nothing is referenced before it is written");
+        let roots = u64::from(self.core.block_ptr_count);
+        debug_assert!(self.core.freed || self.edits.keys().all(|&id| id < roots), "what is left to be put in place are roots");
         let after = Arc::new(self.new_tree());
         let (written, txg) = (self.written, self.txg);
         let entry = self.dnode.contents.commit(txg, after.clone(), || {
