@@ -18,9 +18,6 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Level-1 blocks whose reads are started together.
-const PREFETCH_INDIRECTS: u64 = 64;
-
 /// The block number of a spill block in bookmarks (OpenZFS: `DMU_SPILL_BLKID`).
 pub(crate) const SPILL_BLOCK: u64 = u64::MAX - 1;
 
@@ -204,27 +201,19 @@ impl Contents {
         if matches!(found, Found::Clean(_) | Found::Written(..)) { self.fetch(block).map(drop) } else { Ok(()) }
     }
 
-    /// Reads the level-1 blocks above the clean blocks of a range.
+    /// Reads the level-1 blocks above the blocks of a range: those that are there, however far apart they lie.
     pub(super) fn warm_indirects(&self, first: u64, last: u64) -> Result<(), DmuError> {
         let mut tries = 0;
-        'again: loop {
+        loop {
             let tree = self.tree();
             if tree.levels == 1 {
                 return Ok(());
             }
             let shift = tree.pointer_shift();
-            let mut started = first >> shift;
-            for id in first >> shift..=last >> shift {
-                if id == started && last >> shift > id {
-                    started = id + PREFETCH_INDIRECTS;
-                    self.reader.prefetch_level(&tree, 1, id..started.min((last >> shift) + 1));
-                }
-                if let Err(error) = self.reader.warm(&tree, 1, id) {
-                    self.reader.retry_if_stale(&tree, &mut tries, error)?;
-                    continue 'again;
-                }
+            match self.reader.warm_between(&tree, first >> shift, last >> shift) {
+                Ok(()) => return Ok(()),
+                Err(error) => self.reader.retry_if_stale(&tree, &mut tries, error)?,
             }
-            return Ok(());
         }
     }
 

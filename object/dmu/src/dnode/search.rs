@@ -5,6 +5,9 @@ use super::kept::decode_pointer;
 use super::tree::Tree;
 use crate::BlockError;
 
+/// Level-1 blocks whose reads are started together.
+const PREFETCH_INDIRECTS: u64 = 64;
+
 /// What to look for in a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
@@ -28,6 +31,23 @@ impl TreeReader {
         }
         let reach = u64::from(tree.block_ptr_count).checked_shl(shift).unwrap_or(u64::MAX);
         Ok((wanted == Wanted::Hole).then_some(first.max(reach)))
+    }
+
+    /// Has the level-1 blocks `first ..= last` in memory. What has one block in a range of 2^62 bytes costs one block.
+    pub(super) fn warm_between(&self, tree: &Tree, first: u64, last: u64) -> Result<(), BlockError> {
+        if first == last {
+            return self.warm(tree, 1, first);
+        }
+        let (mut next, mut started) = (first, first);
+        while let Some(id) = self.search(tree, 1, next, Wanted::Data)?.filter(|&id| id <= last) {
+            if id >= started {
+                started = id + PREFETCH_INDIRECTS;
+                self.prefetch_level(tree, 1, id..started.min(last + 1));
+            }
+            self.warm(tree, 1, id)?;
+            next = id + 1;
+        }
+        Ok(())
     }
 
     /// Searches below block `id` of level `at` for a block of the goal's level from the goal's start on.

@@ -76,6 +76,35 @@ fn freed_blocks_leave_holes_with_their_birth() {
     assert_eq!(pool.check(), Ok(()));
 }
 
+/// If this fails, it never ends: whoever makes a file of 2^62 bytes with nothing in it and cuts it stops the pool for everybody.
+#[test]
+fn what_is_done_to_a_range_costs_what_is_there_and_not_its_length() {
+    const FAR: u64 = 1 << 62;
+    const BLOCK: u64 = 128 << 10;
+    let pool = pool();
+    let new = NewObject { block_size: BLOCK as usize, indirect_shift: 17, ..NewObject::new(ObjectType::PLAIN_FILE_CONTENTS) };
+    let dnode = pool.objset.allocate_object(new, &pool.txgs.assign(0).expect("assign")).expect("allocate");
+    for place in [0, 1 << 40, FAR] {
+        dnode.write(place, &[1; 700], &pool.txgs.assign(0).expect("assign")).expect("write");
+    }
+    pool.sync().expect("sync");
+    let pool = pool.reopen().expect("reopen");
+    let dnode = pool.objset.hold(dnode.object()).expect("hold");
+    assert_eq!(
+        (dnode.next_data(1), dnode.next_data(BLOCK), dnode.next_data((1 << 40) + BLOCK)),
+        (Ok(Some(1)), Ok(Some(1 << 40)), Ok(Some(FAR)))
+    );
+    assert_eq!((dnode.next_hole(FAR), dnode.next_hole(0)), (Ok(FAR + BLOCK), Ok(BLOCK)));
+    dnode.prepare_write(BLOCK - 5, (FAR - BLOCK) as usize).expect("prepare");
+    for (offset, length) in [(BLOCK, FAR - BLOCK), (100, u64::MAX)] {
+        dnode.prepare_free(offset, length).expect("prepare");
+        dnode.free_range(offset, length, &pool.txgs.assign(0).expect("assign")).expect("free");
+        pool.sync().expect("sync");
+    }
+    assert_eq!((dnode.next_data(BLOCK), dnode.info().map(|info| info.max_block)), (Ok(None), Ok(BlockId(0))));
+    assert_eq!(pool.check(), Ok(()));
+}
+
 /// If this fails, metadata has fewer copies than OpenZFS promises, or data has more than it should.
 #[test]
 fn copies_and_compression_follow_the_write_policy() {
