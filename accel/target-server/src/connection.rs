@@ -2,6 +2,7 @@
 
 use crate::outlet::{Outgoing, Outlet, Room};
 use crate::session::{Session, Violation};
+use crate::strangers::Stranger;
 use crate::target::Target;
 use abd::Abd;
 use exec::{OperationHandle, TaskClass};
@@ -115,7 +116,7 @@ impl InTime {
 }
 
 /// Serves a connection to its end.
-pub(crate) fn serve(target: &Arc<Target>, connection: Connection) {
+pub(crate) fn serve(target: &Arc<Target>, connection: Connection, stranger: Stranger) {
     let Ok(out) = connection.try_clone() else { return };
     if connection.set_timeouts(Some(HANDSHAKE), Some(HANDSHAKE)).is_err() {
         return;
@@ -123,7 +124,7 @@ pub(crate) fn serve(target: &Arc<Target>, connection: Connection) {
     let mut link = BufReader::with_capacity(READ_BYTES, connection);
     let in_time = InTime::new(target, &out);
     let shaken = handshake(target, &mut link);
-    drop(in_time);
+    drop((in_time, stranger));
     let (session, region) = match shaken {
         Ok(shaken) => shaken,
         Err(why) => {
@@ -134,15 +135,20 @@ pub(crate) fn serve(target: &Arc<Target>, connection: Connection) {
             return out.shut_down();
         }
     };
+    target.serve_host(|| exchange(target, &session, region, link, out));
+}
+
+/// Takes programs and gives answers until the connection ends.
+fn exchange(target: &Arc<Target>, session: &Arc<Session>, region: Option<Arc<Region>>, mut link: Link, out: Connection) {
     let lease = Duration::from_nanos(target.setup.lease_ns.max(1));
     let (Ok(()), Ok(writing)) = (link.get_ref().set_timeouts(None, Some(lease)), out.try_clone()) else { return out.shut_down() };
     let outlet = Outlet::new(out, region.clone());
     let own = outlet.clone();
     let writer = target.exec.spawn_operation("z-target-answers", Box::new(move || own.write_all(writing)));
     session.attach(&outlet);
-    if receive(target, &session, &outlet, region.as_ref(), &mut link).is_err() {
+    if receive(target, session, &outlet, region.as_ref(), &mut link).is_err() {
         outlet.send(Outgoing::message(Header::of(Kind::Refused), Refused { why: Refusal::Protocol }.encode()));
-        target.end(&session);
+        target.end(session);
     }
     session.detach(&outlet);
     outlet.close();

@@ -21,6 +21,7 @@ mod outlet;
 mod session;
 mod setup;
 mod stats;
+mod strangers;
 mod target;
 
 pub use setup::{Stores, TargetSetup};

@@ -6,6 +6,7 @@ use crate::lease::Lease;
 use crate::session::{Parts, Session};
 use crate::setup::{Stores, TargetSetup};
 use crate::stats::{Counters, TargetStats};
+use crate::strangers::Strangers;
 use dpusm::{Capabilities, Device, QueueLimits};
 use exec::{Exec, Mutex, OperationHandle, TaskClass};
 use std::collections::BTreeMap;
@@ -16,8 +17,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use target_wire::{Address, Connection, Listener, Refusal};
 
-/// Most connections beside those of all sessions.
-const STRANGERS_MAX: usize = 64;
+/// Most connections of hosts beside one of each session.
+const SPARE_CONNECTIONS: usize = 64;
 
 /// See the crate.
 pub struct Target {
@@ -115,9 +116,14 @@ impl Target {
 
     /// Serves a connection until it ends. Waits: for operations only.
     pub fn serve(self: &Arc<Self>, connection: Connection) {
-        // Who has proved nothing must not take all threads.
-        if self.connections.fetch_add(1, Ordering::AcqRel) < self.setup.sessions_max.saturating_add(STRANGERS_MAX) {
-            connection::serve(self, connection);
+        let stranger = Strangers::default().enter(&connection);
+        connection::serve(self, connection, stranger);
+    }
+
+    /// Runs `serve` for a host that has proved who it is, unless there are too many connections of such.
+    pub(crate) fn serve_host(&self, serve: impl FnOnce()) {
+        if self.connections.fetch_add(1, Ordering::AcqRel) < self.setup.sessions_max.saturating_add(SPARE_CONNECTIONS) {
+            serve();
         }
         self.connections.fetch_sub(1, Ordering::AcqRel);
     }
@@ -130,13 +136,15 @@ impl Target {
         let address = listener.address()?;
         let stop = Arc::new(AtomicBool::new(false));
         let (target, stopped) = (self.clone(), stop.clone());
+        let strangers = Strangers::default();
         let accept = move || {
             while !stopped.load(Ordering::Acquire) {
                 match listener.accept() {
                     Ok(_) if stopped.load(Ordering::Acquire) => {}
                     Ok(connection) => {
-                        let own = target.clone();
-                        drop(target.exec.spawn_operation("z-target-host", Box::new(move || own.serve(connection))));
+                        let (own, stranger) = (target.clone(), strangers.enter(&connection));
+                        let serve = move || connection::serve(&own, connection, stranger);
+                        drop(target.exec.spawn_operation("z-target-host", Box::new(serve)));
                     }
                     // Out of descriptors, most likely: they come back when connections end.
                     Err(_) => target.exec.sleep_ns(10_000_000),

@@ -7,6 +7,7 @@ use exec::{Exec, Pool, SplitMix};
 use ondisk::{ByteOrder, Checksum, Compression};
 use provider_software::{Software, SoftwareOptions};
 use std::collections::BTreeSet;
+use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -259,4 +260,23 @@ fn a_host_that_breaks_the_rules_loses_its_session() {
     assert_eq!(target.stats().sessions, 1);
     let session = Some((other.welcome.session, other.welcome.epoch ^ 1));
     assert_eq!(Raw::new(&listening, session).map(|_| ()), Err(Refusal::Session), "a guessed epoch");
+}
+
+/// If this fails, anybody who reaches the port keeps every host from its disks, without knowing the secret.
+#[test]
+fn crowds_that_prove_nothing_keep_no_host_out() {
+    let (target, listening) = target();
+    let crowd: Vec<Connection> = (0..300)
+        .map(|_| {
+            let mut silent = Connection::open(listening.address(), Duration::from_secs(5)).unwrap();
+            silent.write_all(b"ZTGT").unwrap();
+            silent
+        })
+        .collect();
+    let hosts: Vec<Raw> = (0..10).map(|_| Raw::new(&listening, None).unwrap_or_else(|why| panic!("{why:?}"))).collect();
+    let welcomes: BTreeSet<u64> = hosts.iter().map(|host| host.welcome.session).collect();
+    assert_eq!(welcomes.len(), 10);
+    drop((crowd, hosts));
+    drop(listening);
+    target.stop();
 }
