@@ -52,6 +52,14 @@ fn is_on() -> bool {
     })
 }
 
+/// All that [`paint`] puts around texts.
+const CODES: [&str; 5] = ["\x1b[1m", "\x1b[0;31m", "\x1b[0;33m", "\x1b[0;34m", "\x1b[0m"];
+
+/// What may stand in a text for a terminal besides letters: nothing where colours are not wanted.
+pub(crate) fn codes() -> &'static [&'static str] {
+    if is_on() { &CODES } else { &[] }
+}
+
 /// Text in a colour, where colours are wanted.
 pub fn paint(color: Option<Color>, text: &str) -> Cow<'_, str> {
     match color {

@@ -3,9 +3,11 @@
 //! `println!` panics where C programs end by SIGPIPE. The signal itself stays ignored, since it would also end a command whose daemon
 //! goes away while it is being asked.
 
+use crate::color;
 use crate::stop::EXIT_FAILURE;
+use control_api::shown_lines;
 use std::fmt::Arguments;
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 
 /// What a shell shows for a program that SIGPIPE ended.
 const EXIT_NO_READER: i32 = 128 + 13;
@@ -16,6 +18,10 @@ pub struct Output;
 
 impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if std::io::stdout().is_terminal() && bytes.iter().any(|byte| is_order(*byte)) {
+            let bytes_shown: Vec<u8> = bytes.iter().flat_map(|byte| written_out(*byte)).collect();
+            return std::io::stdout().write_all(&bytes_shown).map_or_else(|error| give_up(&error), |()| Ok(bytes.len()));
+        }
         std::io::stdout().write(bytes).or_else(|error| give_up(&error))
     }
 
@@ -24,8 +30,34 @@ impl Write for Output {
     }
 }
 
-/// Prints to the standard output.
+fn is_order(byte: u8) -> bool {
+    byte.is_ascii_control() && !matches!(byte, b'\n' | b'\t')
+}
+
+fn written_out(byte: u8) -> Vec<u8> {
+    if is_order(byte) { format!("\\{byte:03o}").into_bytes() } else { vec![byte] }
+}
+
+/// A text for a terminal: names and values, which others may have chosen, give it no orders; only what is in `codes` does.
+fn harmless(text: &str, codes: &[&str]) -> String {
+    let (mut out, mut rest) = (String::with_capacity(text.len()), text);
+    while let Some((at, code)) = codes.iter().filter_map(|code| Some((rest.find(code)?, code))).min() {
+        out.push_str(&shown_lines(&rest[..at]));
+        out.push_str(code);
+        rest = &rest[at + code.len()..];
+    }
+    out.push_str(&shown_lines(rest));
+    out
+}
+
+/// Prints to the standard output. To files and pipes it goes as it is.
 pub fn to_output(text: Arguments<'_>) {
+    let mut output = std::io::stdout();
+    if output.is_terminal() {
+        let text = harmless(&text.to_string(), color::codes());
+        output.write_all(text.as_bytes()).unwrap_or_else(|error| give_up(&error));
+        return;
+    }
     // What fails there does not come back.
     let _ = Output.write_fmt(text);
 }
@@ -45,7 +77,8 @@ fn give_up<T>(error: &std::io::Error) -> T {
 
 /// Prints to the standard error; that nobody reads it changes nothing.
 pub fn to_errors(text: Arguments<'_>) {
-    let _ = std::io::stderr().lock().write_fmt(text);
+    let mut errors = std::io::stderr().lock();
+    let _ = if errors.is_terminal() { errors.write_all(harmless(&text.to_string(), &[]).as_bytes()) } else { errors.write_fmt(text) };
 }
 
 /// `print!` for programs whose reader may go away.
@@ -71,4 +104,18 @@ macro_rules! err {
 #[macro_export]
 macro_rules! errln {
     ($($text:tt)*) => { $crate::print::to_errors(format_args!("{}\n", format_args!($($text)*))) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If this fails, the name of a pool or a user's property moves the cursor, sets the title or answers for the terminal of root.
+    #[test]
+    fn a_terminal_gets_no_orders_but_our_colours() {
+        let text = "\x1b[0;31mtank\x1b[0m\tONLINE\n\x1b]0;evil\x07\x1b[2J\r";
+        assert_eq!(harmless(text, &["\x1b[0;31m", "\x1b[0m"]), "\x1b[0;31mtank\x1b[0m\tONLINE\n\\033]0;evil\\007\\033[2J\\015");
+        assert_eq!(harmless("\x1b[0mx", &[]), "\\033[0mx");
+        assert_eq!(b"a\x1b\n\x7f".iter().flat_map(|byte| written_out(*byte)).collect::<Vec<u8>>(), b"a\\033\n\\177");
+    }
 }

@@ -46,9 +46,12 @@ pub fn cache_file() -> Option<PathBuf> {
     StateDir::from_environment(is_root).ok().map(|state| state.cache_file())
 }
 
+/// Largest cache file that is read, bytes.
+const CACHE_BYTES_MAX: u64 = 64 << 20;
+
 /// The pools in a cache file: the daemon's (JSON), or OpenZFS's `zpool.cache` (a packed list).
 pub fn known(file: &Path) -> std::io::Result<Vec<Known>> {
-    let bytes = std::fs::read(file)?;
+    let bytes = service::given::read(file, CACHE_BYTES_MAX)?;
     if let Ok(list) = nvlist::NvList::decode(&bytes) {
         let paths = |config: &nvlist::NvList| config.get_nvlist("vdev_tree").map(leaf_paths).unwrap_or_default();
         let pools = list.iter().filter_map(|(name, _)| Some((name.to_str()?.to_string(), list.get_nvlist(name.as_bytes())?)));

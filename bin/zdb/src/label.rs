@@ -9,9 +9,9 @@ use nvlist::NvList;
 use ondisk::names::{config, pool_state};
 use ondisk::{Checksum, L2arcHeader, SECTOR_SHIFT, Uberblock, label};
 use std::fmt::Write;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
 /// How much to show: the numbers of `-l` and `-u`.
@@ -38,7 +38,12 @@ pub fn open(name: &str) -> io::Result<Device> {
     let candidates = FOLDERS.iter().map(|folder| Path::new(folder).join(name));
     let path =
         if given.exists() { given.to_owned() } else { candidates.into_iter().find(|path| path.exists()).unwrap_or(given.to_owned()) };
-    let mut file = File::open(path)?;
+    // A FIFO's other end is not waited for.
+    let mut file = OpenOptions::new().read(true).custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32).open(path)?;
+    let kind = file.metadata()?.file_type();
+    if !kind.is_file() && !kind.is_block_device() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a block device or regular file"));
+    }
     let bytes = file.seek(SeekFrom::End(0))?;
     Ok(Device { file, bytes })
 }

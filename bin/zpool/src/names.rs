@@ -27,6 +27,11 @@ impl Names {
 
     /// The name in the tree: the last part of a disk's path, a file's whole path, or the group's name.
     pub fn of(self, vdev: &VdevReport) -> String {
+        // A line end in a path would be a line of the tree.
+        control_api::shown(&self.raw(vdev)).into_owned()
+    }
+
+    fn raw(self, vdev: &VdevReport) -> String {
         match &vdev.path {
             _ if self.guids && vdev.kind != "root" => vdev.guid.to_string(),
             Some(path) => {

@@ -4,6 +4,7 @@ use crate::draid;
 use cli::Stop;
 use control_api::{ErrorKind, Failure, VdevReport, VdevSpec};
 use std::io::{Seek, SeekFrom};
+use std::os::unix::fs::FileTypeExt;
 
 /// Devices of one group may differ by so many bytes (OpenZFS: `ZPOOL_FUZZ`).
 const SIZE_FUZZ: u64 = 16 << 20;
@@ -303,6 +304,11 @@ pub fn vdev_lines(vdevs: &[VdevSpec], name: &dyn Fn(&str) -> String) -> String {
 }
 
 fn size_of(path: &str) -> Option<u64> {
+    let kind = std::fs::metadata(path).ok()?.file_type();
+    // A FIFO's other end is not waited for: what is no device is refused later.
+    if !kind.is_file() && !kind.is_block_device() {
+        return None;
+    }
     std::fs::File::open(path).ok()?.seek(SeekFrom::End(0)).ok()
 }
 

@@ -5,8 +5,10 @@ use crate::PoolError;
 use crate::config::{PoolFacts, PoolState};
 use crate::labels::{Device, DeviceLabels, KnownRings, any_names, read_labels};
 use exec::Exec;
+use nvlist::NvList;
 use ondisk::{Guid, Txg, Uberblock, VdevId};
 use std::collections::BTreeMap;
+use std::path::Path;
 use vdev::{Leaf, TopKind, TopVdev, VdevTree};
 
 /// A device with a valid label.
@@ -15,6 +17,30 @@ pub(crate) struct Member {
     pub labels: DeviceLabels,
     /// Guid of the leaf that it is, by its newest label.
     pub guid: Guid,
+}
+
+impl Member {
+    /// Of two devices that say to be the same leaf the one with more of this is it: the newest state, the newest label, the place that its
+    /// label names, or at least its name, and the most labels. A copy beside it, older or not, is not (OpenZFS: `fix_paths`).
+    fn preference(&self) -> ((u64, u64, u64), u64, usize, std::cmp::Reverse<usize>) {
+        let newest = self.labels.uberblocks.first().map(Uberblock::preference).unwrap_or_default();
+        let config = self.labels.configs.first();
+        let written = config.and_then(|config| config.get_u64("txg")).unwrap_or_default();
+        let named = config.and_then(|config| path_of(config.get_nvlist("vdev_tree")?, self.guid)).map(Path::new);
+        let place = match named {
+            Some(named) if named == self.device.path() => 2,
+            Some(named) => usize::from(named.file_name() == self.device.path().file_name()),
+            None => 0,
+        };
+        (newest, written, place, std::cmp::Reverse(self.labels.damaged))
+    }
+}
+
+/// The path that a label's tree has for a leaf.
+fn path_of(tree: &NvList, leaf: Guid) -> Option<&str> {
+    let children = tree.get_nvlist_array("children").unwrap_or_default();
+    let own = || tree.get_str("path").filter(|_| tree.get_u64("guid") == Some(leaf.0));
+    own().or_else(|| children.iter().find_map(|child| path_of(child, leaf)))
 }
 
 /// A pool whose labels were found.
@@ -74,10 +100,12 @@ impl FoundPool {
     }
     /// Tells the log of debug messages which labels and which uberblock were chosen.
     pub(crate) fn describe(&self) {
-        let Some(best) = &self.best else { return kstat::debug!("pool '{}' (guid {}): no valid uberblock", self.name(), self.guid()) };
+        let Some(best) = &self.best else {
+            return kstat::debug!("pool '{}' (guid {}): no valid uberblock", self.name().escape_debug(), self.guid());
+        };
         kstat::debug!(
             "pool '{}' (guid {}): using uberblock with txg={}, timestamp={}; {} devices, {} labels and {} uberblocks damaged",
-            self.name(),
+            self.name().escape_debug(),
             self.guid(),
             best.ub_txg,
             best.ub_timestamp,
@@ -112,9 +140,12 @@ pub fn find_pools(exec: &Exec, devices: Vec<Device>) -> Vec<FoundPool> {
         }
         let (Some(pool), Some(guid)) = (config.get_u64("pool_guid"), config.get_u64("guid")) else { continue };
         let members = pools.entry(Guid(pool)).or_default();
-        // The same device may be reachable by several paths.
-        if !members.iter().any(|member| member.guid.0 == guid) {
-            members.push(Member { device, guid: Guid(guid), labels });
+        let fresh = Member { device, guid: Guid(guid), labels };
+        // The same device may be reachable by several paths, or somebody made a copy of it.
+        match members.iter_mut().find(|member| member.guid == fresh.guid) {
+            Some(member) if fresh.preference() > member.preference() => *member = fresh,
+            Some(_) => {}
+            None => members.push(fresh),
         }
     }
     pools.into_values().filter_map(summarize).collect()
@@ -142,7 +173,7 @@ fn tops_seen(members: &[Member]) -> Option<u64> {
 
 fn bootstrap_tree(found: &FoundPool) -> Result<VdevTree, PoolError> {
     let txg = found.best.as_ref().map_or(Txg(u64::MAX), |ub| ub.txg());
-    let mut newest: BTreeMap<u64, (u64, &nvlist::NvList)> = BTreeMap::new();
+    let mut newest: BTreeMap<u64, (u64, &NvList)> = BTreeMap::new();
     for config in found.members.iter().filter_map(|member| member.labels.config(txg)) {
         let written = config.get_u64("txg").unwrap_or(0);
         let Some(top) = config.get_nvlist("vdev_tree") else { continue };

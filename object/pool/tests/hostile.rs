@@ -229,3 +229,32 @@ fn the_slots_that_a_new_ring_starts_with_are_not_damaged() {
     let devices = pool_on(3);
     assert!(empty(&devices, 1) > LABELS, "what has something in the place of the number may have been one");
 }
+
+/// A copy of a device beside it says the same of itself. If this fails, a pool goes on in its owner's backup, or, from an old one, back in time.
+#[test]
+fn of_devices_that_say_to_be_the_same_the_newest_and_the_one_in_its_place_is_taken() {
+    let devices = pool_on(3);
+    let copy = |of: &MemDevice, name: &str| {
+        let copy = MemDevice::new(name, DEVICE_BYTES);
+        of.tamper(|bytes| copy.tamper(|own| own.copy_from_slice(bytes)));
+        Arc::new(copy)
+    };
+    let path_of_first = |order: [&Arc<MemDevice>; 2]| {
+        let all = order.into_iter().chain(&devices[1..]).map(|device| device.clone() as Arc<dyn BlockDevice>).collect();
+        let found = find_pools(&exec(), all);
+        assert_eq!((found.len(), found[0].devices().count()), (1, 3));
+        let first = found[0].devices().next().expect("a device");
+        first.path().to_string_lossy().into_owned()
+    };
+    // Labels call it "d".
+    let (own, other, moved) = (copy(&devices[0], "d"), copy(&devices[0], "copy"), copy(&devices[0], "/elsewhere/d"));
+    for (right, wrong) in [(&own, &other), (&own, &moved), (&moved, &other)] {
+        let name = right.path().to_string_lossy().into_owned();
+        assert_eq!([path_of_first([right, wrong]), path_of_first([wrong, right])], [name.clone(), name]);
+    }
+    // What went on is the pool, wherever it lies now.
+    let opened = devices.iter().map(|device| device.clone() as Arc<dyn BlockDevice>).collect();
+    let options = ImportOptions { force: true, ..ImportOptions::default() };
+    Pool::import(&exec(), opened, &options, &Runtime::new()).expect("imported").export().expect("exported");
+    assert_eq!([path_of_first([&own, &devices[0]]), path_of_first([&devices[0], &own])], ["d0", "d0"]);
+}

@@ -30,6 +30,7 @@ mod posix;
 mod providers;
 mod recovery;
 mod sparse;
+mod strangers;
 mod sweeps;
 mod users;
 mod vendors;
@@ -63,6 +64,12 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "pool: import by name, id, new name, altroot, read-only", needs: MOUNTS, run: pools::imports },
     Scenario { name: "pool: what an import says", needs: NOTHING, run: imports::listing },
     Scenario { name: "pool: where an import looks", needs: NOTHING, run: imports::places },
+    Scenario { name: "strangers: files that have no end, or never answer", needs: NOTHING, run: strangers::endless },
+    Scenario { name: "strangers: copies beside devices", needs: NOTHING, run: strangers::copies },
+    Scenario { name: "strangers: lists that are damaged", needs: NOTHING, run: strangers::damaged_lists },
+    Scenario { name: "strangers: all but one pool imported", needs: NOTHING, run: strangers::all_but_one },
+    Scenario { name: "strangers: which snapshot", needs: NOTHING, run: strangers::which_snapshot },
+    Scenario { name: "strangers: advice that helps", needs: MOUNTS, run: strangers::advice },
     Scenario { name: "pool: versions before features", needs: NOTHING, run: imports::versions },
     Scenario { name: "pool: an alternate root", needs: NOTHING, run: imports::altroot },
     Scenario { name: "pool: a scrub looks for devices", needs: NOTHING, run: imports::scrub_looks },

@@ -164,7 +164,9 @@ impl Datasets {
             return Err(because(ErrorKind::Invalid, what, "multiple snapshots of same fs not allowed"));
         }
         let properties = request.properties.clone().into_iter().collect();
-        pool.dsl().snapshot(&names, properties).map_err(|error| failure::dataset("create snapshot", &first, &error))?;
+        pool.dsl()
+            .snapshot(&names, properties)
+            .map_err(|error| failure::dataset("create snapshot", culprit(&pool, &names, &error).unwrap_or(&first), &error))?;
         Ok(done())
     }
 
@@ -277,6 +279,16 @@ fn dry_create(pool: &OpenPool, name: &str, parent: &str) -> Result<(), Failure> 
 }
 
 /// `fs@a`, `fs@a,b`, `fs@a%c`, `fs@%c`, `fs@a%`.
+/// Which of several snapshots could not be taken, for errors that name one.
+fn culprit<'a>(pool: &OpenPool, names: &'a [String], error: &DslError) -> Option<&'a str> {
+    let is_it = |name: &str| match error {
+        DslError::NotFound => pool.dsl().hold(filesystem_of(name)).is_err(),
+        DslError::Exists => pool.dsl().hold(name).is_ok(),
+        _ => false,
+    };
+    names.iter().map(String::as_str).find(|name| is_it(name))
+}
+
 fn destroy_snapshots(pool: &OpenPool, request: &DatasetDestroy) -> Result<Response, Failure> {
     let (filesystem, list) = request.name.split_once('@').unwrap_or((&request.name, ""));
     let filesystems = if request.recursive { descendants(pool, filesystem)? } else { vec![filesystem.to_string()] };

@@ -51,7 +51,7 @@ impl Follower<'_> {
         let (mut again, mut new) = (Vec::new(), Vec::new());
         if moves {
             for name in following.names {
-                let was_mounted = self.unmounter.unmount_tree(&turn, pool, name, false, Directory::Remove)?;
+                let was_mounted = self.unmounter.unmount_tree(&turn, pool, name, false, Directory::Remove).map_err(without_force)?;
                 // Setting a place mounts there, with all that inherits it.
                 let mut names = descendants(pool, name)?;
                 names.retain(|below| follows(pool, below, name) && !was_mounted.iter().any(|wish| wish.name == *below));
@@ -64,7 +64,7 @@ impl Follower<'_> {
         let goes = following.turns_off && !following.no_mount;
         let leaving: Vec<&String> = following.names.iter().filter(|name| goes && !moves && is_mounted(name)).collect();
         for name in &leaving {
-            again.extend(self.unmounter.unmount_tree(&turn, pool, name, false, Directory::Keep)?);
+            again.extend(self.unmounter.unmount_tree(&turn, pool, name, false, Directory::Keep).map_err(without_force)?);
         }
         let changed = change();
         again.retain(|wish| changed.is_err() || !leaving.contains(&&wish.name));
@@ -101,6 +101,14 @@ impl Follower<'_> {
             Err(failure) => Err(failure),
         }
     }
+}
+
+/// The commands that change properties have no `-f`: what helps is the one that does.
+fn without_force(failure: Failure) -> Failure {
+    let next = failure
+        .next
+        .map(|next| next.replace("or use '-f'", "or use 'zfs unmount -f' first").replace("; '-f' cuts", "; 'zfs unmount -f' cuts"));
+    Failure { next, ..failure }
 }
 
 /// True for what is at a dataset, or takes its place from there.

@@ -8,7 +8,7 @@ use control_api::{ErrorKind, Failure};
 use exec::Mutex;
 use nvlist::{Encoding, NvList, Value};
 use ondisk::Guid;
-use service::trust;
+use service::{given, trust};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind::NotFound;
 use std::path::{Path, PathBuf};
@@ -17,6 +17,9 @@ use vdev::VdevTree;
 
 /// OpenZFS's own cache file: a property that names it is shown as the default. It is written where the property names it only.
 pub(crate) const DEFAULT: &str = "/etc/zfs/zpool.cache";
+
+/// Largest cache file that is read, bytes.
+const CACHE_BYTES_MAX: u64 = 64 << 20;
 
 /// What a cache file of OpenZFS tells.
 pub(crate) struct Cached {
@@ -38,7 +41,8 @@ impl Cached {
 /// Reads a cache file (OpenZFS: `zpool_find_import_cached`).
 pub(crate) fn read_cache(path: &str) -> Result<Cached, Failure> {
     let failed = |why: String| because(ErrorKind::Invalid, "cannot import", why);
-    let bytes = std::fs::read(path).map_err(|error| failed(format!("failed to open cache file '{path}': {error}")))?;
+    let bytes =
+        given::read(Path::new(path), CACHE_BYTES_MAX).map_err(|error| failed(format!("failed to open cache file '{path}': {error}")))?;
     let list = NvList::decode(&bytes).map_err(|_| failed(format!("invalid or corrupt cache file contents: '{path}'")))?;
     let mut cached = Cached { guids: Vec::new(), paths: Vec::new() };
     for (_, value) in list.iter() {
@@ -48,6 +52,18 @@ pub(crate) fn read_cache(path: &str) -> Result<Cached, Failure> {
         cached.paths.extend(tree.iter().flat_map(|tree| &tree.leaves).map(|leaf| leaf.path.clone()));
     }
     Ok(cached)
+}
+
+/// Damaged files that are kept at most; the last one makes room.
+const DAMAGED_MAX: u32 = 99;
+
+/// Where a damaged file is kept: beside it, and not in the place of another that was.
+fn kept_as(path: &Path) -> PathBuf {
+    let first = path.with_extension("json.damaged");
+    let more = (1..=DAMAGED_MAX).map(|number| path.with_extension(format!("json.damaged.{number}")));
+    let is_free = |kept: &PathBuf| std::fs::symlink_metadata(kept).is_err();
+    let last = path.with_extension(format!("json.damaged.{DAMAGED_MAX}"));
+    std::iter::once(first).chain(more).find(is_free).unwrap_or(last)
 }
 
 /// The file of the pools that are to be open, and its only writer.
@@ -113,6 +129,7 @@ impl PoolsFile {
         for (path, list) in &files {
             let path = Path::new(path);
             let done = match list.iter().next() {
+                _ if !given::is_replaceable(path) => Err(std::io::Error::other("not a regular file")),
                 Some(_) => trust::replace(path, &list.encode(Encoding::NativeLittle)),
                 None => std::fs::remove_file(path),
             };
@@ -134,7 +151,7 @@ impl PoolsFile {
             }
         };
         serde_json::from_slice(&text).unwrap_or_else(|error| {
-            let kept = path.with_extension("json.damaged");
+            let kept = kept_as(path);
             eprintln!("{}: {error}; it is kept as {}: import the pools by name", path.display(), kept.display());
             let _ = std::fs::rename(path, &kept);
             Vec::new()

@@ -2,7 +2,7 @@
 //! `zpool_import_status`, `show_import`; its words, with their line breaks, since scripts look for lines).
 
 use crate::report::pictures;
-use control_api::{ImportCandidate, VdevReport};
+use control_api::{ImportCandidate, VdevReport, shown};
 use exec::Exec;
 use pool::{Examined, FoundPool, PoolError, PoolState};
 use std::sync::Arc;
@@ -117,7 +117,8 @@ pub(crate) fn candidate(exec: &Exec, runtime: pool::Runtime, found: &FoundPool, 
     // Nobody is told of what is wrong with a pool that is not open.
     let runtime = pool::Runtime { events: Arc::new(kstat::NoEvents), providers: None, ..runtime };
     let examined = found.examine(exec, &runtime);
-    let mut vdevs = examined.tree.as_ref().map(|tree| pictures::tree(found.name(), tree, None)).unwrap_or_default();
+    let name = shown(found.name()).into_owned();
+    let mut vdevs = examined.tree.as_ref().map(|tree| pictures::tree(&name, tree, None)).unwrap_or_default();
     annotate(&mut vdevs);
     let mut said = match &examined.problem {
         Some(problem) => refused(problem),
@@ -125,7 +126,7 @@ pub(crate) fn candidate(exec: &Exec, runtime: pool::Runtime, found: &FoundPool, 
     };
     let (last, hostname) = found.host();
     if examined.problem.is_none() && found.state() == PoolState::Active && last != 0 && last != hostid {
-        said.status = Some(format!("The pool was last accessed by another system ('{hostname}', hostid {last:x})."));
+        said.status = Some(format!("The pool was last accessed by another system ('{}', hostid {last:x}).", shown(hostname)));
         said.message_id = Some("ZFS-8000-EY");
         said.action = if vdevs.state == "ONLINE" { WITH_FORCE.to_string() } else { said.action };
     }
@@ -133,17 +134,17 @@ pub(crate) fn candidate(exec: &Exec, runtime: pool::Runtime, found: &FoundPool, 
         said.action = DESTROYED.to_string();
     }
     if let Some((state, note)) = said.state {
-        (vdevs.name, vdevs.state, vdevs.note) = (found.name().to_string(), state.to_string(), Some(note.to_string()));
+        (vdevs.name, vdevs.state, vdevs.note) = (name.clone(), state.to_string(), Some(note.to_string()));
     }
     ImportCandidate {
-        name: found.name().to_string(),
+        name,
         guid: found.guid().0,
         state: vdevs.state.clone(),
         is_destroyed: found.state() == PoolState::Destroyed,
         status: said.status,
         action: Some(said.action),
         message_id: said.message_id.map(String::from),
-        comment: found.comment().map(String::from),
+        comment: found.comment().map(|comment| shown(comment).into_owned()),
         vdevs,
         unsupported_features: said.features,
         has_more_devices: said.has_more_devices,

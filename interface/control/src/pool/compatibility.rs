@@ -30,11 +30,18 @@ pub(crate) fn allowed(value: &str) -> Result<Option<BTreeSet<String>>, String> {
     Ok(allowed)
 }
 
+/// Largest file that is read, bytes, as in OpenZFS.
+const BYTES_MAX: u64 = 16 << 10;
+
 fn read(name: &str) -> Option<String> {
     if name.contains('/') {
-        return name.starts_with('/').then(|| std::fs::read_to_string(name).ok()).flatten();
+        return name.starts_with('/').then(|| text(Path::new(name))).flatten();
     }
-    FOLDERS.iter().find_map(|folder| std::fs::read_to_string(Path::new(folder).join(name)).ok())
+    FOLDERS.iter().find_map(|folder| text(&Path::new(folder).join(name)))
+}
+
+fn text(path: &Path) -> Option<String> {
+    String::from_utf8(service::given::read(path, BYTES_MAX).ok()?).ok()
 }
 
 fn parse(text: &str) -> BTreeSet<String> {
@@ -71,6 +78,8 @@ mod tests {
         let both = format!("{},{}", file("one", "a b c"), file("two", "b c d"));
         assert_eq!(allowed(&both), Ok(Some(["b", "c"].map(String::from).into())));
         assert!(allowed(&file("wrong", "a B!")).is_err());
+        assert!(allowed("/dev/zero").is_err());
+        assert!(allowed(&file("large", &"# more\n".repeat(3000))).is_err());
         std::fs::remove_dir_all(&folder).expect("removed");
     }
 }

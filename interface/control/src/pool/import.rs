@@ -1,12 +1,12 @@
 //! `zpool import`: finding pools on devices, and choosing those that are to be imported.
 
-use crate::failure::{because, pool_failure};
+use crate::failure::{because, joined, pool_failure};
 use crate::pool::cache_file::read_cache;
 use crate::pool::candidate::candidate;
 use crate::pool::intake::{ImportWish, Intake};
 use crate::pool::properties::{altroot_of, cachefile_of, check_name, host};
 use crate::requests::done;
-use control_api::{ErrorKind, Failure, ImportSearch, PoolImport, Response};
+use control_api::{ErrorKind, Failure, ImportSearch, PoolImport, Response, shown};
 use ondisk::Guid;
 use pool::{FoundPool, PoolError, PoolState};
 
@@ -69,28 +69,45 @@ pub(crate) fn import(intake: &Intake, request: &PoolImport) -> Result<Response, 
         }
         None => found.iter().collect(),
     };
-    let mut remarks = Vec::new();
+    let (mut remarks, mut failures) = (Vec::new(), Vec::new());
     for pool in wanted {
         match import_one(intake, pool, request, read_only) {
             Ok(Response::Done { remarks: more }) => remarks.extend(more),
             Ok(_) => {}
-            Err(failure) if request.pool.is_none() => remarks.push(failure.to_string()),
-            Err(failure) => return Err(failure),
+            Err(failure) => failures.push(failure),
         }
     }
+    // What is said of those that were imported is not lost with those that were not.
+    joined(failures).map_err(|failure| remarked(failure, &remarks))?;
     Ok(Response::Done { remarks })
+}
+
+fn remarked(mut failure: Failure, remarks: &[String]) -> Failure {
+    if !remarks.is_empty() {
+        let next = failure.next.take().map(|next| format!("{next}\n")).unwrap_or_default();
+        failure.next = Some(next + &remarks.join("\n"));
+    }
+    failure
 }
 
 fn is_open(intake: &Intake, word: &str, guid: Option<Guid>) -> bool {
     intake.pools.any(|open| open.name() == word || Some(open.pool().guid()) == guid)
 }
 
-fn import_one(intake: &Intake, found: &FoundPool, request: &PoolImport, read_only: bool) -> Result<Response, Failure> {
-    let name = request.new_name.clone().unwrap_or_else(|| found.name().to_string());
-    let what = format!("cannot import '{}'", found.name());
-    if request.new_name.is_some() {
-        check_name(&name).map_err(|why| because(ErrorKind::Invalid, &*what, why))?;
+/// The name that a pool gets: the new one, or what it calls itself, which anybody can have written to a disk (OpenZFS: `pool_namecheck`).
+fn name_for<'a>(own: &'a str, new: Option<&'a str>, what: &str) -> Result<&'a str, Failure> {
+    let name = new.unwrap_or(own);
+    match check_name(name) {
+        Ok(()) => Ok(name),
+        Err(why) if new.is_some() => Err(because(ErrorKind::Invalid, what, why)),
+        Err(why) => Err(because(ErrorKind::Invalid, what, format!("invalid name: {why}"))
+            .advise("give it another name: zpool import ID NEWNAME ('zpool import' shows its id)")),
     }
+}
+
+fn import_one(intake: &Intake, found: &FoundPool, request: &PoolImport, read_only: bool) -> Result<Response, Failure> {
+    let what = format!("cannot import '{}'", shown(found.name()));
+    let name = name_for(found.name(), request.new_name.as_deref(), &what)?.to_string();
     altroot_of(request.altroot.as_ref(), &request.properties, &what)?;
     let Some(_claim) = intake.pools.claim(&name, Some(found.guid())) else {
         return Err(because(ErrorKind::Exists, what, format!("a pool named '{name}' is already imported"))
@@ -108,4 +125,20 @@ fn import_one(intake: &Intake, found: &FoundPool, request: &PoolImport, read_onl
         remarks.push(format!("'{name}' was imported read-only: pool version {version} is too old to be written (26 and later are)"));
     }
     Ok(response)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If this fails, a disk that somebody left lying around mounts over other folders, or is taken for options by scripts.
+    #[test]
+    fn what_a_pool_calls_itself_is_no_name_until_it_is_checked() {
+        for evil in ["../../xx", "tb/abcde", "a\u{1b}[2J", "a\nb", "mirror-0", "-f-oroot", "", "a@b"] {
+            let failure = name_for(evil, None, "cannot import").expect_err(evil);
+            assert!(failure.why.starts_with("invalid name"), "{failure}");
+            assert_eq!(name_for(evil, Some("tank"), "cannot import").expect("a new name"), "tank");
+        }
+        assert_eq!(name_for("my tank", None, "").expect("as OpenZFS names pools"), "my tank");
+    }
 }

@@ -57,6 +57,8 @@ pub(crate) fn cachefile_of(value: &str, what: &str) -> Result<Option<String>, Fa
         "none" => Ok(Some(value.to_string())),
         path if !path.starts_with('/') => invalid(format!("property 'cachefile' must be empty, an absolute path, or 'none', not '{path}'")),
         path if matches!(path.rsplit('/').next(), None | Some("" | "." | "..")) => invalid(format!("'{path}' is not a valid file")),
+        // A folder can't be replaced by a file; a device must not be.
+        path if std::fs::metadata(path).is_ok_and(|there| !there.is_file()) => invalid(format!("'{path}' is not a valid file")),
         path => match std::path::Path::new(path).parent() {
             Some(folder) if !folder.is_dir() => invalid(format!("'{}' is not a valid directory", folder.display())),
             _ => Ok(Some(path.to_string())),
