@@ -14,6 +14,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::net::{UnixListener, UnixStream};
@@ -31,6 +32,8 @@ const FIRST_LINE: Duration = Duration::from_secs(5);
 const BODY_BYTES_MAX: usize = 64 << 10;
 /// Pause after a connection could not be accepted (out of descriptors, most likely).
 const PAUSE: Duration = Duration::from_millis(100);
+/// How often it is looked whether the socket is still there.
+const LOOK: Duration = Duration::from_secs(5);
 
 /// Open connections by user.
 #[derive(Default)]
@@ -81,17 +84,32 @@ pub fn serve(state: &StateDir, control: Arc<Control>) -> Result<Option<Runtime>,
         .map_err(failed)?;
     let listener = {
         let _inside = runtime.enter();
-        UnixListener::bind(&socket).map_err(failed)?
+        listen(&socket).map_err(failed)?
     };
-    std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o666)).map_err(failed)?;
-    runtime.spawn(accept(listener, control));
+    runtime.spawn(accept(listener, socket, control));
     Ok(Some(runtime))
 }
 
-async fn accept(listener: UnixListener, control: Arc<Control>) {
+fn listen(socket: &Path) -> std::io::Result<UnixListener> {
+    let listener = UnixListener::bind(socket)?;
+    std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o666))?;
+    Ok(listener)
+}
+
+async fn accept(mut listener: UnixListener, socket: PathBuf, control: Arc<Control>) {
     let guests = Arc::new(Guests::default());
     loop {
-        let Ok((stream, _)) = listener.accept().await else {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            // Whoever removes the state directory removes this socket too.
+            () = tokio::time::sleep(LOOK) => {
+                if !socket.exists() && let Ok(again) = listen(&socket) {
+                    listener = again;
+                }
+                continue;
+            }
+        };
+        let Ok((stream, _)) = accepted else {
             tokio::time::sleep(PAUSE).await;
             continue;
         };

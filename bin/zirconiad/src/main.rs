@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod everyone;
+mod place;
 mod server;
 mod supervisor;
 
@@ -11,6 +12,7 @@ use clap::Parser;
 use control::Control;
 use control_api::{ErrorKind, Failure, StateDir, distrusted};
 use exec::{Exec, Pool};
+use place::Place;
 use rustix::fs::{Mode, OFlags};
 use server::Door;
 use service::trust;
@@ -71,10 +73,11 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         supervisor::run(&state);
     }
     let metrics = metrics_address(arguments)?;
-    let _lock = lock(&state)?;
+    let lock = lock(&state)?;
     let log = arguments.background.then(|| trust::log(&state.log()).map_err(|why| distrusted(START, &why))).transpose()?;
     // The door is open before anything is looked at that takes time: who started it goes on, and what is said from here on is for the log.
     let door = Door::open(&state, metrics)?;
+    let mut place = Place::new(&state, lock, log.is_some());
     if let Some(log) = log {
         // Already a session leader is as good.
         let _ = rustix::process::setsid();
@@ -87,7 +90,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     control.watch();
     let everyone = everyone::serve(&state, control.clone())?;
     control.open_pools();
-    let served = door.serve(&control);
+    let served = door.serve(&control, &mut place);
     let _ = std::fs::remove_file(state.reader_socket());
     if let Some(runtime) = everyone {
         // Strangers' questions end here; none of them holds up the owner's stop.
@@ -139,8 +142,6 @@ fn lock(state: &StateDir) -> Result<File, Failure> {
     }
     let _ = file.set_len(0);
     let _ = writeln!(file, "{}", std::process::id());
-    // The lock is ours, so a socket that is still there belongs to a daemon that died.
-    let _ = std::fs::remove_file(state.socket());
     Ok(file)
 }
 

@@ -3,6 +3,7 @@
 //! Who connects costs a bounded share: so many connections at a time, so long for a request, one request for each. A connection that cannot be
 //! taken (out of descriptors) is no reason to end: others give some back.
 
+use crate::place::Place;
 use control::{Caller, Control};
 use control_api::{ErrorKind, Failure, Request, Response, StateDir};
 use http_body_util::{BodyExt, Full, Limited};
@@ -122,6 +123,15 @@ fn failed(why: String) -> Failure {
     Failure::new(ErrorKind::Io, "cannot serve requests", why)
 }
 
+/// Opens the socket of the state directory in a runtime, in the place of one that a daemon which died left: the lock is the caller's.
+pub fn listen(state: &StateDir) -> Result<UnixListener, Failure> {
+    let socket = state.socket();
+    let _ = std::fs::remove_file(&socket);
+    let listener = UnixListener::bind(&socket).map_err(|error| failed(format!("{}: {error}", socket.display())))?;
+    std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o600)).map_err(|error| failed(error.to_string()))?;
+    Ok(listener)
+}
+
 impl Door {
     /// Opens the socket of the state directory, and a port for metrics if there is to be one.
     pub fn open(state: &StateDir, metrics: Option<SocketAddr>) -> Result<Door, Failure> {
@@ -132,9 +142,7 @@ impl Door {
             .build()
             .map_err(|error| failed(error.to_string()))?;
         let entered = runtime.enter();
-        let socket = state.socket();
-        let listener = UnixListener::bind(&socket).map_err(|error| failed(format!("{}: {error}", socket.display())))?;
-        std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o600)).map_err(|error| failed(error.to_string()))?;
+        let listener = listen(state)?;
         let reading =
             metrics.map(|address| runtime.block_on(TcpListener::bind(address)).map_err(|error| failed(format!("{address}: {error}"))));
         let readers = reading.transpose()?.map(|listener| Gate::new(listener, readers_max()));
@@ -142,9 +150,9 @@ impl Door {
         Ok(Door { runtime, commands: Gate::new(listener, commands_max()), readers })
     }
 
-    /// Serves until a signal or a stop request.
-    pub fn serve(self, control: &Arc<Control>) -> Result<(), Failure> {
-        let Door { runtime, commands, readers } = self;
+    /// Serves until a signal or a stop request, at its place.
+    pub fn serve(self, control: &Arc<Control>, place: &mut Place) -> Result<(), Failure> {
+        let Door { runtime, mut commands, readers } = self;
         let result = runtime.block_on(async {
             let mut terminate = signal(SignalKind::terminate()).map_err(|error| failed(error.to_string()))?;
             let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| failed(error.to_string()))?;
@@ -152,8 +160,14 @@ impl Door {
             if let Some(readers) = readers {
                 tokio::spawn(serve_metrics(readers, control.clone()));
             }
+            place.watch();
             loop {
                 tokio::select! {
+                    () = place.changed() => if let Some(listener) = place.put_back() {
+                        commands.source = listener;
+                        let control = control.clone();
+                        tokio::task::spawn_blocking(move || control.remember());
+                    },
                     (stream, place) = commands.next() => {
                         let (control, stop, saying_max) = (control.clone(), stop.clone(), commands.saying_max());
                         tokio::spawn(async move {

@@ -284,6 +284,11 @@ impl Control {
         }
     }
 
+    /// Writes down once more which pools are to be open, when somebody removed that.
+    pub fn remember(&self) {
+        self.file.remember();
+    }
+
     /// Unmounts, syncs and lets go of everything; the pools open again with the next daemon. It ends, whatever has files open: what a
     /// suspended pool, or one whose devices do not answer, has not written is left as after a crash.
     pub fn shutdown(&self) {

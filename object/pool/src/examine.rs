@@ -24,6 +24,15 @@ impl FoundPool {
     pub fn examine(&self, exec: &Exec, runtime: &Runtime) -> Examined {
         let mut examined = Examined { tree: self.tree().ok(), ..Examined::default() };
         examined.problem = examined.look(self, exec, runtime).err();
+        // Where devices are now, which an import will use: labels tell where they were when the pool was written.
+        if let Some(tree) = &mut examined.tree {
+            let devices = self.devices_of(tree);
+            for (leaf, device) in tree.leaves.iter_mut().zip(&devices) {
+                if let Some(device) = device {
+                    leaf.path = device.path().to_string_lossy().into_owned();
+                }
+            }
+        }
         examined
     }
 }

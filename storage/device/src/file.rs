@@ -10,6 +10,7 @@ use rustix::io::{Errno, preadv, pwritev};
 use std::fs::File;
 use std::io::{IoSlice, IoSliceMut};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Most runs one system call takes (Linux: `UIO_MAXIOV`).
@@ -21,6 +22,8 @@ pub struct FileDevice {
     facts: DeviceFacts,
     file: File,
     size_bytes: AtomicU64,
+    /// What nobody else may have while this is open.
+    _held: Arc<Vec<File>>,
 }
 
 impl FileDevice {
@@ -36,7 +39,12 @@ impl FileDevice {
 
     /// A device over the first `size_bytes` of an open file.
     pub fn from_file(file: File, size_bytes: u64, facts: DeviceFacts) -> FileDevice {
-        FileDevice { facts, file, size_bytes: AtomicU64::new(size_bytes) }
+        FileDevice { facts, file, size_bytes: AtomicU64::new(size_bytes), _held: Arc::default() }
+    }
+
+    /// Keeps these open for as long as the device.
+    pub(crate) fn holding(self, held: &Arc<Vec<File>>) -> FileDevice {
+        FileDevice { _held: held.clone(), ..self }
     }
 
     fn read(&self, parts: &mut [AbdPart], offset: u64) -> Result<(), DeviceError> {

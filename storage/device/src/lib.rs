@@ -9,6 +9,7 @@
 #![deny(unsafe_code)]
 
 mod buffers;
+mod claim;
 mod error;
 mod file;
 mod foreign;

@@ -3,6 +3,7 @@
 //! Block devices, and large files on file systems that do O_DIRECT in 512-byte steps, get the ring; files in memory,
 //! small files and everything else get `psync`. Where the kernel refuses io_uring, `psync` serves them all.
 
+use crate::claim;
 use crate::sys::{self, DirectAlignment};
 use crate::{BlockDevice, DeviceError, DeviceFacts, FileDevice, UringDevice};
 use std::fs::{File, Metadata};
@@ -30,7 +31,8 @@ pub enum Engine {
 pub struct OpenOptions {
     /// Refuse writes.
     pub read_only: bool,
-    /// Refuse a device that another holder has exclusively, and hold it exclusively (shared, when read-only).
+    /// Refuse a device that another holder has exclusively, and hold it exclusively (shared, when read-only); with it what leads to the
+    /// same bytes: loop devices over it, files and disks behind it.
     pub exclusive: bool,
     /// Which engine to use.
     pub engine: Engine,
@@ -44,16 +46,19 @@ pub fn open(path: &Path, options: &OpenOptions) -> Result<Arc<dyn BlockDevice>, 
         return Err(DeviceError::NotADevice);
     }
     let buffered = open_file(path, options, whole_disk, 0)?;
+    let mut held = Vec::new();
     if options.exclusive {
         sys::lock(&buffered, options.read_only)?;
+        held = claim::claim(&buffered, options.read_only)?;
     }
+    let held = Arc::new(held);
     let size_bytes = if whole_disk { sys::disk_size_bytes(&buffered)? } else { metadata.len() };
     let facts = facts_of(path, options, &buffered, whole_disk);
     if let Some(alignment) = direct_alignment(options, &buffered, &metadata, &facts) {
         let direct = open_file(path, options, whole_disk, libc::O_DIRECT);
         let facts = DeviceFacts { engine: "uring", ..facts.clone() };
         match direct.and_then(|file| UringDevice::new(file, &buffered, size_bytes, alignment, facts)) {
-            Ok(device) => return Ok(Arc::new(device)),
+            Ok(device) => return Ok(Arc::new(device.holding(&held))),
             Err(error) if options.engine == Engine::Uring => return Err(error),
             // O_DIRECT or the ring is not to be had: the page cache is.
             Err(_) => {}
@@ -61,7 +66,7 @@ pub fn open(path: &Path, options: &OpenOptions) -> Result<Arc<dyn BlockDevice>, 
     } else if options.engine == Engine::Uring {
         return Err(DeviceError::Unsupported);
     }
-    Ok(Arc::new(FileDevice::from_file(buffered, size_bytes, facts)))
+    Ok(Arc::new(FileDevice::from_file(buffered, size_bytes, facts).holding(&held)))
 }
 
 /// Has the kernel look at a disk's partition table again, which was there when it looked last; a disk in use keeps what it has.

@@ -1,11 +1,12 @@
-//! What the operating system tells about a device, and the requests that have no safe wrapper: discard, and a new look at partitions.
-#![expect(unsafe_code, reason = "BLKDISCARD and BLKRRPART have no safe wrapper")]
+//! What the operating system tells about a device, and the requests that have no safe wrapper: discard, a new look at partitions, what a
+//! loop device shows, and locks of some bytes.
+#![expect(unsafe_code, reason = "BLKDISCARD, BLKRRPART, LOOP_GET_STATUS64 and locks of open files have no safe wrapper")]
 
 use crate::DeviceError;
 use rustix::fs::{AtFlags, FlockOperation, StatxFlags, flock, fstatfs, statx};
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
@@ -13,6 +14,9 @@ use std::path::PathBuf;
 const BLKDISCARD: rustix::ioctl::Opcode = 0x1277;
 /// `BLKRRPART` of `linux/fs.h`.
 const BLKRRPART: rustix::ioctl::Opcode = 0x125F;
+/// `LOOP_GET_STATUS64` of `linux/loop.h`, and the 64-bit words of the `struct loop_info64` that it fills.
+const LOOP_GET_STATUS64: rustix::ioctl::Opcode = 0x4C05;
+const LOOP_STATUS_WORDS: usize = 29;
 /// `TMPFS_MAGIC`, `RAMFS_MAGIC`: file systems whose files are memory.
 const MEMORY_FILE_SYSTEMS: [i64; 2] = [0x0102_1994, 0x8584_58F6];
 
@@ -78,4 +82,38 @@ pub(crate) fn reread_partitions(file: &File) {
     let request = unsafe { rustix::ioctl::NoArg::<BLKRRPART>::new() };
     // SAFETY: as above; the file descriptor is open for the duration of the call.
     let _ = unsafe { rustix::ioctl::ioctl(file.as_fd(), request) };
+}
+
+/// The file or disk that a loop device shows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LoopBacking {
+    /// Number of the file system's device.
+    pub(crate) device: u64,
+    pub(crate) inode: u64,
+    /// Number of the disk; 0 for a file.
+    pub(crate) disk: u64,
+}
+
+/// What an open loop device shows; none when it shows nothing.
+pub(crate) fn loop_backing(file: &File) -> Option<LoopBacking> {
+    // SAFETY: LOOP_GET_STATUS64 fills a `struct loop_info64`, which is that many words, and for which any bits are right.
+    let request = unsafe { rustix::ioctl::Getter::<LOOP_GET_STATUS64, [u64; LOOP_STATUS_WORDS]>::new() };
+    // SAFETY: as above; the file descriptor is open for the duration of the call.
+    let [device, inode, disk, ..] = unsafe { rustix::ioctl::ioctl(file.as_fd(), request) }.ok()?;
+    Some(LoopBacking { device, inode, disk })
+}
+
+/// Locks bytes of a file for whoever has this open file, until it is closed: for reading beside others, or alone.
+pub(crate) fn lock_bytes(file: &File, start: u64, end: u64, shared: bool) -> rustix::io::Result<()> {
+    let offset = |bytes: u64| libc::off_t::try_from(bytes).unwrap_or(libc::off_t::MAX);
+    let (start, end) = (offset(start), offset(end));
+    let kind = if shared { libc::F_RDLCK } else { libc::F_WRLCK };
+    // No length is all that follows.
+    let length = if end == libc::off_t::MAX { 0 } else { (end - start).max(1) };
+    let lock =
+        libc::flock { l_type: kind as libc::c_short, l_whence: libc::SEEK_SET as libc::c_short, l_start: start, l_len: length, l_pid: 0 };
+    // SAFETY: F_OFD_SETLK reads a `struct flock` from the pointer; the file descriptor is open for the duration of the call.
+    let outcome = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) };
+    let failed = || rustix::io::Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(rustix::io::Errno::IO);
+    if outcome == 0 { Ok(()) } else { Err(failed()) }
 }

@@ -238,6 +238,55 @@ fn an_exclusive_holder_keeps_others_out() {
     }
 }
 
+/// A loop device over a file, gone at the end.
+struct Loop(PathBuf);
+
+impl Loop {
+    fn over(file: &std::path::Path, options: &[&str]) -> Option<Loop> {
+        let output = std::process::Command::new("losetup").args(["--find", "--show"]).args(options).arg(file).output().ok()?;
+        output.status.success().then(|| Loop(String::from_utf8_lossy(&output.stdout).trim().into()))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("losetup").arg("--detach").arg(&self.0).status();
+    }
+}
+
+/// If this fails, two daemons have one pool open, one through the file and one through a loop device over it: the pool is lost.
+#[test]
+fn one_file_by_several_ways_has_one_holder() {
+    let file = Scratch::new("ways", 4 << 20);
+    let half = (2_u64 << 20).to_string();
+    let quarter = (1_u64 << 20).to_string();
+    let made = [
+        Loop::over(&file.0, &["--sizelimit", &half]),
+        Loop::over(&file.0, &["--offset", &half]),
+        Loop::over(&file.0, &["--offset", &quarter, "--sizelimit", &half]),
+    ];
+    let [Some(low), Some(high), Some(middle)] = made else {
+        return need::missing(need::Need::Loops, "one_file_by_several_ways_has_one_holder", "losetup made none").unwrap();
+    };
+    let options = OpenOptions { exclusive: true, ..OpenOptions::default() };
+    let tried = |path: &std::path::Path| open(path, &options).map(drop);
+    let holder = open(&file.0, &options).unwrap();
+    for other in [&low, &high, &middle] {
+        assert_eq!(tried(&other.0), Err(DeviceError::Busy), "beside the file");
+    }
+    drop(holder);
+    let holder = open(&low.0, &options).unwrap();
+    assert_eq!(tried(&file.0), Err(DeviceError::Busy), "beside a part");
+    assert_eq!(tried(&middle.0), Err(DeviceError::Busy), "what overlaps");
+    let read_only = OpenOptions { read_only: true, ..options };
+    assert_eq!(open(&file.0, &read_only).map(drop), Err(DeviceError::Busy), "for reading");
+    let beside = open(&high.0, &options).expect("another part");
+    drop((holder, beside));
+    for free in [&low.0, &high.0, &middle.0, &file.0] {
+        assert_eq!(tried(free), Ok(()), "nobody has it");
+    }
+}
+
 #[test]
 fn wrong_paths_are_named() {
     let options = OpenOptions::default();

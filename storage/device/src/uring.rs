@@ -21,6 +21,8 @@ pub struct UringDevice {
     ring: Arc<Ring>,
     alignment: DirectAlignment,
     size_bytes: AtomicU64,
+    /// What nobody else may have while this is open.
+    _held: Arc<Vec<File>>,
 }
 
 impl fmt::Debug for UringDevice {
@@ -41,7 +43,20 @@ impl UringDevice {
     ) -> Result<Self, DeviceError> {
         let ring = Ring::next().ok_or(DeviceError::Unsupported)?;
         let holder = holder.try_clone()?;
-        Ok(UringDevice { facts, file: Arc::new(file), _holder: holder, ring, alignment, size_bytes: AtomicU64::new(size_bytes) })
+        Ok(UringDevice {
+            facts,
+            file: Arc::new(file),
+            _holder: holder,
+            ring,
+            alignment,
+            size_bytes: AtomicU64::new(size_bytes),
+            _held: Arc::default(),
+        })
+    }
+
+    /// Keeps these open for as long as the device.
+    pub(crate) fn holding(self, held: &Arc<Vec<File>>) -> UringDevice {
+        UringDevice { _held: held.clone(), ..self }
     }
 
     /// Makes a request fit the device, or ends it; none when the ring has nothing to do for it.

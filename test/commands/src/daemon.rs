@@ -174,3 +174,24 @@ pub fn out_of_descriptors(world: &World) -> Result<(), Failure> {
     world.ok("zpool list -H -o name")?.prints("tank")?;
     same("the daemon", world.daemon()?, daemon)
 }
+
+/// If this fails, a daemon whose state directory was removed keeps its devices, out of everybody's reach, and the next one has no pools.
+pub fn keeps_its_place(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a"])?;
+    world.ok("zpool create -O canmount=off tank {vdevs}/a")?;
+    let daemon = world.daemon()?;
+    for _ in 0..3 {
+        // The folder stays where statistics are mounted in it.
+        world.run("rm -rf {dir}/state")?;
+        world.ok("zpool list -H -o name")?.prints("tank")?;
+        same("the daemon", world.daemon()?, daemon.clone())?;
+    }
+    let begun = Instant::now();
+    while !world.path("state/pools.json").exists() {
+        if begun.elapsed() > PATIENCE {
+            return Err("      the pools that are to be open are written down nowhere".into());
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    world.ok("zpool destroy tank").map(drop)
+}

@@ -252,6 +252,11 @@ pub fn verbs(world: &World) -> Result<(), Failure> {
     world.refused("zpool create -R relative tank {vdevs}/a", 1, "bad alternate root 'relative'")?;
     world.refused("zpool create sparepool {vdevs}/a", 1, "name is reserved")?;
     world.refused("zpool create -m {vdevs} tank {vdevs}/a", 1, "exists and is not empty")?;
+    // If this fails, a pool is made whose file system cannot be mounted, and the command says that it failed.
+    world.refused("zpool create -m {vdevs}/b tank {vdevs}/a", 1, "exists and is not a directory")?;
+    world.refused("zpool list tank", 1, "no such pool")?;
+    // If this fails, nobody is told that the pool is in no cache file.
+    world.refused("zpool create -o cachefile={vdevs} tank {vdevs}/a", 1, "is not a valid file")?;
     world.refused("zpool create -n -O doesnotexist=on tank {vdevs}/a", 1, "invalid property 'doesnotexist'")?;
     world.refused("zpool create -o compatibility=nothing tank {vdevs}/a", 1, "error reading compatibility file 'nothing'")?;
     world.ok("zpool create -O canmount=off -o compatibility=legacy tank {vdevs}/a")?.prints("")?;

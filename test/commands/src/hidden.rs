@@ -100,6 +100,36 @@ pub fn elsewhere(world: &World) -> Result<(), Failure> {
     world.ok("zpool export tank").map(drop)
 }
 
+/// If this fails, an export that is refused leaves places unmounted, and what is written there next goes beneath the file system.
+pub fn several_places(world: &World) -> Result<(), Failure> {
+    world.vdevs(&["a"])?;
+    world.ok("zpool create -m {mnt}/tank tank {vdevs}/a")?;
+    world.ok("zfs create tank/fs")?;
+    world.ok("zfs create -o mountpoint=legacy tank/old")?;
+    let places = ["mnt/tank", "mnt/tank/fs", "more", "old", "older"];
+    std::os::unix::fs::symlink(world.program("zfs"), world.path("mount.zfs"))?;
+    for (name, place) in [("tank/fs", "more"), ("tank/old", "old"), ("tank/old", "older")] {
+        std::fs::create_dir_all(world.path(place))?;
+        let options = if name == "tank/fs" { "-o zfsutil" } else { "" };
+        world.ok(&format!("{{dir}}/mount.zfs {name} {} {options}", world.at(place)))?;
+    }
+    let rows = || -> Result<Vec<String>, Failure> {
+        let table = std::fs::read_to_string("/proc/self/mountinfo")?;
+        let at = |place: &&&str| table.lines().any(|line| line.split(' ').nth(4) == Some(world.at(place).as_str()));
+        Ok(places.iter().filter(at).map(|place| (*place).to_string()).collect())
+    };
+    same("all places", rows()?, places.map(String::from).to_vec())?;
+    for busy in ["more", "mnt/tank/fs", "old", "older"] {
+        let held = File::open(world.path(busy))?;
+        let refused = world.refused("zpool export tank", 1, "pool or dataset is busy")?;
+        same(&format!("all places, with {busy} in use"), rows()?, places.map(String::from).to_vec())?;
+        refused.says(&format!("'{}'", world.at(busy)))?.says("close the files")?;
+        drop(held);
+    }
+    world.ok("zpool export tank")?;
+    same("no place", rows()?, Vec::new())
+}
+
 /// What lies over a file system does not keep it from being unmounted, and the last one that came is the first to go.
 pub fn stacked(world: &World) -> Result<(), Failure> {
     world.vdevs(&["a"])?;

@@ -28,6 +28,16 @@ pub fn listing(world: &World) -> Result<(), Failure> {
     let half = world.ok("zpool import -d {vdevs}")?;
     half.shows("can be imported despite missing or damaged devices.  The\n\tfault tolerance")?.shows("UNAVAIL  cannot open")?;
     std::fs::rename(world.path("b"), world.path("vdevs/b"))?;
+    // If this fails, whoever has copies is told of other files than those that the import then takes.
+    std::fs::create_dir_all(world.path("moved"))?;
+    for name in ["a", "b"] {
+        std::fs::rename(world.path(&format!("vdevs/{name}")), world.path(&format!("moved/{name}")))?;
+    }
+    let moved = world.ok("zpool import -d {dir}/moved")?;
+    moved.shows("/moved/a  ONLINE")?.shows("/moved/b  ONLINE")?.hides("/vdevs/a")?;
+    for name in ["a", "b"] {
+        std::fs::rename(world.path(&format!("moved/{name}")), world.path(&format!("vdevs/{name}")))?;
+    }
     // Features that are off are no reason for alarm, but to know.
     world.ok("zpool create -d -O canmount=off plain {vdevs}/c {vdevs}/d")?;
     world.ok("zpool export plain")?;

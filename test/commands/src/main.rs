@@ -35,6 +35,7 @@ mod sweeps;
 mod users;
 mod vendors;
 mod volumes;
+mod ways;
 mod words;
 mod world;
 
@@ -89,6 +90,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "mounts: coming and going at once", needs: ROOT, run: hidden::at_once },
     Scenario { name: "mounts: hidden ones, stacked ones", needs: ROOT, run: hidden::stacked },
     Scenario { name: "mounts: in another namespace too", needs: ROOT, run: hidden::elsewhere },
+    Scenario { name: "mounts: refused at one of several places", needs: ROOT, run: hidden::several_places },
     Scenario { name: "mounts: unmounted before a kill", needs: ROOT, run: hidden::stays_unmounted },
     Scenario { name: "mounts: killed while it waits for itself", needs: LOOPS, run: mounts::waits_for_itself },
     Scenario { name: "files: written, listed, read after import", needs: MOUNTS, run: files::round_trip },
@@ -126,6 +128,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "devices: verbs, cache files, room", needs: NOTHING, run: devices::verbs },
     Scenario { name: "pool: what has no effect says so", needs: NOTHING, run: devices::without_effect },
     Scenario { name: "devices: in a file system of the same daemon", needs: MOUNTS, run: devices::on_itself },
+    Scenario { name: "devices: several that lead to the same bytes", needs: LOOPS, run: ways::to_the_same },
     Scenario { name: "recovery: labels of other things", needs: NOTHING, run: recovery::wrong_devices },
     Scenario { name: "faults: zinject", needs: MOUNTS, run: faults::inject },
     Scenario { name: "faults: metadata that cannot be read", needs: MOUNTS, run: faults::unreadable },
@@ -141,6 +144,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "providers: libraries that crash and hang", needs: MOUNTS, run: vendors::harmful },
     Scenario { name: "daemon: takes nothing over", needs: NOTHING, run: daemon::takes_nothing_over },
     Scenario { name: "daemon: believes nobody else", needs: NOTHING, run: daemon::believes_nobody_else },
+    Scenario { name: "daemon: a state directory that goes", needs: NOTHING, run: daemon::keeps_its_place },
     Scenario { name: "daemon: out of descriptors", needs: NOTHING, run: daemon::out_of_descriptors },
     Scenario { name: "output: JSON", needs: NOTHING, run: output::json },
     Scenario { name: "output: scripted, columns, usage", needs: NOTHING, run: output::scripted },

@@ -279,6 +279,11 @@ impl Mounts {
         own.filter(|row| fuse::covers(&rows, row).is_empty()).map(|row| row.place.clone()).collect()
     }
 
+    /// True when this dataset is mounted at this place, alone or with others.
+    pub(crate) fn is_there_at(&self, name: &str, place: &Path) -> bool {
+        self.there(name).is_some_and(|mounted| self.is_at(&mounted, place))
+    }
+
     /// Of several places of a mount this one is meant.
     pub(crate) fn choose(&self, name: &str, place: &Path) {
         if let Some(mounted) = self.there(name).filter(|mounted| self.is_at(mounted, place)) {

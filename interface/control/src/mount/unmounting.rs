@@ -44,7 +44,7 @@ impl Unmounter {
         let is_own = |mounted: &Mounted| own.iter().any(|(_, own)| std::ptr::eq(&**own, mounted));
         // What hides some of them goes, too, and comes back.
         let list = lifting::leaving_order(own.clone(), all_mounts(&self.pools));
-        let (mut wishes, mut lifted) = (Vec::new(), Vec::new());
+        let (mut wishes, mut lifted, mut places) = (Vec::new(), Vec::new(), Vec::new());
         if force {
             let own: Vec<Arc<Mounted>> = own.iter().map(|(_, mounted)| mounted.clone()).collect();
             self.served.check_unserved(&own)?;
@@ -62,6 +62,9 @@ impl Unmounter {
             for (mounts, mounted) in &list {
                 let wish = if is_own(mounted) { Some(Wish::again(pool, mounted)) } else { wish_again(&self.pools, mounts, mounted) };
                 let everywhere = is_own(mounted) && directory == Directory::RemoveMade;
+                if let (true, Some(wish)) = (everywhere, &wish) {
+                    places.extend(every_place(wish, mounted));
+                }
                 let was_there = matches!(mounts.standing(mounted), Standing::Mounted(_));
                 if let Err(failure) = mounts.leave_all(mounted, everywhere) {
                     // Another mount namespace has it too: it goes on there, and is the same when it is mounted here again.
@@ -70,6 +73,7 @@ impl Unmounter {
                         lifted.append(&mut wishes);
                         lifted.extend(wish.filter(|_| is_elsewhere));
                         self.mounter.put_back(turn, lifted);
+                        self.put_back_places(turn, &places);
                         return Err(failure);
                     }
                 }
@@ -88,6 +92,15 @@ impl Unmounter {
         self.sync_after_unmount(pool)?;
         wishes.reverse();
         Ok(wishes)
+    }
+
+    /// Mounts again, beside where they are, what was mounted at several places.
+    fn put_back_places(&self, turn: &Turn<'_>, places: &[Wish]) {
+        let at = |wish: &Wish| wish.place.clone().unwrap_or_default();
+        let lacks = |wish: &&Wish| !wish.pool.mounts.is_there_at(&wish.name, &at(wish));
+        self.mounter.put_back(turn, places.iter().filter(lacks).cloned().collect());
+        // The first of them is the one that is meant when none is named.
+        places.iter().rev().for_each(|wish| wish.pool.mounts.choose(&wish.name, &at(wish)));
     }
 
     fn unmount_by_force(&self, pool: &Arc<OpenPool>, list: Vec<Arc<Mounted>>) -> Result<(), Failure> {
@@ -186,4 +199,12 @@ impl Unmounter {
         }
         failure::joined(failures)
     }
+}
+
+/// Where a file system is mounted, the place first that is meant when none is named.
+fn every_place(wish: &Wish, mounted: &Mounted) -> Vec<Wish> {
+    let first = mounted.session.mountpoint();
+    let mut places = wish.pool.mounts.places(mounted);
+    places.sort_by_key(|place| *place != first);
+    places.into_iter().map(|place| Wish { place: Some(place), by_itself: false, ..wish.clone() }).collect()
 }

@@ -93,7 +93,7 @@ impl PoolsFile {
         let mut pools: Vec<Remembered> = self.pools.all().iter().map(|open| Remembered::of(open)).collect();
         pools.extend(self.pools.absent.entries());
         // A daemon that ends lets go of its pools, which it is to have again.
-        if self.pools.is_stopping() || written.as_ref() == Some(&pools) {
+        if self.pools.is_stopping() || (written.as_ref() == Some(&pools) && self.path.exists()) {
             return;
         }
         self.write_caches(written.as_deref().unwrap_or_default());

@@ -23,6 +23,10 @@ fn check_mountpoint(request: &PoolCreate, name: &str, altroot: Option<&str>, wha
         None => format!("/{name}"),
     };
     let place = format!("{}{place}", altroot.unwrap_or_default());
+    if std::fs::metadata(&place).is_ok_and(|there| !there.is_dir()) {
+        return Err(because(ErrorKind::Busy, what, format!("mountpoint '{place}' exists and is not a directory"))
+            .advise("use '-m' option to provide a different default"));
+    }
     if std::fs::read_dir(&place).is_ok_and(|mut entries| entries.next().is_some()) {
         return Err(because(ErrorKind::Busy, what, format!("mountpoint '{place}' exists and is not empty"))
             .advise("use '-m' option to provide a different default"));

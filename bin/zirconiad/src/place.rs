@@ -1,0 +1,111 @@
+//! The daemon's place in its state directory: the lock that says whose it is, and the socket where commands find it.
+//!
+//! Whoever removes them would leave a daemon that nobody reaches and that keeps its devices, beside the next one. So they are watched, and
+//! put back as long as nobody else has taken the place.
+
+use crate::lock;
+use crate::server::listen;
+use control_api::{Failure, StateDir};
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+use service::trust;
+use std::fs::{File, Metadata};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+use std::time::Duration;
+use tokio::io::unix::AsyncFd;
+use tokio::net::UnixListener;
+
+/// How often it is looked, besides when something is removed.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// Which file something is: device and inode.
+type Identity = (u64, u64);
+
+fn identity(metadata: std::io::Result<Metadata>) -> Option<Identity> {
+    metadata.ok().map(|metadata| (metadata.dev(), metadata.ino()))
+}
+
+/// See the file's header.
+pub struct Place {
+    state: StateDir,
+    lock: File,
+    socket: Option<Identity>,
+    /// True when what there is to say goes into the state directory's log.
+    has_log: bool,
+    /// Tells when something is removed there; none where the kernel does not.
+    watch: Option<AsyncFd<OwnedFd>>,
+    /// Somebody else has it now.
+    is_taken: bool,
+}
+
+impl Place {
+    /// The place whose lock and socket are the daemon's.
+    pub fn new(state: &StateDir, lock: File, has_log: bool) -> Place {
+        let socket = identity(std::fs::symlink_metadata(state.socket()));
+        Place { state: state.clone(), lock, socket, has_log, watch: None, is_taken: false }
+    }
+
+    /// Begins to watch; to be called inside of a runtime.
+    #[expect(deprecated, reason = "what takes its place is unsafe; an owned descriptor is what it has to be")]
+    pub fn watch(&mut self) {
+        let watched = || -> std::io::Result<AsyncFd<OwnedFd>> {
+            let notices = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
+            inotify::add_watch(&notices, self.state.path(), WatchFlags::DELETE | WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF)?;
+            AsyncFd::new(notices)
+        };
+        self.watch = watched().ok();
+    }
+
+    /// Waits until something was removed, or for a while.
+    pub async fn changed(&self) {
+        let pause = tokio::time::sleep(LOOK);
+        let Some(watch) = &self.watch else { return pause.await };
+        tokio::select! {
+            ready = watch.readable() => {
+                let mut notices = [0_u8; 4096];
+                while rustix::io::read(watch, &mut notices).is_ok_and(|bytes| bytes > 0) {}
+                ready.into_iter().for_each(|mut ready| ready.clear_ready());
+            }
+            () = pause => {}
+        }
+    }
+
+    fn has_lock(&self) -> bool {
+        let own = identity(self.lock.metadata());
+        own.is_some() && identity(std::fs::symlink_metadata(self.state.lock())) == own
+    }
+
+    fn has_socket(&self) -> bool {
+        self.socket.is_some() && identity(std::fs::symlink_metadata(self.state.socket())) == self.socket
+    }
+
+    /// Puts back what was removed; the new socket, if it was. To be called inside of a runtime.
+    pub fn put_back(&mut self) -> Option<UnixListener> {
+        if self.is_taken || self.has_lock() && self.has_socket() {
+            return None;
+        }
+        let outcome = self.take_again();
+        match &outcome {
+            Ok(_) => eprintln!("{}: what was removed from the state directory is there again", self.state.path().display()),
+            Err(failure) => {
+                self.is_taken = failure.kind == control_api::ErrorKind::Busy;
+                eprintln!("{failure}");
+            }
+        }
+        outcome.ok()
+    }
+
+    fn take_again(&mut self) -> Result<UnixListener, Failure> {
+        self.state.prepare("cannot put back the state directory")?;
+        if !self.has_lock() {
+            self.lock = lock(&self.state)?;
+        }
+        let listener = listen(&self.state)?;
+        self.socket = identity(std::fs::symlink_metadata(self.state.socket()));
+        self.watch();
+        if let (true, Ok(log)) = (self.has_log, trust::log(&self.state.log())) {
+            let _ = service::take_log(&log);
+        }
+        Ok(listener)
+    }
+}

@@ -1,0 +1,111 @@
+//! Devices that lead to the same bytes: whoever has one of them open has them all, also when another daemon asks.
+
+use crate::world::{Failure, World};
+
+/// A loop device, gone at the end.
+struct Loop<'a> {
+    world: &'a World,
+    device: String,
+}
+
+impl Loop<'_> {
+    fn over<'a>(world: &'a World, options: &str, file: &str) -> Result<Loop<'a>, Failure> {
+        let said = world.ok(&format!("losetup --find --show {options} {file}"))?;
+        Ok(Loop { world, device: said.out.trim().to_string() })
+    }
+}
+
+impl Drop for Loop<'_> {
+    fn drop(&mut self) {
+        // One that is in use goes when it is closed.
+        let _ = self.world.run(&format!("losetup --detach {}", self.device));
+    }
+}
+
+/// If this fails, one pool is open in two daemons at once, or a pool is made over one that is in use: all of it is lost.
+pub fn to_the_same(world: &World) -> Result<(), Failure> {
+    let other = World::new(world.options())?;
+    let paths = world.vdevs(&["a", "b", "c", "cache"])?;
+    let [a, b, c, _] = paths.as_slice() else { return Err("      four files".into()) };
+    std::fs::hard_link(a, world.path("link"))?;
+    let link = world.at("link");
+    other.ok("zpool list")?;
+    refuses_file(world, &other, a, &link)?;
+    // A file with a name that nobody has any more.
+    world.ok("zpool destroy one")?;
+    let gone = Loop::over(world, "", a)?;
+    std::fs::remove_file(a)?;
+    world.ok(&format!("zpool create -f -O canmount=off one {}", gone.device))?;
+    other.refused(&format!("zpool create -f -O canmount=off two {link}"), 1, "two")?;
+    other.refused(&format!("zpool import -f -d {link} one"), 1, "one")?;
+    world.ok("zpool destroy one")?;
+    drop(gone);
+    parts(world, &other, b)?;
+    mounted(world, c)
+}
+
+/// A pool on a file, and one on a loop device over it.
+fn refuses_file(world: &World, other: &World, file: &str, link: &str) -> Result<(), Failure> {
+    world.ok(&format!("zpool create -O canmount=off one {file}"))?;
+    let first = Loop::over(world, "", link)?;
+    let second = Loop::over(world, "", &first.device)?;
+    let takes = |path: &str| -> Result<(), Failure> {
+        other.refused(&format!("zpool import -f -d {path} one"), 1, "one")?;
+        other.refused(&format!("zpool import -f -d {path} -o readonly=on one"), 1, "one")?;
+        other.refused(&format!("zpool create -f -O canmount=off two {path}"), 1, "two")?;
+        other.refused(&format!("zpool labelclear -f {path}"), 1, "")?;
+        Ok(())
+    };
+    [file, link, &first.device, &second.device].into_iter().try_for_each(takes)?;
+    other.vdevs(&["d", "spare"])?;
+    other.ok("zpool create -O canmount=off two {vdevs}/d")?;
+    for verb in ["add", "add -f", "add two spare", "add two cache", "attach two {vdevs}/d", "replace two {vdevs}/d"] {
+        let verb = if verb.contains(' ') && !verb.ends_with("-f") { verb.replacen(' ', " -f ", 1) } else { format!("{verb} two") };
+        for path in [link, &first.device, &second.device] {
+            other.refused(&format!("zpool {verb} {path}"), 1, "")?;
+        }
+    }
+    other.ok("zpool destroy two")?;
+    world.ok("zpool export one")?;
+    for path in [&first.device, &second.device] {
+        world.ok(&format!("zpool import -d {path} one"))?;
+        [file, link, &first.device, &second.device].into_iter().try_for_each(takes)?;
+        world.ok("zpool export one")?;
+    }
+    // Nobody has it now.
+    other.ok(&format!("zpool import -f -d {} one", second.device))?;
+    other.ok("zpool export one")?;
+    world.ok(&format!("zpool import -f -d {file} one")).map(drop)
+}
+
+/// Parts of one file are devices of their own; what overlaps is not.
+fn parts(world: &World, other: &World, file: &str) -> Result<(), Failure> {
+    let half = 128 << 20;
+    let low = Loop::over(world, &format!("--sizelimit {half}"), file)?;
+    let high = Loop::over(world, &format!("--offset {half}"), file)?;
+    let middle = Loop::over(world, &format!("--offset {} --sizelimit {half}", half / 2), file)?;
+    world.ok(&format!("zpool create -O canmount=off low {}", low.device))?;
+    other.ok(&format!("zpool create -O canmount=off high {}", high.device))?;
+    for daemon in [world, other] {
+        daemon.refused(&format!("zpool create -f -O canmount=off middle {}", middle.device), 1, "middle")?;
+        daemon.refused(&format!("zpool create -f -O canmount=off middle {file}"), 1, "middle")?;
+    }
+    world.ok("zpool destroy low")?;
+    other.refused(&format!("zpool create -f -O canmount=off middle {}", middle.device), 1, "middle")?;
+    other.ok("zpool destroy high")?;
+    world.ok(&format!("zpool create -f -O canmount=off middle {}", middle.device))?;
+    world.ok("zpool destroy middle").map(drop)
+}
+
+/// A file system that is mounted from a loop device keeps its file.
+fn mounted(world: &World, file: &str) -> Result<(), Failure> {
+    let device = Loop::over(world, "", file)?;
+    world.ok(&format!("mkfs.ext4 -q {}", device.device))?;
+    std::fs::create_dir_all(world.path("host"))?;
+    world.ok(&format!("mount {} {{dir}}/host", device.device))?;
+    let refused = world.refused(&format!("zpool create -f -O canmount=off three {file}"), 1, "three");
+    world.ok("umount {dir}/host")?;
+    refused?;
+    world.ok(&format!("zpool create -f -O canmount=off three {file}"))?;
+    world.ok("zpool destroy three").map(drop)
+}
