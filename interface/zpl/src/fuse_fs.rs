@@ -20,6 +20,7 @@ use fuse::{
     ReadRequest, RenameRequest, Reply, SeekRequest, SetAttr, SetTime, Statfs, Timestamp, WriteRequest,
 };
 use ondisk::ObjectId;
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -115,6 +116,14 @@ impl ZplFuse {
         if let Some(notifier) = self.notifier.get().filter(|_| before.snapdir != settings.snapdir) {
             notifier.forget_attributes(NodeId::ROOT);
         }
+    }
+
+    /// Bytes of a file of this file system were changed by somebody who did not ask the kernel to: runs `then` once it forgot what it has of the range,
+    /// so that nobody who reads the file through the mount is shown what was there before.
+    pub fn changed_beneath(&self, node: &Node, range: Range<u64>, then: impl FnOnce() + Send + 'static) {
+        let Some(notifier) = self.notifier.get() else { return then() };
+        let (view, id) = (node.kernel.clone(), self.number(node, 0));
+        PastCache { view, notifier: notifier.clone(), id, range }.forget(then);
     }
 
     /// The kernel keeps a working directory without keeping it open.

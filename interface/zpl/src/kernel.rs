@@ -75,7 +75,7 @@ pub(crate) fn may_map(flags: u32) -> bool {
     flags & O_ACCMODE == O_RDWR
 }
 
-/// A write that passed the kernel's cache by.
+/// A change of bytes that passed the kernel's cache by.
 pub(crate) struct PastCache {
     pub view: Arc<KernelView>,
     pub notifier: Notifier,
@@ -86,13 +86,18 @@ pub(crate) struct PastCache {
 impl PastCache {
     /// Answers once no page of the range shows what was there before. The write is done, and nothing is locked any more.
     pub fn answer<T: Send + 'static>(self, answer: Answer<T>, reply: Reply<T>) {
+        self.forget(move || answer.send(reply));
+    }
+
+    /// Runs `then` once no page of the range shows what was there before.
+    pub fn forget(self, then: impl FnOnce() + Send + 'static) {
         if !self.view.has_pages() {
-            return answer.send(reply);
+            return then();
         }
         let PastCache { notifier, id, range, .. } = self;
         notifier.later(move |kernel| {
             kernel.forget_pages(id, range);
-            answer.send(reply);
+            then();
         });
     }
 }

@@ -154,10 +154,22 @@ pub fn on_itself(world: &World) -> Result<(), Failure> {
     }
     world.refused("zpool create two {mnt}/tank/x", 1, "is part of active pool 'inner'")?;
     let data: Vec<u8> = (0..20 << 20).map(|at: u32| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    // What the kernel has of a device's file from a look at it must not be what a later one is shown.
+    let device = world.path("mnt/inner/file");
+    std::fs::read(&device)?;
     for name in ["inner", "third"] {
         std::fs::write(world.path(&format!("mnt/{name}/data")), &data)?;
         world.ok(&format!("zpool sync {name}"))?;
     }
+    world.ok("zpool export third")?;
+    std::fs::create_dir(world.path("copies"))?;
+    std::fs::write(world.path("copies/file"), std::fs::read(&device)?)?;
+    for place in ["{dir}/copies", "{mnt}/inner"] {
+        world.ok(&format!("zpool import -d {place} third"))?;
+        same(place, std::fs::read(world.path("mnt/third/data"))?, data.clone())?;
+        world.ok("zpool export third")?;
+    }
+    world.ok("zpool import -d {mnt}/inner third")?;
     let is_there = |name: &str| std::fs::read(world.path(&format!("mnt/{name}/data"))).is_ok_and(|read| read == data);
     for command in ["zpool export tank", "zpool export -f tank", "zpool destroy -f tank", "zfs unmount -f tank"] {
         world.refused(command, 1, "busy")?.says("'inner'")?;

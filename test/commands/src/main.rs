@@ -195,12 +195,24 @@ enum Outcome {
 const ONE: &str = "--one";
 const SKIPPED: u8 = 77;
 
+/// True when processes can have mounts of their own here.
+fn can_hide_mounts() -> bool {
+    Command::new(HIDDEN[0]).args(&HIDDEN[1..]).arg("true").output().is_ok_and(|output| output.status.success())
+}
+
+/// What runs a command with mounts that nobody else sees.
+const HIDDEN: [&str; 4] = ["unshare", "-m", "--propagation", "private"];
+
 /// Runs a scenario in a process of its own, and prints what it says in one piece: others run beside it. (A program that another thread starts holds
-/// the files of this process for a moment, and a file system with open files is busy.)
-fn apart(scenario: &Scenario, options: Options) -> Outcome {
+/// the files of this process for a moment, and a file system with open files is busy; so is one whose mount somebody took along into another mount
+/// namespace, as some scenarios do, so that each has its own where `is_hidden`.)
+fn apart(scenario: &Scenario, options: Options, is_hidden: bool) -> Outcome {
     let number = |name: &'static str, value: Option<u64>| value.map(|value| [name.to_string(), value.to_string()]).into_iter().flatten();
     let own = std::env::current_exe().and_then(|own| {
-        let mut command = Command::new(own);
+        let mut command = Command::new(if is_hidden { HIDDEN[0].into() } else { own.clone() });
+        if is_hidden {
+            command.args(&HIDDEN[1..]).arg(own);
+        }
         command.args([ONE, scenario.name]).args(number("--seed", options.seed)).args(number("--steps", options.steps));
         command.output()
     });
@@ -270,12 +282,13 @@ fn main() -> ExitCode {
     }
     let is_wanted = |one: &&Scenario| asked.names.is_empty() || asked.names.iter().any(|word| one.name.contains(word.as_str()));
     let wanted: Vec<&Scenario> = SCENARIOS.iter().filter(is_wanted).collect();
+    let is_hidden = can_hide_mounts();
     let (next, counts) = (AtomicUsize::new(0), [const { AtomicUsize::new(0) }; 3]);
     std::thread::scope(|scope| {
         for _ in 0..asked.jobs {
             scope.spawn(|| {
                 while let Some(scenario) = wanted.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    counts[apart(scenario, asked.options) as usize].fetch_add(1, Ordering::Relaxed);
+                    counts[apart(scenario, asked.options, is_hidden) as usize].fetch_add(1, Ordering::Relaxed);
                 }
             });
         }

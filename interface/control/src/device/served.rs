@@ -4,7 +4,8 @@
 //! even SIGKILL reaches. So the file system is asked without the kernel, in threads that belong to the pool in which the file lies and
 //! do nothing else: they wait for that pool only, which never waits for one that rests on it, as circles are refused.
 //!
-//! Invariants: the kernel is never asked for a byte of such a file; the file stays mounted and in being for as long as it is a device
+//! Invariants: the kernel is never asked for a byte of such a file, and forgets what it has of bytes that were changed before the change is answered
+//! (whoever copies the file through the mount copies what is in it); the file stays mounted and in being for as long as it is a device
 //! (a descriptor that only names it sees to that); a file system that is cut off answers with an error from then on.
 
 use crate::device::beneath::own_dataset_under;
@@ -13,7 +14,7 @@ use crate::failure::because;
 use crate::mount::mounts::Mounted;
 use crate::pool::{OpenPool, Pools};
 use control_api::{ErrorKind, Failure};
-use device::{BlockDevice, DeviceError, DeviceFacts, DeviceIo, DeviceOp, DeviceReply, OpenOptions};
+use device::{BlockDevice, DeviceError, DeviceFacts, DeviceIo, DeviceOp, DeviceReply, DeviceThen, OpenOptions};
 use exec::{Exec, Mutex};
 use fuse::Errno;
 use ondisk::ObjectId;
@@ -47,49 +48,57 @@ struct File {
 }
 
 impl File {
-    fn node(&self) -> Result<(Arc<Zfs>, Node), DeviceError> {
+    fn node(&self) -> Result<(Arc<Mounted>, Node), DeviceError> {
         let mounted = self.mounted.upgrade().filter(|mounted| !mounted.session.has_ended()).ok_or(DeviceError::Gone)?;
-        let zfs = mounted.zfs().clone();
-        let node = zfs.node(self.object).map_err(device_error)?;
-        Ok((zfs, node))
+        let node = mounted.zfs().node(self.object).map_err(device_error)?;
+        Ok((mounted, node))
     }
 
-    fn run(&self, op: DeviceOp, offset: u64) -> DeviceReply {
-        let (zfs, node) = match self.node() {
+    fn run(&self, op: DeviceOp, offset: u64, then: DeviceThen) {
+        let (mounted, node) = match self.node() {
             Ok(found) => found,
             Err(error) => {
                 let parts = if let DeviceOp::Read(parts) = op { parts } else { Vec::new() };
-                return DeviceReply { outcome: Err(error), parts };
+                return then(DeviceReply { outcome: Err(error), parts });
             }
         };
-        match op {
-            DeviceOp::Read(mut parts) => {
-                let mut at = offset;
-                let outcome = parts.iter_mut().try_for_each(|part| {
-                    let data = zfs.read(&node, at, part.len() as u64).map_err(device_error)?;
-                    if data.len() != part.len() {
-                        return Err(DeviceError::Short);
-                    }
-                    data.copy_to(0, part);
-                    at += data.len() as u64;
-                    Ok(())
-                });
-                DeviceReply { outcome, parts }
-            }
-            DeviceOp::Write(data) => {
-                let length = data.len() as u64;
-                let write = WriteData { offset, data, may_keep: false, kill_suid: false, synchronous: false };
-                DeviceReply::of(match zfs.write(&node, write) {
-                    Ok(written) if written == length => Ok(()),
-                    Ok(_) => Err(DeviceError::Short),
-                    Err(error) => Err(device_error(error)),
-                })
-            }
-            DeviceOp::Flush => DeviceReply::of(zfs.fsync(&node).map_err(device_error)),
-            DeviceOp::Trim { length_bytes } => {
-                DeviceReply::of(zfs.allocate(&node, offset, length_bytes, Allocate::Punch).map_err(device_error))
-            }
+        let changed = match &op {
+            DeviceOp::Write(data) => offset..offset.saturating_add(data.len() as u64),
+            DeviceOp::Trim { length_bytes } => offset..offset.saturating_add(*length_bytes),
+            DeviceOp::Read(_) | DeviceOp::Flush => 0..0,
+        };
+        let reply = perform(mounted.zfs(), &node, op, offset);
+        if changed.is_empty() { then(reply) } else { mounted.changed_beneath(&node, changed, move || then(reply)) }
+    }
+}
+
+/// Does the operation without the kernel.
+fn perform(zfs: &Zfs, node: &Node, op: DeviceOp, offset: u64) -> DeviceReply {
+    match op {
+        DeviceOp::Read(mut parts) => {
+            let mut at = offset;
+            let outcome = parts.iter_mut().try_for_each(|part| {
+                let data = zfs.read(node, at, part.len() as u64).map_err(device_error)?;
+                if data.len() != part.len() {
+                    return Err(DeviceError::Short);
+                }
+                data.copy_to(0, part);
+                at += data.len() as u64;
+                Ok(())
+            });
+            DeviceReply { outcome, parts }
         }
+        DeviceOp::Write(data) => {
+            let length = data.len() as u64;
+            let write = WriteData { offset, data, may_keep: false, kill_suid: false, synchronous: false };
+            DeviceReply::of(match zfs.write(node, write) {
+                Ok(written) if written == length => Ok(()),
+                Ok(_) => Err(DeviceError::Short),
+                Err(error) => Err(device_error(error)),
+            })
+        }
+        DeviceOp::Flush => DeviceReply::of(zfs.fsync(node).map_err(device_error)),
+        DeviceOp::Trim { length_bytes } => DeviceReply::of(zfs.allocate(node, offset, length_bytes, Allocate::Punch).map_err(device_error)),
     }
 }
 
@@ -104,7 +113,7 @@ impl BlockDevice for ServedFile {
         }
         let DeviceIo { op, offset, then } = io;
         let file = self.file.clone();
-        self.workers.push(Box::new(move || then(file.run(op, offset))));
+        self.workers.push(Box::new(move || file.run(op, offset, then)));
     }
 
     fn facts(&self) -> &DeviceFacts {

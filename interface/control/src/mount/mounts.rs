@@ -14,12 +14,13 @@ use exec::{Exec, Mutex};
 use fuse::{MountOptions, MountTable, Readers, Session};
 use ondisk::{ObjectId, ObjsetId};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use zpl::direct::{Direct, DirectSnapshot, DirectStats, Tunables};
-use zpl::{Settings, SnapshotSource, Zfs, ZplFuse};
+use zpl::{Node, Settings, SnapshotSource, Zfs, ZplFuse};
 
 /// How long a mount waits for another one of the same file system that is leaving.
 const LEAVE_NS: u64 = 5_000_000_000;
@@ -607,6 +608,11 @@ impl std::fmt::Debug for Mounted {
 }
 
 impl Mounted {
+    /// See [`ZplFuse::changed_beneath`].
+    pub(crate) fn changed_beneath(&self, node: &Node, range: Range<u64>, then: impl FnOnce() + Send + 'static) {
+        self.handler.changed_beneath(node, range, then);
+    }
+
     /// Its dataset.
     pub(crate) fn name(&self) -> String {
         self.name.lock().clone()
