@@ -1,9 +1,10 @@
 //! Checks that the space maps agree with the block pointers: every allocated segment belongs to exactly one block, and every
 //! block lies in allocated space (OpenZFS: `zdb -b`).
 
-use crate::features::DIRECTORY;
-use crate::mos_objects::check_length;
-use crate::{Pool, PoolError};
+use crate::PoolError;
+use crate::spa::Spa;
+use crate::spa::features::DIRECTORY;
+use crate::spa::mos_objects::check_length;
 use dmu::BlockIo;
 use dsl::{DslError, Walk};
 use ondisk::{BlockPtr, Bookmark, BpobjPhys, DslDatasetPhys, ObjectId, ObjectType, ObjsetId, ObjsetPhys};
@@ -89,17 +90,15 @@ impl Counter<'_> {
     }
 }
 
-impl Pool {
-    /// Walks every block of the pool, which must not change meanwhile: a read-only import is best.
-    pub fn verify_space(&self) -> Result<SpaceReport, PoolError> {
-        self.verify_blocks(Reading::Nothing)
-    }
+/// Checks the space of one pool.
+pub(crate) struct Verifier<'a>(pub &'a Spa);
 
-    /// The same, and reads blocks to see whether they are intact.
+impl Verifier<'_> {
+    /// Walks every block of the pool, which must not change meanwhile, and reads blocks to see whether they are intact.
     pub fn verify_blocks(&self, reading: Reading) -> Result<SpaceReport, PoolError> {
-        let tree = self.tree();
+        let tree = self.0.tree();
         let header = |top: &vdev::TopVdev| if top.is_concrete() { top.asize_for_psize(ondisk::SECTOR_BYTES as u64) } else { 0 };
-        let io = self.syncer.io.as_ref();
+        let io = self.0.io.as_ref();
         let mut counter = Counter {
             io,
             reading,
@@ -107,23 +106,23 @@ impl Pool {
             claimed: vec![RangeTree::new(); tree.tops.len()],
             header_bytes: tree.tops.iter().map(header).collect(),
         };
-        let root = self.syncer.config.lock().uberblock.ub_rootbp;
+        let root = self.0.config.lock().uberblock.ub_rootbp;
         Walk::all(io, 0, &root, 0).run(&mut |bp| {
             counter.count(bp);
             Ok(())
         })?;
         self.count_datasets(io, &mut counter)?;
-        self.dsl().for_each_queued(&mut |bp| {
+        self.0.dsl.for_each_queued(&mut |bp| {
             counter.count(bp);
             Ok(())
         })?;
         for name in ["free_bpobj", "sync_bplist"] {
-            if let Some(list) = Zap::hold(self.mos(), DIRECTORY)?.try_lookup_u64(name)? {
+            if let Some(list) = Zap::hold(&self.0.mos, DIRECTORY)?.try_lookup_u64(name)? {
                 self.count_list(ObjectId(list), true, &mut counter)?;
             }
         }
         for top in tree.tops.iter().filter(|top| top.is_concrete() && top.kind != TopKind::Hole) {
-            let allocator = &self.syncer.services.allocator;
+            let allocator = &self.0.services.allocator;
             let claimed = &mut counter.claimed[top.id.0 as usize];
             for metaslab in 0..allocator.metaslab_count(top.id) {
                 for segment in allocator.synced_allocated(top.id, metaslab) {
@@ -139,9 +138,9 @@ impl Pool {
     /// Every dataset's and snapshot's own blocks: those born after the snapshot before it.
     fn count_datasets(&self, io: &dyn BlockIo, counter: &mut Counter<'_>) -> Result<(), PoolError> {
         let mut object = ObjectId(0);
-        while let Some(next) = self.mos().next_object(object)? {
+        while let Some(next) = self.0.mos.next_object(object)? {
             object = next;
-            let dnode = self.mos().hold(object)?;
+            let dnode = self.0.mos.hold(object)?;
             if dnode.info()?.bonus_type != ObjectType::DSL_DATASET {
                 continue;
             }
@@ -152,7 +151,7 @@ impl Pool {
                 let root = ObjsetPhys::decode(&root).map_err(|_| PoolError::Object(object, "an object set"))?;
                 // A snapshot has the header as it was when it was taken; the log is its head's.
                 if phys.ds_num_children == 0 {
-                    let log = dsl::IntentLog::read(io, &root.zil_header, object.0, self.txg());
+                    let log = dsl::IntentLog::read(io, &root.zil_header, object.0, self.0.txgs.synced_txg());
                     log.blocks.iter().for_each(|bp| counter.count(bp));
                 }
             }
@@ -168,7 +167,7 @@ impl Pool {
     /// The blocks that wait to be freed.
     fn count_list(&self, list: ObjectId, may_nest: bool, counter: &mut Counter<'_>) -> Result<(), PoolError> {
         let damaged = || PoolError::Object(list, "a list of block pointers");
-        let dnode = self.mos().hold(list)?;
+        let dnode = self.0.mos.hold(list)?;
         let phys = BpobjPhys::decode_bonus(&dnode.bonus()?).map_err(|_| damaged())?;
         check_length(&dnode, phys.bpo_num_blkptrs.saturating_mul(BlockPtr::BYTES as u64))?;
         for index in 0..phys.bpo_num_blkptrs {
@@ -181,7 +180,7 @@ impl Pool {
             return Ok(());
         }
         // A list within a list has no lists of its own.
-        let subobjs = self.mos().hold(ObjectId(phys.bpo_subobjs))?;
+        let subobjs = self.0.mos.hold(ObjectId(phys.bpo_subobjs))?;
         check_length(&subobjs, sublists.end.saturating_mul(8))?;
         if !may_nest {
             return Err(damaged());

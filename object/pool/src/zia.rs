@@ -3,13 +3,15 @@
 //! The names are Z.I.A.'s (seed implementation: `zpool_prop.c` of its branch); unlike there, they are kept with the pool, as properties that
 //! users make up, which OpenZFS keeps and ignores. `zia_verify` and `zia_mode` are our own.
 
-use crate::{Pool, PoolError, props};
+use crate::PoolError;
+use crate::spa::props::{self, PROVIDER, is_none};
 use dmu::Objset;
 use dpusm::{RegistryError, Session};
 use exec::Mutex;
 use offload::{Accelerator, ZiaMode, ZiaPolicy};
 use std::fmt;
 use std::sync::Arc;
+use zio::Zio;
 
 /// Gives sessions with providers by name; may take as long as the tests of one that is registered only now.
 type OpenSession = dyn Fn(&str) -> Result<Session, RegistryError> + Send + Sync;
@@ -45,20 +47,6 @@ impl fmt::Debug for Providers {
     }
 }
 
-/// The name of the property with the provider's name.
-pub(crate) const PROVIDER: &str = "zia_provider";
-
-/// True for a value of `zia_verify`: percent of the blocks, with at most two decimals.
-pub(crate) fn is_percent(text: &str) -> bool {
-    let is_plain = text.len() <= 6 && text.chars().all(|letter| letter.is_ascii_digit() || letter == '.');
-    is_plain && text.parse::<f64>().is_ok_and(|percent| (0.0..=100.0).contains(&percent))
-}
-
-/// True for the word by which a provider is let go.
-pub(crate) fn is_none(provider: &str) -> bool {
-    matches!(provider, "" | "off" | "none" | "NULL")
-}
-
 /// What the properties say; None without a provider.
 fn wanted(mos: &Arc<Objset>) -> Result<Option<(String, ZiaPolicy)>, PoolError> {
     let text = |name: &str| props::own_text(mos, name);
@@ -82,40 +70,37 @@ fn wanted(mos: &Arc<Objset>) -> Result<Option<(String, ZiaPolicy)>, PoolError> {
     Ok(Some((provider, policy)))
 }
 
-impl Pool {
-    /// Gives the pool's stages to the provider that its properties name. One that is not there, or not any more, leaves them in software; to be
-    /// called again when providers came or went.
-    ///
-    /// # Errors
-    /// Those of reading the properties.
-    pub fn follow_providers(&self) -> Result<(), PoolError> {
-        let wanted = wanted(self.mos())?;
-        *self.zia.name.lock() = wanted.as_ref().map(|(name, _)| name.clone());
+impl Followed {
+    /// Gives the pipeline's stages to the provider that the properties in `mos` name. One that is not there, or not any more, leaves them in
+    /// software; to be called again when providers came or went.
+    pub(crate) fn follow(&self, mos: &Arc<Objset>, zio: &Zio) -> Result<(), PoolError> {
+        let wanted = wanted(mos)?;
+        *self.name.lock() = wanted.as_ref().map(|(name, _)| name.clone());
         let accelerator = wanted.and_then(|(name, policy)| self.session(&name).ok().map(|session| Accelerator::new(session, policy)));
-        self.zio().set_stage(accelerator.clone().map(Accelerator::into_stage));
-        *self.zia.accelerator.lock() = accelerator;
-        self.zio().open_stores();
+        zio.set_stage(accelerator.clone().map(Accelerator::into_stage));
+        *self.accelerator.lock() = accelerator;
+        zio.open_stores();
         Ok(())
     }
 
     /// What the pool's stages go to, if its provider is there.
-    pub fn accelerator(&self) -> Option<Accelerator> {
-        self.zia.accelerator.lock().clone()
+    pub(crate) fn accelerator(&self) -> Option<Accelerator> {
+        self.accelerator.lock().clone()
     }
 
     /// The provider that the properties name, whether it is there or not.
-    pub fn provider(&self) -> Option<String> {
-        self.zia.name.lock().clone()
+    pub(crate) fn provider(&self) -> Option<String> {
+        self.name.lock().clone()
     }
 
     fn session(&self, name: &str) -> Result<Session, PoolError> {
         let unknown = || PoolError::NoProvider { name: name.to_string() };
-        let providers = self.zia.providers.as_ref().ok_or_else(unknown)?;
+        let providers = self.providers.as_ref().ok_or_else(unknown)?;
         (providers.0)(name).map_err(|_| unknown())
     }
 
     /// Refuses a provider that is not there.
-    pub(crate) fn check_provider(&self, name: &str) -> Result<(), PoolError> {
+    pub(crate) fn check(&self, name: &str) -> Result<(), PoolError> {
         if is_none(name) { Ok(()) } else { self.session(name).map(drop) }
     }
 }

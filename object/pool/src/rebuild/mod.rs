@@ -17,11 +17,10 @@
 
 mod order;
 mod sweep;
-mod sync;
+pub(crate) mod sync;
 
-use crate::services::Services;
-use crate::sync::Syncer;
-use crate::{Pool, PoolError};
+use crate::spa::Spa;
+use crate::spa::services::Services;
 use dmu::{Objset, TxgManager};
 use exec::{Crew, Exec, Mutex, WaitQueue};
 use ondisk::names::top_zap;
@@ -99,7 +98,7 @@ pub struct RebuildParameters {
     pub vdev_limit: AtomicU64,
     /// A scrub follows (`zfs_rebuild_scrub_enabled`): 0 or 1.
     pub scrub_enabled: AtomicU64,
-    /// No rebuild makes progress (`zfs_scan_suspend_progress`): 0 or 1. See [`Pool::suspend_rebuilds`].
+    /// No rebuild makes progress (`zfs_scan_suspend_progress`): 0 or 1. See [`crate::Pool::suspend_rebuilds`].
     suspended: AtomicU64,
 }
 
@@ -112,15 +111,6 @@ impl Default for RebuildParameters {
             suspended: AtomicU64::new(0),
         }
     }
-}
-
-/// What a rebuild tells the dirty time logs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RebuildNews {
-    /// It began for what leaves lack up to the txg.
-    Began(VdevId, ondisk::Txg),
-    /// It ended, and they have all of it; or it ended without.
-    Ended(VdevId, ondisk::Txg, bool),
 }
 
 /// One top-level vdev's rebuild.
@@ -191,18 +181,11 @@ pub(crate) struct Rebuilds {
     crew: Crew,
 }
 
-/// Opens the rebuilds of a pool as its MOS tells, and makes them part of the sync. What cannot be read is taken for none: it must
-/// not keep a pool from being opened.
-pub(crate) fn open(syncer: &Syncer, txgs: &Arc<TxgManager>, scan: &Arc<Scan>, memory_bytes: u64) -> Arc<Rebuilds> {
-    let rebuilds = Rebuilds::open(syncer, txgs, scan, memory_bytes);
-    syncer.hooks.write().push(rebuilds.clone());
-    rebuilds
-}
-
 impl Rebuilds {
-    fn open(syncer: &Syncer, txgs: &Arc<TxgManager>, scan: &Arc<Scan>, memory_bytes: u64) -> Arc<Rebuilds> {
-        let (mos, zio) = (syncer.mos.clone(), syncer.io.cache().zio().clone());
-        let (services, txgs, scan) = (syncer.services.clone(), txgs.clone(), scan.clone());
+    /// Opens the rebuilds of a pool as its MOS tells. What cannot be read is taken for none: it must not keep a pool from being opened.
+    pub fn open(spa: &Spa, scan: &Arc<Scan>, memory_bytes: u64) -> Arc<Rebuilds> {
+        let (mos, zio) = (spa.mos.clone(), spa.zio().clone());
+        let (services, txgs, scan) = (spa.services.clone(), spa.txgs.clone(), scan.clone());
         let tree = zio.view().tree;
         let mut shared = Shared::default();
         for top in tree.tops.iter().filter(|top| top.is_concrete() && top.zap.0 != 0) {
@@ -228,6 +211,12 @@ impl Rebuilds {
 
     fn exec(&self) -> &Exec {
         &self.services.exec
+    }
+
+    /// Lets no rebuild make progress, or all of them again (OpenZFS: `zfs_scan_suspend_progress`).
+    pub fn suspend(&self, suspended: bool) {
+        self.parameters.suspended.store(u64::from(suspended), Ordering::Relaxed);
+        self.changed.notify_all();
     }
 
     /// Asks for a rebuild of a vdev; one that runs begins again. The next sync does it.
@@ -327,43 +316,6 @@ impl Top {
             pass_issued: self.pass.issued,
             pass_skipped: self.pass.skipped,
         })
-    }
-}
-
-impl Pool {
-    /// The last or current sequential rebuild of every top-level vdev that had one.
-    pub fn rebuild_status(&self) -> Vec<RebuildStatus> {
-        self.rebuilds.status()
-    }
-    /// True while a vdev is being rebuilt, and until the resilver that brings the rest was begun.
-    pub fn is_rebuilding(&self) -> bool {
-        self.rebuilds.is_unfinished() || (self.rebuilds.is_busy() && self.tree().resilver_range().is_some())
-    }
-    /// True when nothing is left to rebuild, and the scrub that follows was not begun yet.
-    pub fn is_rebuild_ending(&self) -> bool {
-        self.rebuilds.is_busy()
-    }
-    /// The knobs of sequential rebuilds.
-    pub fn rebuild_parameters(&self) -> &RebuildParameters {
-        &self.rebuilds.parameters
-    }
-    /// Lets no rebuild make progress, or all of them again (OpenZFS: `zfs_scan_suspend_progress`).
-    pub fn suspend_rebuilds(&self, suspended: bool) {
-        self.rebuilds.parameters.suspended.store(u64::from(suspended), Ordering::Relaxed);
-        self.rebuilds.changed.notify_all();
-    }
-    /// Waits until nothing is rebuilt any more. Does the work where there is no thread for it.
-    pub fn rebuild_wait(&self) -> Result<(), PoolError> {
-        self.check_writeable()?;
-        self.rebuilds.run(None);
-        self.rebuilds.wait();
-        Ok(())
-    }
-    /// Does a part of the work on this thread: begins at most `parts` parts.
-    pub fn rebuild_drive_part(&self, parts: usize) -> Result<(), PoolError> {
-        self.check_writeable()?;
-        self.rebuilds.run(Some(parts));
-        Ok(())
     }
 }
 

@@ -1,28 +1,39 @@
 //! The rebuilds' part of a txg's sync: they begin, note how far they are, and end (OpenZFS: the `_sync` functions of
 //! `vdev_rebuild.c`).
 
-use super::{Outcome, Pass, RebuildNews, RebuildState, Rebuilds};
+use super::{Outcome, Pass, RebuildState, Rebuilds};
 use crate::PoolError;
-use crate::sync::SyncHook;
-use dmu::{SyncError, Tx};
+use crate::spa::adapter::WaitsFor;
+use crate::spa::features::DEVICE_REBUILD;
+use crate::spa::news::RebuildNews;
+use crate::sync::step::{SyncStep, Syncing};
+use dmu::Tx;
 use kstat::Event;
 use ondisk::names::top_zap;
 use ondisk::{RebuildPhys, Txg, VdevId, to_words};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use zap::{Value, Zap};
 
-const DEVICE_REBUILD: &str = "org.openzfs:device_rebuild";
+/// The rebuilds' place in the sync.
+pub(crate) struct RebuildStep(pub Arc<Rebuilds>);
 
-impl SyncHook for Rebuilds {
-    fn sync(&self, tx: &Tx) -> Result<(), SyncError> {
-        let done = self.sync_all(tx).map_err(PoolError::into_sync);
-        self.changed.notify_all();
+impl SyncStep for RebuildStep {
+    fn name(&self) -> &'static str {
+        "sequential rebuilds"
+    }
+    fn waits_for(&self) -> WaitsFor {
+        WaitsFor::Devices
+    }
+    fn run(&mut self, at: &mut Syncing<'_>) -> Result<(), PoolError> {
+        let done = self.0.sync(at.tx);
+        self.0.changed.notify_all();
         done
     }
 }
 
 impl Rebuilds {
-    fn sync_all(&self, tx: &Tx) -> Result<(), PoolError> {
+    fn sync(&self, tx: &Tx) -> Result<(), PoolError> {
         if self.services.forget_rebuilds.swap(false, Ordering::AcqRel) {
             self.forget(tx)?;
         }

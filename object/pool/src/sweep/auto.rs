@@ -34,7 +34,7 @@ impl Sweeps {
     }
 
     /// Trims what became free in the metaslabs whose turn came with the txgs that were synced since the last time.
-    pub(super) fn auto_pass(self: &Arc<Self>) {
+    pub fn auto_pass(self: &Arc<Self>) {
         let txgs = std::mem::take(&mut self.shared.lock().auto_txgs);
         if !self.autotrim.load(Ordering::Relaxed) {
             return;

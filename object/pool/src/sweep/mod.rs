@@ -14,12 +14,13 @@
 //! 2. The place on disk never claims what was not done.
 
 mod auto;
-mod sync;
+pub(crate) mod sync;
 mod work;
 
-use crate::services::Services;
-use crate::sync::Syncer;
-use crate::{Pool, PoolError};
+use crate::PoolError;
+use crate::spa::Spa;
+use crate::spa::props;
+use crate::spa::services::Services;
 use dmu::{Objset, TxgManager};
 use exec::{Crew, Exec, Mutex, WaitQueue};
 use ondisk::{Guid, ObjectId, VdevId};
@@ -165,32 +166,28 @@ pub(crate) struct Sweeps {
     txgs: Arc<TxgManager>,
     shared: Mutex<Shared>,
     autotrim: AtomicBool,
-    /// Leaves without a device whose last one could trim (OpenZFS: `vdev_has_trim`).
-    could_trim: Mutex<BTreeSet<Guid>>,
     /// The thread of the automatic trim runs.
     auto_runs: AtomicBool,
     changed: WaitQueue,
     crew: Crew,
 }
 
-/// Opens the sweeps of a pool as its MOS tells, and makes them part of the sync.
-pub(crate) fn open(syncer: &Syncer, txgs: &Arc<TxgManager>) -> Arc<Sweeps> {
-    let zio = syncer.io.cache().zio().clone();
+/// Opens the sweeps of a pool as its MOS tells.
+pub(crate) fn open(spa: &Spa) -> Arc<Sweeps> {
+    let zio = spa.zio().clone();
     let sweeps = Arc::new(Sweeps {
         parameters: SweepParameters::default(),
-        mos: syncer.mos.clone(),
-        services: syncer.services.clone(),
-        txgs: txgs.clone(),
-        shared: Mutex::new(sync::load(&syncer.mos, &zio.view().tree)),
+        mos: spa.mos.clone(),
+        services: spa.services.clone(),
+        txgs: spa.txgs.clone(),
+        shared: Mutex::new(sync::load(&spa.mos, &zio.view().tree)),
         zio,
         autotrim: AtomicBool::new(false),
-        could_trim: Mutex::default(),
         auto_runs: AtomicBool::new(false),
         changed: WaitQueue::new(),
         crew: Crew::default(),
     });
-    sweeps.set_autotrim(crate::props::is_on(&syncer.mos, "autotrim"));
-    syncer.hooks.write().push(sweeps.clone());
+    sweeps.set_autotrim(props::is_on(&spa.mos, "autotrim"));
     sweeps
 }
 
@@ -200,7 +197,7 @@ impl Sweeps {
     }
 
     /// Changes the state of a leaf's sweep; the next sync writes it.
-    fn act(&self, kind: SweepKind, guid: Guid, action: SweepAction) -> Result<(), PoolError> {
+    pub fn act(&self, kind: SweepKind, guid: Guid, action: SweepAction) -> Result<(), PoolError> {
         let view = self.zio.view();
         let id = view.tree.leaf_by_guid(guid).ok_or(PoolError::NoSuchDevice)?;
         let leaf = view.tree.leaf(id);
@@ -241,11 +238,6 @@ impl Sweeps {
         Ok(())
     }
 
-    /// Takes note that a device that is closed now can trim.
-    pub fn note_trim(&self, guid: Guid) {
-        self.could_trim.lock().insert(guid);
-    }
-
     /// Has the work done on threads of its own, one a top-level vdev; under an inline executor [`Sweeps::run`] must be called.
     pub fn spawn(self: &Arc<Self>) {
         for (kind, vdev) in self.wanted() {
@@ -280,6 +272,14 @@ impl Sweeps {
         let active = shared.leaves.iter().filter(|(_, sweep)| sweep.state == Some(SweepState::Active) && !shared.halted);
         let place = |kind: SweepKind, guid: Guid| Some((kind, tree.leaf(tree.leaf_by_guid(guid)?).top));
         active.filter_map(|((kind, guid), _)| place(*kind, *guid)).collect()
+    }
+
+    /// Waits until nothing is swept any more.
+    pub fn wait(&self) {
+        self.changed.wait_until(self.exec(), &|| {
+            let shared = self.shared.lock();
+            shared.halted || shared.running.is_empty()
+        });
     }
 
     /// Ends the work, which goes on after the next import.
@@ -381,53 +381,6 @@ fn span_of(top: &TopVdev, id: LeafId, range: Range<u64>) -> Option<Range<u64>> {
         }
     });
     span
-}
-
-impl Pool {
-    /// Starts, stops or ends sweeps of leaves, and waits until that is written; the answers are in their order.
-    pub fn sweep(&self, kind: SweepKind, leaves: &[Guid], action: SweepAction) -> Result<Vec<Result<(), PoolError>>, PoolError> {
-        self.check_writeable()?;
-        let done: Vec<_> = leaves.iter().map(|leaf| self.sweeps.act(kind, *leaf, action)).collect();
-        if done.iter().any(Result::is_ok) {
-            self.sync()?;
-            self.sweeps.spawn();
-        }
-        Ok(done)
-    }
-    /// The last or current sweep of every leaf that had one.
-    pub fn sweep_status(&self) -> Vec<SweepStatus> {
-        self.sweeps.status()
-    }
-    /// True for a leaf that was taken out of use while the pool was open, and whose device could trim.
-    pub fn could_trim(&self, leaf: Guid) -> bool {
-        self.sweeps.could_trim.lock().contains(&leaf)
-    }
-    /// The knobs of initializing and trimming.
-    pub fn sweep_parameters(&self) -> &SweepParameters {
-        &self.sweeps.parameters
-    }
-    /// Waits until nothing is swept any more. Does the work where there is no thread for it.
-    pub fn sweep_wait(&self) -> Result<(), PoolError> {
-        self.check_writeable()?;
-        self.sweeps.run(None);
-        self.sweeps.changed.wait_until(self.exec(), &|| {
-            let shared = self.sweeps.shared.lock();
-            shared.halted || shared.running.is_empty()
-        });
-        Ok(())
-    }
-    /// Does a part of the work on this thread: at most `windows` pieces of the vdevs' space.
-    pub fn sweep_drive_part(&self, windows: usize) -> Result<(), PoolError> {
-        self.check_writeable()?;
-        self.sweeps.run(Some(windows));
-        Ok(())
-    }
-    /// Trims what became free since the last time, where the pool's property `autotrim` is on; by itself where there are threads.
-    pub fn autotrim_drive(&self) -> Result<(), PoolError> {
-        self.check_writeable()?;
-        self.sweeps.auto_pass();
-        Ok(())
-    }
 }
 
 fn load(cell: &AtomicU64) -> u64 {

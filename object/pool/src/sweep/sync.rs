@@ -2,8 +2,9 @@
 
 use super::{LeafSweep, Shared, SweepKind, SweepState, Sweeps};
 use crate::PoolError;
-use crate::sync::SyncHook;
-use dmu::{Objset, SyncError, Tx};
+use crate::spa::adapter::WaitsFor;
+use crate::sync::step::{SyncStep, Syncing};
+use dmu::{Objset, Tx};
 use ondisk::names::leaf_zap;
 use ondisk::{Guid, ObjectId};
 use std::sync::Arc;
@@ -49,19 +50,33 @@ fn load_leaf(mos: &Arc<Objset>, object: ObjectId, kind: SweepKind) -> Result<Opt
     }))
 }
 
-impl SyncHook for Sweeps {
-    fn sync(&self, tx: &Tx) -> Result<(), SyncError> {
+/// The sweeps' place in the sync.
+pub(crate) struct SweepStep(pub Arc<Sweeps>);
+
+impl SyncStep for SweepStep {
+    fn name(&self) -> &'static str {
+        "sweeps"
+    }
+    fn waits_for(&self) -> WaitsFor {
+        WaitsFor::Devices
+    }
+    fn run(&mut self, at: &mut Syncing<'_>) -> Result<(), PoolError> {
+        self.0.sync(at.tx)
+    }
+}
+
+impl Sweeps {
+    /// What changed since the last txg.
+    fn sync(&self, tx: &Tx) -> Result<(), PoolError> {
         if self.autotrim.load(Ordering::Relaxed) {
             self.shared.lock().auto_txgs.insert(tx.txg().0);
             self.changed.notify_all();
         }
         self.follow_guids();
         self.cancel_faulted();
-        self.sync_leaves(tx).map_err(PoolError::into_sync)
+        self.sync_leaves(tx)
     }
-}
 
-impl Sweeps {
     /// A leaf that was part of a mirror and is a top-level vdev now has another guid: its sweeps go on (OpenZFS: `vdev_remove_parent`).
     fn follow_guids(&self) {
         let tree = self.zio.view().tree;

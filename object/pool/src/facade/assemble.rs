@@ -1,0 +1,85 @@
+//! Puts an open pool together: its rooms, and the list of steps that its sync consists of.
+
+use super::Pool;
+use crate::PoolError;
+use crate::open::base::{Base, Runtime};
+use crate::rebuild::Rebuilds;
+use crate::rebuild::sync::RebuildStep;
+use crate::scans::{self, Resilvers, ScanStep};
+use crate::spa::{Spa, props};
+use crate::sweep::sync::SweepStep;
+use crate::sync::Syncer;
+use crate::sync::changes::Changes;
+use crate::sync::datasets::{Datasets, Frees, GiveUpLogs, SyncTasks, WriteHistory};
+use crate::sync::mos::{AfterImport, DirtyTimeLogs, WriteConfig, WriteMos, WriteSpace};
+use crate::sync::step::Steps;
+use crate::sync::tree::{ApplyChanges, TreeWriter};
+use crate::vdev_ops::VdevOps;
+use crate::vdev_ops::leaves::Leaves;
+use crate::zia::Followed;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use zio::Dirty;
+
+/// The pool of `base`; nothing of it runs yet.
+pub(super) fn assemble(base: Base, runtime: &Runtime) -> Result<Pool, PoolError> {
+    let Base { spa, maps, config_object, deferred, logged, empty_logs, damaged_labels, damaged_uberblocks } = base;
+    let spa = Arc::new(spa);
+    attach_queues(&spa)?;
+    let scan = scans::open(&spa)?;
+    let rebuilds = Rebuilds::open(&spa, &scan, runtime.arc_max);
+    let sweeps = crate::sweep::open(&spa);
+    let (changes, tree) = (Arc::<Changes>::default(), Arc::new(TreeWriter::new(spa.clone())));
+    let (dsl, frees_max) = (&spa.dsl, Arc::<AtomicU64>::default());
+    let steps = Steps {
+        once: vec![
+            Box::new(ApplyChanges { changes: changes.clone(), tree: tree.clone() }),
+            Box::new(GiveUpLogs { dsl: dsl.clone(), empty: empty_logs }),
+            Box::new(Datasets(dsl.clone())),
+            Box::new(SyncTasks(dsl.clone())),
+            Box::new(Datasets(dsl.clone())),
+            Box::new(Frees { dsl: dsl.clone(), most: frees_max.clone() }),
+            Box::new(ScanStep(scan.clone())),
+            Box::new(RebuildStep(rebuilds.clone())),
+            Box::new(SweepStep(sweeps.clone())),
+            Box::new(AfterImport { spa: spa.clone(), deferred, logged }),
+            Box::new(WriteHistory(spa.services.clone())),
+        ],
+        passes: vec![
+            Box::new(DirtyTimeLogs { spa: spa.clone(), tree: tree.clone() }),
+            Box::new(WriteConfig { spa: spa.clone(), object: config_object }),
+            Box::new(WriteSpace(spa.clone())),
+            Box::new(WriteMos(spa.clone())),
+        ],
+    };
+    Ok(Pool {
+        syncer: Arc::new(Syncer::new(spa.clone(), tree, maps, steps)),
+        vdevs: VdevOps::new(spa.clone(), changes.clone()),
+        leaves: Leaves::new(spa.clone()),
+        resilvers: Resilvers { spa: spa.clone(), scan: scan.clone(), changes },
+        spa,
+        scan,
+        rebuilds,
+        sweeps,
+        zia: Followed::new(runtime.providers.clone()),
+        frees_max,
+        damaged_labels,
+        damaged_uberblocks,
+    })
+}
+
+/// Lets the leaves' schedulers look at the pool's dirty data, and follow its property.
+fn attach_queues(spa: &Spa) -> Result<(), PoolError> {
+    let target = props::latency_target(&spa.mos)?;
+    spa.zio().tune_queues(|tunables| tunables.latency_target = target);
+    let txgs = Arc::downgrade(&spa.txgs);
+    let source = move || {
+        txgs.upgrade().map_or_else(Dirty::default, |txgs| Dirty {
+            bytes: txgs.dirty_bytes(),
+            max_bytes: txgs.config().dirty_data_max,
+            sync_task_waits: false,
+        })
+    };
+    spa.zio().set_dirty_source(Box::new(source));
+    Ok(())
+}

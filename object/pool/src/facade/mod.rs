@@ -1,0 +1,369 @@
+//! An open pool: the handle that commands, mounts and tests use. The only place that knows all rooms: it hands on what is asked for, and
+//! tells one room what another one decided.
+
+mod assemble;
+pub(crate) mod status;
+mod vdevs;
+mod work;
+
+use crate::label::Device;
+use crate::open::base::{Base, Runtime};
+use crate::open::create::{self, PoolSpec};
+use crate::open::find::FoundPool;
+use crate::open::{self, ImportOptions};
+use crate::rebuild::Rebuilds;
+use crate::scans::Resilvers;
+use crate::spa::config::PoolState;
+use crate::spa::props::{PoolProp, is_provider_prop};
+use crate::spa::{Follow, Spa};
+use crate::sweep::Sweeps;
+use crate::sync::Syncer;
+use crate::vdev_ops::VdevOps;
+use crate::vdev_ops::leaves::Leaves;
+use crate::verify::{Reading, SpaceReport, Verifier};
+use crate::zia::Followed;
+use crate::{FEATURES, PoolError, Support, feature_by_guid, feature_by_name};
+use arc::Cache;
+use dmu::{Objset, Tx, TxgManager};
+use dsl::DslPool;
+use exec::Exec;
+use kstat::IoStats;
+use nvlist::NvList;
+use offload::Accelerator;
+use ondisk::Guid;
+use ondisk::Txg;
+use scan::Scan;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use vdev::VdevTree;
+use zio::{DirectParameters, Zio};
+
+/// An open pool. Close it with [`Pool::export`] or [`Pool::destroy`]; a handle that is dropped without stops the txgs and leaves
+/// the pool as after a crash, which loses nothing that was synced.
+pub struct Pool {
+    spa: Arc<Spa>,
+    syncer: Arc<Syncer>,
+    vdevs: VdevOps,
+    leaves: Leaves,
+    scan: Arc<Scan>,
+    resilvers: Resilvers,
+    rebuilds: Arc<Rebuilds>,
+    sweeps: Arc<Sweeps>,
+    zia: Followed,
+    /// Blocks of destroyed datasets freed in one txg; 0 until somebody says how many.
+    frees_max: Arc<AtomicU64>,
+    damaged_labels: usize,
+    damaged_uberblocks: usize,
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.zio().abandon();
+        self.sweeps.halt();
+        self.rebuilds.halt();
+        self.scan.halt();
+        self.spa.txgs.abandon();
+    }
+}
+
+impl Pool {
+    /// Makes a pool and opens it. On error the devices may carry labels of a pool that was never finished, which no import
+    /// takes for one.
+    pub fn create(exec: &Exec, spec: PoolSpec, runtime: &Runtime) -> Result<Pool, PoolError> {
+        let pool = assemble::assemble(create::make(exec, spec, runtime)?, runtime)?;
+        pool.spa.txgs.start(pool.syncer.clone());
+        pool.spa.txgs.wait_synced(Txg::INITIAL)?;
+        Ok(pool)
+    }
+
+    /// Imports the pool that `options` name from `devices` (any devices: those of other pools are ignored).
+    pub fn import(exec: &Exec, devices: Vec<Device>, options: &ImportOptions, runtime: &Runtime) -> Result<Pool, PoolError> {
+        Pool::open(exec, &open::choose(exec, devices, options)?, options, runtime)
+    }
+
+    /// Imports a pool that [`crate::find_pools`] found.
+    pub fn open(exec: &Exec, found: &FoundPool, options: &ImportOptions, runtime: &Runtime) -> Result<Pool, PoolError> {
+        found.describe();
+        let result = open::read(exec, found, options, runtime).and_then(|base| Pool::begin(base, options, runtime));
+        match &result {
+            Ok(pool) => {
+                kstat::debug!("pool '{}' is open in txg {}{}", pool.name(), pool.txg(), if options.read_only { ", read-only" } else { "" })
+            }
+            Err(error) => kstat::debug!("pool '{}' (guid {}) was not opened: {error}", found.name(), found.guid()),
+        }
+        result
+    }
+
+    /// Starts the txgs, and what an earlier import left to be done, unless nothing may be written.
+    fn begin(base: Base, options: &ImportOptions, runtime: &Runtime) -> Result<Pool, PoolError> {
+        let pool = assemble::assemble(base, runtime)?;
+        pool.suspend_rebuilds(runtime.suspended_scans);
+        pool.scan.set_tunables(scan::ScanTunables { suspended: runtime.suspended_scans, ..pool.scan.tunables() });
+        pool.follow_providers()?;
+        if options.read_only {
+            return Ok(pool);
+        }
+        pool.spa.txgs.start(pool.syncer.clone());
+        pool.sync()?;
+        pool.resilver_stale()?;
+        pool.scan.spawn();
+        pool.rebuilds.spawn();
+        pool.sweeps.spawn();
+        Ok(pool)
+    }
+
+    /// The executor that everything of the pool runs on.
+    pub fn exec(&self) -> &Exec {
+        &self.spa.services.exec
+    }
+    /// Name.
+    pub fn name(&self) -> String {
+        self.spa.name()
+    }
+    /// True when its name is for this import only, and its devices have another one.
+    pub fn has_temporary_name(&self) -> bool {
+        self.spa.config.lock().facts.stored_name.is_some()
+    }
+    /// Guid.
+    pub fn guid(&self) -> Guid {
+        self.spa.guid()
+    }
+    /// False when it was imported read-only.
+    pub fn is_writeable(&self) -> bool {
+        self.spa.services.writeable
+    }
+    /// The datasets.
+    pub fn dsl(&self) -> &Arc<DslPool> {
+        &self.spa.dsl
+    }
+    /// The meta object set.
+    pub fn mos(&self) -> &Arc<Objset> {
+        &self.spa.mos
+    }
+    /// The transaction groups.
+    pub fn txgs(&self) -> &Arc<TxgManager> {
+        &self.spa.txgs
+    }
+    /// How the pool's data is read and written: through the cache, or directly (OpenZFS: the pool's `iostats`).
+    pub fn iostats(&self) -> &Arc<IoStats> {
+        self.zio().iostats()
+    }
+    /// The parameters of direct I/O.
+    pub fn direct_parameters(&self) -> &DirectParameters {
+        self.zio().direct_parameters()
+    }
+    /// The cache of blocks.
+    pub fn cache(&self) -> &Cache {
+        self.spa.io.cache()
+    }
+    /// The I/O pipeline.
+    pub fn zio(&self) -> &Zio {
+        self.cache().zio()
+    }
+    /// The last txg on disk.
+    pub fn txg(&self) -> Txg {
+        self.spa.txgs.synced_txg()
+    }
+    /// The uberblock on disk.
+    pub fn uberblock(&self) -> ondisk::Uberblock {
+        self.spa.config.lock().uberblock.clone()
+    }
+    /// The vdevs as of now.
+    pub fn tree(&self) -> Arc<VdevTree> {
+        self.spa.tree()
+    }
+    /// The open devices by leaf number.
+    pub fn devices(&self) -> Vec<Option<Device>> {
+        self.spa.config.lock().devices.clone()
+    }
+
+    /// The configuration as cache files have it.
+    pub fn cache_config(&self) -> NvList {
+        let config = self.spa.config.lock();
+        config.facts.mos_config(&config.tree, config.uberblock.txg())
+    }
+
+    /// Waits until everything done so far is on disk.
+    pub fn sync(&self) -> Result<(), PoolError> {
+        self.spa.sync()
+    }
+
+    /// Waits for a sync, or until the pool is suspended.
+    pub fn sync_unless_suspended(&self) -> Result<(), PoolError> {
+        self.spa.sync_unless_suspended()
+    }
+
+    /// Begins a sync and waits for it so long, in nanoseconds, or until the pool is suspended; whether either came.
+    pub fn sync_within(&self, longest_ns: u64) -> bool {
+        self.spa.sync_within(longest_ns)
+    }
+
+    /// Frees at most so many blocks of destroyed datasets in a txg from now on (OpenZFS: `zfs_async_block_max_blocks`).
+    pub fn set_frees_max(&self, blocks: u64) {
+        self.frees_max.store(blocks, Ordering::Relaxed);
+    }
+
+    /// Writes a txg with a new configuration to every label, also when nothing else is to be written, and waits for it (OpenZFS:
+    /// `zfs_ioc_pool_sync` with `force`).
+    pub fn sync_forced(&self) -> Result<(), PoolError> {
+        if self.is_writeable() {
+            self.spa.config.lock().dirty = true;
+        }
+        self.sync()
+    }
+
+    /// Short name, guid, and reference count of every feature flag; None for a feature that is not enabled. Unknown features
+    /// of the pool have their guid as name.
+    pub fn features(&self) -> Vec<(String, String, Option<u64>)> {
+        let enabled = self.spa.services.features.list();
+        let count = |guid: &str| enabled.iter().find(|(known, _)| known == guid).map(|(_, count)| *count);
+        let mut all: Vec<_> =
+            FEATURES.iter().map(|feature| (feature.name.to_string(), feature.guid.to_string(), count(feature.guid))).collect();
+        let unknown = enabled.iter().filter(|(guid, _)| feature_by_guid(guid).is_none());
+        all.extend(unknown.map(|(guid, count)| (guid.clone(), guid.clone(), Some(*count))));
+        all
+    }
+
+    /// Enables a feature flag and what it depends on, by short name (OpenZFS: `zpool set feature@…=enabled`).
+    pub fn enable_feature(&self, name: &str) -> Result<(), PoolError> {
+        self.spa.check_writeable()?;
+        let feature = feature_by_name(name).ok_or(PoolError::BadProperty)?;
+        if feature.support != Support::Full {
+            return Err(PoolError::BadValue);
+        }
+        let services = self.spa.services.clone();
+        let enable = move |_: &Arc<DslPool>, (), tx: &Tx| {
+            services.features.enable(feature.guid, tx).map_err(|_| dsl::DslError::Unsupported)?;
+            services.log_internal("set", &format!("feature@{}=enabled", feature.name), tx);
+            Ok(())
+        };
+        Ok(self.dsl().sync_task(|_, _| Ok(()), enable)?)
+    }
+
+    /// Logs a command to the pool's history; it goes out with the next txg.
+    pub fn log_command(&self, command: &str, uid: u32) {
+        let mut record = NvList::new();
+        record.add("history command", command).add("history who", u64::from(uid));
+        record.add("history time", self.exec().wall_clock().0 as u64);
+        self.spa.services.history.log(record);
+    }
+
+    /// The pool's history, oldest record first.
+    pub fn history(&self) -> Result<Vec<NvList>, PoolError> {
+        self.spa.services.history.read()
+    }
+
+    /// Allocated bytes of every metaslab of a top-level vdev, as of the last sync.
+    pub fn metaslab_bytes(&self, vdev: ondisk::VdevId) -> Vec<u64> {
+        let allocator = &self.spa.services.allocator;
+        let bytes = |metaslab| allocator.synced_allocated(vdev, metaslab).iter().map(|segment| segment.end - segment.start).sum();
+        (0..allocator.metaslab_count(vdev)).map(bytes).collect()
+    }
+
+    /// Notes in the pool's history that it was imported, and by whom (OpenZFS: `spa_history_log_version`). Written with the next txg.
+    pub fn log_import(&self) {
+        if self.is_writeable() {
+            let text = format!("pool version {}; software version zirconia", self.spa.config.lock().facts.version);
+            self.spa.services.log_now("import", &text, self.spa.txgs.open_txg());
+        }
+    }
+
+    /// The stored properties, those that users made up last.
+    pub fn props(&self) -> Result<Vec<PoolProp>, PoolError> {
+        self.spa.props()
+    }
+
+    /// log2 of the sectors that vdevs get which are added without a wish; None when nobody chose one.
+    pub fn ashift_prop(&self) -> Result<Option<u32>, PoolError> {
+        self.spa.ashift_prop()
+    }
+
+    /// True when a stored property that can be on or off is on.
+    pub fn has_switch(&self, name: &'static str) -> Result<bool, PoolError> {
+        self.spa.has_switch(name)
+    }
+
+    /// Sets a stored property and waits until it is on disk.
+    ///
+    /// # Errors
+    /// `BadProperty` and `BadValue`; `ReadOnly` for a pool that was imported so.
+    pub fn set_prop(&self, name: &str, value: &str) -> Result<(), PoolError> {
+        self.spa.check_writeable()?;
+        if is_provider_prop(name) {
+            self.zia.check(value)?;
+        }
+        match self.spa.set_prop(name, value)? {
+            Follow::Nobody => {}
+            Follow::Autotrim(on) => {
+                self.sweeps.set_autotrim(on);
+                self.sweeps.spawn();
+            }
+            Follow::Providers => self.follow_providers()?,
+        }
+        Ok(())
+    }
+
+    /// Gives the pool's stages to the provider that its properties name. One that is not there, or not any more, leaves them in software; to be
+    /// called again when providers came or went.
+    ///
+    /// # Errors
+    /// Those of reading the properties.
+    pub fn follow_providers(&self) -> Result<(), PoolError> {
+        self.zia.follow(&self.spa.mos, self.zio())
+    }
+
+    /// What the pool's stages go to, if its provider is there.
+    pub fn accelerator(&self) -> Option<Accelerator> {
+        self.zia.accelerator()
+    }
+
+    /// The provider that the properties name, whether it is there or not.
+    pub fn provider(&self) -> Option<String> {
+        self.zia.provider()
+    }
+
+    /// Walks every block of the pool, which must not change meanwhile: a read-only import is best.
+    pub fn verify_space(&self) -> Result<SpaceReport, PoolError> {
+        self.verify_blocks(Reading::Nothing)
+    }
+
+    /// The same, and reads blocks to see whether they are intact.
+    pub fn verify_blocks(&self, reading: Reading) -> Result<SpaceReport, PoolError> {
+        Verifier(&self.spa).verify_blocks(reading)
+    }
+
+    /// Writes everything, marks the pool as exported and closes it. Nobody may use its datasets any more.
+    pub fn export(self) -> Result<(), PoolError> {
+        self.close(PoolState::Exported)
+    }
+
+    /// Writes everything and closes the pool, whose labels go on saying that it is in use (OpenZFS: `spa_export_common`, `hardforce`).
+    pub fn leave(self) -> Result<(), PoolError> {
+        self.close(PoolState::Active)
+    }
+
+    /// Marks the pool as destroyed and closes it.
+    pub fn destroy(self) -> Result<(), PoolError> {
+        self.spa.check_writeable()?;
+        self.close(PoolState::Destroyed)
+    }
+
+    fn close(self, state: PoolState) -> Result<(), PoolError> {
+        self.sweeps.halt();
+        self.rebuilds.halt();
+        self.scan.halt();
+        if !self.is_writeable() {
+            // Its txgs never ran, so there is nothing to end.
+            let _ = self.spa.txgs.stop();
+            return Ok(());
+        }
+        self.sync()?;
+        {
+            let mut config = self.spa.config.lock();
+            config.facts.state = state;
+            config.dirty = true;
+        }
+        self.sync()?;
+        Ok(self.spa.txgs.stop()?)
+    }
+}

@@ -1,0 +1,91 @@
+//! A picture of an open pool, for `zpool status` and `zpool list`.
+
+use super::Pool;
+use crate::sync::failure::SyncFailure;
+use metaslab::{ClassSpace, VdevSpace};
+use ondisk::{Guid, Txg};
+use std::sync::Arc;
+use vdev::{LeafId, LeafState, VdevTree};
+use zio::LeafCounts;
+
+/// A leaf's facts and counters.
+#[derive(Clone, Debug)]
+pub struct LeafStatus {
+    /// Its number in [`PoolStatus::tree`].
+    pub leaf: LeafId,
+    /// State.
+    pub state: LeafState,
+    /// Error and I/O counters since the pool was opened or cleared.
+    pub counts: LeafCounts,
+    /// Histograms and queue depths, in the order of [`zio::EXTENDED`].
+    pub extended: Vec<Vec<u64>>,
+}
+
+/// A picture of the pool for `zpool status` and `zpool list`.
+#[derive(Clone, Debug)]
+pub struct PoolStatus {
+    /// Name.
+    pub name: String,
+    /// Guid.
+    pub guid: Guid,
+    /// Pool version.
+    pub version: u64,
+    /// The comment property.
+    pub comment: Option<String>,
+    /// Last txg on disk.
+    pub txg: Txg,
+    /// Imported read-only.
+    pub read_only: bool,
+    /// Pool I/O waits for devices to come back.
+    pub suspended: bool,
+    /// Why nothing is written any more, if that is so; whoever exports the pool by force and imports it again has what was on disk.
+    pub sync_failure: Option<SyncFailure>,
+    /// The vdevs.
+    pub tree: Arc<VdevTree>,
+    /// Space by top-level vdev, in the tree's order.
+    pub vdev_space: Vec<VdevSpace>,
+    /// How often users changed buffers underneath direct I/O, by top-level vdev in the tree's order (the DIO column of
+    /// `zpool status -d`).
+    pub dio_verify_errors: Vec<u64>,
+    /// Space of the data vdevs.
+    pub space: ClassSpace,
+    /// Leaves in the tree's order.
+    pub leaves: Vec<LeafStatus>,
+    /// Labels that did not verify when the pool was opened.
+    pub damaged_labels: usize,
+    /// Uberblocks that did not verify when the pool was opened: it may have fallen back to an older one.
+    pub damaged_uberblocks: usize,
+}
+
+impl Pool {
+    /// A picture of the pool.
+    pub fn status(&self) -> PoolStatus {
+        let (tree, facts, txg) = {
+            let config = self.spa.config.lock();
+            (config.tree.clone(), config.facts.clone(), self.spa.txgs.synced_txg())
+        };
+        let allocator = &self.spa.services.allocator;
+        let leaf = |index: usize| {
+            let id = LeafId(index as u32);
+            let stats = self.zio().leaf_stats_of(tree.leaf(id).guid);
+            LeafStatus { leaf: id, state: tree.leaf(id).state, counts: stats.counts(), extended: stats.extended() }
+        };
+        PoolStatus {
+            name: facts.name,
+            guid: facts.guid,
+            version: facts.version,
+            comment: facts.comment,
+            txg,
+            read_only: !self.is_writeable(),
+            suspended: self.zio().is_suspended() || self.spa.txgs.has_failed(),
+            sync_failure: self.syncer.failure(),
+            vdev_space: tree.tops.iter().map(|top| allocator.vdev_space(top.id)).collect(),
+            dio_verify_errors: tree.tops.iter().map(|top| self.zio().dio_verify_errors(top.id)).collect(),
+            space: allocator.class_space(),
+            leaves: (0..tree.leaves.len()).map(leaf).collect(),
+            tree,
+            damaged_labels: self.damaged_labels,
+            damaged_uberblocks: self.damaged_uberblocks,
+        }
+    }
+}

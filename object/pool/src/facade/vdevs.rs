@@ -1,0 +1,259 @@
+//! Vdevs of an open pool, as commands see them: what changes one of them may have something read, rebuilt or swept.
+
+use super::Pool;
+use crate::PoolError;
+use crate::label::Device;
+use crate::spa::vdev_props::VdevProps;
+use crate::vdev_ops::add::AddSpec;
+use crate::vdev_ops::attach::{How, Running, WantRebuild};
+use crate::vdev_ops::spares::Spare;
+use crate::vdev_ops::spec::LeafSpec;
+use ondisk::Guid;
+use vdev::{Leaf, LeafId, LeafState, Pairing};
+
+impl Pool {
+    /// Adds vdevs and spares. New blocks lie there as soon as this returns.
+    ///
+    /// Errors: [`PoolError::Device`], [`PoolError::AshiftMismatch`], [`PoolError::Invalid`]; then nothing was added.
+    pub fn add(&self, spec: AddSpec) -> Result<(), PoolError> {
+        self.vdevs.add(spec)
+    }
+
+    /// Adds spares only: see [`Pool::add`].
+    pub fn add_spares(&self, spares: Vec<LeafSpec>) -> Result<(), PoolError> {
+        self.add(AddSpec { spares, ..AddSpec::default() })
+    }
+
+    /// Takes a log vdev out of the pool; a hole stays in its place. Other top-level vdevs can't be removed.
+    ///
+    /// Errors: [`PoolError::NoSuchDevice`], [`PoolError::Unremovable`] with the reason, [`PoolError::NoReplicas`] while
+    /// something is in it.
+    pub fn remove_top(&self, guid: Guid) -> Result<(), PoolError> {
+        self.vdevs.remove_top(guid)
+    }
+
+    /// Takes a spare that is not in use, or a cache, off its list; `device` gets a label that says so, if it can be written.
+    ///
+    /// Errors: [`PoolError::NoSuchDevice`], [`PoolError::SpareInUse`], [`PoolError::Target`] for distributed spares.
+    pub fn remove_aux(&self, guid: Guid, device: Option<Device>) -> Result<(), PoolError> {
+        self.vdevs.remove_aux(guid, device)
+    }
+
+    /// Gives the pool another guid, `guid` or a random one; labels and uberblock have it with the next txg (OpenZFS:
+    /// `spa_change_guid`).
+    ///
+    /// Errors: [`PoolError::Target`] while a device is not in use: its label would be of a pool that there is no more.
+    pub fn reguid(&self, guid: Option<Guid>) -> Result<(), PoolError> {
+        self.vdevs.reguid(guid)
+    }
+
+    /// Lets vdevs use what their devices have now: of the leaf's top-level vdev, or of all. True when something grew.
+    pub fn expand(&self, leaf: Option<Guid>) -> Result<bool, PoolError> {
+        self.vdevs.expand(leaf)
+    }
+
+    /// Grows what can, when the pool's `autoexpand` says so.
+    pub fn autoexpand(&self) -> Result<(), PoolError> {
+        let wanted = self.is_writeable() && !self.zio().is_suspended() && self.has_switch("autoexpand")?;
+        if wanted { self.expand(None).map(drop) } else { Ok(()) }
+    }
+
+    /// Attaches a device beside the leaf `target`, for good or in its place; what it lacks is resilvered by itself, and a
+    /// replaced leaf goes when that is done. A spare of the pool stands in for the leaf until one of them is detached. With
+    /// `force` also a device that belongs to another pool is taken.
+    ///
+    /// Errors: [`PoolError::NoSuchDevice`], [`PoolError::Device`], [`PoolError::Target`] where nothing can be attached.
+    pub fn attach(&self, target: Guid, new: &LeafSpec, pairing: Pairing, force: bool) -> Result<(), PoolError> {
+        self.attach_how(target, new, How { pairing, force, rebuild: None, running: self.running() })
+    }
+
+    /// As [`Pool::attach`], and what it lacks is brought by a sequential rebuild, followed by a scrub.
+    ///
+    /// Errors: as there, and [`PoolError::Scan`] while a resilver runs.
+    pub fn attach_sequential(&self, target: Guid, new: &LeafSpec, pairing: Pairing, force: bool) -> Result<(), PoolError> {
+        self.attach_how(target, new, How { pairing, force, rebuild: Some(self.rebuild_asker()), running: self.running() })
+    }
+
+    fn attach_how(&self, target: Guid, new: &LeafSpec, how: How) -> Result<(), PoolError> {
+        let _arrival = self.vdevs.arrival();
+        let spare = self.vdevs.attach(target, new, how)?;
+        self.fill_arrived(spare)
+    }
+
+    /// Lets a spare of the pool stand in for the leaf `target`; what it lacks is resilvered by itself, or rebuilt sequentially.
+    /// `device` is the spare's, and None for a distributed one.
+    ///
+    /// Errors: as [`Pool::attach`].
+    pub fn spare_in(&self, target: Guid, spare: Guid, device: Option<Device>, sequential: bool) -> Result<(), PoolError> {
+        let _arrival = self.vdevs.arrival();
+        let rebuild = sequential.then(|| self.rebuild_asker());
+        self.vdevs.spare_in(target, spare, device, (rebuild, self.running()))?;
+        self.fill_arrived(Some(spare))
+    }
+
+    fn running(&self) -> Running {
+        Running { rebuild: self.rebuilds.is_active(), resilver: self.resilvers.is_running() }
+    }
+
+    fn rebuild_asker(&self) -> WantRebuild {
+        let rebuilds = self.rebuilds.clone();
+        Box::new(move |vdev| rebuilds.want(vdev))
+    }
+
+    /// Has a device that came filled; `spare` if it is one that stands in.
+    fn fill_arrived(&self, spare: Option<Guid>) -> Result<(), PoolError> {
+        self.rebuilds.spawn();
+        self.resilver_stale()?;
+        if spare.is_some() {
+            self.spa.notify("sysevent.fs.zfs.vdev_spare", spare);
+        }
+        Ok(())
+    }
+
+    /// Detaches a leaf that is beside others with the same data. A spare is available again; the spare beside a device that is
+    /// detached takes its place for good.
+    ///
+    /// Errors: [`PoolError::NoSuchDevice`], [`PoolError::NoReplicas`], [`PoolError::Target`].
+    pub fn detach(&self, leaf: Guid) -> Result<(), PoolError> {
+        self.vdevs.detach(leaf)
+    }
+
+    /// The pool's spares.
+    pub fn spares(&self) -> Vec<Spare> {
+        self.vdevs.spares()
+    }
+
+    /// Guid and path of the pool's cache devices: they are listed, but this release does not use them.
+    pub fn caches(&self) -> Vec<(Guid, String)> {
+        self.vdevs.caches()
+    }
+
+    /// Takes a leaf offline; with `temporary` until the next import only. Waits until that is written, unless the pool is
+    /// suspended.
+    ///
+    /// Errors: [`PoolError::NoSuchDevice`], [`PoolError::NoReplicas`] when something could not be read without it.
+    pub fn offline(&self, leaf: Guid, temporary: bool) -> Result<(), PoolError> {
+        self.leaves.offline(leaf, temporary)
+    }
+
+    /// Declares a leaf faulted, as [`Pool::offline`]; one that the pool cannot do without becomes degraded instead.
+    pub fn fault(&self, leaf: Guid, temporary: bool) -> Result<(), PoolError> {
+        self.leaves.fault(leaf, temporary)
+    }
+
+    /// Declares a leaf degraded: it is used as before, and shown as suspicious (OpenZFS: `vdev_degrade`).
+    ///
+    /// Errors: [`PoolError::NoSuchDevice`].
+    pub fn degrade(&self, leaf: Guid) -> Result<(), PoolError> {
+        self.leaves.degrade(leaf)
+    }
+
+    /// Judges a leaf by its errors, or by its absence: it becomes faulted, removed, missing or degraded until it is cleared,
+    /// brought back or imported again (OpenZFS: `zpool_vdev_fault` and `zpool_vdev_degrade` as `zed` calls them,
+    /// `vdev_remove_wanted`). One that the pool cannot do without becomes degraded at most. Does not wait for the sync: it must
+    /// answer also when nothing can be written any more. The answer is the state that it has now.
+    ///
+    /// Errors: [`PoolError::NoSuchDevice`].
+    pub fn judge(&self, leaf: Guid, state: LeafState) -> Result<LeafState, PoolError> {
+        self.leaves.judge(leaf, state)
+    }
+
+    /// Takes leaves out of use at whose places `is_there` does not find them any more, before everything is read (OpenZFS: `dsl_scan`,
+    /// which opens all vdevs again). What the pool cannot do without stays.
+    pub fn look_for_leaves(&self, is_there: &dyn Fn(&Leaf) -> bool) {
+        self.leaves.look_for_leaves(is_there);
+    }
+
+    /// True when a label of the device says that it is this leaf of this pool.
+    pub fn is_labelled(&self, device: &Device, leaf: Guid) -> bool {
+        self.leaves.is_labelled(device, leaf)
+    }
+
+    /// True for a leaf that was taken out of use while the pool was open, and whose device could trim.
+    pub fn could_trim(&self, leaf: Guid) -> bool {
+        self.leaves.could_trim(leaf)
+    }
+
+    /// Leaves in use that had errors, or are of a suspended pool, and whose devices do not answer (OpenZFS: `vdev_probe`): a disk
+    /// that was pulled out and is back is another device to the kernel. Waits for the devices.
+    pub fn silent_leaves(&self) -> Vec<Guid> {
+        self.leaves.silent_leaves()
+    }
+
+    /// Closes the devices of leaves that do not answer, so that they can be opened anew; until [`Pool::bring_back`] they are missing,
+    /// also when the pool can't do without them.
+    pub fn let_go(&self, leaves: &[Guid]) {
+        self.leaves.let_go(leaves);
+    }
+
+    /// Brings a leaf back, with `device` if it could be opened; what it missed is resilvered by itself. The answer is the state
+    /// it has now: [`LeafState::Missing`] when there is no device, or one with another label.
+    ///
+    /// Errors: [`PoolError::NoSuchDevice`].
+    pub fn online(&self, leaf: Guid, device: Option<Device>) -> Result<LeafState, PoolError> {
+        self.bring_back(vec![(leaf, device)])?;
+        let tree = self.tree();
+        Ok(tree.leaf(tree.leaf_by_guid(leaf).ok_or(PoolError::NoSuchDevice)?).state)
+    }
+
+    /// Brings leaves back together, as [`Pool::online`] does one: a suspended pool that lacks several goes on when the last is there.
+    /// False when it still can't.
+    ///
+    /// Errors: [`PoolError::NoSuchDevice`].
+    pub fn bring_back(&self, leaves: Vec<(Guid, Option<Device>)>) -> Result<bool, PoolError> {
+        self.spa.check_writeable()?;
+        let _arrival = self.vdevs.arrival();
+        for (leaf, device) in leaves {
+            self.leaves.take_in(leaf, device)?;
+        }
+        // What a provider had open of it may be another file by now.
+        self.zio().open_stores();
+        self.zio().resume();
+        // Writes that began without the leaf belong to a txg that is over then: its log is complete.
+        self.sync_unless_suspended()?;
+        let works = !self.zio().is_suspended();
+        if works {
+            self.resilver_stale()?;
+            self.vdevs.end_spares()?;
+        }
+        self.sweeps.spawn();
+        Ok(works)
+    }
+
+    /// Forgets the errors of one leaf or of all, and begins the resilver that may have waited for that. Faulted and missing
+    /// leaves are brought back with [`Pool::online`].
+    pub fn clear(&self, leaf: Option<Guid>) -> Result<(), PoolError> {
+        let tree = self.tree();
+        let id = leaf.map(|guid| tree.leaf_by_guid(guid).ok_or(PoolError::NoSuchDevice)).transpose()?;
+        self.clear_errors(id);
+        if self.is_writeable() {
+            self.leaves.restore_degraded(leaf);
+            self.zio().resume();
+            self.sync_unless_suspended()?;
+            if !self.zio().is_suspended() {
+                self.resilver_stale()?;
+                self.vdevs.end_spares()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Resets the error counters of one leaf, or of all.
+    pub fn clear_errors(&self, leaf: Option<LeafId>) {
+        self.leaves.clear_errors(leaf);
+    }
+
+    /// The properties of vdevs that are set.
+    pub fn vdev_props(&self) -> Result<VdevProps, PoolError> {
+        self.spa.vdev_props()
+    }
+
+    /// Sets a property of a vdev and waits until it is on disk; an empty text removes it.
+    ///
+    /// # Errors
+    /// `BadProperty` and `BadValue`; `NoSuchDevice` for a vdev that cannot have properties (it is being replaced, or the pool lacks the
+    /// feature `vdev_zaps_v2` for the root); `ReadOnly` for a pool that was imported so.
+    pub fn set_vdev_prop(&self, guid: Guid, name: &str, value: &str) -> Result<(), PoolError> {
+        self.spa.set_vdev_prop(guid, name, value)
+    }
+}

@@ -1,0 +1,182 @@
+//! Work that goes on beside everything else, as commands see it: scrubs and resilvers, sequential rebuilds, sweeps.
+
+use super::Pool;
+use crate::PoolError;
+use crate::rebuild::{RebuildParameters, RebuildStatus};
+use crate::sweep::{SweepAction, SweepKind, SweepParameters, SweepStatus};
+use ondisk::{Guid, Txg};
+use scan::{Damaged, ErrorScrubStatus, ScanError, ScanStatus, ScanTunables};
+
+impl Pool {
+    /// Begins a resilver when leaves in use lack what none that runs brings them; it goes on by itself, except under executors
+    /// without threads: see [`Pool::scrub_drive`].
+    pub fn resilver_stale(&self) -> Result<(), PoolError> {
+        // A rebuild goes first, and begins the resilver that is still needed when it ended.
+        if self.rebuilds.is_active() { Ok(()) } else { self.resilvers.begin_stale() }
+    }
+    /// A resilver is about to begin, or a device is coming that may need one.
+    pub fn is_resilver_wanted(&self) -> bool {
+        self.scan.is_resilver_wanted() || self.vdevs.has_arrivals()
+    }
+    /// Begins a scrub, or goes on with a paused one. Errors: [`scan::ScanError::Running`], [`scan::ScanError::Resilvering`].
+    pub fn scrub_start(&self) -> Result<(), PoolError> {
+        self.spa.check_writeable()?;
+        self.check_not_rebuilding()?;
+        Ok(self.scan.start(Txg::ZERO)?)
+    }
+    fn check_not_rebuilding(&self) -> Result<(), PoolError> {
+        if self.rebuilds.is_unfinished() { Err(ScanError::Resilvering.into()) } else { Ok(()) }
+    }
+    /// As [`Pool::scrub_start`], of what was born since the last complete scrub only (`zpool scrub -C`).
+    pub fn scrub_start_from_last(&self) -> Result<(), PoolError> {
+        self.spa.check_writeable()?;
+        self.check_not_rebuilding()?;
+        Ok(self.scan.start(self.scan.last_scrubbed()?)?)
+    }
+    /// The txg up to which the last complete scrub verified everything; 0 when there was none.
+    pub fn last_scrubbed_txg(&self) -> Result<Txg, PoolError> {
+        Ok(self.scan.last_scrubbed()?)
+    }
+    /// Begins to read again what the error log has, or goes on with it (`zpool scrub -e`). Errors: those of [`scan::Scan::start_errors`].
+    pub fn scrub_errors(&self) -> Result<(), PoolError> {
+        self.spa.check_writeable()?;
+        self.check_not_rebuilding()?;
+        Ok(self.scan.start_errors()?)
+    }
+    /// Begins the resilver that runs again, with all that leaves in use lack; nothing happens when they lack nothing (`zpool resilver`).
+    /// Errors: [`PoolError::NeedsFeature`] without the feature `resilver_defer`.
+    pub fn resilver_restart(&self) -> Result<(), PoolError> {
+        self.spa.check_writeable()?;
+        self.resilvers.restart()
+    }
+    /// Pauses the scrub or error scrub that runs; its place is kept, across imports too. Errors: [`scan::ScanError::NotRunning`],
+    /// [`scan::ScanError::Paused`], [`scan::ScanError::ErrorScrubPaused`].
+    pub fn scrub_pause(&self) -> Result<(), PoolError> {
+        self.spa.check_writeable()?;
+        Ok(self.scan.pause()?)
+    }
+    /// Ends the scrub that runs or is paused. Errors: [`scan::ScanError::NotRunning`].
+    pub fn scrub_stop(&self) -> Result<(), PoolError> {
+        self.spa.check_writeable()?;
+        self.check_not_rebuilding()?;
+        Ok(self.scan.stop()?)
+    }
+    /// The last or current scan; None when the pool never had one.
+    pub fn scan_status(&self) -> Option<ScanStatus> {
+        self.scan.status()
+    }
+    /// The last or current error scrub; None when a scrub or resilver came after it.
+    pub fn error_scrub_status(&self) -> Option<ErrorScrubStatus> {
+        self.scan.error_scrub_status()
+    }
+    /// The blocks that are known to be damaged for good, each as often as data sets have it.
+    pub fn damaged(&self) -> Result<Vec<Damaged>, PoolError> {
+        Ok(self.scan.damaged_blocks()?.1)
+    }
+    /// How many different blocks are known to be damaged for good, and where they are.
+    pub fn damaged_counted(&self) -> Result<(u64, Vec<Damaged>), PoolError> {
+        Ok(self.scan.damaged_blocks()?)
+    }
+    /// Changes how scans behave.
+    pub fn tune_scans(&self, tunables: ScanTunables) {
+        self.scan.set_tunables(tunables);
+    }
+    /// Waits until no scrub makes progress any more: it ended or was paused. Does the work where there is no thread for it.
+    pub fn scrub_wait(&self) -> Result<(), PoolError> {
+        self.scrub_drive()?;
+        self.scan.wait();
+        Ok(())
+    }
+    /// Does the work of the scrub on this thread until it ends; for executors that have no threads of their own.
+    pub fn scrub_drive(&self) -> Result<(), PoolError> {
+        self.spa.check_writeable()?;
+        self.scan.run();
+        Ok(())
+    }
+    /// Bounds the blocks that a scan finds before it reads them; 0 means by memory.
+    pub fn scrub_queue_max(&self, blocks: usize) {
+        self.scan.set_queue_max(blocks);
+    }
+    /// Does a part of it: ends after `blocks` blocks of data were read, with others found and not read.
+    pub fn scrub_drive_reads(&self, blocks: usize) -> Result<(), PoolError> {
+        self.spa.check_writeable()?;
+        self.scan.run_reads(blocks);
+        Ok(())
+    }
+    /// Does a part of it: reads about `blocks` blocks of data.
+    pub fn scrub_drive_part(&self, blocks: usize) -> Result<(), PoolError> {
+        self.spa.check_writeable()?;
+        self.scan.run_part(blocks);
+        Ok(())
+    }
+    /// The last or current sequential rebuild of every top-level vdev that had one.
+    pub fn rebuild_status(&self) -> Vec<RebuildStatus> {
+        self.rebuilds.status()
+    }
+    /// True while a vdev is being rebuilt, and until the resilver that brings the rest was begun.
+    pub fn is_rebuilding(&self) -> bool {
+        self.rebuilds.is_unfinished() || (self.rebuilds.is_busy() && self.tree().resilver_range().is_some())
+    }
+    /// True when nothing is left to rebuild, and the scrub that follows was not begun yet.
+    pub fn is_rebuild_ending(&self) -> bool {
+        self.rebuilds.is_busy()
+    }
+    /// The knobs of sequential rebuilds.
+    pub fn rebuild_parameters(&self) -> &RebuildParameters {
+        &self.rebuilds.parameters
+    }
+    /// Lets no rebuild make progress, or all of them again (OpenZFS: `zfs_scan_suspend_progress`).
+    pub fn suspend_rebuilds(&self, suspended: bool) {
+        self.rebuilds.suspend(suspended);
+    }
+    /// Waits until nothing is rebuilt any more. Does the work where there is no thread for it.
+    pub fn rebuild_wait(&self) -> Result<(), PoolError> {
+        self.spa.check_writeable()?;
+        self.rebuilds.run(None);
+        self.rebuilds.wait();
+        Ok(())
+    }
+    /// Does a part of the work on this thread: begins at most `parts` parts.
+    pub fn rebuild_drive_part(&self, parts: usize) -> Result<(), PoolError> {
+        self.spa.check_writeable()?;
+        self.rebuilds.run(Some(parts));
+        Ok(())
+    }
+    /// Starts, stops or ends sweeps of leaves, and waits until that is written; the answers are in their order.
+    pub fn sweep(&self, kind: SweepKind, leaves: &[Guid], action: SweepAction) -> Result<Vec<Result<(), PoolError>>, PoolError> {
+        self.spa.check_writeable()?;
+        let done: Vec<_> = leaves.iter().map(|leaf| self.sweeps.act(kind, *leaf, action)).collect();
+        if done.iter().any(Result::is_ok) {
+            self.sync()?;
+            self.sweeps.spawn();
+        }
+        Ok(done)
+    }
+    /// The last or current sweep of every leaf that had one.
+    pub fn sweep_status(&self) -> Vec<SweepStatus> {
+        self.sweeps.status()
+    }
+    /// The knobs of initializing and trimming.
+    pub fn sweep_parameters(&self) -> &SweepParameters {
+        &self.sweeps.parameters
+    }
+    /// Waits until nothing is swept any more. Does the work where there is no thread for it.
+    pub fn sweep_wait(&self) -> Result<(), PoolError> {
+        self.spa.check_writeable()?;
+        self.sweeps.run(None);
+        self.sweeps.wait();
+        Ok(())
+    }
+    /// Does a part of the work on this thread: at most `windows` pieces of the vdevs' space.
+    pub fn sweep_drive_part(&self, windows: usize) -> Result<(), PoolError> {
+        self.spa.check_writeable()?;
+        self.sweeps.run(Some(windows));
+        Ok(())
+    }
+    /// Trims what became free since the last time, where the pool's property `autotrim` is on; by itself where there are threads.
+    pub fn autotrim_drive(&self) -> Result<(), PoolError> {
+        self.spa.check_writeable()?;
+        self.sweeps.auto_pass();
+        Ok(())
+    }
+}

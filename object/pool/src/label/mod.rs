@@ -1,0 +1,345 @@
+//! Labels: four copies on each leaf of the configuration and of the ring of uberblocks (OpenZFS: `vdev_label.c`).
+//!
+//! Invariant of a config change (OpenZFS: `vdev_config_sync`): labels 0 and 2, then the uberblocks, then labels 1 and 3, with
+//! flushes between, so that at any cut one pair of labels agrees with the newest uberblock.
+
+pub(crate) mod commit;
+
+use crate::PoolError;
+use abd::Abd;
+use device::{BlockDevice, DeviceError, DeviceIo, DeviceOp};
+use exec::{Exec, completion};
+use kernels::checksum::{EMBEDDED_CHECKSUM_BYTES, LabelSum, Verifier, embed, verify_embedded};
+use nvlist::{Encoding, NvList};
+use ondisk::label::ZioEck;
+use ondisk::label::{
+    CONFIG_BYTES, CONFIG_NVLIST_BYTES, CONFIG_OFFSET, LABEL_BYTES, LABELS, RING_BYTES, RING_OFFSET, RING_SLOT_SHIFT_MAX,
+    RING_SLOT_SHIFT_MIN, label_offset, ring_slot_bytes, ring_slot_offset, ring_slots,
+};
+use ondisk::{Checksum, Guid, Txg, Uberblock};
+use std::sync::Arc;
+
+/// Where an uberblock has its magic number …
+const UB_MAGIC_AT: usize = 0;
+/// … and its txg.
+const UB_TXG_AT: usize = 16;
+
+/// A device as labels see it.
+pub(crate) type Device = Arc<dyn BlockDevice>;
+
+/// What the labels of one device hold.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DeviceLabels {
+    /// The valid configurations, newest txg first.
+    pub configs: Vec<NvList>,
+    /// The valid uberblocks, best first.
+    pub uberblocks: Vec<Uberblock>,
+    /// Labels without a valid configuration.
+    pub damaged: usize,
+    /// Slots of the rings that hold something, but no valid uberblock.
+    pub damaged_uberblocks: usize,
+}
+
+impl DeviceLabels {
+    /// The newest configuration that is not newer than `txg`, else the newest of all.
+    pub fn config(&self, txg: Txg) -> Option<&NvList> {
+        let not_newer = |config: &&NvList| config.get_u64("txg").is_some_and(|written| written <= txg.0);
+        self.configs.iter().find(not_newer).or_else(|| self.configs.first())
+    }
+}
+
+/// True when some label says that its device is this leaf of this pool. A crash can leave labels of two minds: a leaf that was about to
+/// take its parent's place has its guid in those that were written before, and they outlive later txgs while the leaf is out of use
+/// (OpenZFS: `vdev_validate`, which allows for it until the next txg).
+pub(crate) fn any_names(configs: &[NvList], pool: Guid, leaf: Guid) -> bool {
+    configs.iter().any(|config| config.get_u64("guid") == Some(leaf.0) && config.get_u64("pool_guid") == Some(pool.0))
+}
+
+/// A label's configuration; most devices have four copies of one, which are summed and decoded once.
+struct KnownConfig {
+    label: Abd,
+    sum: LabelSum,
+    config: NvList,
+}
+
+/// The rings of the device that was read before, and which of their uberblocks verified: most devices of a pool have the same ones at the
+/// same places, and the same bytes need no second sum.
+#[derive(Default)]
+pub(crate) struct KnownRings(Vec<KnownRing>);
+
+struct KnownRing {
+    /// Where the label began.
+    start: u64,
+    label: Abd,
+    /// Where in the label verified uberblocks begin and how long their slots are, ascending.
+    sound: Vec<(usize, usize)>,
+}
+
+impl KnownRings {
+    /// True when the label at `start` had these bytes at `at`, and they verified.
+    fn has(&self, start: u64, at: usize, slot: &[u8]) -> bool {
+        let same = |ring: &KnownRing| {
+            ring.sound.binary_search(&(at, slot.len())).is_ok()
+                && ring.label.as_contiguous().and_then(|label| label.get(at..at + slot.len())) == Some(slot)
+        };
+        self.0.iter().any(|ring| ring.start == start && same(ring))
+    }
+}
+
+/// Reads the labels of `device`. Unreadable and invalid parts are skipped. `known` is of the device before, and then of this one.
+pub(crate) fn read_labels(exec: &Exec, device: &Device, known: &mut KnownRings) -> DeviceLabels {
+    let mut labels = DeviceLabels::default();
+    let rings = read_configs_into(exec, device, (0, LABEL_BYTES), &mut labels);
+    let ashift = labels.configs.first().and_then(|config| config.get_nvlist("vdev_tree")?.get_u64("ashift"));
+    let mut seen = Vec::new();
+    for (start, label) in rings {
+        let label = label.to_contiguous();
+        let sound = uberblocks_of(&label, (start, ashift), known, &mut labels);
+        seen.push(KnownRing { start, label, sound });
+    }
+    if !seen.is_empty() {
+        known.0 = seen;
+    }
+    labels.uberblocks.sort_by_key(|ub| std::cmp::Reverse(ub.preference()));
+    labels.uberblocks.dedup();
+    labels
+}
+
+/// The valid configurations of `device`, newest txg first, without a look at its uberblocks.
+pub(crate) fn read_configs(exec: &Exec, device: &Device) -> Vec<NvList> {
+    let mut labels = DeviceLabels::default();
+    read_configs_into(exec, device, (CONFIG_OFFSET, CONFIG_BYTES), &mut labels);
+    labels.configs
+}
+
+/// Reads `length` bytes from `from` of each label, with the configuration in them; gives those of valid labels, with their places.
+pub(crate) fn read_configs_into(
+    exec: &Exec,
+    device: &Device,
+    (from, length): (usize, usize),
+    labels: &mut DeviceLabels,
+) -> Vec<(u64, Abd)> {
+    let (size, mut known, mut found) = (device.size_bytes(), None, Vec::new());
+    if size < (LABELS * LABEL_BYTES) as u64 {
+        return found;
+    }
+    let place = CONFIG_OFFSET - from..CONFIG_OFFSET - from + CONFIG_BYTES;
+    for start in (0..LABELS).map(|index| label_offset(size, index)) {
+        let label = device.read_at(exec, start + from as u64, length).ok();
+        match label.and_then(|label| Some((config_of(&label.slice(place.clone()), start, &mut known)?, label))) {
+            Some((config, label)) => {
+                labels.configs.push(config);
+                found.push((start, label));
+            }
+            None => labels.damaged += 1,
+        }
+    }
+    labels.configs.sort_by_key(|config| std::cmp::Reverse(config.get_u64("txg")));
+    found
+}
+
+/// The configuration in a label's block, if it is valid there.
+fn config_of(block: &Abd, start: u64, known: &mut Option<KnownConfig>) -> Option<NvList> {
+    let block = block.to_contiguous();
+    let bytes = block.as_contiguous()?;
+    let (head, trailer) = bytes.split_at_checked(CONFIG_BYTES - EMBEDDED_CHECKSUM_BYTES)?;
+    let verifier = Verifier::label(start + CONFIG_OFFSET as u64);
+    let is_copy = |known: &KnownConfig| known.label.as_contiguous().is_some_and(|other| other[..head.len()] == *head);
+    if let Some(known) = known.as_ref().filter(|known| is_copy(known)) {
+        return (known.sum.trailer(verifier)[..] == *trailer).then(|| known.config.clone());
+    }
+    // What was never a label needs no sum, and another machine's byte order is for the slow way.
+    if trailer.iter().all(|byte| *byte == 0) {
+        return None;
+    }
+    let sum = LabelSum::of(bytes)?;
+    let is_ours = sum.trailer(verifier)[..] == *trailer;
+    if !is_ours {
+        verify_embedded(Checksum::LABEL, bytes, verifier).ok()?;
+    }
+    let config = NvList::decode(&bytes[..CONFIG_NVLIST_BYTES]).ok()?;
+    *known = is_ours.then(|| KnownConfig { label: block.clone(), sum, config: config.clone() });
+    Some(config)
+}
+
+/// Finds the uberblocks in the ring of the label that begins at `start`; gives where in the label those that verify
+/// begin, and how long their slots are.
+fn uberblocks_of(label: &Abd, (start, ashift): (u64, Option<u64>), known: &KnownRings, out: &mut DeviceLabels) -> Vec<(usize, usize)> {
+    let mut sound = Vec::new();
+    let Some(ring) = label.as_contiguous().and_then(|label| label.get(RING_OFFSET..RING_OFFSET + RING_BYTES)) else { return sound };
+    let shifts = match ashift.and_then(|ashift| u32::try_from(ashift).ok()) {
+        Some(ashift) => ondisk::label::ring_slot_shift(ashift)..=ondisk::label::ring_slot_shift(ashift),
+        None => RING_SLOT_SHIFT_MIN..=RING_SLOT_SHIFT_MAX,
+    };
+    for shift in shifts {
+        for (index, slot) in ring.chunks_exact(1 << shift).enumerate().filter(|(_, slot)| !abd::slice_is_zero(slot)) {
+            let decoded = Uberblock::decode_slot(slot).ok().flatten().map(|(ub, _)| ub);
+            let at = RING_OFFSET + (index << shift);
+            let verifies =
+                || known.has(start, at, slot) || verify_embedded(Checksum::LABEL, slot, Verifier::label(start + at as u64)).is_ok();
+            match decoded {
+                Some(ub) if verifies() => {
+                    out.uberblocks.push(ub);
+                    sound.push((at, slot.len()));
+                }
+                // OpenZFS starts a ring with an uberblock of txg 0 and a checksum of the whole ring in its last slot. In a young pool
+                // that uberblock has no magic number yet; old systems put one into every slot.
+                Some(ub) if ub.ub_txg == 0 => {}
+                None if abd::slice_is_zero(&slot[..slot.len() - ZioEck::SIZE]) => {}
+                None if [UB_MAGIC_AT, UB_TXG_AT].iter().all(|at| abd::slice_is_zero(&slot[*at..*at + 8])) => {}
+                _ => out.damaged_uberblocks += usize::from(ashift.is_some()),
+            }
+        }
+    }
+    sound.sort_unstable();
+    sound
+}
+
+/// One write of a batch.
+#[derive(Clone)]
+pub(crate) struct LabelWrite {
+    pub device: Device,
+    pub offset: u64,
+    pub data: Abd,
+}
+
+impl LabelWrite {
+    /// Where in its label the write begins.
+    pub(crate) fn offset_in_label(&self) -> u64 {
+        let starts = (0..LABELS).map(|index| label_offset(self.device.size_bytes(), index));
+        starts.filter(|start| *start <= self.offset).max().map_or(0, |start| self.offset - start)
+    }
+}
+
+/// Does everything at once, through `submit`, and waits; results in order.
+pub(crate) fn do_all(
+    exec: &Exec,
+    ios: impl Iterator<Item = (Device, u64, DeviceOp)>,
+    submit: &dyn Fn(&Device, DeviceIo),
+) -> Vec<Result<(), DeviceError>> {
+    let begin = |(device, offset, op)| {
+        let (done, wait) = completion();
+        submit(&device, DeviceIo::new(op, offset, move |reply| done.complete(reply.outcome)));
+        wait
+    };
+    let waits: Vec<_> = ios.map(begin).collect();
+    waits.into_iter().map(|wait| wait.wait(exec)).collect()
+}
+
+fn straight(device: &Device, io: DeviceIo) {
+    device.submit(io);
+}
+
+/// Writes everything at once and waits; results in order.
+pub(crate) fn write_all(exec: &Exec, writes: Vec<LabelWrite>) -> Vec<Result<(), DeviceError>> {
+    do_all(exec, writes.into_iter().map(|write| (write.device, write.offset, DeviceOp::Write(write.data))), &straight)
+}
+
+/// The results of flushes; devices without a cache to flush count as done.
+pub(crate) fn flushed(mut results: Vec<Result<(), DeviceError>>) -> Vec<Result<(), DeviceError>> {
+    results.iter_mut().filter(|result| **result == Err(DeviceError::Unsupported)).for_each(|result| *result = Ok(()));
+    results
+}
+
+/// Flushes the devices and waits. Devices without a cache to flush count as done.
+pub(crate) fn flush_all(exec: &Exec, devices: &[Device]) -> Vec<Result<(), DeviceError>> {
+    flushed(do_all(exec, devices.iter().map(|device| (device.clone(), 0, DeviceOp::Flush)), &straight))
+}
+
+/// Bytes at the end of a label block that each label has for itself: a page, so that what it shares can be written from where it is.
+const CONFIG_TAIL_BYTES: usize = 4096;
+
+/// A configuration as labels have it, summed once for the labels of one device.
+pub(crate) struct ConfigBlock {
+    block: Abd,
+    sum: LabelSum,
+}
+
+impl ConfigBlock {
+    /// Of a configuration. Errors: [`PoolError::Invalid`] when it is too long.
+    pub fn new(config: &NvList) -> Result<ConfigBlock, PoolError> {
+        let too_long = PoolError::Invalid("the configuration does not fit into a label");
+        let packed = config.encode(Encoding::Xdr);
+        if packed.len() > CONFIG_NVLIST_BYTES {
+            return Err(too_long);
+        }
+        let mut block = Abd::zeroed(CONFIG_BYTES);
+        let bytes = block.make_mut();
+        bytes[..packed.len()].copy_from_slice(&packed);
+        let sum = LabelSum::of(bytes).ok_or(too_long)?;
+        Ok(ConfigBlock { block, sum })
+    }
+
+    /// The writes of it to the labels of the device whose index has the parity of `first` (0: L0 and L2, 1: L1 and L3).
+    pub fn writes(&self, device: &Device, first: usize) -> Vec<LabelWrite> {
+        let write = |index| {
+            let offset = label_offset(device.size_bytes(), index) + CONFIG_OFFSET as u64;
+            let (head, tail) = (0..CONFIG_BYTES - CONFIG_TAIL_BYTES, CONFIG_BYTES - CONFIG_TAIL_BYTES..CONFIG_BYTES);
+            let mut tail = self.block.slice(tail);
+            tail.make_mut()[CONFIG_TAIL_BYTES - EMBEDDED_CHECKSUM_BYTES..].copy_from_slice(&self.sum.trailer(Verifier::label(offset)));
+            let data = Abd::gang(&[self.block.slice(head), tail]);
+            LabelWrite { device: device.clone(), offset, data }
+        };
+        (first..LABELS).step_by(2).map(write).collect()
+    }
+}
+
+/// The writes of `ub` to its slot in all four labels of one device.
+pub(crate) fn uberblock_writes(device: &Device, ub: &Uberblock, ashift: u32) -> Vec<LabelWrite> {
+    let slot = (ub.ub_txg % ring_slots(ashift) as u64) as usize;
+    let write = |index| {
+        let offset = label_offset(device.size_bytes(), index) + ring_slot_offset(ashift, slot) as u64;
+        let mut block = ub.encode_slot(ring_slot_bytes(ashift));
+        seal(&mut block, offset);
+        LabelWrite { device: device.clone(), offset, data: Abd::from_slice(&block) }
+    };
+    (0..LABELS).map(write).collect()
+}
+
+/// The write that empties what is behind the last label, where copies of partition tables and the labels of other systems are.
+pub(crate) fn tail_write(device: &Device) -> Option<LabelWrite> {
+    let offset = device.size_bytes() / LABEL_BYTES as u64 * LABEL_BYTES as u64;
+    let sector = u64::from(device.facts().logical_sector_bytes.max(1));
+    let length = (device.size_bytes() - offset) / sector * sector;
+    (length > 0).then(|| LabelWrite { device: device.clone(), offset, data: Abd::zeroed(length as usize) })
+}
+
+/// The writes that make a device's labels those of a new vdev: configuration, empty boot block, empty ring (OpenZFS:
+/// `vdev_label_init`). What others had before and behind them is emptied, so that nobody takes the device for theirs (OpenZFS:
+/// `zero_label`).
+pub(crate) fn init_writes(device: &Device, config: &NvList) -> Result<Vec<LabelWrite>, PoolError> {
+    let (block, ring) = (ConfigBlock::new(config)?, Abd::zeroed(RING_BYTES));
+    let mut writes = [block.writes(device, 0), block.writes(device, 1)].concat();
+    for index in 0..LABELS {
+        let start = label_offset(device.size_bytes(), index);
+        let boot = ondisk::label::BOOT_BLOCK_OFFSET as u64;
+        let mut block = Abd::zeroed(ondisk::label::BOOT_BLOCK_BYTES);
+        seal(block.make_mut(), start + boot);
+        let blank = Abd::zeroed(ondisk::label::BOOT_BLOCK_OFFSET);
+        writes.push(LabelWrite { device: device.clone(), offset: start, data: blank });
+        writes.push(LabelWrite { device: device.clone(), offset: start + boot, data: block });
+        writes.push(LabelWrite { device: device.clone(), offset: start + RING_OFFSET as u64, data: ring.clone() });
+    }
+    writes.extend(tail_write(device));
+    Ok(writes)
+}
+
+/// The writes that begin the rings of a device that left its pool: the pool's uberblock as of then, with a txg of 0 so that nobody takes
+/// it for one, under one checksum for the whole ring (OpenZFS: `vdev_label_init`). With it `zhack label repair -u` undoes a detach.
+pub(crate) fn retired_ring_writes(device: &Device, ub: &Uberblock) -> Vec<LabelWrite> {
+    let retired = Uberblock { ub_txg: 0, ..ub.clone() };
+    let write = |index| {
+        let offset = label_offset(device.size_bytes(), index) + RING_OFFSET as u64;
+        let mut ring = retired.encode_slot(RING_BYTES);
+        seal(&mut ring, offset);
+        LabelWrite { device: device.clone(), offset, data: Abd::from_slice(&ring) }
+    };
+    (0..LABELS).map(write).collect()
+}
+
+/// Puts the checksum that every label block ends with.
+fn seal(block: &mut [u8], offset: u64) {
+    // Only a block shorter than its trailer can be refused.
+    let done = embed(Checksum::LABEL, block, Verifier::label(offset));
+    debug_assert!(done.is_ok(), "label blocks are longer than their trailer");
+}

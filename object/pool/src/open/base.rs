@@ -1,0 +1,67 @@
+//! How the engine runs a pool, and what a pool consists of once it was read or made, before anything of it runs.
+
+use crate::spa::Spa;
+use crate::sync::log_spacemap::LoggedChanges;
+use crate::sync::spacemap::SpaceMaps;
+use crate::zia::Providers;
+use dmu::TxgConfig;
+use dsl::EmptyLogs;
+use kstat::EventSink;
+use ondisk::ObjectId;
+use std::sync::Arc;
+
+/// How the engine runs a pool.
+#[derive(Clone)]
+pub struct Runtime {
+    /// Parallel allocators (OpenZFS: `spa_num_allocators`).
+    pub allocators: usize,
+    /// Hard budget of the cache in bytes (OpenZFS: `zfs_arc_max`).
+    pub arc_max: u64,
+    /// Tunables of transaction groups.
+    pub txg: TxgConfig,
+    /// Who hears of errors.
+    pub events: Arc<dyn EventSink>,
+    /// Where accelerators are found; None: stages of the pipeline all run in software.
+    pub providers: Option<Providers>,
+    /// Scans and sequential rebuilds make no progress, from the beginning (OpenZFS: `zfs_scan_suspend_progress`).
+    pub suspended_scans: bool,
+    /// Top-level vdevs that a pool may lack when it is imported read-only (OpenZFS: `zfs_max_missing_tvds`).
+    pub max_missing_tops: usize,
+}
+
+impl Runtime {
+    /// Defaults: 4 allocators, a cache of 256 MiB, OpenZFS's txg tunables, no events, no accelerators.
+    pub fn new() -> Runtime {
+        Runtime {
+            allocators: 4,
+            arc_max: 256 << 20,
+            txg: TxgConfig::default(),
+            events: Arc::new(kstat::NoEvents),
+            providers: None,
+            suspended_scans: false,
+            max_missing_tops: 0,
+        }
+    }
+}
+impl Default for Runtime {
+    fn default() -> Self {
+        Runtime::new()
+    }
+}
+
+/// A pool before it runs.
+pub(crate) struct Base {
+    pub spa: Spa,
+    pub maps: SpaceMaps,
+    pub config_object: ObjectId,
+    /// The list of frees that another writer deferred.
+    pub deferred: Option<ObjectId>,
+    /// Changes of log space maps that are to be folded back.
+    pub logged: Option<LoggedChanges>,
+    /// Intent logs with nothing in them, to be given up with the first txg.
+    pub empty_logs: EmptyLogs,
+    /// Labels that did not verify.
+    pub damaged_labels: usize,
+    /// Uberblocks that did not verify.
+    pub damaged_uberblocks: usize,
+}

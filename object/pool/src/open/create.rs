@@ -1,0 +1,251 @@
+//! Making a pool: what OpenZFS puts on disk before the first txg is synced (OpenZFS: `spa_create`, `dsl_pool_create`,
+//! `vdev_create`).
+
+use super::base::{Base, Runtime};
+use crate::label::{Device, flush_all, init_writes, write_all};
+use crate::spa::Spa;
+use crate::spa::adapter::PoolIo;
+use crate::spa::aux_devices::AuxDevices;
+use crate::spa::config::{Host, PoolFacts, PoolState, VERSION, is_written};
+use crate::spa::features::{DIRECTORY, DRAID, Features};
+use crate::spa::history::History;
+use crate::spa::mos_objects::{create_deferred_frees, create_packed, create_vdev_zaps};
+use crate::spa::services::Services;
+use crate::spa::state::Config;
+use crate::sync::spacemap::SpaceMaps;
+use crate::vdev_ops::spec::{LeafSpec, NewTops, TopSpec, build_tops, check_device, new_guid};
+use crate::{DeviceProblem, FEATURES, PoolError};
+use arc::Cache;
+use dmu::{ObjsetProps, Tx, TxgManager};
+use dsl::{CreateDataset, DslPool, EmptyLogs, Mos, PoolServices};
+use exec::{Exec, Mutex, RwLock};
+use metaslab::Allocator;
+use ondisk::{Guid, ObjectId, Txg, Uberblock};
+use std::sync::Arc;
+use vdev::{LeafId, TopKind, VdevTree};
+use zap::{Value, Zap};
+use zio::{FailMode, Zio};
+
+/// A pool to make.
+pub struct PoolSpec {
+    /// Name; the caller checked its syntax.
+    pub name: String,
+    /// The name that it gets on its devices, if `name` is for this time only (`zpool create -t`).
+    pub stored_name: Option<String>,
+    /// Top-level vdevs.
+    pub tops: Vec<TopSpec>,
+    /// log2 of the sector size; None takes what the devices report.
+    pub ashift: Option<u32>,
+    /// Short names of the features to enable; None for all that new pools get.
+    pub features: Option<Vec<String>>,
+    /// The comment property.
+    pub comment: Option<String>,
+    /// Who makes it.
+    pub host: Host,
+    /// Overwrite devices that belong to another pool.
+    pub force: bool,
+    /// Its on-disk version: the newest, or one from before feature flags that can be written.
+    pub version: u64,
+    /// The root dataset.
+    pub root: CreateDataset,
+}
+
+impl PoolSpec {
+    /// A pool with all features of new pools and sectors as the devices report, made by nobody in particular, on devices that no
+    /// other pool has.
+    pub fn new(name: &str, tops: Vec<TopSpec>, root: CreateDataset) -> PoolSpec {
+        PoolSpec {
+            name: name.to_string(),
+            stored_name: None,
+            tops,
+            ashift: None,
+            features: None,
+            comment: None,
+            host: Host::default(),
+            force: false,
+            version: VERSION,
+            root,
+        }
+    }
+}
+
+/// Makes a pool. On error the devices may carry labels of a pool that was never finished, which no import takes for one.
+pub(crate) fn make(exec: &Exec, spec: PoolSpec, runtime: &Runtime) -> Result<Base, PoolError> {
+    check_devices(exec, &spec)?;
+    let (mut tree, devices) = build_tree(exec, &spec)?;
+    let facts = first_facts(&spec, tree.guid);
+    write_first_labels(exec, &facts, &tree, &devices)?;
+
+    let allocator = Arc::new(Allocator::new(&tree, runtime.allocators));
+    for top in &tree.tops {
+        for metaslab in 0..allocator.metaslab_count(top.id) {
+            allocator.load(top.id, metaslab, &[]).map_err(|_| PoolError::SpaceMap(top.id, metaslab))?;
+        }
+    }
+    let view = zio::PoolView {
+        tree: Arc::new(tree.clone()),
+        devices: devices.clone(),
+        allocator: allocator.clone(),
+        facts: zio::Facts { guid: tree.guid, name: spec.name.clone(), writeable: true, hole_birth: true, ..zio::Facts::default() },
+    };
+    let zio = Zio::new(exec.clone(), view, runtime.events.clone());
+    let io = Arc::new(PoolIo::new(Cache::new(zio, runtime.arc_max)));
+    let tx = Tx::syncing(Txg::INITIAL);
+    let mos = Mos::create(io.clone(), ObjsetProps::mos(), &tx)?;
+    let services = create_services(exec, &spec, &mos, (&allocator, io.cache().zio(), runtime), &tx)?;
+    let txgs = TxgManager::new(exec.clone(), Txg(Txg::INITIAL.0 - 1), runtime.txg);
+    let dsl = DslPool::create(mos.clone(), services.clone() as Arc<dyn PoolServices>, txgs.clone(), &tx)?;
+    dsl.create_root(spec.root, &tx)?;
+    let objset = mos.objset().clone();
+    let mut maps = SpaceMaps::new(&objset, &tree.tops);
+    let config_object = create_objects(&objset, (&services.features, facts.version), &mut tree, exec, &tx)?;
+    for index in 0..tree.tops.len() {
+        tree.tops[index].ms_array = maps.create_array(tree.tops[index].id, &tx)?;
+    }
+    let aux = AuxDevices::create(&objset, exec, &tree.tops, &tx)?;
+    services.log_internal("create", &format!("pool version {}; software version zirconia", facts.version), &tx);
+    let config = Config {
+        tree: Arc::new(tree),
+        devices,
+        facts: PoolFacts { mos_features: services.features.mos_features(), ..facts },
+        dirty: true,
+        grown: false,
+        uberblock: Uberblock::default(),
+        fail_mode: FailMode::Wait,
+        aux,
+    };
+    io.set_view(config.view(&services));
+    Ok(Base {
+        spa: Spa { services, io, mos: objset, dsl, txgs, config: Mutex::new(config) },
+        maps,
+        config_object,
+        deferred: None,
+        logged: None,
+        empty_logs: EmptyLogs::default(),
+        damaged_labels: 0,
+        damaged_uberblocks: 0,
+    })
+}
+
+fn first_facts(spec: &PoolSpec, guid: Guid) -> PoolFacts {
+    PoolFacts {
+        version: spec.version,
+        name: spec.name.clone(),
+        stored_name: spec.stored_name.clone(),
+        state: PoolState::Active,
+        guid,
+        comment: spec.comment.clone(),
+        host: spec.host.clone(),
+        ..PoolFacts::default()
+    }
+}
+
+fn check_devices(exec: &Exec, spec: &PoolSpec) -> Result<(), PoolError> {
+    let leaves: Vec<&LeafSpec> = spec.tops.iter().flat_map(|top| &top.leaves).collect();
+    if leaves.is_empty() {
+        return Err(PoolError::Invalid("a pool needs at least one device"));
+    }
+    let has_draid = spec.tops.iter().any(|top| matches!(top.kind, TopKind::Draid(_)));
+    if !is_written(spec.version) {
+        return Err(PoolError::OldVersion(spec.version));
+    }
+    if has_draid && spec.version != VERSION {
+        return Err(PoolError::Invalid("dRAID vdevs need the feature 'draid', which pools of this version cannot have"));
+    }
+    if has_draid && spec.features.as_ref().is_some_and(|names| !names.iter().any(|name| name == "draid")) {
+        return Err(PoolError::Invalid("dRAID vdevs need the feature 'draid', which is not enabled"));
+    }
+    for leaf in leaves {
+        let refuse = |problem| Err(PoolError::Device { path: leaf.path.clone(), problem });
+        if vdev::leaf_asize(leaf.device.size_bytes()).is_none() {
+            return refuse(DeviceProblem::TooSmall);
+        }
+        if !spec.force {
+            check_device(exec, leaf)?;
+        }
+    }
+    Ok(())
+}
+
+/// The tree of the new pool with its devices by leaf number.
+fn build_tree(exec: &Exec, spec: &PoolSpec) -> Result<(VdevTree, Vec<Option<Device>>), PoolError> {
+    let NewTops { tops, leaves, devices } = build_tops(exec, &spec.tops, spec.ashift)?;
+    let mut tree = VdevTree::assemble(new_guid(exec), tops, leaves)?;
+    tree.create_txg = Txg::INITIAL;
+    Ok((tree, devices.into_iter().map(Some).collect()))
+}
+
+/// Labels that say "being made": a txg of 0 is never imported.
+fn write_first_labels(exec: &Exec, facts: &PoolFacts, tree: &VdevTree, devices: &[Option<Device>]) -> Result<(), PoolError> {
+    let mut writes = Vec::new();
+    let devices: Vec<Device> = devices.iter().flatten().cloned().collect();
+    for (index, device) in devices.iter().enumerate() {
+        let mut config = facts.label_config(tree, LeafId(index as u32), Txg(0));
+        config.add("create_txg", Txg::INITIAL.0);
+        writes.extend(init_writes(device, &config)?);
+    }
+    write_all(exec, writes).into_iter().collect::<Result<(), _>>()?;
+    flush_all(exec, &devices).into_iter().collect::<Result<(), _>>()?;
+    Ok(())
+}
+
+/// The object directory, features and history: what datasets rely on.
+fn create_services(
+    exec: &Exec,
+    spec: &PoolSpec,
+    mos: &Mos,
+    (allocator, zio, runtime): (&Arc<Allocator>, &Zio, &Runtime),
+    tx: &Tx,
+) -> Result<Arc<Services>, PoolError> {
+    let objset = mos.objset();
+    // Older versions have no place for them.
+    let features = if spec.version == VERSION { Features::create(objset, tx)? } else { Features::open(objset)? };
+    for feature in FEATURES.iter().filter(|_| spec.version == VERSION) {
+        let wanted = match &spec.features {
+            Some(names) => names.iter().any(|name| name == feature.name),
+            None => feature.on_new_pools,
+        };
+        if wanted {
+            features.enable(feature.guid, tx)?;
+        }
+    }
+    let history = History::create(objset, &spec.host.name, allocator.class_space().deflated_capacity, tx)?;
+    Ok(Arc::new(Services {
+        exec: exec.clone(),
+        name: RwLock::new(spec.name.clone()),
+        features: Arc::new(features),
+        history: Arc::new(history),
+        allocator: allocator.clone(),
+        writeable: true,
+        events: runtime.events.clone(),
+        scan_is_resilver: Default::default(),
+        zio: zio.clone(),
+        scan_news: Mutex::default(),
+        rebuild_news: Mutex::default(),
+        forget_rebuilds: Default::default(),
+    }))
+}
+
+/// The other objects of the directory; gives the config object.
+fn create_objects(
+    objset: &Arc<dmu::Objset>,
+    (features, version): (&Features, u64),
+    tree: &mut VdevTree,
+    exec: &Exec,
+    tx: &Tx,
+) -> Result<ObjectId, PoolError> {
+    let directory = Zap::hold(objset, DIRECTORY)?;
+    let config = create_packed(objset, tx)?;
+    directory.add_u64("config", config.0, tx)?;
+    directory.add_u64("creation_version", version, tx)?;
+    directory.add_u64("deflate", 1, tx)?;
+    create_deferred_frees(objset, tx)?;
+    let salt = (0..4).flat_map(|_| exec.random_u64().to_le_bytes()).collect();
+    directory.add("org.illumos:checksum_salt", &Value::U8(salt), tx)?;
+    create_vdev_zaps(objset, features, tree, tx)?;
+    let draids = tree.tops.iter().filter(|top| matches!(top.kind, TopKind::Draid(_))).count();
+    if draids > 0 {
+        features.add(DRAID, draids as i64, tx)?;
+    }
+    Ok(config)
+}

@@ -1,0 +1,231 @@
+//! Finding pools on devices: reads labels, groups them by pool, and assembles the vdev tree that the labels describe
+//! (OpenZFS: `zutil_import.c`, `spa_tryimport`).
+
+use crate::PoolError;
+use crate::label::{Device, DeviceLabels, KnownRings, any_names, read_labels};
+use crate::spa::config::{PoolFacts, PoolState, VERSION_WRITTEN_MIN};
+use exec::Exec;
+use nvlist::NvList;
+use ondisk::{Guid, Txg, Uberblock, VdevId};
+use std::collections::BTreeMap;
+use std::path::Path;
+use vdev::{Leaf, TopKind, TopVdev, VdevTree};
+
+/// A device with a valid label.
+pub(crate) struct Member {
+    pub device: Device,
+    pub labels: DeviceLabels,
+    /// Guid of the leaf that it is, by its newest label.
+    pub guid: Guid,
+}
+
+impl Member {
+    /// Of two devices that say to be the same leaf the one with more of this is it: the newest state, the newest label, the place that its
+    /// label names, or at least its name, and the most labels. A copy beside it, older or not, is not (OpenZFS: `fix_paths`).
+    fn preference(&self) -> ((u64, u64, u64), u64, usize, std::cmp::Reverse<usize>) {
+        let newest = self.labels.uberblocks.first().map(Uberblock::preference).unwrap_or_default();
+        let config = self.labels.configs.first();
+        let written = config.and_then(|config| config.get_u64("txg")).unwrap_or_default();
+        let named = config.and_then(|config| path_of(config.get_nvlist("vdev_tree")?, self.guid)).map(Path::new);
+        let place = match named {
+            Some(named) if named == self.device.path() => 2,
+            Some(named) => usize::from(named.file_name() == self.device.path().file_name()),
+            None => 0,
+        };
+        (newest, written, place, std::cmp::Reverse(self.labels.damaged))
+    }
+}
+
+/// The path that a label's tree has for a leaf.
+fn path_of(tree: &NvList, leaf: Guid) -> Option<&str> {
+    let children = tree.get_nvlist_array("children").unwrap_or_default();
+    let own = || tree.get_str("path").filter(|_| tree.get_u64("guid") == Some(leaf.0));
+    own().or_else(|| children.iter().find_map(|child| path_of(child, leaf)))
+}
+
+/// A pool whose labels were found.
+pub struct FoundPool {
+    pub(crate) facts: PoolFacts,
+    pub(crate) members: Vec<Member>,
+    pub(crate) best: Option<Uberblock>,
+    pub(crate) vdev_children: u64,
+    /// Top-level vdevs that were removed: nobody has a label of them.
+    pub(crate) holes: Vec<u64>,
+}
+
+impl FoundPool {
+    /// Name as of its newest label.
+    pub fn name(&self) -> &str {
+        &self.facts.name
+    }
+    /// Guid.
+    pub fn guid(&self) -> Guid {
+        self.facts.guid
+    }
+    /// Exported, destroyed or (perhaps) in use.
+    pub fn state(&self) -> PoolState {
+        self.facts.state
+    }
+    /// The host that used it last: id and name.
+    pub fn host(&self) -> (u64, &str) {
+        (self.facts.host.id, &self.facts.host.name)
+    }
+    /// Pool version.
+    pub fn version(&self) -> u64 {
+        self.best.as_ref().map_or(self.facts.version, |ub| ub.ub_version)
+    }
+    /// True when its version allows reading only.
+    pub fn is_too_old_to_write(&self) -> bool {
+        self.version() < VERSION_WRITTEN_MIN
+    }
+    /// The comment that it carries.
+    pub fn comment(&self) -> Option<&str> {
+        self.facts.comment.as_deref()
+    }
+    /// Txg and time (seconds since 1970) of the newest state.
+    pub fn newest(&self) -> Option<(Txg, u64)> {
+        self.best.as_ref().map(|ub| (ub.txg(), ub.ub_timestamp))
+    }
+    /// The devices that were found.
+    pub fn devices(&self) -> impl Iterator<Item = &Device> {
+        self.members.iter().map(|member| &member.device)
+    }
+    /// Labels, of those devices, that do not verify.
+    pub fn damaged_labels(&self) -> usize {
+        self.members.iter().map(|member| member.labels.damaged).sum()
+    }
+    /// Uberblocks, of those devices, that do not verify: the newest of them may be lost.
+    pub fn damaged_uberblocks(&self) -> usize {
+        self.members.iter().map(|member| member.labels.damaged_uberblocks).sum()
+    }
+    /// Tells the log of debug messages which labels and which uberblock were chosen.
+    pub(crate) fn describe(&self) {
+        let Some(best) = &self.best else {
+            return kstat::debug!("pool '{}' (guid {}): no valid uberblock", self.name().escape_debug(), self.guid());
+        };
+        kstat::debug!(
+            "pool '{}' (guid {}): using uberblock with txg={}, timestamp={}; {} devices, {} labels and {} uberblocks damaged",
+            self.name().escape_debug(),
+            self.guid(),
+            best.ub_txg,
+            best.ub_timestamp,
+            self.members.len(),
+            self.damaged_labels(),
+            self.damaged_uberblocks()
+        );
+        for member in &self.members {
+            let label = member.labels.config(best.txg()).and_then(|config| config.get_u64("txg")).unwrap_or_default();
+            let newest = member.labels.uberblocks.first().map_or(0, |ub| ub.ub_txg);
+            let path = member.device.path().display().to_string();
+            kstat::debug!("vdev {} at {path}: label of txg {label} is used, newest uberblock {newest}", member.guid);
+        }
+    }
+
+    /// The tree that the labels describe, as far as they do; leaves without a device are missing.
+    pub fn tree(&self) -> Result<VdevTree, PoolError> {
+        bootstrap_tree(self)
+    }
+}
+
+/// Looks for pools on `devices`. Devices without a valid label are ignored.
+pub fn find_pools(exec: &Exec, devices: Vec<Device>) -> Vec<FoundPool> {
+    let mut pools: BTreeMap<Guid, Vec<Member>> = BTreeMap::new();
+    let mut known = KnownRings::default();
+    for device in devices {
+        let labels = read_labels(exec, &device, &mut known);
+        let Some(config) = labels.configs.first() else { continue };
+        // A device of a pool that was never finished, or one that left its pool (OpenZFS: `zpool_find_import`).
+        if config.get_u64("txg") == Some(0) {
+            continue;
+        }
+        let (Some(pool), Some(guid)) = (config.get_u64("pool_guid"), config.get_u64("guid")) else { continue };
+        let members = pools.entry(Guid(pool)).or_default();
+        let fresh = Member { device, guid: Guid(guid), labels };
+        // The same device may be reachable by several paths, or somebody made a copy of it.
+        match members.iter_mut().find(|member| member.guid == fresh.guid) {
+            Some(member) if fresh.preference() > member.preference() => *member = fresh,
+            Some(_) => {}
+            None => members.push(fresh),
+        }
+    }
+    pools.into_values().filter_map(summarize).collect()
+}
+
+fn summarize(members: Vec<Member>) -> Option<FoundPool> {
+    let uberblocks = members.iter().filter_map(|member| member.labels.uberblocks.first());
+    let best = uberblocks.max_by_key(|ub| ub.preference()).cloned();
+    let txg = best.as_ref().map_or(Txg(u64::MAX), |ub| ub.txg());
+    let configs = members.iter().filter_map(|member| member.labels.config(txg));
+    let newest = configs.max_by_key(|config| config.get_u64("txg").filter(|written| *written <= txg.0))?;
+    let facts = PoolFacts::from_config(newest)?;
+    let vdev_children = newest.get_u64("vdev_children").or_else(|| tops_seen(&members)).unwrap_or(1);
+    let holes = newest.get_u64_array("hole_array").unwrap_or_default().to_vec();
+    Some(FoundPool { facts, vdev_children, holes, best, members })
+}
+
+/// Top-level vdevs of a pool whose labels do not say how many there are: as many as the labels that were found speak of. Labels of old
+/// versions do not (OpenZFS: `get_configs`, which counts likewise).
+fn tops_seen(members: &[Member]) -> Option<u64> {
+    let configs = members.iter().filter_map(|member| member.labels.configs.first());
+    let last = configs.filter_map(|config| config.get_nvlist("vdev_tree")?.get_u64("id")).max()?;
+    Some(last.saturating_add(1))
+}
+
+fn bootstrap_tree(found: &FoundPool) -> Result<VdevTree, PoolError> {
+    let txg = found.best.as_ref().map_or(Txg(u64::MAX), |ub| ub.txg());
+    let mut newest: BTreeMap<u64, (u64, &NvList)> = BTreeMap::new();
+    for config in found.members.iter().filter_map(|member| member.labels.config(txg)) {
+        let written = config.get_u64("txg").unwrap_or(0);
+        let Some(top) = config.get_nvlist("vdev_tree") else { continue };
+        let Some(id) = top.get_u64("id").filter(|id| *id < found.vdev_children) else { continue };
+        let best = newest.entry(id).or_insert((written, top));
+        if written > best.0 {
+            *best = (written, top);
+        }
+    }
+    if found.vdev_children > 1 << 16 {
+        return Err(PoolError::Corrupt("the number of top-level vdevs"));
+    }
+    let mut leaves: Vec<Leaf> = Vec::new();
+    let mut tops = Vec::new();
+    for id in 0..found.vdev_children {
+        tops.push(match newest.get(&id) {
+            Some((_, list)) => TopVdev::from_config(list, &mut leaves)?,
+            None if found.holes.contains(&id) => TopVdev { id: VdevId(id as u32), kind: TopKind::Hole, ..TopVdev::default() },
+            None => TopVdev { id: VdevId(id as u32), kind: TopKind::Missing, ..TopVdev::default() },
+        });
+    }
+    let mut tree = VdevTree::assemble(found.facts.guid, tops, leaves)?;
+    found.mark_missing(&mut tree);
+    Ok(tree)
+}
+
+impl FoundPool {
+    /// Marks the leaves that no device was found for, or only one that is too small.
+    pub(crate) fn mark_missing(&self, tree: &mut VdevTree) {
+        let least: Vec<u64> = tree.tops.iter().map(TopVdev::min_leaf_asize).collect();
+        let devices = self.devices_of(tree);
+        let has_device = |leaf: &Leaf| leaf.state.is_usable() && leaf.kind != vdev::LeafKind::DraidSpare;
+        for (leaf, device) in tree.leaves.iter_mut().zip(devices).filter(|(leaf, _)| has_device(leaf)) {
+            let bytes = device.and_then(|device| vdev::leaf_asize(device.size_bytes())).unwrap_or(0);
+            if bytes == 0 || bytes < least[leaf.top.0 as usize] {
+                leaf.state = vdev::LeafState::Missing;
+            }
+        }
+    }
+    /// The devices of the leaves of `tree`: for each the one whose newest label says that it is this leaf, else one with an older label
+    /// that does. No device is given to two leaves, whatever its labels say, and each leaf's own device is its own before all.
+    pub(crate) fn devices_of(&self, tree: &VdevTree) -> Vec<Option<Device>> {
+        let mut free: Vec<&Member> = self.members.iter().collect();
+        let mut devices = vec![None; tree.leaves.len()];
+        let by_newest = |member: &Member, leaf: &Leaf| member.guid == leaf.guid;
+        let by_any = |member: &Member, leaf: &Leaf| any_names(&member.labels.configs, self.guid(), leaf.guid);
+        for is_it in [&by_newest as &dyn Fn(&Member, &Leaf) -> bool, &by_any] {
+            for (leaf, device) in tree.leaves.iter().zip(&mut devices).filter(|(_, device)| device.is_none()) {
+                let found = free.iter().position(|member| is_it(member, leaf));
+                *device = found.map(|index| free.swap_remove(index).device.clone());
+            }
+        }
+        devices
+    }
+}

@@ -1,0 +1,346 @@
+//! Opening a pool that exists: labels, uberblock, MOS, the trusted configuration, space (OpenZFS: `spa_load_impl`).
+
+pub(crate) mod base;
+pub(crate) mod create;
+pub(crate) mod examine;
+pub(crate) mod find;
+pub(crate) mod labelclear;
+
+use crate::label::Device;
+use crate::spa::adapter::PoolIo;
+use crate::spa::aux_devices::AuxDevices;
+use crate::spa::config::{Host, PoolFacts, PoolState, VERSION, VERSION_BEFORE_FEATURES, VERSION_WRITTEN_MIN};
+use crate::spa::features::{DIRECTORY, Features};
+use crate::spa::history::History;
+use crate::spa::mos_objects::read_packed;
+use crate::spa::services::Services;
+use crate::spa::state::Config;
+use crate::spa::{Spa, props};
+use crate::sync::log_spacemap::{self, LoggedChanges};
+use crate::sync::spacemap::SpaceMaps;
+use crate::{PoolError, Support, feature_by_guid};
+use arc::Cache;
+use base::{Base, Runtime};
+use dmu::{Objset, ObjsetProps, TxgManager};
+use dsl::{DslPool, EmptyLogs, Mos, PoolServices};
+use exec::{Exec, Mutex, RwLock};
+use find::{FoundPool, find_pools};
+use metaslab::Allocator;
+use ondisk::{Guid, ObjectId, Txg, Uberblock};
+use std::sync::Arc;
+use vdev::{LeafState, TopKind, VdevTree};
+use zap::Zap;
+use zio::{FailMode, PoolView, Zio};
+
+/// The MOS directory has this entry, 1, when space is counted without parity (OpenZFS: `DMU_POOL_DEFLATE`).
+const DEFLATE: &str = "deflate";
+/// Ratio of a vdev whose allocated bytes count as they are.
+const RAW_RATIO: u64 = 512;
+/// A txg is synced early when direct writes took this part of the pool: what they overwrote becomes free only then.
+const DIRECT_SHARE: u64 = 16;
+/// No pool lives to see a txg beyond this one.
+const TXG_MAX: u64 = 1 << 60;
+
+/// Which pool to import, and how.
+#[derive(Clone, Debug, Default)]
+pub struct ImportOptions {
+    /// By name …
+    pub name: Option<String>,
+    /// … or by guid.
+    pub guid: Option<Guid>,
+    /// The name to give it.
+    pub new_name: Option<String>,
+    /// That name is for this import only: the devices keep the old one (`zpool import -t`).
+    pub temporary: bool,
+    /// Change nothing on the devices.
+    pub read_only: bool,
+    /// Import even though another host may use it.
+    pub force: bool,
+    /// Import a destroyed pool.
+    pub destroyed: bool,
+    /// Import it without its log devices, where those are missing (`zpool import -m`).
+    pub missing_log: bool,
+    /// Who imports it.
+    pub host: Host,
+}
+
+/// The pool among `devices` that `options` name.
+pub(crate) fn choose(exec: &Exec, devices: Vec<Device>, options: &ImportOptions) -> Result<FoundPool, PoolError> {
+    let by_name = |pool: &FoundPool| options.name.as_deref().is_none_or(|name| pool.name() == name);
+    let by_guid = |pool: &FoundPool| options.guid.is_none_or(|guid| pool.guid() == guid);
+    let wanted_state = |pool: &FoundPool| options.destroyed == (pool.state() == PoolState::Destroyed);
+    let mut matching: Vec<FoundPool> = find_pools(exec, devices).into_iter().filter(|pool| by_name(pool) && by_guid(pool)).collect();
+    if matching.iter().any(wanted_state) {
+        matching.retain(wanted_state);
+    } else if matching.iter().any(|pool| pool.state() == PoolState::Destroyed) {
+        return Err(PoolError::Destroyed);
+    }
+    if matching.len() > 1 {
+        return Err(PoolError::Ambiguous(matching.iter().map(FoundPool::guid).collect()));
+    }
+    matching.pop().ok_or(PoolError::NotFound)
+}
+
+/// Reads a pool that was found.
+pub(crate) fn read(exec: &Exec, found: &FoundPool, options: &ImportOptions, runtime: &Runtime) -> Result<Base, PoolError> {
+    let ub = found.best.clone().ok_or(PoolError::NoUberblock)?;
+    check_version(ub.ub_version, options.read_only)?;
+    if ub.ub_txg > TXG_MAX {
+        return Err(PoolError::Corrupt("the uberblock's txg"));
+    }
+    check_host(found, options)?;
+    check_label_features(found)?;
+    let mut start = Start::new(exec, found, (runtime, tops_to_spare(options, runtime)), &ub)?;
+    let features = Arc::new(Features::open(start.mos.objset())?);
+    features.check(options.read_only)?;
+    if !options.read_only {
+        check_dedup(start.objset())?;
+    }
+    let config_object = start.trust_config(found, options, runtime)?;
+    if !options.missing_log {
+        check_logs(&start.tree)?;
+    }
+    start.finish(found, options, runtime, Opened { ub, features, config_object })
+}
+
+pub(crate) fn check_version(version: u64, read_only: bool) -> Result<(), PoolError> {
+    let supported = version == VERSION || (1..=VERSION_BEFORE_FEATURES).contains(&version);
+    match supported {
+        false => Err(PoolError::UnsupportedVersion(version)),
+        true if version < VERSION_WRITTEN_MIN && !read_only => Err(PoolError::OldVersion(version)),
+        true => Ok(()),
+    }
+}
+
+/// How many top-level vdevs may be missing: what is to be written needs all of them.
+fn tops_to_spare(options: &ImportOptions, runtime: &Runtime) -> usize {
+    if options.read_only { runtime.max_missing_tops } else { 0 }
+}
+
+/// Refuses features that must be known to read the MOS; the labels name them (OpenZFS: `spa_ld_parse_config`).
+pub(crate) fn check_label_features(found: &FoundPool) -> Result<(), PoolError> {
+    let unknown = |guid: &&String| feature_by_guid(guid).is_none_or(|feature| feature.support == Support::None);
+    let features: Vec<String> = found.facts.mos_features.iter().filter(unknown).cloned().collect();
+    if features.is_empty() { Ok(()) } else { Err(PoolError::UnsupportedFeatures { features, read_only: false }) }
+}
+
+/// Refuses to write a pool with dedup tables: blocks would be freed that other files share. Old ones have no feature flag.
+pub(crate) fn check_dedup(mos: &Arc<Objset>) -> Result<(), PoolError> {
+    let mut tables = Vec::new();
+    Zap::hold(mos, DIRECTORY)?.for_each(|entry| {
+        if entry.name.starts_with(b"DDT-") && entry.name != b"DDT-statistics" {
+            tables.push(String::from_utf8_lossy(&entry.name).into_owned());
+        }
+        Ok(())
+    })?;
+    if tables.is_empty() { Ok(()) } else { Err(PoolError::UnsupportedFeatures { features: tables, read_only: true }) }
+}
+
+/// Refuses a pool without a log device that it should have: what was written to it last may be there only. One that somebody took out of
+/// use is not missed.
+fn check_logs(tree: &VdevTree) -> Result<(), PoolError> {
+    let is_away = |id: &vdev::LeafId| matches!(tree.leaf(*id).state, LeafState::Missing | LeafState::Removed);
+    let lacks = |top: &vdev::TopVdev| tree.lost_slots(top) > top.parity() && top.slots.iter().flatten().any(is_away);
+    let is_lost = |top: &&vdev::TopVdev| top.is_log && (top.kind == TopKind::Missing || lacks(top));
+    let lost: Vec<String> = tree.tops.iter().filter(is_lost).flat_map(vdev::TopVdev::leaves).map(|id| tree.leaf(id).path.clone()).collect();
+    if tree.tops.iter().any(|top| is_lost(&top)) { Err(PoolError::MissingLogs(lost)) } else { Ok(()) }
+}
+
+/// Refuses a pool that another host may have open.
+fn check_host(found: &FoundPool, options: &ImportOptions) -> Result<(), PoolError> {
+    let last = &found.facts.host;
+    let elsewhere = found.state() == PoolState::Active && last.id != 0 && last.id != options.host.id;
+    if elsewhere && !options.force {
+        return Err(PoolError::InUse { hostid: last.id, hostname: last.name.clone() });
+    }
+    Ok(())
+}
+
+/// What is known once the MOS is open.
+struct Opened {
+    ub: Uberblock,
+    features: Arc<Features>,
+    config_object: ObjectId,
+}
+
+/// A pool on its way to being open.
+pub(crate) struct Start {
+    exec: Exec,
+    pub tree: VdevTree,
+    devices: Vec<Option<Device>>,
+    io: Arc<PoolIo>,
+    mos: Mos,
+    /// As the MOS config object has them.
+    facts: PoolFacts,
+}
+
+impl Start {
+    /// Opens the MOS by what the labels say.
+    pub fn new(exec: &Exec, found: &FoundPool, (runtime, to_spare): (&Runtime, usize), ub: &Uberblock) -> Result<Start, PoolError> {
+        let tree = found.tree()?;
+        // What no label was found of may be logs: the MOS tells, if it can be read without them.
+        let has_lost = |top: &&vdev::TopVdev| top.is_concrete() && !top.is_log && tree.lost_slots(top) > top.parity();
+        if tree.tops.iter().filter(has_lost).count() > to_spare {
+            return Err(lost(&tree, dsl::DslError::NotFound));
+        }
+        let devices = found.devices_of(&tree);
+        let view = PoolView {
+            tree: Arc::new(tree.clone()),
+            devices: devices.clone(),
+            allocator: Arc::new(Allocator::new(&tree, 1)),
+            facts: zio::Facts { guid: found.guid(), name: found.name().to_string(), fail_mode: FailMode::Never, ..zio::Facts::default() },
+        };
+        let zio = Zio::new(exec.clone(), view, runtime.events.clone());
+        let io = Arc::new(PoolIo::new(Cache::new(zio, runtime.arc_max)));
+        let mos = Mos::open(io.clone(), ub.ub_rootbp, ObjsetProps::mos()).map_err(|error| lost(&tree, error))?;
+        Ok(Start { exec: exec.clone(), tree, devices, io, mos, facts: found.facts.clone() })
+    }
+
+    pub fn objset(&self) -> &Arc<Objset> {
+        self.mos.objset()
+    }
+
+    /// Replaces the labels' view of the vdevs by the MOS's (OpenZFS: `spa_ld_trusted_config`); gives the config object.
+    pub fn trust_config(&mut self, found: &FoundPool, options: &ImportOptions, runtime: &Runtime) -> Result<ObjectId, PoolError> {
+        let object = ObjectId(Zap::hold(self.objset(), DIRECTORY)?.lookup_u64("config")?);
+        let list = read_packed(self.objset(), object)?;
+        let facts = PoolFacts::from_config(&list).ok_or(PoolError::Object(object, "the pool's configuration"))?;
+        let root = list.get_nvlist("vdev_tree").ok_or(PoolError::Object(object, "the pool's configuration"))?;
+        let mut tree = VdevTree::from_config(root)?;
+        found.mark_missing(&mut tree);
+        let missing = tree.leaves.iter().filter(|leaf| leaf.state == LeafState::Missing);
+        missing.for_each(|leaf| kstat::debug!("pool '{}': no device for vdev {} ({})", found.name(), leaf.guid, leaf.path));
+        crate::sync::load_dtls(self.objset(), &mut tree)?;
+        if Zap::hold(self.objset(), DIRECTORY)?.try_lookup_u64(DEFLATE)?.unwrap_or(0) == 0 {
+            tree.tops.iter_mut().for_each(|top| top.deflate_ratio = RAW_RATIO);
+        }
+        let to_spare = tops_to_spare(options, runtime);
+        if let Some(top) = tree.tops.iter().find(|top| top.kind == TopKind::Missing && !top.is_log && to_spare == 0) {
+            return Err(PoolError::MissingVdev(top.id));
+        }
+        if tree.lost_tops() > to_spare {
+            return Err(lost(&tree, dsl::DslError::NotFound));
+        }
+        self.devices = found.devices_of(&tree);
+        for (leaf, device) in tree.leaves.iter_mut().zip(&mut self.devices).filter(|(leaf, _)| !leaf.state.is_usable()) {
+            // Whoever brings it back opens it anew; a resilver that goes on does so without it.
+            (*device, leaf.resilver_txg, leaf.rebuild_txg) = (None, Txg(0), Txg(0));
+        }
+        // Paths may have changed since the configuration was written.
+        for (leaf, device) in tree.leaves.iter_mut().zip(&self.devices) {
+            if let (Some(device), false) = (device, options.read_only) {
+                leaf.path = device.path().to_string_lossy().into_owned();
+            }
+        }
+        self.facts = PoolFacts {
+            name: options.new_name.clone().unwrap_or_else(|| found.name().to_string()),
+            stored_name: (options.temporary && options.new_name.is_some()).then(|| found.name().to_string()),
+            state: PoolState::Active,
+            version: found.version(),
+            host: options.host.clone(),
+            ..facts
+        };
+        let view = PoolView { allocator: Arc::new(Allocator::new(&tree, runtime.allocators)), ..self.view(&tree) };
+        // Until here nobody knew what stale devices lack: that they did not have it is no error of theirs.
+        let stale = tree.leaves.iter().filter(|leaf| !leaf.missing_txgs.is_empty());
+        stale.for_each(|leaf| self.io.cache().zio().leaf_stats_of(leaf.guid).clear_errors());
+        self.tree = tree;
+        self.io.set_view(view);
+        Ok(object)
+    }
+
+    fn view(&self, tree: &VdevTree) -> PoolView {
+        PoolView { tree: Arc::new(tree.clone()), devices: self.devices.clone(), ..self.io.cache().zio().view() }
+    }
+
+    /// What datasets rely on.
+    fn services(&self, features: &Arc<Features>, options: &ImportOptions, runtime: &Runtime) -> Result<Arc<Services>, PoolError> {
+        let zio = self.io.cache().zio();
+        Ok(Arc::new(Services {
+            exec: self.exec.clone(),
+            name: RwLock::new(self.facts.name.clone()),
+            history: Arc::new(History::open(self.objset(), &options.host.name)?),
+            features: features.clone(),
+            allocator: zio.view().allocator,
+            writeable: !options.read_only,
+            events: runtime.events.clone(),
+            scan_is_resilver: Default::default(),
+            zio: zio.clone(),
+            scan_news: Mutex::default(),
+            rebuild_news: Mutex::default(),
+            forget_rebuilds: Default::default(),
+        }))
+    }
+
+    /// Refuses a pool with intent logs that would have to be replayed before it can be written.
+    pub fn check_intent_logs(&self, ub: &Uberblock, features: &Arc<Features>, runtime: &Runtime) -> Result<(), PoolError> {
+        let services = self.services(features, &ImportOptions { read_only: true, ..ImportOptions::default() }, runtime)?;
+        let txgs = TxgManager::new(self.exec.clone(), ub.txg(), runtime.txg);
+        let dsl = DslPool::open(self.mos.clone(), services as Arc<dyn PoolServices>, txgs)?;
+        dsl.look_at_logs().map(drop).map_err(PoolError::IntentLogs)
+    }
+
+    /// Loads space and datasets.
+    fn finish(self, found: &FoundPool, options: &ImportOptions, runtime: &Runtime, opened: Opened) -> Result<Base, PoolError> {
+        let objset = self.objset().clone();
+        let logged = log_spacemap::read(&objset, &self.tree)?;
+        let maps = SpaceMaps::open(&objset, &self.tree.tops)?;
+        let services = self.services(&opened.features, options, runtime)?;
+        load_space(&services.allocator, &maps, &logged, &self.tree)?;
+        let txgs = TxgManager::new(self.exec.clone(), opened.ub.txg(), runtime.txg);
+        txgs.set_direct_max(services.allocator.class_space().deflated_capacity / DIRECT_SHARE);
+        let dsl = DslPool::open(self.mos.clone(), services.clone() as Arc<dyn PoolServices>, txgs.clone())?;
+        // A pool that was exported may have logs too: of file systems that nobody mounted since their system crashed.
+        let empty_logs = if options.read_only { EmptyLogs::default() } else { dsl.look_at_logs().map_err(PoolError::IntentLogs)? };
+        let mos_features = opened.features.mos_features();
+        // What was on vdevs that are missing is not coming back: nobody is to wait for it.
+        let fail_mode = if self.tree.is_readable() { props::fail_mode(&objset)? } else { FailMode::Continue };
+        let config = Config {
+            tree: Arc::new(self.tree),
+            devices: self.devices,
+            facts: PoolFacts { mos_features, ..self.facts },
+            dirty: true,
+            grown: false,
+            uberblock: opened.ub,
+            fail_mode,
+            aux: AuxDevices::load(&objset)?,
+        };
+        self.io.set_view(config.view(&services));
+        let deferred = Zap::hold(&objset, DIRECTORY)?.try_lookup_u64("sync_bplist")?.map(ObjectId);
+        Ok(Base {
+            spa: Spa { services, io: self.io, mos: objset, dsl, txgs, config: Mutex::new(config) },
+            maps,
+            config_object: opened.config_object,
+            deferred,
+            logged: logged.exist.then_some(logged),
+            empty_logs,
+            damaged_labels: found.damaged_labels(),
+            damaged_uberblocks: found.damaged_uberblocks(),
+        })
+    }
+}
+
+/// The error of a pool that cannot be opened: missing devices explain it best.
+fn lost(tree: &VdevTree, error: dsl::DslError) -> PoolError {
+    if let Some(top) = tree.tops.iter().find(|top| top.kind == TopKind::Missing) {
+        return PoolError::MissingVdev(top.id);
+    }
+    let missing: Vec<Guid> = tree.leaves.iter().filter(|leaf| !leaf.state.is_usable()).map(|leaf| leaf.guid).collect();
+    if tree.is_readable() || missing.is_empty() { PoolError::Dsl(error) } else { PoolError::MissingDevices(missing) }
+}
+
+/// Replays every space map into the allocator.
+fn load_space(allocator: &Allocator, maps: &SpaceMaps, logged: &LoggedChanges, tree: &VdevTree) -> Result<(), PoolError> {
+    for top in tree.tops.iter().filter(|top| top.is_concrete()) {
+        for metaslab in 0..maps.metaslabs(top.id) {
+            let damaged = PoolError::SpaceMap(top.id, metaslab);
+            let mut allocated = maps.load(top.id, metaslab)?;
+            if !logged.apply(top.id, metaslab, &mut allocated) {
+                return Err(damaged);
+            }
+            let segments: Vec<_> = allocated.iter().collect();
+            allocator.load(top.id, metaslab, &segments).map_err(|_| damaged)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,170 @@
+//! What the pool lends to datasets: features, space, history ([`dsl::PoolServices`]).
+
+use super::bootfs;
+use super::features::Features;
+use super::history::History;
+use super::news::{RebuildNews, ScanNews};
+use crate::PoolError;
+use dmu::{Objset, ObjsetProps, Tx};
+use dsl::{DslError, HistoryEvent, PoolServices, PoolSpace};
+use exec::{Exec, Mutex, RwLock};
+use kstat::{Event, EventSink};
+use metaslab::Allocator;
+use nvlist::NvList;
+use ondisk::{Compression, Txg};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use vdev::Leaf;
+use zio::Zio;
+
+/// Share of the pool that is kept back, as a shift (OpenZFS: `spa_slop_shift`).
+const SLOP_SHIFT: u32 = 5;
+/// At least this much … (OpenZFS: `spa_min_slop`).
+const SLOP_MIN: u64 = 128 << 20;
+/// … and at most this much (OpenZFS: `spa_max_slop`).
+const SLOP_MAX: u64 = 128 << 30;
+
+/// The pool as datasets see it.
+pub(crate) struct Services {
+    pub exec: Exec,
+    pub name: RwLock<String>,
+    pub features: Arc<Features>,
+    pub history: Arc<History>,
+    pub allocator: Arc<Allocator>,
+    pub writeable: bool,
+    /// Who hears of what happens to vdevs.
+    pub events: Arc<dyn EventSink>,
+    /// The scan that runs, or ended last, is a resilver.
+    pub scan_is_resilver: AtomicBool,
+    /// The pipeline, to ask whether it is suspended.
+    pub zio: Zio,
+    /// What a scan said that the dirty time logs don't know yet.
+    pub scan_news: Mutex<ScanNews>,
+    /// The same of sequential rebuilds.
+    pub rebuild_news: Mutex<Vec<RebuildNews>>,
+    /// A resilver began: rebuilds that ended are no longer told of.
+    pub forget_rebuilds: AtomicBool,
+}
+
+/// Bytes kept back of `usable` (OpenZFS: `spa_get_slop_space`).
+pub(crate) fn slop(usable: u64) -> u64 {
+    (usable >> SLOP_SHIFT).min(SLOP_MAX).max((usable >> 1).min(SLOP_MIN))
+}
+
+impl Services {
+    /// Logs what the engine did itself (OpenZFS: `spa_history_log_internal`).
+    pub fn log_internal(&self, name: &str, text: &str, tx: &Tx) {
+        self.log_now(name, text, tx.txg());
+    }
+    /// The same outside of a sync.
+    pub fn log_now(&self, name: &str, text: &str, txg: Txg) {
+        let mut record = NvList::new();
+        record.add("history internal str", text).add("internal_name", name).add("history txg", txg.0);
+        record.add("history time", self.exec.wall_clock().0 as u64);
+        self.history.log(record);
+    }
+}
+
+/// What an event calls the parts of a record of the history (OpenZFS: `spa_history_log_notify`).
+const HISTORY_FIELDS: [(&str, &str); 7] = [
+    ("internal_name", "history_internal_name"),
+    ("history hostname", "history_hostname"),
+    ("dsname", "history_dsname"),
+    ("history internal str", "history_internal_str"),
+    ("dsid", "history_dsid"),
+    ("history txg", "history_txg"),
+    ("history time", "history_time"),
+];
+
+impl Services {
+    /// Posts an event about the pool.
+    pub fn tell(&self, class: &'static str) {
+        self.events.event(self.event(class));
+    }
+
+    /// Posts an event about a leaf.
+    pub fn tell_leaf(&self, class: &'static str, leaf: &Leaf) {
+        self.events.event(self.event(class).with("vdev_guid", leaf.guid.0).with("vdev_path", leaf.path.as_str()));
+    }
+
+    /// An event about the pool, to be told more.
+    pub fn event(&self, class: &'static str) -> Event {
+        Event::new(class).with("pool", self.name.read().as_str()).with("pool_guid", self.zio.view().facts.guid.0)
+    }
+
+    /// Tells of a record of what the engine did, in the sync of `txg`; of commands only the log of debug messages is told.
+    pub fn tell_history(&self, record: &NvList, txg: Txg) {
+        if let Some(command) = record.get_str("history command") {
+            kstat::debug!("txg {txg} command: {command}");
+        }
+        let Some(name) = record.get_str("internal_name") else { return };
+        let (text, dataset) = (record.get_str("history internal str").unwrap_or_default(), record.get_str("dsname"));
+        let about = dataset.map_or_else(String::new, |dataset| format!(" {dataset} (id {})", record.get_u64("dsid").unwrap_or_default()));
+        kstat::debug!("txg {txg} {name}{about} {text}");
+        let mut event = self.event("sysevent.fs.zfs.history_event");
+        for (name, field) in HISTORY_FIELDS {
+            event = match (record.get_str(name), record.get_u64(name)) {
+                (Some(text), _) => event.with(field, text),
+                (None, Some(number)) => event.with(field, number),
+                (None, None) => event,
+            };
+        }
+        self.events.event(event);
+    }
+}
+
+fn dsl_error(error: PoolError) -> DslError {
+    match error {
+        PoolError::Dmu(error) => DslError::Dmu(error),
+        PoolError::Zap(error) => error.into(),
+        PoolError::Dsl(error) => error,
+        PoolError::ReadOnly => DslError::ReadOnly,
+        _ => DslError::Unsupported,
+    }
+}
+
+impl PoolServices for Services {
+    fn pool_name(&self) -> String {
+        self.name.read().clone()
+    }
+    fn feature_enabled(&self, guid: &str) -> bool {
+        self.features.is_enabled(guid)
+    }
+    fn feature_refs(&self, guid: &str) -> u64 {
+        self.features.refs(guid)
+    }
+    fn feature_add(&self, guid: &'static str, delta: i64, tx: &Tx) -> Result<(), DslError> {
+        self.features.add(guid, delta, tx).map_err(dsl_error)
+    }
+    fn space(&self) -> PoolSpace {
+        let class = self.allocator.class_space();
+        PoolSpace { usable_bytes: class.deflated_capacity, slop_bytes: slop(class.deflated_capacity), deferred_bytes: class.deferred }
+    }
+    fn worst_dsize(&self, block_bytes: u64) -> u64 {
+        self.allocator.worst_dsize(block_bytes)
+    }
+    fn history(&self, event: HistoryEvent, tx: &Tx) {
+        let mut record = NvList::new();
+        record.add("dsname", event.dataset.as_str()).add("dsid", event.dataset_object);
+        record.add("history internal str", event.text.as_str()).add("internal_name", event.name);
+        record.add("history txg", tx.txg().0).add("history time", self.exec.wall_clock().0 as u64);
+        self.history.log(record);
+    }
+    fn dataset_destroyed(&self, mos: &Arc<Objset>, object: u64, tx: &Tx) -> Result<(), DslError> {
+        bootfs::forget(mos, object, tx).map_err(dsl_error)
+    }
+    fn objset_props(&self) -> ObjsetProps {
+        let lz4 = !self.features.exist() || self.features.refs("org.illumos:lz4_compress") != 0;
+        ObjsetProps {
+            hole_birth: self.features.refs("com.delphix:hole_birth") != 0,
+            metadata_compression: if lz4 && self.features.exist() { Compression::LZ4 } else { Compression::LZJB },
+            ..ObjsetProps::default()
+        }
+    }
+    fn refuses_writes(&self) -> bool {
+        self.zio.refuses_writes()
+    }
+    fn is_writeable(&self) -> bool {
+        self.writeable
+    }
+}

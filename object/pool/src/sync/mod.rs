@@ -1,0 +1,196 @@
+//! One txg's sync: a list of steps. Datasets and sync tasks come first, then the MOS pass by pass until nothing changes any more, then
+//! labels and uberblock (OpenZFS: `spa_sync`, `spa_sync_iterate_to_convergence`, `vdev_config_sync`).
+//!
+//! From pass 2 on, blocks born in the txg are rewritten in place, so that writing down the allocations of one pass makes ever
+//! fewer allocations in the next. The lock `work` is held during the whole sync, across waits: only the sync takes it.
+
+pub(crate) mod changes;
+pub(crate) mod datasets;
+mod dtl;
+pub(crate) mod failure;
+pub(crate) mod log_spacemap;
+pub(crate) mod mos;
+pub(crate) mod spacemap;
+pub(crate) mod step;
+pub(crate) mod tree;
+
+pub(crate) use dtl::load as load_dtls;
+
+use crate::PoolError;
+use crate::label::commit::LabelWriter;
+use crate::spa::Spa;
+use crate::spa::adapter::{Patience, WaitsFor};
+use crate::spa::config::{VERSION, guid_sum};
+use device::DeviceError;
+use dmu::{IoTotals, SyncError, Tx, TxgSync};
+use exec::Mutex;
+use failure::SyncFailure;
+use ondisk::{BlockPtr, Txg, Uberblock};
+use spacemap::SpaceMaps;
+use std::sync::Arc;
+use step::{Steps, SyncStep, Syncing};
+use tree::TreeWriter;
+use vdev::LeafId;
+use zio::{IoKind, Zio};
+
+/// More passes than any pool needs: something keeps changing.
+const PASSES_MAX: u32 = 64;
+
+/// What only the sync touches.
+struct Work {
+    maps: SpaceMaps,
+    steps: Steps,
+}
+
+/// The pool's side of a txg.
+pub(crate) struct Syncer {
+    spa: Arc<Spa>,
+    tree: Arc<TreeWriter>,
+    work: Mutex<Work>,
+    /// What ended the syncing for good.
+    failure: Mutex<Option<SyncFailure>>,
+}
+
+impl TxgSync for Syncer {
+    fn sync_txg(&self, txg: Txg) -> Result<(), SyncError> {
+        self.spa.io.take_failed();
+        self.sync(txg).map_err(|error| {
+            let why = error.to_string();
+            let sync_error = error.into_sync();
+            if sync_error != SyncError::Stopped {
+                let failure = SyncFailure { txg, block: self.spa.io.take_failed(), why };
+                failure.tell(&self.spa.services);
+                *self.failure.lock() = Some(failure);
+            }
+            sync_error
+        })
+    }
+
+    fn io_totals(&self) -> IoTotals {
+        let leaves = 0..self.zio().view().tree.leaves.len() as u32;
+        leaves.fold(IoTotals::default(), |sum, leaf| {
+            let counts = self.zio().leaf_stats(LeafId(leaf)).counts();
+            let of = |counts: &[u64; 4], kind: IoKind| counts[kind as usize];
+            IoTotals {
+                read_bytes: sum.read_bytes + of(&counts.bytes, IoKind::Read),
+                written_bytes: sum.written_bytes + of(&counts.bytes, IoKind::Write),
+                reads: sum.reads + of(&counts.ops, IoKind::Read),
+                writes: sum.writes + of(&counts.ops, IoKind::Write),
+            }
+        })
+    }
+}
+
+/// Runs steps in their order, each as patient as it is.
+fn run(steps: &mut [Box<dyn SyncStep>], at: &mut Syncing<'_>) -> Result<(), PoolError> {
+    for step in steps {
+        let _patience = Patience::begin(step.waits_for());
+        step.run(at).inspect_err(|error| kstat::debug!("txg {}, {}: {error}", at.tx.txg(), step.name()))?;
+    }
+    Ok(())
+}
+
+impl Syncer {
+    /// Syncs with these steps, and writes the space maps that the pool was opened with.
+    pub fn new(spa: Arc<Spa>, tree: Arc<TreeWriter>, maps: SpaceMaps, steps: Steps) -> Syncer {
+        Syncer { spa, tree, work: Mutex::new(Work { maps, steps }), failure: Mutex::default() }
+    }
+
+    /// What ended the syncing for good.
+    pub fn failure(&self) -> Option<SyncFailure> {
+        self.failure.lock().clone()
+    }
+
+    fn zio(&self) -> &Zio {
+        self.spa.zio()
+    }
+
+    fn sync(&self, txg: Txg) -> Result<(), PoolError> {
+        let _patience = Patience::begin(WaitsFor::Block);
+        let mut work = self.work.lock();
+        let Work { maps, steps } = &mut *work;
+        let tx = Tx::syncing(txg);
+        self.spa.io.set_pass(1);
+        let mut at = Syncing { tx: &tx, pass: 1, maps, root: None, config_dirty: false, unsettled: false };
+        run(&mut steps.once, &mut at)?;
+        self.converge(&mut steps.passes, &mut at, 1)?;
+        if at.root.is_some() || at.config_dirty {
+            while self.flush(txg)? {
+                self.converge(&mut steps.passes, &mut at, 2)?;
+            }
+            // Labels have no other place to go to (OpenZFS: `spa_sync_rewrite_vdev_config`).
+            while let Err(error) = self.commit(txg, at.root, at.config_dirty) {
+                if !matches!(error, PoolError::Io(_)) || !self.zio().suspend_and_wait() {
+                    return Err(error);
+                }
+            }
+            self.tree.label_detached();
+            if at.config_dirty {
+                self.spa.services.tell("sysevent.fs.zfs.config_sync");
+            }
+        }
+        self.spa.services.allocator.sync_done(txg);
+        Ok(())
+    }
+
+    /// Makes durable what was written. What leaves that did not flush may lack is to be in their logs with this txg: true when it is not,
+    /// and the MOS has to be synced once more.
+    fn flush(&self, txg: Txg) -> Result<bool, PoolError> {
+        let mut is_news = false;
+        loop {
+            let flushed = self.zio().flush_wait();
+            let tree = self.spa.tree();
+            for leaf in self.zio().take_unflushed() {
+                is_news |= tree.leaf_by_guid(leaf).is_some_and(|id| !tree.leaf(id).lacks(txg));
+                self.zio().note_missing(leaf, txg);
+            }
+            if flushed.is_ok() {
+                return Ok(is_news);
+            }
+            if !self.zio().suspend_and_wait() {
+                return Err(PoolError::Io(DeviceError::Io));
+            }
+        }
+    }
+
+    /// Syncs the MOS, beginning with this pass, until nothing of the txg is dirty.
+    fn converge(&self, steps: &mut [Box<dyn SyncStep>], at: &mut Syncing<'_>, first: u32) -> Result<(), PoolError> {
+        for pass in first..=PASSES_MAX {
+            self.spa.io.set_pass(pass);
+            (at.pass, at.unsettled) = (pass, false);
+            run(steps, at)?;
+            if !at.unsettled {
+                return Ok(());
+            }
+        }
+        Err(PoolError::Corrupt("the sync does not converge"))
+    }
+
+    /// Moves the pool to the new root, in an order that is safe against a crash at any point.
+    fn commit(&self, txg: Txg, root: Option<BlockPtr>, config_dirty: bool) -> Result<(), PoolError> {
+        let (tree, devices, facts, mut ub, grown) = {
+            let mut config = self.spa.config.lock();
+            let grown = std::mem::take(&mut config.grown);
+            (config.tree.clone(), config.devices.clone(), config.facts.clone(), config.uberblock.clone(), grown)
+        };
+        ub.ub_magic = Uberblock::MAGIC;
+        ub.ub_version = facts.version;
+        ub.ub_txg = txg.0;
+        ub.ub_guid_sum = guid_sum(&tree);
+        ub.ub_timestamp = self.spa.exec().wall_clock().0 as u64;
+        ub.ub_software_version = VERSION;
+        ub.ub_mmp_magic = Uberblock::MMP_MAGIC;
+        (ub.ub_mmp_delay, ub.ub_mmp_config, ub.ub_checkpoint_txg) = (0, 0, 0);
+        if let Some(root) = root {
+            ub.ub_rootbp = root;
+        }
+        let labels = LabelWriter::new(self.spa.exec(), self.zio(), &tree, &devices);
+        if grown {
+            labels.copy_uberblocks();
+        }
+        let config_of = |leaf: LeafId| facts.label_config(&tree, leaf, txg);
+        labels.commit(&ub, config_dirty.then_some(&config_of))?;
+        self.spa.config.lock().uberblock = ub;
+        Ok(())
+    }
+}

@@ -1,0 +1,167 @@
+//! The steps of a sync that write the MOS: what another writer left, then, in every pass, dirty time logs, the configuration, space maps
+//! and the MOS itself.
+
+use super::dtl;
+use super::log_spacemap::{self, LoggedChanges};
+use super::spacemap::AppendContext;
+use super::step::{SyncStep, Syncing};
+use super::tree::TreeWriter;
+use crate::PoolError;
+use crate::spa::Spa;
+use crate::spa::mos_objects::{process_deferred_frees, write_packed};
+use crate::spa::news::ScanNews;
+use ondisk::ObjectId;
+use scan::ScanFunction;
+use std::sync::Arc;
+use vdev::{Leaf, VdevTree};
+use zio::IoKind;
+
+/// Does what a previous writer left to be done, with the first txg.
+pub(crate) struct AfterImport {
+    pub spa: Arc<Spa>,
+    /// The list of frees that another writer deferred.
+    pub deferred: Option<ObjectId>,
+    /// Changes of log space maps that are to be folded back.
+    pub logged: Option<LoggedChanges>,
+}
+
+impl SyncStep for AfterImport {
+    fn name(&self) -> &'static str {
+        "what another writer left"
+    }
+
+    fn run(&mut self, at: &mut Syncing<'_>) -> Result<(), PoolError> {
+        let (services, tx) = (&self.spa.services, at.tx);
+        if let Some(list) = self.deferred.take() {
+            process_deferred_frees(&self.spa.mos, self.spa.io.as_ref(), list, tx)?;
+        }
+        if let Some(logged) = self.logged.take() {
+            let context = AppendContext { allocator: &services.allocator, features: &services.features, pass: 2, tx };
+            for delta in logged.deltas() {
+                at.maps.append(&delta, &context)?;
+            }
+            let tree = self.spa.tree();
+            log_spacemap::destroy(&self.spa.mos, &tree, &services.features, tx)?;
+        }
+        Ok(())
+    }
+}
+
+/// Writes down which leaves missed writes of which txgs, and what a scrub made good (OpenZFS: `vdev_dtl_sync`, `vdev_dtl_reassess`). What
+/// a leaf missed in the last pass must be on disk with this txg.
+pub(crate) struct DirtyTimeLogs {
+    pub spa: Arc<Spa>,
+    pub tree: Arc<TreeWriter>,
+}
+
+impl SyncStep for DirtyTimeLogs {
+    fn name(&self) -> &'static str {
+        "dirty time logs"
+    }
+
+    fn run(&mut self, at: &mut Syncing<'_>) -> Result<(), PoolError> {
+        let (spa, tx) = (&self.spa, at.tx);
+        let missed = spa.zio().take_missing();
+        let news = std::mem::take(&mut *spa.services.scan_news.lock());
+        let rebuilds = std::mem::take(&mut *spa.services.rebuild_news.lock());
+        if missed.is_empty() && news == ScanNews::default() && rebuilds.is_empty() {
+            return Ok(());
+        }
+        let mut tree = VdevTree::clone(&spa.config.lock().tree);
+        let (features, mut dirty) = (&spa.services.features, news.resilver_began.is_some());
+        if let Some(through) = news.resilver_began {
+            dtl::resilver_began(&mut tree, through);
+        }
+        if news.resilver_began.is_some() || news.outcome.is_some() {
+            dirty |= dtl::clear_deferred(&mut tree);
+        }
+        if let Some(outcome) = &news.outcome {
+            // A leaf that refused writes may have refused the scrub's repairs; one that came back late missed a resilver's.
+            let refused = |leaf: &Leaf| spa.zio().leaf_stats_of(leaf.guid).counts().errors[IoKind::Write as usize] > 0;
+            let whole = |leaf: &Leaf| match outcome.function {
+                ScanFunction::Scrub => !refused(leaf),
+                ScanFunction::Resilver => leaf.resilver_txg.0 != 0,
+            };
+            dirty |= dtl::excise(&spa.mos, features, &mut tree, (outcome, &whole), tx)?;
+        }
+        for rebuild in &rebuilds {
+            dtl::rebuilt(&spa.mos, features, &mut tree, rebuild, tx)?;
+            dirty = true;
+        }
+        dirty |= dtl::record(&spa.mos, features, &mut tree, &missed, tx)?;
+        let mut config = spa.config.lock();
+        config.dirty |= dirty;
+        config.take_dtls(&tree);
+        spa.publish(&config);
+        drop(config);
+        self.tree.count_deferred(tx)?;
+        if news.outcome.is_some() || !rebuilds.is_empty() { self.tree.end_replacements(at.maps, tx) } else { Ok(()) }
+    }
+}
+
+/// Writes the config object when the configuration changed.
+pub(crate) struct WriteConfig {
+    pub spa: Arc<Spa>,
+    pub object: ObjectId,
+}
+
+impl SyncStep for WriteConfig {
+    fn name(&self) -> &'static str {
+        "configuration"
+    }
+
+    fn run(&mut self, at: &mut Syncing<'_>) -> Result<(), PoolError> {
+        let features = &self.spa.services.features;
+        let stale = features.take_labels_stale();
+        let (facts, tree, dirty) = {
+            let mut config = self.spa.config.lock();
+            if stale {
+                config.facts.mos_features = features.mos_features();
+            }
+            let dirty = std::mem::take(&mut config.dirty) || stale;
+            (config.facts.clone(), config.tree.clone(), dirty)
+        };
+        if dirty {
+            write_packed(&self.spa.mos, self.object, &facts.mos_config(&tree, at.tx.txg()), at.tx)?;
+        }
+        at.config_dirty |= dirty;
+        Ok(())
+    }
+}
+
+/// Writes down what was allocated and freed, the MOS's own space included.
+pub(crate) struct WriteSpace(pub Arc<Spa>);
+
+impl SyncStep for WriteSpace {
+    fn name(&self) -> &'static str {
+        "space maps"
+    }
+
+    fn run(&mut self, at: &mut Syncing<'_>) -> Result<(), PoolError> {
+        let (services, txg) = (&self.0.services, at.tx.txg());
+        self.0.dsl.sync_mos_usage(txg)?;
+        self.0.zio().wait_frees();
+        let context = AppendContext { allocator: &services.allocator, features: &services.features, pass: at.pass, tx: at.tx };
+        for delta in services.allocator.take_deltas(txg) {
+            at.maps.append(&delta, &context)?;
+        }
+        Ok(())
+    }
+}
+
+/// Writes the MOS when something of the txg is dirty in it.
+pub(crate) struct WriteMos(pub Arc<Spa>);
+
+impl SyncStep for WriteMos {
+    fn name(&self) -> &'static str {
+        "the MOS"
+    }
+
+    fn run(&mut self, at: &mut Syncing<'_>) -> Result<(), PoolError> {
+        if self.0.mos.is_dirty(at.tx.txg()) {
+            at.root = Some(self.0.mos.sync(at.tx.txg())?);
+            at.unsettled = true;
+        }
+        Ok(())
+    }
+}

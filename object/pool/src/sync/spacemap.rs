@@ -1,0 +1,285 @@
+//! Space maps of the metaslabs: loading them into the allocator, appending each txg's deltas, condensing (OpenZFS:
+//! `space_map.c`, `metaslab_sync`, `vdev_metaslab_init`).
+//!
+//! Invariant: after [`SpaceMaps::append`] of everything that the allocator gave out, the objects say exactly what is
+//! allocated on disk as of the syncing txg.
+
+use crate::PoolError;
+use crate::spa::features::Features;
+use crate::spa::mos_objects::check_length;
+use dmu::{Dnode, NewObject, Objset, Tx};
+use metaslab::{Allocator, Delta};
+use ondisk::{BlockId, MapType, ObjectId, ObjectType, SpaceMapEncoder, SpaceMapEntries, SpaceMapEntry, SpaceMapPhys, SpaceMapRun, VdevId};
+use range_tree::RangeTree;
+use std::ops::Range;
+use std::sync::Arc;
+use vdev::TopVdev;
+
+/// Block size of new space maps (OpenZFS: `zfs_metaslab_sm_blksz_no_log`).
+const BLOCK_BYTES: usize = 1 << 14;
+/// log2 of their indirect blocks (OpenZFS: `space_map_ibs`).
+const INDIRECT_SHIFT: u8 = 14;
+/// A map is rewritten when it is this many times as long as it must be (OpenZFS: `zfs_condense_pct`) …
+const CONDENSE_FACTOR: u64 = 2;
+/// … and longer than this many blocks (OpenZFS: `zfs_metaslab_condense_block_threshold`).
+const CONDENSE_BLOCKS: u64 = 4;
+
+const HISTOGRAM: &str = "com.delphix:spacemap_histogram";
+const SPACEMAP_V2: &str = "com.delphix:spacemap_v2";
+
+/// One metaslab's map.
+struct Map {
+    object: Arc<Dnode>,
+    phys: SpaceMapPhys,
+    block_bytes: usize,
+    /// The bonus has a histogram.
+    histogram: bool,
+}
+
+/// The maps of one top-level vdev.
+struct VdevMaps {
+    top: TopVdev,
+    array: Option<Arc<Dnode>>,
+    maps: Vec<Option<Map>>,
+}
+
+/// The space maps of a pool.
+pub(crate) struct SpaceMaps {
+    mos: Arc<Objset>,
+    vdevs: Vec<VdevMaps>,
+}
+
+impl SpaceMaps {
+    /// The maps of new vdevs: none is on disk yet.
+    pub fn new(mos: &Arc<Objset>, tops: &[TopVdev]) -> SpaceMaps {
+        SpaceMaps { mos: mos.clone(), vdevs: tops.iter().map(VdevMaps::new).collect() }
+    }
+
+    /// Takes over what the tree says now: vdevs that are new or larger have metaslabs without maps.
+    pub fn follow(&mut self, tops: &[TopVdev]) {
+        for (vdev, top) in self.vdevs.iter_mut().zip(tops) {
+            let array = vdev.top.ms_array;
+            vdev.top = TopVdev { ms_array: array, ..top.clone() };
+            let count = metaslabs(top) as usize;
+            vdev.maps.resize_with(count.max(vdev.maps.len()), || None);
+        }
+        self.vdevs.extend(tops.iter().skip(self.vdevs.len()).map(VdevMaps::new));
+    }
+
+    /// Frees the maps of a vdev that leaves, and their array.
+    pub fn destroy(&mut self, vdev: VdevId, features: &Features, tx: &Tx) -> Result<(), PoolError> {
+        let maps = &mut self.vdevs[vdev.0 as usize];
+        for map in std::mem::take(&mut maps.maps).into_iter().flatten() {
+            if map.histogram {
+                features.add(HISTOGRAM, -1, tx)?;
+            }
+            self.mos.free_object(map.object.object(), tx)?;
+        }
+        if let Some(array) = maps.array.take() {
+            self.mos.free_object(array.object(), tx)?;
+        }
+        maps.top.ms_array = ObjectId(0);
+        Ok(())
+    }
+
+    /// Opens the maps of a pool.
+    pub fn open(mos: &Arc<Objset>, tops: &[TopVdev]) -> Result<SpaceMaps, PoolError> {
+        let mut all = SpaceMaps::new(mos, tops);
+        for vdev in all.vdevs.iter_mut().filter(|vdev| vdev.top.ms_array.0 != 0) {
+            let array = mos.hold(vdev.top.ms_array)?;
+            let mut raw = vec![0; vdev.maps.len() * 8];
+            array.read(0, &mut raw)?;
+            for (map, object) in vdev.maps.iter_mut().zip(raw.chunks_exact(8)) {
+                let object =
+                    ObjectId(u64::from_le_bytes([object[0], object[1], object[2], object[3], object[4], object[5], object[6], object[7]]));
+                if object.0 != 0 {
+                    *map = Some(Map::open(mos, object)?);
+                }
+            }
+            vdev.array = Some(array);
+        }
+        Ok(all)
+    }
+
+    /// The allocated segments of a metaslab.
+    pub fn load(&self, vdev: VdevId, metaslab: u32) -> Result<RangeTree, PoolError> {
+        let maps = &self.vdevs[vdev.0 as usize];
+        let range = maps.range(metaslab);
+        match &maps.maps[metaslab as usize] {
+            None => Ok(RangeTree::new()),
+            Some(map) => map.load(&range, maps.top.ashift)?.ok_or(PoolError::SpaceMap(vdev, metaslab)),
+        }
+    }
+
+    /// Number of metaslabs of `vdev`.
+    pub fn metaslabs(&self, vdev: VdevId) -> u32 {
+        self.vdevs[vdev.0 as usize].maps.len() as u32
+    }
+
+    /// Makes the metaslab array of a vdev that has none; returns its object.
+    pub fn create_array(&mut self, vdev: VdevId, tx: &Tx) -> Result<ObjectId, PoolError> {
+        let maps = &mut self.vdevs[vdev.0 as usize];
+        let array = self.mos.allocate_object(NewObject::new(ObjectType::OBJECT_ARRAY), tx)?;
+        let object = array.object();
+        (maps.array, maps.top.ms_array) = (Some(array), object);
+        Ok(object)
+    }
+
+    /// Appends what happened to a metaslab, in sync pass `pass`.
+    pub fn append(&mut self, delta: &Delta, context: &AppendContext<'_>) -> Result<(), PoolError> {
+        let maps = &mut self.vdevs[delta.vdev.0 as usize];
+        let range = maps.range(delta.metaslab);
+        let ashift = maps.top.ashift;
+        let place = &mut maps.maps[delta.metaslab as usize];
+        let map = match place {
+            Some(map) => map,
+            None => {
+                let map = Map::create(&self.mos, context)?;
+                let array = maps.array.as_ref().ok_or(PoolError::Corrupt("a vdev without metaslab array"))?;
+                array.write(u64::from(delta.metaslab) * 8, &map.object.object().0.to_le_bytes(), context.tx)?;
+                place.insert(map)
+            }
+        };
+        let free_histogram = context.allocator.synced_histogram(delta.vdev, delta.metaslab);
+        if context.pass == 1 && map.phys.smp_length > CONDENSE_BLOCKS * map.block_bytes as u64 {
+            let allocated = context.allocator.synced_allocated(delta.vdev, delta.metaslab);
+            if map.phys.smp_length > CONDENSE_FACTOR * 16 * (allocated.len() as u64 + 1) {
+                map.object.free_range(0, u64::MAX, context.tx)?;
+                (map.phys.smp_length, map.phys.smp_alloc) = (0, 0);
+                map.write(&[(MapType::Alloc, &allocated)], &range, ashift, context)?;
+                return map.finish(&free_histogram, ashift, context.tx);
+            }
+        }
+        map.write(&[(MapType::Alloc, &delta.allocs), (MapType::Free, &delta.frees)], &range, ashift, context)?;
+        map.finish(&free_histogram, ashift, context.tx)
+    }
+}
+
+/// What appending needs to know.
+pub(crate) struct AppendContext<'a> {
+    pub allocator: &'a Allocator,
+    pub features: &'a Features,
+    pub pass: u32,
+    pub tx: &'a Tx,
+}
+
+/// Number of metaslabs that have maps.
+fn metaslabs(top: &TopVdev) -> u64 {
+    if top.is_concrete() { top.metaslab_count() } else { 0 }
+}
+
+impl VdevMaps {
+    fn new(top: &TopVdev) -> VdevMaps {
+        VdevMaps { top: top.clone(), array: None, maps: (0..metaslabs(top)).map(|_| None).collect() }
+    }
+    fn range(&self, metaslab: u32) -> Range<u64> {
+        self.top.metaslab_range(metaslab)
+    }
+}
+
+impl Map {
+    fn create(mos: &Arc<Objset>, context: &AppendContext<'_>) -> Result<Map, PoolError> {
+        let histogram = context.features.is_enabled(HISTOGRAM);
+        if histogram {
+            context.features.add(HISTOGRAM, 1, context.tx)?;
+        }
+        let new = NewObject {
+            block_size: BLOCK_BYTES,
+            indirect_shift: INDIRECT_SHIFT,
+            bonus_type: ObjectType::SPACE_MAP_HEADER,
+            bonus_len: if histogram { SpaceMapPhys::SIZE } else { SpaceMapPhys::BYTES_V0 },
+            ..NewObject::new(ObjectType::SPACE_MAP)
+        };
+        let object = mos.allocate_object(new, context.tx)?;
+        let phys = SpaceMapPhys { smp_object: object.object().0, ..SpaceMapPhys::default() };
+        Ok(Map { object, phys, block_bytes: BLOCK_BYTES, histogram })
+    }
+
+    fn open(mos: &Arc<Objset>, object: ObjectId) -> Result<Map, PoolError> {
+        let dnode = mos.hold(object)?;
+        let info = dnode.info()?;
+        if info.kind != ObjectType::SPACE_MAP {
+            return Err(PoolError::Object(object, "not a space map"));
+        }
+        let bonus = dnode.bonus()?;
+        let phys = SpaceMapPhys::decode_bonus(&bonus).map_err(|_| PoolError::Object(object, "the header of a space map"))?;
+        check_length(&dnode, phys.smp_length)?;
+        Ok(Map { object: dnode, phys, block_bytes: info.block_size, histogram: bonus.len() >= SpaceMapPhys::SIZE })
+    }
+
+    /// The allocated segments, None when entries contradict each other.
+    fn load(&self, range: &Range<u64>, ashift: u32) -> Result<Option<RangeTree>, PoolError> {
+        let mut allocated = RangeTree::new();
+        let mut position = 0;
+        self.object.prefetch(0, self.phys.smp_length);
+        while position < self.phys.smp_length {
+            let block = self.object.read_block(BlockId(position / self.block_bytes as u64))?.to_contiguous();
+            let length = (self.phys.smp_length - position).min(self.block_bytes as u64);
+            let Some(bytes) = block.as_contiguous().and_then(|bytes| bytes.get(..length as usize)) else { return Ok(None) };
+            for entry in SpaceMapEntries::new(bytes) {
+                let Ok(entry) = entry else { return Ok(None) };
+                if let SpaceMapEntry::Run(run) = entry
+                    && !replay(&mut allocated, &run, range, ashift)
+                {
+                    return Ok(None);
+                }
+            }
+            position += length;
+        }
+        Ok((allocated.total() as i64 == self.phys.smp_alloc).then_some(allocated))
+    }
+
+    fn write(
+        &mut self,
+        lists: &[(MapType, &Vec<Range<u64>>)],
+        range: &Range<u64>,
+        ashift: u32,
+        context: &AppendContext<'_>,
+    ) -> Result<(), PoolError> {
+        let two_words = context.features.refs(SPACEMAP_V2) != 0;
+        let mut encoder = SpaceMapEncoder::new(self.phys.smp_length, self.block_bytes, two_words);
+        for (kind, list) in lists.iter().filter(|(_, list)| !list.is_empty()) {
+            encoder.debug(*kind, context.pass, context.tx.txg());
+            for segment in list.iter() {
+                let (offset, run) = ((segment.start - range.start) >> ashift, (segment.end - segment.start) >> ashift);
+                let entry = SpaceMapRun { kind: *kind, offset, run, vdev: None };
+                encoder.run(entry).map_err(|_| PoolError::Corrupt("a segment that no space map can hold"))?;
+                let bytes = (segment.end - segment.start) as i64;
+                self.phys.smp_alloc += if *kind == MapType::Alloc { bytes } else { -bytes };
+            }
+        }
+        let (start, length) = (self.phys.smp_length, encoder.length());
+        self.object.write(start, &encoder.finish(), context.tx)?;
+        self.phys.smp_length = length;
+        Ok(())
+    }
+
+    /// Writes the header.
+    fn finish(&mut self, free: &[u64; 64], ashift: u32, tx: &Tx) -> Result<(), PoolError> {
+        let ashift = ashift as usize;
+        self.phys.smp_histogram = [0; 32];
+        let last = self.phys.smp_histogram.len() - 1;
+        for (log2, count) in free.iter().enumerate().skip(ashift) {
+            let bucket = (log2 - ashift).min(last);
+            self.phys.smp_histogram[bucket] += count << (log2 - ashift - bucket);
+        }
+        let bytes = self.phys.encode();
+        let length = if self.histogram { SpaceMapPhys::SIZE } else { SpaceMapPhys::BYTES_V0 };
+        self.object.set_bonus(&bytes[..length], tx)?;
+        Ok(())
+    }
+}
+
+/// Applies one entry to the allocated segments; false when it contradicts them or lies outside.
+fn replay(allocated: &mut RangeTree, run: &SpaceMapRun, range: &Range<u64>, ashift: u32) -> bool {
+    let bytes = |units: u64| units.checked_mul(1 << ashift);
+    let (Some(offset), Some(length)) = (bytes(run.offset), bytes(run.run)) else { return false };
+    let Some(start) = range.start.checked_add(offset) else { return false };
+    if start.checked_add(length).is_none_or(|end| end > range.end) {
+        return false;
+    }
+    match run.kind {
+        MapType::Alloc => allocated.add(start, length).is_ok(),
+        MapType::Free => allocated.remove(start, length).is_ok(),
+    }
+}
