@@ -286,7 +286,7 @@ impl Leaves {
         }
         config.tree = Arc::new(tree);
         config.dirty = true;
-        self.spa.publish(&config);
+        self.spa.publish(config);
     }
 
     /// Allocatable bytes that the leaf's device must have.
