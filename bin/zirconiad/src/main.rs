@@ -12,20 +12,16 @@ use clap::Parser;
 use control::Control;
 use control_api::{ErrorKind, Failure, StateDir, distrusted};
 use exec::{Exec, Pool};
-use place::Place;
+use place::{Place, START};
 use rustix::fs::{Mode, OFlags};
 use server::Door;
 use service::trust;
-use std::fs::File;
-use std::io::Write;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What cannot be done, in messages.
-const START: &str = "cannot start the daemon";
 /// How long the process takes to end once all pools are closed.
 const END: Duration = Duration::from_secs(10);
 
@@ -73,7 +69,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         supervisor::run(&state);
     }
     let metrics = metrics_address(arguments)?;
-    let lock = lock(&state)?;
+    let lock = place::lock(&state)?;
     let log = arguments.background.then(|| trust::log(&state.log()).map_err(|why| distrusted(START, &why))).transpose()?;
     // The door is open before anything is looked at that takes time: who started it goes on, and what is said from here on is for the log.
     let door = Door::open(&state, metrics)?;
@@ -117,32 +113,6 @@ fn metrics_address(arguments: &Arguments) -> Result<Option<SocketAddr>, Failure>
             .map_err(|_| Failure::new(ErrorKind::Invalid, START, format!("ZIRCONIA_METRICS is '{text}', not address:port"))),
         (None, None) => Ok(None),
     }
-}
-
-/// How often the lock is tried: who looks whether a daemon still has it holds it for a moment.
-const LOCK_TRIES: u32 = 10;
-const LOCK_PAUSE: Duration = Duration::from_millis(20);
-
-/// Takes the state directory's lock, or says who has it.
-fn lock(state: &StateDir) -> Result<File, Failure> {
-    let path = state.lock();
-    let take = || trust::lock(&path).map_err(|why| distrusted(START, &why));
-    let (mut file, mut is_ours) = take()?;
-    for _ in 0..LOCK_TRIES {
-        if is_ours {
-            break;
-        }
-        std::thread::sleep(LOCK_PAUSE);
-        (file, is_ours) = take()?;
-    }
-    if !is_ours {
-        let owner = std::fs::read_to_string(&path).unwrap_or_default();
-        return Err(Failure::new(ErrorKind::Busy, START, format!("process {} owns {}", owner.trim(), state.path().display()))
-            .advise("stop it with 'zirconia stop', or set ZIRCONIA_STATE to another directory"));
-    }
-    let _ = file.set_len(0);
-    let _ = writeln!(file, "{}", std::process::id());
-    Ok(file)
 }
 
 #[cfg(test)]

@@ -3,18 +3,20 @@
 //! Whoever removes them would leave a daemon that nobody reaches and that keeps its devices, beside the next one. So they are watched, and
 //! put back as long as nobody else has taken the place.
 
-use crate::lock;
-use crate::server::listen;
-use control_api::{Failure, StateDir};
+use control_api::{ErrorKind, Failure, StateDir, distrusted};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use service::trust;
 use std::fs::{File, Metadata};
+use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 use tokio::io::unix::AsyncFd;
 use tokio::net::UnixListener;
 
+/// What cannot be done, in messages.
+pub const START: &str = "cannot start the daemon";
 /// How often it is looked, besides when something is removed.
 const LOOK: Duration = Duration::from_secs(2);
 
@@ -23,6 +25,45 @@ type Identity = (u64, u64);
 
 fn identity(metadata: std::io::Result<Metadata>) -> Option<Identity> {
     metadata.ok().map(|metadata| (metadata.dev(), metadata.ino()))
+}
+
+/// How often the lock is tried: who looks whether a daemon still has it holds it for a moment.
+const LOCK_TRIES: u32 = 10;
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
+
+/// Takes the state directory's lock, or says who has it.
+pub fn lock(state: &StateDir) -> Result<File, Failure> {
+    let path = state.lock();
+    let take = || trust::lock(&path).map_err(|why| distrusted(START, &why));
+    let (mut file, mut is_ours) = take()?;
+    for _ in 0..LOCK_TRIES {
+        if is_ours {
+            break;
+        }
+        std::thread::sleep(LOCK_PAUSE);
+        (file, is_ours) = take()?;
+    }
+    if !is_ours {
+        let owner = std::fs::read_to_string(&path).unwrap_or_default();
+        return Err(Failure::new(ErrorKind::Busy, START, format!("process {} owns {}", owner.trim(), state.path().display()))
+            .advise("stop it with 'zirconia stop', or set ZIRCONIA_STATE to another directory"));
+    }
+    let _ = file.set_len(0);
+    let _ = writeln!(file, "{}", std::process::id());
+    Ok(file)
+}
+
+fn failed(why: String) -> Failure {
+    Failure::new(ErrorKind::Io, "cannot serve requests", why)
+}
+
+/// Opens the socket of the state directory in a runtime, in the place of one that a daemon which died left: the lock is the caller's.
+pub fn listen(state: &StateDir) -> Result<UnixListener, Failure> {
+    let socket = state.socket();
+    let _ = std::fs::remove_file(&socket);
+    let listener = UnixListener::bind(&socket).map_err(|error| failed(format!("{}: {error}", socket.display())))?;
+    std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o600)).map_err(|error| failed(error.to_string()))?;
+    Ok(listener)
 }
 
 /// See the file's header.

@@ -3,7 +3,7 @@
 //! Who connects costs a bounded share: so many connections at a time, so long for a request, one request for each. A connection that cannot be
 //! taken (out of descriptors) is no reason to end: others give some back.
 
-use crate::place::Place;
+use crate::place::{Place, listen};
 use control::{Caller, Control};
 use control_api::{ErrorKind, Failure, Request, Response, StateDir};
 use http_body_util::{BodyExt, Full, Limited};
@@ -15,7 +15,6 @@ use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -121,15 +120,6 @@ pub struct Door {
 
 fn failed(why: String) -> Failure {
     Failure::new(ErrorKind::Io, "cannot serve requests", why)
-}
-
-/// Opens the socket of the state directory in a runtime, in the place of one that a daemon which died left: the lock is the caller's.
-pub fn listen(state: &StateDir) -> Result<UnixListener, Failure> {
-    let socket = state.socket();
-    let _ = std::fs::remove_file(&socket);
-    let listener = UnixListener::bind(&socket).map_err(|error| failed(format!("{}: {error}", socket.display())))?;
-    std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o600)).map_err(|error| failed(error.to_string()))?;
-    Ok(listener)
 }
 
 impl Door {

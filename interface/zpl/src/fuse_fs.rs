@@ -6,6 +6,7 @@
 //! the kernel forgets it.
 
 use crate::ctldir::{ControlNode, Ctldir, SnapshotSource};
+use crate::device_number::{decode_device, encode_device};
 use crate::direct::{Access, Property};
 use crate::file_flags;
 use crate::kernel::{self, PastCache};
@@ -75,17 +76,6 @@ enum Target {
 
 fn stamp(time: Time) -> Timestamp {
     Timestamp { seconds: time.0, nanoseconds: time.1 }
-}
-
-/// The kernel's 32-bit encoding of a device number (`new_encode_dev`) from the stored one.
-fn encode_device(stored: u64) -> u32 {
-    let (major, minor) = ((stored >> 20) as u32 & 0xfff, stored as u32 & 0xf_ffff);
-    (minor & 0xff) | major << 8 | (minor & !0xff) << 12
-}
-
-fn decode_device(encoded: u32) -> u64 {
-    let (major, minor) = (u64::from(encoded >> 8 & 0xfff), u64::from(encoded & 0xff | encoded >> 12 & 0xf_ff00));
-    major << 20 | minor
 }
 
 impl ZplFuse {

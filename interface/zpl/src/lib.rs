@@ -16,6 +16,7 @@ mod counts;
 mod ctldir;
 mod data;
 mod dataset;
+mod device_number;
 pub mod direct;
 mod entries;
 mod error;
