@@ -19,6 +19,28 @@ pub struct Caller {
     pub pid: u32,
 }
 
+impl Caller {
+    /// True when it may administer the machine (the kernel's `capable(CAP_SYS_ADMIN)`): being root is not enough in a container, nor is having
+    /// the capability in a user namespace of its own. Of processes that cannot be looked at only the user counts. Reads files of `/proc`.
+    pub fn is_administrator(&self) -> bool {
+        let files = match self.pid {
+            0 => None,
+            pid => std::fs::read_to_string(format!("/proc/{pid}/status")).ok().zip(std::fs::read_link(format!("/proc/{pid}/ns/user")).ok()),
+        };
+        match files.zip(std::fs::read_link("/proc/self/ns/user").ok()) {
+            Some(((status, namespace), own)) => namespace == own && has_sys_admin(&status),
+            None => self.uid == 0,
+        }
+    }
+}
+
+/// True when a process's status file has CAP_SYS_ADMIN among its effective capabilities.
+fn has_sys_admin(status: &str) -> bool {
+    const CAP_SYS_ADMIN: u32 = 21;
+    let capabilities = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    capabilities.and_then(|word| u64::from_str_radix(word.trim(), 16).ok()).is_some_and(|bits| bits >> CAP_SYS_ADMIN & 1 == 1)
+}
+
 /// A node number of the protocol; 1 is the root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeId(pub u64);
@@ -414,5 +436,26 @@ pub trait Handler: Send + Sync + 'static {
     /// Makes the whole file system durable; called on a thread that answers no requests.
     fn syncfs(&self, caller: &Caller) -> Reply<()> {
         Err(Errno::ENOSYS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If this fails, root without its rights passes for an administrator, or an administrator does not.
+    #[test]
+    fn who_administers_has_the_capability() {
+        for (status, wanted) in [
+            ("Name:\tx\nCapEff:\t000001ffffffffff\n", true),
+            ("CapEff:\t0000000000200000\n", true),
+            ("CapPrm:\t000001ffffffffff\nCapEff:\t00000000a80425fb\n", false),
+            ("CapEff:\tx\n", false),
+            ("", false),
+        ] {
+            assert_eq!(has_sys_admin(status), wanted, "{status}");
+        }
+        assert!(Caller { uid: 0, ..Caller::default() }.is_administrator());
+        assert!(!Caller { uid: 7, ..Caller::default() }.is_administrator());
     }
 }

@@ -652,10 +652,16 @@ impl Handler for ZplFuse {
         }
     }
 
-    fn listxattr(&self, _caller: &Caller, node: NodeId) -> Reply<Vec<u8>> {
+    fn listxattr(&self, caller: &Caller, node: NodeId) -> Reply<Vec<u8>> {
         let Target::Node(node, _) = self.target(node)? else { return Ok(Vec::new()) };
         let mut list = Vec::new();
-        for name in node.zfs.list_xattrs(&node)? {
+        let mut names = node.zfs.list_xattrs(&node)?;
+        // Whoever cannot read them doesn't hear of them either (OpenZFS: `__zpl_xattr_trusted_list`); the kernel leaves that to us.
+        let is_trusted = |name: &Vec<u8>| name.starts_with(b"trusted.");
+        if names.iter().any(is_trusted) && !caller.is_administrator() {
+            names.retain(|name| !is_trusted(name));
+        }
+        for name in names {
             list.extend_from_slice(&name);
             list.push(0);
         }

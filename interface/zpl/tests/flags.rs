@@ -247,3 +247,22 @@ fn attributes_of_users_can_be_switched_off() {
     zfs.set_settings(Settings { user_xattrs: true, ..zfs.settings() });
     assert_eq!(zfs.get_xattr(file, b"user.a"), Ok(b"1".to_vec()));
 }
+
+/// If this fails, everybody hears which attributes of the administrator a file has (overlays, container runtimes, backup marks).
+#[test]
+fn names_of_the_administrators_attributes_are_the_administrators() {
+    let bed = bed();
+    for name in [b"trusted.b".as_slice(), b"user.a", b"security.c"] {
+        assert_eq!(bed.zfs.set_xattr(&bed.file, name, b"1", SetMode::Any), Ok(()));
+    }
+    let handler = ZplFuse::new(bed.zfs.clone(), None);
+    let entry = handler.lookup(&Caller::default(), NodeId::ROOT, b"f").expect("it is there");
+    let names = |uid| {
+        let list = handler.listxattr(&Caller { uid, ..Caller::default() }, entry.node).expect("listed");
+        let mut names: Vec<String> = String::from_utf8(list).expect("text").split_terminator('\0').map(String::from).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names(0), ["security.c", "trusted.b", "user.a"]);
+    assert_eq!(names(7), ["security.c", "user.a"]);
+}
