@@ -45,6 +45,8 @@ enum Unanswered {
     Late,
     /// The daemon is there, and does nothing.
     Hung,
+    /// It is not who the caller believes, but this user.
+    Foreign(u32),
 }
 
 const NO_ANSWER: &str = "no answer from the daemon";
@@ -144,7 +146,8 @@ impl Client {
             return Err(request.refusal());
         }
         match std::os::unix::net::UnixStream::connect(state.reader_socket()) {
-            Ok(_) => self.call_at(&state.reader_socket(), request),
+            // Whoever named the folder named its owner.
+            Ok(_) => self.call_at(&state.reader_socket(), request, owner_of(state.path())),
             Err(_) => {
                 Err(Failure::new(ErrorKind::NotFound, "cannot ask the daemon", format!("none is running at {}", state.path().display()))
                     .advise("its owner starts it with 'zirconia start'"))
@@ -154,14 +157,16 @@ impl Client {
 
     /// Sends a request to a daemon that must be there already.
     pub fn call_running(&self, request: &Request) -> Result<Response, Failure> {
-        self.call_at(&self.state.socket(), request)
+        self.call_at(&self.state.socket(), request, None)
     }
 
-    fn call_at(&self, socket: &Path, request: &Request) -> Result<Response, Failure> {
+    /// Sends a request to whoever listens, if that is root, the caller or the user `host`: anybody else would learn what is asked, and could
+    /// answer anything.
+    fn call_at(&self, socket: &Path, request: &Request, host: Option<u32>) -> Result<Response, Failure> {
         let failed = |why: String| Failure::new(ErrorKind::Io, "cannot talk to the daemon", why).advise(self.advice());
         let body = serde_json::to_vec(request).map_err(|error| failed(error.to_string()))?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| failed(error.to_string()))?;
-        let answer = runtime.block_on(async { tokio::time::timeout(self.deadline, self.answer(socket, body)).await });
+        let answer = runtime.block_on(async { tokio::time::timeout(self.deadline, self.answer(&Peer { socket, host }, body)).await });
         let bytes = answer.unwrap_or_else(|_| Err(Unanswered::Late)).map_err(|why| match why {
             Unanswered::Broken(why) => Failure { kind: ErrorKind::Disconnected, ..failed(why) },
             Unanswered::Late => Failure::new(ErrorKind::Timeout, NO_ANSWER, format!("nothing came within {} s", self.deadline.as_secs()))
@@ -171,6 +176,11 @@ impl Client {
                 let why = format!("{who} takes connections but has said nothing for {} s", 2 * SILENCE.as_secs());
                 Failure::new(ErrorKind::Timeout, NO_ANSWER, why).advise(format!("the operation may still complete; {}", self.advice()))
             }
+            Unanswered::Foreign(user) => {
+                let why = format!("user {user} listens at {}", socket.display());
+                Failure::new(ErrorKind::Permission, "cannot talk to the daemon", why)
+                    .advise("nothing was sent: run this as that user, or use another state directory (ZIRCONIA_STATE)")
+            }
         })?;
         match serde_json::from_slice(&bytes).map_err(|error| failed(error.to_string()))? {
             Response::Failed(failure) => Err(failure),
@@ -179,19 +189,19 @@ impl Client {
     }
 
     /// The answer to a request: as long as the daemon lives, it may take its time.
-    async fn answer(&self, socket: &Path, body: Vec<u8>) -> Result<Bytes, Unanswered> {
+    async fn answer(&self, peer: &Peer<'_>, body: Vec<u8>) -> Result<Bytes, Unanswered> {
         let [(_, requests), (_, document), _] = control_api::ROUTES;
         let request = hyper::Request::post(requests).header("content-type", "application/json").header("zirconia-command", command_line());
-        let answer = exchange(socket, request, body);
+        let answer = exchange(peer, request, body);
         tokio::pin!(answer);
         loop {
             if let Ok(answer) = tokio::time::timeout(SILENCE, &mut answer).await {
-                return answer.map_err(Unanswered::Broken);
+                return answer;
             }
             // This one is answered without any work.
-            let sign = tokio::time::timeout(SILENCE, exchange(socket, hyper::Request::get(document), Vec::new()));
+            let sign = tokio::time::timeout(SILENCE, exchange(peer, hyper::Request::get(document), Vec::new()));
             tokio::select! {
-                answer = &mut answer => return answer.map_err(Unanswered::Broken),
+                answer = &mut answer => return answer,
                 sign = sign => if sign.is_err() { return Err(Unanswered::Hung) },
             }
         }
@@ -335,8 +345,35 @@ fn command_line() -> String {
     words.join(" ").chars().map(|c| if c.is_ascii_graphic() || c == ' ' { c } else { '?' }).collect()
 }
 
-async fn exchange(socket: &Path, request: hyper::http::request::Builder, body: Vec<u8>) -> Result<Bytes, String> {
-    let stream = tokio::net::UnixStream::connect(socket).await.map_err(|error| format!("{}: {error}", socket.display()))?;
+/// Where somebody is to listen, and who besides root and the caller may.
+struct Peer<'a> {
+    socket: &'a Path,
+    host: Option<u32>,
+}
+
+impl Peer<'_> {
+    /// A connection to a listener who is believed.
+    async fn connect(&self) -> Result<tokio::net::UnixStream, Unanswered> {
+        let failed = |error: std::io::Error| Unanswered::Broken(format!("{}: {error}", self.socket.display()));
+        let stream = tokio::net::UnixStream::connect(self.socket).await.map_err(failed)?;
+        // The kernel's word, of this very connection.
+        let user = stream.peer_cred().map_err(failed)?.uid();
+        let is_believed = user == 0 || user == rustix::process::geteuid().as_raw() || Some(user) == self.host;
+        if is_believed { Ok(stream) } else { Err(Unanswered::Foreign(user)) }
+    }
+}
+
+/// The user whose a folder is.
+fn owner_of(path: &Path) -> Option<u32> {
+    std::fs::metadata(path).ok().map(|found| std::os::unix::fs::MetadataExt::uid(&found))
+}
+
+async fn exchange(peer: &Peer<'_>, request: hyper::http::request::Builder, body: Vec<u8>) -> Result<Bytes, Unanswered> {
+    let stream = peer.connect().await?;
+    speak(stream, request, body).await.map_err(Unanswered::Broken)
+}
+
+async fn speak(stream: tokio::net::UnixStream, request: hyper::http::request::Builder, body: Vec<u8>) -> Result<Bytes, String> {
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
     let driver = async { connection.await.map_err(|error| error.to_string()) };
     let request = request.header("host", "zirconia").body(Full::new(Bytes::from(body))).map_err(|error| error.to_string())?;

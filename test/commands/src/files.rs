@@ -76,6 +76,12 @@ pub fn ordinary_user(world: &World) -> Result<(), Failure> {
         ran.says("lies in the mount of 'tank', where an ordinary user can mount nothing")?.says("mountpoint=/PATH tank/")?;
         Ok(())
     };
+    // Root tells nothing to whoever listens in a place that root was led to, and believes nothing from there.
+    if is_root {
+        world.refused("zpool list", 1, "cannot talk to the daemon: user 65534 listens at ")?.says("nothing was sent")?;
+        world.refused("zpool destroy tank", 1, "user 65534 listens at ")?;
+        run(&format!("{zfs} list -H -o name"))?.prints("tank")?;
+    }
     refused("create tank/inside", "cannot create 'tank/inside': mountpoint '")?;
     refused("create -o mountpoint={mnt}/tank/x/y tank/inside", "cannot create 'tank/inside': mountpoint '")?;
     refused("create -p tank/inside/deeper", "cannot create 'tank/inside': mountpoint '")?;

@@ -255,7 +255,10 @@ impl Drop for World {
         // Failures here were reported, or do not matter: the folder is removed below.
         let daemon = self.daemon();
         let stopped = self.start("zirconia stop", STOP).and_then(Running::finish);
-        if let (Err(_), Ok(daemon)) = (stopped, daemon) {
+        // That of another user takes nothing from this one.
+        let has_stopped = stopped.is_ok_and(|(ran, _)| ran.code == 0);
+        let is_daemon = |pid: &String| std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "zirconiad");
+        if let (false, Some(daemon)) = (has_stopped, daemon.ok().filter(is_daemon)) {
             // First whoever would start it again.
             if let Some(supervisor) = supervisor(&daemon) {
                 let _ = self.run(&format!("kill -9 {supervisor}"));
