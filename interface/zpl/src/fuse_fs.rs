@@ -112,8 +112,7 @@ impl ZplFuse {
     /// so that nobody who reads the file through the mount is shown what was there before.
     pub fn changed_beneath(&self, node: &Node, range: Range<u64>, then: impl FnOnce() + Send + 'static) {
         let Some(notifier) = self.notifier.get() else { return then() };
-        let (view, id) = (node.kernel.clone(), self.number(node, 0));
-        PastCache { view, notifier: notifier.clone(), id, range }.forget(then);
+        PastCache { view: node.kernel.clone(), notifier: notifier.clone(), id: self.number(node, 0), range }.forget(then);
     }
 
     /// The kernel keeps a working directory without keeping it open.
