@@ -67,15 +67,19 @@ pub fn steps(root: &Path) -> Result<(), String> {
     run(root, "cargo", &["build", "--workspace", "--all-targets", "--locked"])?;
     let program = |name: &str| root.join("target/debug").join(name).display().to_string();
     let (commands, interop) = (program("zirconia-commands"), program("zirconia-interop"));
-    side_by_side(root, &[&["cargo", "test", "--workspace", "--locked"], &[&commands], &[&interop, "write"], &[&interop, "read"]])
+    let (tests, scenarios) = (["cargo", "test", "--workspace", "--locked"], [commands.as_str()]);
+    // One after the other: the first one builds the real engine's tools.
+    let (write, read) = ([interop.as_str(), "write"], [interop.as_str(), "read"]);
+    side_by_side(root, &[&[&tests], &[&scenarios], &[&write, &read]])
 }
 
-/// Runs commands at once and prints what each printed when it has ended. All of them end, also when one failed: one run shows every failure.
-fn side_by_side(root: &Path, commands: &[&[&str]]) -> Result<(), String> {
+/// Runs series of commands at once and prints what each command printed when it has ended. All of them are run, also when one failed: one run shows
+/// every failure.
+fn side_by_side(root: &Path, series: &[&[&[&str]]]) -> Result<(), String> {
     let failures: Vec<String> = std::thread::scope(|scope| {
-        let started: Vec<_> = commands.iter().map(|words| scope.spawn(|| told_at_the_end(root, words))).collect();
-        let ended = started.into_iter().map(|one| one.join().unwrap_or_else(|_| Err("a step panicked".into())));
-        ended.filter_map(Result::err).collect()
+        let run = |commands: &[&[&str]]| commands.iter().filter_map(|words| told_at_the_end(root, words).err()).collect::<Vec<_>>();
+        let started: Vec<_> = series.iter().map(|commands| scope.spawn(move || run(commands))).collect();
+        started.into_iter().flat_map(|one| one.join().unwrap_or_else(|_| vec!["a step panicked".into()])).collect()
     });
     if failures.is_empty() { Ok(()) } else { Err(failures.join("; ")) }
 }
