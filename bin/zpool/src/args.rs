@@ -384,7 +384,7 @@ pub struct Replace {
 /// `zpool import`.
 #[derive(Debug, Args)]
 pub struct Import {
-    /// Import all pools.
+    /// Import all pools; the exit code is 1 when one could not be.
     #[arg(short)]
     pub all: bool,
     /// Search this directory or device.
