@@ -47,9 +47,9 @@ pub(crate) const IN_FLIGHT_BYTES: usize = PENDING + CLASSES;
 
 /// I/Os that the device has, by when it got them: in a ring of [`SPANS`] spans of time.
 const SINCE: usize = IN_FLIGHT_BYTES + 1;
-/// A span is 2^32 ns long.
-const SPAN_SHIFT: u32 = 32;
-const SPANS: usize = 128;
+/// A span is 2^30 ns long: `zfs_deadman_synctime_ms` may be a few seconds.
+const SPAN_SHIFT: u32 = 30;
+const SPANS: usize = 512;
 
 /// Cells of a leaf's sheet.
 pub(crate) const CELLS: usize = SINCE + SPANS;
@@ -190,6 +190,30 @@ mod tests {
         }
         assert!(owners[TOTAL..IN_FLIGHT_BYTES].iter().all(|&count| count == 1));
         assert!(owners[..TOTAL].iter().chain(&owners[IN_FLIGHT_BYTES..]).all(|&count| count == 0));
+    }
+
+    /// A device that hangs for ten seconds was told of at five or only at nine, by chance, where `zfs_deadman_synctime_ms` says five.
+    #[test]
+    fn an_io_that_hangs_is_known_to_a_second_whenever_it_began() {
+        const SECOND: u64 = 1_000_000_000;
+        for issued_ns in (0..10 * SECOND).step_by(250_000_000) {
+            let stats = LeafStats::default();
+            let class = Priority::AsyncWrite.class(IoKind::Write);
+            stats.issued(&LeafTiming {
+                kind: IoKind::Write,
+                class,
+                offset: 0,
+                bytes: 4096,
+                merged: false,
+                queued_ns: 0,
+                issued_ns,
+                disk_ns: 0,
+            });
+            for age_ns in [6 * SECOND + SECOND / 5, 500 * SECOND] {
+                let told = stats.oldest_io_ns(issued_ns + age_ns).unwrap_or(0);
+                assert!(told <= age_ns && age_ns - told < SECOND + SECOND / 10, "{told} ns of {age_ns}, begun at {issued_ns}");
+            }
+        }
     }
 
     #[test]

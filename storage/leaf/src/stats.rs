@@ -89,7 +89,7 @@ impl LeafStats {
         // Additions and subtractions come from different threads: never below zero, but perhaps for a moment.
         (self.sheet.get(extended::IN_FLIGHT_BYTES) as i64).max(0) as u64
     }
-    /// For how long, at least, the device has had its oldest I/O; exact to 4.3 seconds, of the last nine minutes.
+    /// For how long, at least, the device has had its oldest I/O; exact to 1.1 seconds, of the last nine minutes.
     pub fn oldest_io_ns(&self, now_ns: u64) -> Option<u64> {
         extended::spans(now_ns).find(|(cell, _)| (self.sheet.get(*cell) as i64) > 0).map(|(_, age_ns)| age_ns)
     }
