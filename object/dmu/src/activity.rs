@@ -19,38 +19,38 @@ macro_rules! counted {
 }
 
 counted! {
-    /// What befell a transaction.
+    /// Events in the life of a transaction that are counted.
     TxEvent:
-    /// It got a txg.
+    /// Transaction was assigned to a txg.
     Assigned = "dmu_tx_assigned",
-    /// It got none: the pool is being closed, or failed.
+    /// Transaction got no txg: the pool is being closed, or failed.
     Error = "dmu_tx_error",
-    /// It got none: the pool is suspended, and nobody is to wait for it.
+    /// Transaction got no txg: the pool is suspended, and nobody is to wait for it.
     Suspended = "dmu_tx_suspended",
-    /// It waited for the txg before to let go of its holds.
+    /// Transaction waited for the previous txg to let go of its holds.
     Group = "dmu_tx_group",
-    /// It was held up because much is dirty.
+    /// Transaction was held up because much is dirty.
     DirtyThrottle = "dmu_tx_dirty_throttle",
-    /// It was delayed for that.
+    /// Transaction was delayed by the dirty throttle.
     DirtyDelay = "dmu_tx_dirty_delay",
-    /// It waited until less is dirty.
+    /// Transaction waited until less is dirty.
     DirtyOverMax = "dmu_tx_dirty_over_max",
-    /// It was refused by a quota, or by want of space.
+    /// Transaction was refused by a quota, or by want of space.
     Quota = "dmu_tx_quota",
 }
 
 counted! {
-    /// What befell a dnode.
+    /// Events in the life of a dnode that are counted.
     DnodeEvent:
-    /// It was wanted and is in memory.
+    /// Dnode was wanted and is in memory.
     HoldHit = "dnode_hold_alloc_hits",
-    /// It was wanted and had to be made from its record.
+    /// Dnode was wanted and had to be made from its record.
     HoldMiss = "dnode_hold_alloc_misses",
-    /// It was wanted, and no object has its number.
+    /// Object number was wanted that no object has.
     HoldNone = "dnode_hold_alloc_type_none",
-    /// A number was given to a new object.
+    /// Object number was given to a new object.
     Allocated = "dnode_allocate",
-    /// It left the memory: nobody held it.
+    /// Dnode left the memory: nobody held it.
     Evicted = "dnode_buf_evict",
     /// The search for a free number went on in another block.
     NextBlock = "dnode_alloc_next_block",
@@ -60,7 +60,7 @@ static TX: LazyLock<Sheet> = LazyLock::new(|| Sheet::new(TxEvent::ALL.len()));
 static DNODE: LazyLock<Sheet> = LazyLock::new(|| Sheet::new(DnodeEvent::ALL.len()));
 
 impl TxEvent {
-    /// Counts it.
+    /// Adds one to the counter of this event.
     pub fn count(self) {
         TX.row().add(self as usize, 1);
     }

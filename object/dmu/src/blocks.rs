@@ -6,14 +6,14 @@ use ondisk::{BlockId, BlockPtr, Bookmark, Level, ObjectId, ObjsetId};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// What an object set is built on.
+/// Environment of an object set: block store, accounting, number.
 #[derive(Clone)]
 pub struct ObjsetEnv {
-    /// Blocks.
+    /// Store that reads and writes the blocks.
     pub io: Arc<dyn BlockIo>,
     /// Accounting of blocks; `None` for a snapshot, which can't be modified.
     pub ledger: Option<Arc<dyn BlockLedger>>,
-    /// Its number: the MOS object of the dataset, 0 for the MOS.
+    /// Number of the object set: the MOS object of the dataset, 0 for the MOS.
     pub id: ObjsetId,
 }
 
@@ -21,7 +21,7 @@ pub struct ObjsetEnv {
 pub(crate) struct Blocks {
     pub env: ObjsetEnv,
     props: RwLock<ObjsetProps>,
-    /// How long data and metadata may stay in the cache, from `props`: every block that is read asks.
+    /// Time that data and metadata may stay in the cache, from `props`: every block that is read asks.
     keeps: [AtomicU8; 2],
 }
 
@@ -34,7 +34,7 @@ impl Blocks {
         Blocks { env, keeps: keeps(&props).map(AtomicU8::new), props: RwLock::new(props) }
     }
 
-    /// The store.
+    /// Store of the blocks.
     pub(crate) fn io(&self) -> &Arc<dyn BlockIo> {
         &self.env.io
     }
@@ -52,7 +52,7 @@ impl Blocks {
         *self.props.write() = props;
     }
 
-    /// How long a block of data or metadata may stay in the cache.
+    /// Time that a block of data or metadata may stay in the cache.
     pub(crate) fn keep(&self, is_metadata: bool) -> Keep {
         match self.keeps[usize::from(is_metadata)].load(Ordering::Relaxed) {
             0 => Keep::Once,
@@ -61,7 +61,7 @@ impl Blocks {
         }
     }
 
-    /// How long the block may stay in memory. The object set's own blocks are read without a dataset's say.
+    /// Time that the block may stay in memory. The object set's own blocks are read without a dataset's say.
     pub(crate) fn keep_of(&self, bp: &BlockPtr) -> Keep {
         self.keep(bp.level() > 0 || bp.object_type().is_metadata())
     }

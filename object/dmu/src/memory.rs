@@ -6,7 +6,7 @@
 use kstat::Counter;
 use std::sync::LazyLock;
 
-/// What is counted apart.
+/// Kinds of things whose memory is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum What {
     Dnode,
@@ -47,26 +47,26 @@ impl Drop for Counted {
     }
 }
 
-/// What the object layer of this process holds besides the bytes of blocks.
+/// Memory that the object layer of this process holds besides the bytes of blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryUse {
-    /// Dnodes in memory.
+    /// Number of dnodes in memory.
     pub dnodes: u64,
-    /// Their bytes.
+    /// Bytes of those dnodes, without bonuses.
     pub dnode_bytes: u64,
     /// Bytes of their bonuses, as they were when the dnodes came to memory.
     pub bonus_bytes: u64,
-    /// Records of dirty blocks.
+    /// Number of records of dirty blocks.
     pub dbufs: u64,
-    /// Their bytes, without those of the blocks.
+    /// Bytes of those records, without those of the blocks.
     pub dbuf_bytes: u64,
-    /// Indirect blocks that dnodes remember; most are in the cache, too.
+    /// Number of indirect blocks that dnodes remember; most are in the cache, too.
     pub indirects: u64,
-    /// Their bytes.
+    /// Bytes of those indirect blocks.
     pub indirect_bytes: u64,
 }
 
-/// What the object layer holds now.
+/// Memory that the object layer holds now.
 pub fn memory_use() -> MemoryUse {
     let [dnode, bonus, dbuf, indirect] = [What::Dnode, What::Bonus, What::Dbuf, What::Indirect].map(|what| {
         let held = &HELD[what as usize];

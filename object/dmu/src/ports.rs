@@ -11,7 +11,7 @@ use ondisk::{BlockPtr, Bookmark, Checksum, Compression, ObjectType, Txg};
 /// The callback of [`BlockIo::write`]: the new pointer, or why there is none. Runs exactly once and never waits.
 pub type WriteDone = Box<dyn FnOnce(Result<BlockPtr, BlockError>) + Send>;
 
-/// Where the bytes of [`BlockIo::read_direct`] ended up.
+/// Place where the bytes of [`BlockIo::read_direct`] ended up.
 #[derive(Clone, Debug)]
 pub enum Landed {
     /// In the caller's memory, as a buffer over it.
@@ -32,10 +32,10 @@ impl Landed {
 /// The callback of [`BlockIo::read_direct`]. Runs exactly once and never waits.
 pub type LandedDone = Box<dyn FnOnce(Result<Landed, BlockError>) + Send>;
 
-/// How long the store may hold a block's bytes in memory.
+/// Time for which the store may hold a block's bytes in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Keep {
-    /// Not longer than it takes to hand them out; what was read ahead, until it is used.
+    /// No longer than it takes to hand the bytes out; bytes read ahead stay until they are used.
     Once,
     /// A moment, for who takes the block in parts and then calls [`BlockIo::forget`].
     Lingers,
@@ -49,7 +49,7 @@ pub enum Keep {
 pub struct BlockWrite {
     /// The txg being synced: the birth of the block.
     pub txg: Txg,
-    /// Where the block belongs.
+    /// Address of the block: object set, object, level, block.
     pub bookmark: Bookmark,
     /// Logical bytes, little-endian.
     pub data: Abd,
@@ -133,7 +133,7 @@ pub trait BlockIo: Send + Sync {
     fn plugged(&self, work: &mut dyn FnMut()) {
         work();
     }
-    /// Where the pool counts how data is read and written.
+    /// Counters of the pool's reads and writes by way of access; `None` when nobody counts.
     fn iostats(&self) -> Option<&IoStats> {
         None
     }
@@ -161,7 +161,7 @@ pub trait TxgSync: Send + Sync {
     /// Syncs `txg`; called by one thread at a time, in txg order.
     fn sync_txg(&self, txg: Txg) -> Result<(), SyncError>;
 
-    /// What the pool's devices did until now, for the history of txgs.
+    /// Totals of the pool's device I/O until now, for the history of txgs.
     fn io_totals(&self) -> IoTotals {
         IoTotals::default()
     }

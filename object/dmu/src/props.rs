@@ -5,24 +5,24 @@
 use crate::Keep;
 use ondisk::{Checksum, Compression, ObjectType};
 
-/// How much metadata gets an extra copy (OpenZFS: `zfs_redundant_metadata_type_t`).
+/// Extent to which metadata gets an extra copy (OpenZFS: `zfs_redundant_metadata_type_t`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RedundantMetadata {
-    /// All of it.
+    /// All metadata.
     #[default]
     All,
     /// All but the lowest indirect blocks.
     Most,
     /// Critical metadata only.
     Some,
-    /// None.
+    /// No metadata.
     None,
 }
 
 /// The `sync` property (OpenZFS: `zfs_sync_type_t`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SyncMode {
-    /// What the application asks for.
+    /// Operations are synchronous as the application asks.
     #[default]
     Standard,
     /// Every operation is synchronous.
@@ -34,17 +34,17 @@ pub enum SyncMode {
 /// The `primarycache` property (OpenZFS: `zfs_cache_type_t`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PrimaryCache {
-    /// Everything.
+    /// Data and metadata.
     #[default]
     All,
     /// Metadata only.
     Metadata,
-    /// Nothing.
+    /// Neither data nor metadata.
     None,
 }
 
 impl PrimaryCache {
-    /// How long a block may stay (OpenZFS: `DBUF_IS_CACHEABLE`). Data is let go of by those who read it in parts.
+    /// Time that a block may stay (OpenZFS: `DBUF_IS_CACHEABLE`). Data is let go of by those who read it in parts.
     pub fn keep(self, is_metadata: bool) -> Keep {
         match (self, is_metadata) {
             (PrimaryCache::All, _) | (PrimaryCache::Metadata, true) => Keep::Kept,
@@ -83,7 +83,7 @@ pub struct ObjsetProps {
     pub metadata_compression: Compression,
     /// The `sync` property.
     pub sync: SyncMode,
-    /// What may stay in the cache.
+    /// Blocks that may stay in the cache: the `primarycache` property.
     pub primary_cache: PrimaryCache,
 }
 
@@ -114,7 +114,7 @@ impl ObjsetProps {
     }
 }
 
-/// What the policy looks at besides the properties.
+/// Facts of a block that the write policy depends on besides the properties.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BlockKind {
     pub object_type: ObjectType,
@@ -125,7 +125,7 @@ pub(crate) struct BlockKind {
     pub compression: Compression,
 }
 
-/// How to write one block.
+/// Checksum, compression and copies to write one block with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WritePolicy {
     pub checksum: Checksum,

@@ -263,7 +263,7 @@ impl TxgManager {
         self.budget.fell.notify_all();
     }
 
-    /// The tunables.
+    /// Current tunables of the txg manager.
     pub fn config(&self) -> TxgConfig {
         self.tunables.get()
     }

@@ -11,21 +11,21 @@ const TXGS_MAX: usize = 100;
 const WIDTHS: [usize; 12] = [8, 16, 5, 12, 12, 12, 8, 8, 12, 12, 12, 12];
 const HEAD: [&str; 12] = ["txg", "birth", "state", "ndirty", "nread", "nwritten", "reads", "writes", "otime", "qtime", "wtime", "stime"];
 
-/// What the devices of a pool did until now.
+/// Totals of the I/O of a pool's devices until now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IoTotals {
     /// Bytes read.
     pub read_bytes: u64,
     /// Bytes written.
     pub written_bytes: u64,
-    /// Reads.
+    /// Number of reads.
     pub reads: u64,
-    /// Writes.
+    /// Number of writes.
     pub writes: u64,
 }
 
 impl IoTotals {
-    /// What was done since `before`.
+    /// I/O since `before`.
     fn since(&self, before: &IoTotals) -> IoTotals {
         IoTotals {
             read_bytes: self.read_bytes.saturating_sub(before.read_bytes),
@@ -36,24 +36,24 @@ impl IoTotals {
     }
 }
 
-/// What a txg has behind it (OpenZFS: `txg_state_t`).
+/// Stage that a txg has completed (OpenZFS: `txg_state_t`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Passed {
-    /// It takes no more transactions.
+    /// Txg takes no more transactions.
     Open = 1,
-    /// None holds it any more.
+    /// No transaction holds the txg any more.
     Quiesced = 2,
-    /// Its sync began.
+    /// Sync of the txg began.
     Waited = 3,
-    /// It is on disk.
+    /// Txg is on disk.
     Synced = 4,
 }
 
-/// A txg.
+/// Record of a txg in the history.
 #[derive(Clone, Debug, Default)]
 pub struct TxgRecord {
     txg: Txg,
-    /// When it was opened, and when it had behind it what [`Passed`] says; 0: not yet.
+    /// Times in nanoseconds at which the txg was opened and completed each stage of [`Passed`]; 0: not yet.
     times_ns: [u64; 5],
     dirty_bytes: u64,
     io: IoTotals,
@@ -107,7 +107,7 @@ impl TxgHistory {
         self.with(txg, |record| record.times_ns[what as usize] = now_ns.max(1));
     }
 
-    /// What was dirty when the sync of `txg` began, and what its devices did from then until `after`.
+    /// Notes the bytes dirty when the sync of `txg` began, and the device I/O from `before` to `after`.
     pub(crate) fn synced(&self, txg: Txg, dirty_bytes: u64, (before, after): (IoTotals, IoTotals)) {
         self.with(txg, |record| (record.dirty_bytes, record.io) = (dirty_bytes, after.since(&before)));
     }

@@ -96,13 +96,13 @@ impl Bpobj {
     }
 }
 
-/// How many entries of `bytes` bytes the object has room for.
+/// Number of entries of `bytes` bytes that the object has room for.
 fn entries(dnode: &Dnode, bytes: u64) -> Result<u64, DslError> {
     let info = dnode.info()?;
     Ok((info.max_block.0.saturating_add(1)).saturating_mul(info.block_size as u64) / bytes)
 }
 
-/// What a list keeps of a pointer: no checksum (it compresses better), no payload, no fill.
+/// Pointer as a list keeps it: no checksum (it compresses better), no payload, no fill.
 fn stripped(bp: &BlockPtr) -> BlockPtr {
     let mut kept = *bp;
     if bp.is_embedded() {

@@ -22,7 +22,7 @@ pub(crate) fn note(meta: &Meta, dir: &Dir, tx: &Tx) -> Result<(), DslError> {
     Ok(meta.zap(dir.object)?.update(CHANGED, &time, tx)?)
 }
 
-/// When that was, in seconds and nanoseconds since 1970; None when nobody knows.
+/// Time of the last change of the snapshots, in seconds and nanoseconds since 1970; None when nobody knows.
 pub(crate) fn when(meta: &Meta, dir: &Dir) -> Result<Option<(u64, u32)>, DslError> {
     if meta.hold(dir.object)?.info()?.kind != ObjectType::OTN_ZAP_METADATA {
         return Ok(None);

@@ -96,7 +96,7 @@ impl Dataset {
         Ok(Arc::new(dataset))
     }
 
-    /// The record.
+    /// Record of the dataset, as in its bonus.
     pub(crate) fn phys(&self) -> DslDatasetPhys {
         self.phys.lock().clone()
     }
@@ -130,7 +130,7 @@ impl Dataset {
         *self.objset.lock() = objset;
     }
 
-    /// What an object set of this dataset is built on.
+    /// Environment of an object set of this dataset.
     pub(crate) fn env(&self, meta: &Meta) -> ObjsetEnv {
         let ledger: Option<Arc<dyn dmu::BlockLedger>> =
             if self.is_snapshot || !meta.services.is_writeable() { None } else { Some(self.ledger.clone()) };
@@ -190,7 +190,7 @@ impl Dataset {
 
     // ---- accounting ----
 
-    /// What a change of the dataset's unique bytes means to its directory, given the refreservation
+    /// Change in bytes of the directory's usage by a change of the dataset's unique bytes, given the refreservation
     /// (OpenZFS: `parent_delta` in `dsl_dataset.c`).
     fn dir_delta(&self, unique: u64, delta: i64) -> i64 {
         let reserved = self.reserved();

@@ -15,7 +15,7 @@ use zap::{CreateOptions, Zap};
 pub(crate) struct Deadlist<'m> {
     meta: &'m Meta,
     zap: Zap,
-    /// mintxg → list.
+    /// Object of the list of block pointers, by the txg after which its blocks were born (mintxg).
     tree: BTreeMap<u64, u64>,
 }
 

@@ -31,7 +31,7 @@ pub(crate) struct Dir {
     reserved: AtomicU64,
 }
 
-/// What a new directory is.
+/// Parent and name of a directory to be created.
 pub(crate) struct NewDir<'a> {
     pub(crate) parent: Option<&'a Arc<Dir>>,
     pub(crate) name: &'a str,
@@ -93,7 +93,7 @@ impl Dir {
         self.reserved.store(phys.dd_reserved, Ordering::Relaxed);
     }
 
-    /// The record.
+    /// Record of the directory, as in its bonus.
     pub(crate) fn phys(&self) -> DslDirPhys {
         self.phys.lock().clone()
     }
@@ -253,7 +253,7 @@ impl Dir {
         self.inflight() > 0 || self.frees.iter().any(|slot| slot.load(Ordering::Relaxed) > 0)
     }
 
-    /// What `delta` bytes more here mean to the parent, given how much is used.
+    /// Change in bytes of the parent's usage by `delta` bytes more here, given how much is used.
     pub(crate) fn accounted_above(&self, used: u64, delta: i64) -> i64 {
         let reserved = self.reserved();
         let after = used.saturating_add_signed(delta);

@@ -13,21 +13,21 @@ use zap::{Value, Zap};
 /// Space of a dataset, in bytes (OpenZFS: `dsl_dir_stats`, `dsl_dataset_space`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DatasetSpace {
-    /// Used by the dataset with its snapshots and children, reservations included (of a snapshot: its unique space).
+    /// Bytes used by the dataset with its snapshots and children, reservations included (of a snapshot: its unique space).
     pub used: u64,
-    /// What can still be written.
+    /// Bytes that can still be written.
     pub available: u64,
-    /// Reachable in the dataset.
+    /// Bytes reachable in the dataset.
     pub referenced: u64,
-    /// Used by the dataset itself.
+    /// Bytes used by the dataset itself.
     pub used_by_dataset: u64,
-    /// Used by snapshots alone.
+    /// Bytes used by snapshots alone.
     pub used_by_snapshots: u64,
-    /// Used by children.
+    /// Bytes used by children.
     pub used_by_children: u64,
-    /// Kept by the refreservation.
+    /// Bytes kept by the refreservation.
     pub used_by_refreservation: u64,
-    /// Written since the last snapshot.
+    /// Bytes written since the last snapshot.
     pub written: u64,
     /// `used` before compression.
     pub logical_used: u64,
@@ -76,7 +76,7 @@ impl DatasetHandle {
         DatasetHandle { pool, dataset }
     }
 
-    /// The pool.
+    /// Pool's datasets that the dataset is one of.
     pub fn pool(&self) -> &Arc<DslPool> {
         &self.pool
     }
@@ -84,7 +84,7 @@ impl DatasetHandle {
     pub fn name(&self) -> String {
         self.pool.tree.full_name(&self.dataset).unwrap_or_else(|_| self.dataset.dir.full_name())
     }
-    /// Its object in the MOS: the object set's number.
+    /// Object of the dataset in the MOS: the object set's number.
     pub fn object(&self) -> u64 {
         self.dataset.object
     }
@@ -123,7 +123,7 @@ impl DatasetHandle {
         self.pool.space.wait_for_freed()
     }
 
-    /// Space now.
+    /// Space of the dataset now, in bytes.
     pub fn space(&self) -> DatasetSpace {
         let (phys, dir) = (self.dataset.phys(), self.dataset.dir.phys());
         let written = self.written(phys.ds_prev_snap_obj, phys.ds_referenced_bytes);
@@ -170,7 +170,7 @@ impl DatasetHandle {
         self.pool.tree.written_since_snapshot(&self.dataset, &old)
     }
 
-    /// What can be written here (OpenZFS: `dsl_dataset_space`).
+    /// Bytes that can be written here (OpenZFS: `dsl_dataset_space`).
     fn available(&self) -> u64 {
         let dataset = &self.dataset;
         let mut available = dataset.dir.available(self.pool.space.pool_bytes(false), None);
@@ -353,12 +353,12 @@ impl DatasetHandle {
         self.dataset.ledger.want_features(features::bit(guid));
         self.dataset.ledger.dirtied(tx.txg());
     }
-    /// When a snapshot of it was last taken, destroyed or renamed, in seconds and nanoseconds since 1970.
+    /// Time at which a snapshot of the dataset was last taken, destroyed or renamed, in seconds and nanoseconds since 1970.
     pub fn snapshots_changed(&self) -> Result<Option<(u64, u32)>, DslError> {
         changed::when(&self.pool.tree.meta, &self.dataset.dir)
     }
 
-    /// Its snapshots, oldest first.
+    /// Snapshots of the dataset, oldest first.
     pub fn snapshots(&self) -> Result<Vec<SnapshotEntry>, DslError> {
         let _config = self.pool.config();
         self.pool.tree.snapshots_of(&self.dataset)

@@ -12,12 +12,12 @@ use std::collections::BTreeSet;
 /// Level of log blocks in bookmarks (OpenZFS: `ZB_ZIL_LEVEL`, -2).
 const LOG_LEVEL: Level = Level(u8::MAX - 1);
 
-/// What a dataset's intent log holds.
+/// Contents of a dataset's intent log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IntentLog {
     /// Allocated blocks that belong to the log alone.
     pub blocks: Vec<BlockPtr>,
-    /// It has records that were not replayed, or may have: part of it could not be read.
+    /// True when the log has records that were not replayed, or may have: part of it could not be read.
     pub is_pending: bool,
 }
 
@@ -25,7 +25,7 @@ pub struct IntentLog {
 struct LogBlock {
     next: BlockPtr,
     order: ByteOrder,
-    /// Where in the block the records lie.
+    /// Range of the records in the block, in bytes.
     records: std::ops::Range<usize>,
     bytes: Vec<u8>,
 }
@@ -118,7 +118,7 @@ impl IntentLog {
     }
 }
 
-/// How far a log counts.
+/// Limits of the records of a log that count.
 struct Scope {
     /// Records of this txg and later ones are to be replayed.
     first_txg: u64,

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 
-/// Which datasets are dirty in which txg.
+/// Datasets that are dirty, by txg slot.
 #[derive(Default)]
 pub(crate) struct DirtySets {
     slots: [Mutex<BTreeSet<u64>>; crate::dir::TXG_SLOTS],
@@ -80,12 +80,12 @@ impl BlockLedger for MosLedger {
     }
 }
 
-/// What the sync of a dataset did, to be settled.
+/// Changes of a dataset by its sync, to be settled.
 pub(crate) struct Settlement {
     pub(crate) born: Usage,
-    /// Given up and freed: no snapshot has them.
+    /// Space of blocks given up and freed: no snapshot has them.
     pub(crate) freed: Usage,
-    /// Given up, but a snapshot has them.
+    /// Blocks given up that a snapshot has.
     pub(crate) dead: Vec<BlockPtr>,
     /// Per-dataset features that the blocks need.
     pub(crate) features: u32,

@@ -100,7 +100,7 @@ impl Meta {
         self.services.feature_add(features::EXTENSIBLE_DATASET, 1, tx)
     }
 
-    /// What a block counts (OpenZFS: `bp_get_dsize_sync`, `BP_GET_PSIZE`, `BP_GET_UCSIZE`).
+    /// Bytes that a block counts (OpenZFS: `bp_get_dsize_sync`, `BP_GET_PSIZE`, `BP_GET_UCSIZE`).
     pub(crate) fn usage(&self, bp: &BlockPtr) -> Usage {
         usage(&*self.io, bp)
     }

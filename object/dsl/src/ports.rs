@@ -7,22 +7,22 @@ use std::sync::Arc;
 /// The pool's space as datasets see it, in deflated bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolSpace {
-    /// What datasets can use in total (OpenZFS: `spa_get_dspace`).
+    /// Bytes that datasets can use in total (OpenZFS: `spa_get_dspace`).
     pub usable_bytes: u64,
-    /// Kept back so that removing files always works (OpenZFS: `spa_get_slop_space`).
+    /// Bytes kept back so that removing files always works (OpenZFS: `spa_get_slop_space`).
     pub slop_bytes: u64,
-    /// Freed in the last txgs, allocatable soon (OpenZFS: `metaslab_class_get_deferred`).
+    /// Bytes freed in the last txgs, allocatable soon (OpenZFS: `metaslab_class_get_deferred`).
     pub deferred_bytes: u64,
 }
 
 /// A line of the pool's history made by the engine itself (OpenZFS: `spa_history_log_internal_ds`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistoryEvent {
-    /// What was done: `create`, `destroy`, `snapshot`, `set`, `inherit`, `rename`, `clone` …
+    /// Operation: `create`, `destroy`, `snapshot`, `set`, `inherit`, `rename`, `clone` …
     pub name: &'static str,
-    /// The dataset's name.
+    /// Full name of the dataset.
     pub dataset: String,
-    /// Its object.
+    /// Object of the dataset in the MOS.
     pub dataset_object: u64,
     /// Details as OpenZFS words them.
     pub text: String,
@@ -51,7 +51,7 @@ pub trait PoolServices: Send + Sync {
         let _ = (mos, object, tx);
         Ok(())
     }
-    /// What every object set of the pool starts from: copies of metadata, hole births, compression of metadata.
+    /// Properties that every object set of the pool starts from: copies of metadata, hole births, compression of metadata.
     fn objset_props(&self) -> ObjsetProps;
     /// False when the pool was imported read-only.
     fn is_writeable(&self) -> bool {

@@ -11,14 +11,14 @@ use dmu::{Tx, TxgManager};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// How many txgs a transaction waits for before it is refused. With every one of them what was announced becomes what was written, and
+/// Number of txgs that a transaction waits for before it is refused. With every one what was announced becomes what was written, and
 /// what was freed comes nearer to use, so that few are enough unless others are as busy.
 const WAITS_MAX: u32 = 32;
 
-/// What making a dataset or snapshot may take (OpenZFS: five blocks of 16 KiB, three copies each).
+/// Bytes that making a dataset or snapshot may take (OpenZFS: five blocks of 16 KiB, three copies each).
 const TASK_BYTES: u64 = 3 * 5 * (16 << 10);
 
-/// What a transaction will do to the space in use.
+/// Effect of a transaction on the space in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TxSpace {
     /// May need this many bytes more; refused when a quota or the pool is full.
@@ -27,7 +27,7 @@ pub enum TxSpace {
     Frees,
 }
 
-/// What a look at the limits says.
+/// Result of a check of the limits.
 enum Verdict {
     Fits,
     /// Wait for the txg in flight and look again; refused for this reason when that does not help.
@@ -47,7 +47,7 @@ impl Space {
         Space { meta, txgs, root_dir }
     }
 
-    /// What the pool offers to datasets, in bytes; `reserve` opens half of the slop too
+    /// Bytes that the pool offers to datasets; `reserve` opens half of the slop too
     /// (OpenZFS: `dsl_pool_unreserved_space`).
     pub(crate) fn pool_bytes(&self, reserve: bool) -> u64 {
         let space = self.meta.services.space();

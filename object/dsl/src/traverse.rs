@@ -20,12 +20,12 @@ fn pointers(block: &[u8]) -> impl Iterator<Item = (usize, BlockPtr)> + '_ {
     })
 }
 
-/// Where a walk paused: the first level-0 block that was not visited.
+/// Place at which a walk paused: the first level-0 block that was not visited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
-    /// The object.
+    /// Number of the object.
     pub object: u64,
-    /// The block within it.
+    /// Number of the level-0 block within the object.
     pub block: u64,
 }
 
@@ -35,15 +35,15 @@ pub struct Walk<'a> {
     pub(crate) objset: u64,
     pub(crate) root: &'a BlockPtr,
     pub(crate) after: u64,
-    /// Where to go on.
+    /// Place to go on at; `None` for the beginning.
     pub(crate) resume: Option<Position>,
-    /// Blocks to visit before it pauses.
+    /// Number of blocks to visit before the walk pauses.
     pub(crate) most: u64,
     /// Go on when a block cannot be read: what is below it is left out.
     pub(crate) skip_unreadable: bool,
-    /// What is walked was destroyed: its blocks are read when nobody else wants the devices.
+    /// True when the object set was destroyed: its blocks are read when nobody else wants the devices.
     pub(crate) destroyed: bool,
-    /// It pauses after this time, though not before one block was visited.
+    /// Time in nanoseconds at which the walk pauses, though not before one block was visited.
     pub(crate) until_ns: u64,
 }
 

@@ -13,10 +13,10 @@ use std::ops::Range;
 use vdev::TopKind;
 use zap::Zap;
 
-/// What the check found.
+/// Result of the check of space maps against blocks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SpaceReport {
-    /// Block pointers that were counted.
+    /// Number of block pointers that were counted.
     pub blocks: u64,
     /// Bytes of all copies.
     pub bytes: u64,
@@ -26,9 +26,9 @@ pub struct SpaceReport {
     pub unallocated: u64,
     /// Bytes that the space maps call allocated and no block claims.
     pub leaked: u64,
-    /// Blocks that were to be read and could not be, or whose checksum is wrong.
+    /// Number of blocks that were to be read and could not be, or whose checksum is wrong.
     pub unreadable: u64,
-    /// Gang blocks, whose members were not counted: their bytes show as leaked.
+    /// Number of gang blocks, whose members were not counted: their bytes show as leaked.
     pub gangs: u64,
 }
 
@@ -39,15 +39,15 @@ impl SpaceReport {
     }
 }
 
-/// Which blocks are read besides those that lead to others, whose checksums count always.
+/// Blocks that are read besides those that lead to others, whose checksums count always.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reading {
-    /// None.
+    /// No further blocks.
     #[default]
     Nothing,
-    /// Those of metadata (OpenZFS: `zdb -c`).
+    /// Blocks of metadata (OpenZFS: `zdb -c`).
     Metadata,
-    /// All (`zdb -cc`).
+    /// All blocks (`zdb -cc`).
     Everything,
 }
 

@@ -16,7 +16,7 @@ use zio::Zio;
 /// Gives sessions with providers by name; may take as long as the tests of one that is registered only now.
 type OpenSession = dyn Fn(&str) -> Result<Session, RegistryError> + Send + Sync;
 
-/// Where a pool finds the provider that its properties name.
+/// Source of the providers that a pool's properties name.
 #[derive(Clone)]
 pub struct Providers(Arc<OpenSession>);
 
@@ -27,7 +27,7 @@ impl Providers {
     }
 }
 
-/// Which provider a pool wants, and where it finds it.
+/// Provider that a pool wants, and the source of providers.
 pub(crate) struct Followed {
     providers: Option<Providers>,
     name: Mutex<Option<String>>,
@@ -47,7 +47,7 @@ impl fmt::Debug for Providers {
     }
 }
 
-/// What the properties say; None without a provider.
+/// Provider and policy that the properties ask for; None without a provider.
 fn wanted(mos: &Arc<Objset>) -> Result<Option<(String, ZiaPolicy)>, PoolError> {
     let text = |name: &str| props::own_text(mos, name);
     let is_on = |name: &str| Ok::<bool, PoolError>(text(name)?.as_deref() == Some("on"));
@@ -83,7 +83,7 @@ impl Followed {
         Ok(())
     }
 
-    /// What the pool's stages go to, if its provider is there.
+    /// Accelerator that the pool's stages go to, if its provider is there.
     pub(crate) fn accelerator(&self) -> Option<Accelerator> {
         self.accelerator.lock().clone()
     }

@@ -28,7 +28,7 @@ impl std::fmt::Debug for Hooked {
     }
 }
 
-/// What a hook may look at after the I/O: only its kind and length.
+/// Operation of which only kind and length are left, for a hook to look at after the I/O.
 fn shape(op: &DeviceOp) -> DeviceOp {
     match op {
         DeviceOp::Read(_) => DeviceOp::Read(Vec::new()),
@@ -164,7 +164,7 @@ fn layouts() -> Vec<Layout> {
     ]
 }
 
-/// Which step of a program comes next.
+/// Random numbers that choose the steps of a program.
 struct Random(u64);
 
 impl Random {

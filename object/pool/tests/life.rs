@@ -367,14 +367,14 @@ fn a_device_that_is_judged_is_out_of_use_until_it_is_cleared() {
 /// If this fails, a device that was away wins over those that went on without it: what was written meanwhile is gone.
 #[test]
 fn a_stale_device_never_wins_at_import() {
-    /// How the device comes to be stale.
+    /// Ways in which a device becomes stale.
     #[derive(Clone, Copy, Debug, PartialEq)]
     enum Away {
         Offline,
         Faulted,
         Detached,
         Replaced,
-        /// It left, and nobody could write to it that it did.
+        /// Device left, and nobody could write to it that it did.
         Pulled,
     }
     for (kind, count) in [(TopKind::Mirror, 2), (TopKind::Raidz(1), 3)] {

@@ -25,9 +25,9 @@ struct Disk {
     exec: Exec,
     mem: Arc<MemDevice>,
     facts: DeviceFacts,
-    /// When it is free, and where its head is then.
+    /// Time in nanoseconds when the disk is free, and the offset in bytes of its head then.
     state: Mutex<(u64, u64)>,
-    /// Where large reads began.
+    /// Offsets in bytes at which large reads began.
     reads: Mutex<Vec<u64>>,
 }
 
@@ -107,7 +107,7 @@ fn use_pool(pool: &Pool) -> Arc<AtomicBool> {
     stop
 }
 
-/// How often a disk's large reads went back since the last call.
+/// Number of times that a disk's large reads went back since the last call.
 fn went_back(disk: &Disk) -> usize {
     let reads = std::mem::take(&mut *disk.reads.lock());
     reads.windows(2).filter(|pair| pair[1] + MIB < pair[0]).count()

@@ -56,7 +56,7 @@ impl Master {
         devices
     }
 
-    /// How many devices may be lost.
+    /// Number of devices that may be lost.
     fn redundancy(&self) -> usize {
         match self.kind {
             TopKind::Raidz(parity) => usize::from(parity),

@@ -7,7 +7,7 @@ pub(crate) struct Position {
     pub(crate) block: u64,
 }
 
-/// How far the walk is.
+/// Position of the walk: dataset, and place in that.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cursor {
     /// Index in the list of datasets to visit; None while the MOS is visited.

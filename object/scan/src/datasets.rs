@@ -21,11 +21,11 @@ pub(crate) struct Item {
     pub(crate) object: u64,
 }
 
-/// What to visit of a dataset, as of a txg.
+/// Root block and birth limit of a dataset to visit, as of a txg.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Root {
     pub(crate) bp: BlockPtr,
-    /// What was born later belongs to the dataset, not to its previous snapshot.
+    /// Txg after which blocks were born that belong to the dataset, not to its previous snapshot.
     pub(crate) after: Txg,
 }
 

@@ -43,7 +43,7 @@ pub(crate) enum LoggedBlock {
 }
 
 impl LoggedBlock {
-    /// Its place in the object sets that have it.
+    /// Place of the block in the object sets that have it.
     pub(crate) fn place(&self) -> Bookmark {
         match self {
             LoggedBlock::At(at) => *at,
@@ -177,7 +177,7 @@ impl<'a> ErrorLog<'a> {
         Ok(found)
     }
 
-    /// How many entries the log of the last scrub has.
+    /// Number of entries in the log of the last scrub.
     pub(crate) fn last_count(&self) -> Result<u64, ScanError> {
         Ok(self.entries()?.iter().filter(|entry| entry.which == Which::Last).count() as u64)
     }

@@ -21,19 +21,19 @@ pub(crate) struct ErrorScrub {
     pub(crate) phys: ErrorScrubPhys,
     /// Seconds since the epoch when it was paused.
     pub(crate) paused_since: Option<u64>,
-    /// What was read and is still damaged.
+    /// Entries of the log that were read and are still damaged.
     pub(crate) seen: BTreeSet<LogEntry>,
 }
 
 impl ErrorScrub {
-    /// It runs, or is paused.
+    /// True when the error scrub runs or is paused.
     pub(crate) fn is_scrubbing(&self) -> bool {
         self.phys.dep_func == scan_func::ERRORSCRUB && self.phys.dep_state == scan_state::ERRORSCRUBBING
     }
     pub(crate) fn is_paused(&self) -> bool {
         self.phys.dep_paused_flags != 0
     }
-    /// There is work for it.
+    /// True when the error scrub runs and is not paused.
     pub(crate) fn is_active(&self) -> bool {
         self.is_scrubbing() && !self.is_paused()
     }
@@ -55,7 +55,7 @@ impl ErrorScrub {
     }
 }
 
-/// What a user asks for.
+/// Request of a user for the error scrub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ErrorScrubRequest {
     Start,

@@ -17,21 +17,21 @@ use zio::{Priority, ReadFlags, ReadRequest};
 /// Datasets looked at for one block; more are not named.
 const DATASETS_MAX: usize = 1024;
 
-/// What is known of a block at a place.
+/// Result of looking up a block by its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
-    /// This is it.
+    /// Pointer of the block.
     Block(BlockPtr),
-    /// There is none any more.
+    /// No block is there any more.
     Nothing,
-    /// What leads to it can't be read.
+    /// An indirect block or dnode on the way to it can't be read.
     Unknown,
 }
 
 /// A block that leads to others is damaged.
 struct Unreadable;
 
-/// Where blocks are looked for.
+/// Metadata and cache in which blocks are looked up.
 pub(crate) struct Lookup<'a> {
     pub(crate) mos: &'a Arc<Objset>,
     pub(crate) cache: &'a Cache,

@@ -21,7 +21,7 @@ impl LostBlocks {
         }
     }
 
-    /// What was noted so far.
+    /// Places and births of the blocks noted so far.
     pub(crate) fn list(&self) -> Vec<(Bookmark, Txg)> {
         self.0.lock().iter().map(|(at, birth)| (*at, *birth)).collect()
     }

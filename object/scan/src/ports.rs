@@ -5,7 +5,7 @@ use dmu::Tx;
 use ondisk::Txg;
 use std::collections::BTreeSet;
 
-/// What a scan that saw everything made good.
+/// Result of a scan that saw everything: the births that it made good.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScanOutcome {
     /// A scrub verified all leaves that can be used; a resilver wrote to those that can be used since it began.

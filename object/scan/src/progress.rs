@@ -48,9 +48,9 @@ struct Sample {
 /// A stretch of a scan's work: since it began or the pool was imported (OpenZFS: `spa_scan_stat_init`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pass {
-    /// Seconds since the epoch.
+    /// Start of the pass in seconds since the epoch.
     pub(crate) start: u64,
-    /// What was done before.
+    /// Counters of earlier passes.
     pub(crate) before: Counters,
     /// Seconds that the scan was paused.
     pub(crate) spent_paused: u64,
@@ -63,7 +63,7 @@ pub(crate) struct Progress {
     issued: AtomicU64,
     skipped: AtomicU64,
     errors: AtomicU64,
-    /// What was shown before the scan went on.
+    /// Counters that were reported before the scan went on: lower bounds of those reported now.
     floor: Mutex<Counters>,
     samples: Mutex<VecDeque<Sample>>,
 }
@@ -85,12 +85,12 @@ impl Progress {
     pub(crate) fn error(&self) {
         self.errors.fetch_add(1, Ordering::Relaxed);
     }
-    /// What is done.
+    /// Counters of the work done.
     pub(crate) fn counters(&self) -> Counters {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Counters { examined: load(&self.examined), issued: load(&self.issued), skipped: load(&self.skipped), errors: load(&self.errors) }
     }
-    /// What is shown.
+    /// Counters to report: never less than those reported before the scan went on.
     pub(crate) fn shown(&self) -> Counters {
         self.counters().max(*self.floor.lock())
     }

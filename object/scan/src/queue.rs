@@ -34,7 +34,7 @@ const FLIGHT_BYTES: (u64, u64) = (16 << 20, 256 << 20);
 /// A lane that sleeps looks again after so long, whether it was called or not.
 const SLEEP_NS: u64 = 100_000_000;
 
-/// How a read of the scan is asked for. A scrub reads every copy and all parity and repairs what is wrong; a resilver reads what
+/// Read request of the scan for a block. A scrub reads every copy and all parity and repairs what is wrong; a resilver reads what
 /// it needs to write what leaves lack.
 pub(crate) fn scan_read(bp: BlockPtr, at: Bookmark, resilver: bool) -> ReadRequest {
     let flags = ReadFlags { scrub: !resilver, resilver, ..ReadFlags::default() };
@@ -47,14 +47,14 @@ struct State {
     in_flight: BTreeMap<VdevId, u64>,
     /// Vdevs with rotational leaves on which a lane is queueing reads: the leaves can't tell what comes next.
     queueing: BTreeSet<VdevId>,
-    /// How often a lane went to sleep, and whether it still sleeps.
+    /// Number of times that a lane went to sleep, and whether one still sleeps.
     sleeps: u64,
     asleep: bool,
-    /// How often a leaf called.
+    /// Number of calls by leaves.
     calls: u64,
 }
 
-/// What a lane does next.
+/// Next step of a lane.
 enum Step {
     Read(VdevId, u64, Vec<Entry>),
     /// No vdev may be read now; it looks again later, or at once if leaves have called more often than that.
@@ -62,11 +62,11 @@ enum Step {
     End,
 }
 
-/// What is being read.
+/// State of reading the queue that the lanes share.
 struct Reading {
     scan: Arc<Scan>,
     resilver: bool,
-    /// Devices of each top-level vdev.
+    /// Top-level vdevs that have rotational leaves.
     leaves: BTreeMap<VdevId, u64>,
     /// Those that have rotational ones.
     roams: BTreeSet<VdevId>,

@@ -17,7 +17,7 @@ pub(crate) const DIRECTORY: ObjectId = ObjectId(1);
 const SCAN: &str = "scan";
 /// The txg up to which everything was scrubbed (OpenZFS: `DMU_POOL_LAST_SCRUBBED_TXG`).
 pub(crate) const LAST_SCRUBBED: &str = "last_scrubbed_txg";
-/// What was shown of a scan beyond what its state says (ours; OpenZFS leaves alone what it does not know): start time, examined,
+/// Figures reported of a scan beyond its state (ours; OpenZFS leaves alone what it does not know): start time, examined,
 /// issued, skipped, errors, repaired.
 const SHOWN: &str = "org.zirconia:scan_shown";
 /// Larger than any object's number (OpenZFS: `DN_MAX_OBJECT`).
@@ -37,7 +37,7 @@ pub(crate) fn store(mos: &Arc<Objset>, phys: &DslScanPhys, tx: &Tx) -> Result<()
     Ok(Zap::hold(mos, DIRECTORY)?.update(SCAN, &Value::U64(phys.to_words().to_vec()), tx)?)
 }
 
-/// What was shown of the scan of this state, with the bytes repaired: at least what the state says.
+/// Counters reported of the scan of this state, with the bytes repaired: at least those of the state.
 pub(crate) fn load_shown(mos: &Arc<Objset>, phys: &DslScanPhys) -> (Counters, u64) {
     let stored = Zap::hold(mos, DIRECTORY).and_then(|directory| directory.try_lookup(SHOWN));
     // Of another scan, when somebody else ran one in between.
@@ -69,7 +69,7 @@ pub(crate) fn forget_shown(mos: &Arc<Objset>, tx: &Tx) -> Result<(), ScanError> 
     Ok(())
 }
 
-/// What a state leaves to be visited, with the place in it. The list is empty while the MOS is visited: it is made after that.
+/// Datasets that a state leaves to be visited, with the place in them. The list is empty while the MOS is visited: it is made after that.
 pub(crate) fn restore(mos: &Arc<Objset>, phys: &DslScanPhys) -> Result<(Vec<Item>, Cursor), ScanError> {
     let at = &phys.scn_bookmark;
     let position = match at.zb_level {

@@ -39,13 +39,13 @@ const FLIGHT_BYTES: u64 = 32 << 20;
 const MEMORY_PART: u64 = 4;
 /// … but at least this (OpenZFS: `zfs_scan_mem_lim_min` is 16 MiB).
 const MEMORY_MIN: u64 = 64 << 20;
-/// How long a scan that must not go on waits before it looks again.
+/// Nanoseconds that a scan that must not go on waits before it looks again.
 const SUSPENDED_STEP_NS: u64 = 50_000_000;
 
 /// Blocks that are found before some are read, when they are not to be sorted.
 const UNSORTED_BLOCKS: usize = 128;
 
-/// How scans are to behave.
+/// Tunables of scans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScanTunables {
     /// Bytes of memory for blocks that were found and not read yet; 0 is the larger of 64 MiB and a quarter of what the cache may hold.
@@ -67,10 +67,10 @@ impl Default for ScanTunables {
     }
 }
 
-/// What a user asked for; the next sync does it.
+/// Request of a user; the next sync carries it out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
-    /// A scrub of what was born later.
+    /// A scrub of blocks born after this txg.
     Start(Txg),
     Pause,
     Resume,
@@ -96,7 +96,7 @@ pub(crate) struct View {
     pub(crate) roots: HashMap<u64, Option<Root>>,
 }
 
-/// What the sync and the loop share.
+/// State that the sync and the loop share.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     pub(crate) phys: DslScanPhys,
@@ -126,9 +126,9 @@ pub(crate) struct Shared {
     pub(crate) failed: Option<BTreeSet<Txg>>,
     /// Damaged blocks that are not in the log yet.
     pub(crate) damaged: Vec<(Bookmark, Txg)>,
-    /// What the leaves had repaired when the scan began, less what it had repaired before.
+    /// Bytes that the leaves had repaired when the scan began, less those that the scan had repaired before.
     pub(crate) repaired_base: i128,
-    /// What was shown to be repaired before the scan went on.
+    /// Bytes reported as repaired before the scan went on.
     pub(crate) repaired_shown: u64,
 }
 
@@ -142,11 +142,11 @@ impl Shared {
     pub(crate) fn is_paused(&self) -> bool {
         self.phys.scn_flags & scan_flags::SCRUB_PAUSED != 0
     }
-    /// There is a scan for [`Scan::run`] to work on.
+    /// True when there is a scan for [`Scan::run`] to work on.
     pub(crate) fn is_active(&self) -> bool {
         self.is_scanning() && !self.is_paused() && !self.halted && !self.complete
     }
-    /// There is work for [`Scan::run`], or for the syncs that it has follow each other.
+    /// True when there is work for [`Scan::run`], or for the syncs that it has follow each other.
     pub(crate) fn has_work(&self) -> bool {
         self.is_active() || (self.errorscrub.is_active() && !self.halted)
     }
@@ -176,18 +176,18 @@ pub struct Scan {
     pub(crate) gate: Gate,
     pub(crate) fed: Arc<Fed>,
     pub(crate) progress: Progress,
-    /// What was found and not read yet.
+    /// Blocks that were found and not read yet.
     pub(crate) queue: Mutex<SortQueue>,
-    /// How many blocks that are.
+    /// Number of blocks in the queue.
     queued: AtomicUsize,
-    /// How many there may be; 0 means what memory allows.
+    /// Number of blocks that the queue may hold; 0 means what memory allows.
     pub(crate) queue_max: AtomicUsize,
     tunables: Mutex<ScanTunables>,
     /// The loop ends after it read all that fits into the queue once.
     pub(crate) one_batch: AtomicBool,
     /// Blocks that may be read before the loop ends.
     pub(crate) reads_left: AtomicUsize,
-    /// When the last checkpoint was made.
+    /// Time of the last checkpoint in nanoseconds.
     pub(crate) checkpoint_ns: AtomicU64,
     pub(crate) shared: Mutex<Shared>,
     pub(crate) generation: AtomicU64,
@@ -205,19 +205,19 @@ impl std::fmt::Debug for Scan {
     }
 }
 
-/// What a scan is built on.
+/// Parts that a scan is built on.
 pub struct ScanParts {
     /// The meta object set.
     pub mos: Arc<Objset>,
-    /// Blocks.
+    /// Cache that the scan reads blocks through.
     pub cache: Cache,
     /// Transaction groups.
     pub txgs: Arc<TxgManager>,
-    /// Where the pool reports the blocks that it frees.
+    /// Log to which the pool reports the blocks that it frees.
     pub frees: Arc<FreeLog>,
-    /// Where the pool reports the blocks that it could not read.
+    /// List to which the pool reports the blocks that it could not read.
     pub lost: Arc<LostBlocks>,
-    /// The pool.
+    /// Pool that is scanned.
     pub host: Arc<dyn ScanHost>,
 }
 
@@ -315,7 +315,7 @@ impl Scan {
     pub fn set_tunables(&self, tunables: ScanTunables) {
         *self.tunables.lock() = tunables;
     }
-    /// How scans behave.
+    /// Tunables of scans, as set.
     pub fn tunables(&self) -> ScanTunables {
         *self.tunables.lock()
     }
@@ -361,7 +361,7 @@ impl Scan {
         self.queue.lock().clear();
         self.queued.store(0, Ordering::Relaxed);
     }
-    /// How many blocks may still be read.
+    /// Number of blocks that may still be read.
     pub(crate) fn reads_allowed(&self) -> usize {
         self.reads_left.load(Ordering::Relaxed)
     }

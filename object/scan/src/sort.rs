@@ -17,7 +17,7 @@ use std::ops::Range;
 pub(crate) const ENTRY_BYTES: u64 = 208;
 /// Blocks with no larger gap between them are one extent, in bytes (OpenZFS: `zfs_scan_max_ext_gap`).
 const EXTENT_GAP_MAX: u64 = 2 << 20;
-/// What a byte of a block counts for beside a byte of the extent (OpenZFS: `zfs_scan_fill_weight`).
+/// Weight of a byte of a block beside a byte of the extent (OpenZFS: `zfs_scan_fill_weight`).
 const FILL_WEIGHT: u64 = 3;
 /// An extent is begun in its middle only where its ends are farther away than this, in bytes of the extent: what lies before it is left
 /// for a seek of its own.
@@ -31,7 +31,7 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// Where it is queued: the place of its first copy.
+    /// Place in the queue: top-level vdev and offset in bytes of the first copy.
     fn place(&self) -> (VdevId, u64) {
         let dva = self.bp.dva(0);
         (dva.vdev, dva.offset)
@@ -41,9 +41,9 @@ impl Entry {
 #[derive(Debug, Default)]
 struct TopQueue {
     blocks: BTreeMap<u64, Entry>,
-    /// What is to be read now: extents, begins and ends. Those whose blocks were freed meanwhile may have none.
+    /// Extents to be read now, by begin and end in bytes. Those whose blocks were freed meanwhile may have none.
     chosen: BTreeMap<u64, u64>,
-    /// Reading goes on at this address or behind it.
+    /// Offset in bytes at which reading goes on, or behind it.
     at: u64,
 }
 
@@ -94,7 +94,7 @@ impl SortQueue {
         removed
     }
 
-    /// Forgets everything.
+    /// Empties the queue.
     pub(crate) fn clear(&mut self) {
         *self = SortQueue::default();
     }
@@ -124,7 +124,7 @@ impl SortQueue {
         }
     }
 
-    /// Where the first `blocks` blocks of an extent end.
+    /// Offset in bytes at which the first `blocks` blocks of an extent end.
     fn end_after(&self, extent: &Extent, blocks: usize) -> u64 {
         let next = self.tops.get(&extent.top).and_then(|top| top.blocks.range(extent.range.clone()).nth(blocks));
         next.map_or(extent.range.end, |(offset, _)| *offset)
@@ -156,7 +156,7 @@ impl SortQueue {
         self.tops.iter().filter(|(_, top)| top.next_block().is_some()).map(|(id, _)| *id)
     }
 
-    /// How much the next extent of a vdev spans from its next block on, and whether that goes on where the last one taken ended.
+    /// Bytes from the next block of a vdev to the end of its extent, and whether that goes on where the last one taken ended.
     pub(crate) fn next_run(&self, id: VdevId) -> Option<(u64, bool)> {
         let top = self.tops.get(&id)?;
         let (offset, extent) = top.next_block()?;
@@ -234,7 +234,7 @@ impl TopQueue {
         self.at = next.unwrap_or(extent.end);
     }
 
-    /// Where to go on nearest to this address.
+    /// Offset in bytes to go on at, nearest to this address.
     fn begin_near(&self, address: u64) -> u64 {
         let around = self.extent_at(address);
         let before = self.chosen.range(..address).next_back().map(|(start, end)| *start..*end);

@@ -5,7 +5,7 @@
 use crate::errorscrub::ErrorScrub;
 use ondisk::{BlockId, DslScanPhys, Level, ObjectId, ObjsetId, scan_func, scan_state};
 
-/// What a scan does (OpenZFS: `pool_scan_func_t`).
+/// Kind of a scan (OpenZFS: `pool_scan_func_t`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScanFunction {
     /// Verifies every copy of every block.
@@ -14,23 +14,23 @@ pub enum ScanFunction {
     Resilver,
 }
 
-/// How far a scan is (OpenZFS: `dsl_scan_state_t`).
+/// State of a scan (OpenZFS: `dsl_scan_state_t`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScanState {
-    /// It runs, or is paused.
+    /// Scan runs, or is paused.
     Scanning,
-    /// It saw everything.
+    /// Scan saw everything.
     Finished,
-    /// It was stopped.
+    /// Scan was stopped.
     Canceled,
 }
 
 /// The pool's last or current scan (OpenZFS: `pool_scan_stat_t`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScanStatus {
-    /// What it does.
+    /// Kind of the scan.
     pub function: ScanFunction,
-    /// How far it is.
+    /// State of the scan.
     pub state: ScanState,
     /// Seconds since the epoch when it was paused; None when it isn't.
     pub paused_since: Option<u64>,
@@ -107,7 +107,7 @@ impl ScanStatus {
         self.to_examine.saturating_sub(self.skipped)
     }
 
-    /// How much of it was read, 0–100; never falls while the scan runs, across imports too.
+    /// Part of the bytes to be read that was read, in percent; never falls while the scan runs, across imports too.
     pub fn percent(&self) -> f64 {
         match self.to_issue() {
             0 => 0.0,
@@ -119,7 +119,7 @@ impl ScanStatus {
 /// The pool's last or current error scrub (OpenZFS: the `pss_error_scrub` fields of `pool_scan_stat_t`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErrorScrubStatus {
-    /// How far it is.
+    /// State of the error scrub.
     pub state: ScanState,
     /// Seconds since the epoch when it was paused; None when it isn't.
     pub paused_since: Option<u64>,
@@ -156,9 +156,9 @@ impl ErrorScrubStatus {
 /// A block that is damaged for good: no copy of it could be read (OpenZFS: an entry of the error log).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Damaged {
-    /// The object set: the dataset's object in the MOS, 0 for the MOS itself.
+    /// Object set: the dataset's object in the MOS, 0 for the MOS itself.
     pub objset: ObjsetId,
-    /// The object.
+    /// Number of the object.
     pub object: ObjectId,
     /// Level of the block: 0 is data.
     pub level: Level,

@@ -18,14 +18,14 @@ use zio::{ErrorKind, ReadRequest, ZioError};
 
 /// Metadata blocks read ahead, per level of the walk.
 const AHEAD: usize = 8;
-/// How many children are looked at to find those.
+/// Number of children that are looked at to find the blocks to read ahead.
 const AHEAD_SPAN: usize = 256;
 
 /// The walk stopped before its end: the queue is full, the view is out of date, or the scan is to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Suspended;
 
-/// What to visit of an object set.
+/// Object set to visit, with its root and the births to visit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scope {
     pub(crate) objset: ObjsetId,
@@ -55,7 +55,7 @@ struct Kid {
 }
 
 impl Kid {
-    /// What the block covers.
+    /// First position that the block covers, and the first one behind it.
     fn range(&self) -> (Position, Position) {
         let object = self.tree.object;
         if self.at.block.0 == u64::MAX {

@@ -12,10 +12,10 @@ use ondisk::{BlockPtr, ObjsetId, Txg};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// When memory is short this part of the queue is read to make room (OpenZFS: `zfs_scan_mem_lim_soft_fact`, which is smaller).
+/// Part of the queue, as 1/n, that is read to make room when memory is short (OpenZFS: `zfs_scan_mem_lim_soft_fact`, which is smaller).
 const ROOM_PART: usize = 4;
 
-/// Who runs the loop; one at a time.
+/// Worker that runs the loop; one at a time.
 pub(crate) struct Worker<'a> {
     pub(crate) scan: &'a Arc<Scan>,
 }
@@ -50,7 +50,7 @@ impl Worker<'_> {
         }
     }
 
-    /// It is time to read everything that was found.
+    /// True when everything found is to be read: the checkpoint interval has passed.
     fn is_checkpoint_due(&self) -> bool {
         let interval_ns = self.scan.tunables().checkpoint_seconds.saturating_mul(1_000_000_000);
         self.scan.exec().now_ns().saturating_sub(self.scan.checkpoint_ns.load(Ordering::Relaxed)) >= interval_ns
@@ -137,12 +137,12 @@ impl Worker<'_> {
     }
 }
 
-/// How a walk ended.
+/// End of a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Walked {
-    /// Everything was visited.
+    /// Walk visited everything.
     All,
-    /// The queue is full, or the view is out of date.
+    /// Walk ended early: the queue is full, or the view is out of date.
     Part,
     /// The view does not have the next dataset's root.
     NoRoot,

@@ -9,7 +9,7 @@ use dmu::{Dnode, NewObject, Objset, Tx};
 use ondisk::{ObjectId, ObjectType, SECTOR_BYTES};
 use std::sync::Arc;
 
-/// How to make a ZAP object.
+/// Properties of a ZAP object to be created.
 #[derive(Clone, Copy, Debug)]
 pub struct CreateOptions {
     /// Type of the object.

@@ -12,7 +12,7 @@ use abd::Abd;
 use dmu::{Dnode, Tx};
 use ondisk::{BlockId, ObjectType};
 
-/// What an insertion does when the name is there already, or is not.
+/// Behaviour of an insertion when the name is there already, or is not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Insert {
     /// Fail when it is there; `cd` is given by the caller for entries that come from a micro ZAP.
@@ -309,7 +309,7 @@ fn grow_table(dnode: &Dnode, header: &mut Header, tx: &Tx) -> Result<(), ZapErro
     Ok(())
 }
 
-/// What [`grow_table`] does; after a failure `header` is not to be used.
+/// Step of [`grow_table`] on a copy of the header; after a failure `header` is not to be used.
 fn grow_table_step(dnode: &Dnode, header: &mut Header, tx: &Tx) -> Result<(), ZapError> {
     let half = header.embedded_at();
     if header.table.blocks == 0 {

@@ -9,7 +9,7 @@ use ondisk::ObjectId;
 
 /// First word of block 0 of a fat ZAP (OpenZFS: `ZBT_HEADER`).
 pub(crate) const BLOCK_TYPE_HEADER: u64 = (1 << 63) + 1;
-/// Second word.
+/// Second word of block 0 of a fat ZAP (OpenZFS: `ZAP_MAGIC`).
 pub(crate) const ZAP_MAGIC: u64 = 0x2_F52A_B2AB;
 /// log2 of the block size of a fat ZAP made from a micro ZAP (OpenZFS: `fzap_default_block_shift`).
 pub(crate) const FAT_BLOCK_SHIFT: u32 = 14;
@@ -39,10 +39,10 @@ impl ZapFlags {
     }
 }
 
-/// Where the pointer table is.
+/// Place of the pointer table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Table {
-    /// First block; 0 while embedded in block 0.
+    /// Number of the first block; 0 while embedded in block 0.
     pub(crate) block: u64,
     pub(crate) blocks: u64,
     /// Bits of the hash that index it.
@@ -52,7 +52,7 @@ pub(crate) struct Table {
     pub(crate) blocks_copied: u64,
 }
 
-/// What memory knows about a fat ZAP: the header without the embedded table.
+/// Header of a fat ZAP as it is kept in memory, without the embedded table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) table: Table,
@@ -154,7 +154,7 @@ impl Header {
     pub(crate) fn hash_bits(&self) -> u32 {
         if self.flags.has(ZapFlags::HASH64) { 48 } else { 28 }
     }
-    /// How keys hash here.
+    /// Rules by which keys hash in this ZAP.
     pub(crate) fn rules(&self) -> KeyRules {
         KeyRules {
             salt: self.salt,

@@ -18,7 +18,7 @@ impl Zap {
     pub fn add_int(&self, key: u64, tx: &Tx) -> Result<(), ZapError> {
         self.add_u64(name(key), key, tx)
     }
-    /// Removes `key`.
+    /// Removes the entry of `key`.
     pub fn remove_int(&self, key: u64, tx: &Tx) -> Result<(), ZapError> {
         self.remove(name(key), tx)
     }
@@ -34,7 +34,7 @@ impl Zap {
     pub fn update_int_key(&self, key: u64, value: u64, tx: &Tx) -> Result<(), ZapError> {
         self.update_u64(name(key), value, tx)
     }
-    /// What `key` maps to.
+    /// Value that `key` maps to.
     pub fn lookup_int_key(&self, key: u64) -> Result<u64, ZapError> {
         self.lookup_u64(name(key))
     }

@@ -39,7 +39,7 @@ mod at {
     pub(super) const FLAGS: usize = 36;
 }
 
-/// What is wrong with a leaf.
+/// Fault of a leaf, as text.
 pub(crate) type Damage = &'static str;
 
 /// Chunks for an array of `bytes` bytes.

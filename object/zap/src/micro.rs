@@ -46,7 +46,7 @@ pub(crate) struct Slot<'a> {
     pub(crate) name: &'a [u8],
 }
 
-/// What memory knows about a micro ZAP.
+/// Micro ZAP as it is kept in memory.
 #[derive(Debug)]
 pub(crate) struct Micro {
     pub(crate) salt: u64,
@@ -134,7 +134,7 @@ impl Micro {
         Ok(micro)
     }
 
-    /// How keys hash here.
+    /// Rules by which keys hash in this ZAP.
     pub(crate) fn rules(&self) -> KeyRules {
         KeyRules { salt: self.salt, norm: self.norm, hash_bits: MICRO_HASH_BITS, words: false, prehashed: false }
     }

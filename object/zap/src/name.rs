@@ -11,7 +11,7 @@ pub const NAME_BYTES_MAX: usize = 256;
 /// The same for names of directories (OpenZFS: `ZAP_MAXNAMELEN_NEW`).
 pub const LONGNAME_BYTES_MAX: usize = 1024;
 
-/// How a ZAP normalizes names: the flags of OpenZFS's `u8_textprep.h`, as `mz_normflags` and `zap_normflags` store them.
+/// Normalization of names in a ZAP: the flags of OpenZFS's `u8_textprep.h`, as `mz_normflags` and `zap_normflags` store them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NormFlags(pub u64);
 
@@ -45,7 +45,7 @@ impl NormFlags {
     }
 }
 
-/// How a lookup compares names (OpenZFS: `matchtype_t`).
+/// Way in which a lookup compares names (OpenZFS: `matchtype_t`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Match {
     /// Byte by byte.
@@ -66,7 +66,7 @@ pub(crate) enum Key<'a> {
     Words { words: &'a [u64], hash: u64 },
 }
 
-/// What of a ZAP decides how its keys hash.
+/// Facts of a ZAP that decide how its keys hash.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeyRules {
     pub(crate) salt: u64,

@@ -19,7 +19,7 @@ use ondisk::{BlockId, ObjectId, SECTOR_BYTES};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Which of the two formats, with what memory knows about it.
+/// Format of the ZAP, micro or fat, with its header as kept in memory.
 #[derive(Debug)]
 pub(crate) enum Kind {
     Micro(Micro),
@@ -59,9 +59,9 @@ impl std::fmt::Debug for Zap {
 /// An entry found by a normalizing lookup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// The value.
+    /// Value of the entry.
     pub value: Value,
-    /// The name as stored.
+    /// Name of the entry as stored.
     pub name: Vec<u8>,
     /// Another entry has the same normalized name.
     pub conflict: bool,
@@ -105,7 +105,7 @@ impl Zap {
         self.dnode.object()
     }
 
-    /// The object.
+    /// Dnode of the ZAP object.
     pub fn dnode(&self) -> &Arc<Dnode> {
         &self.dnode
     }
@@ -295,7 +295,7 @@ impl Zap {
         self.put_words(words, value, Insert::Update, tx)
     }
 
-    /// Removes `name`.
+    /// Removes the entry `name`.
     pub fn remove(&self, name: impl AsRef<[u8]>, tx: &Tx) -> Result<(), ZapError> {
         self.remove_norm(name, Match::Exact, tx)
     }

@@ -10,13 +10,13 @@ const HISTOGRAM: usize = 10;
 /// The shape of a ZAP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Bytes of a block.
+    /// Block size in bytes.
     pub block_bytes: u64,
-    /// Blocks up to the last used one.
+    /// Number of blocks up to the last used one.
     pub blocks: u64,
-    /// Entries.
+    /// Number of entries.
     pub entries: u64,
-    /// Leaves; 0 for a micro ZAP, as are the figures below.
+    /// Number of leaves; 0 for a micro ZAP, as are the figures below.
     pub leaves: u64,
     /// Bits of hash that index the pointer table.
     pub table_shift: u32,

@@ -43,7 +43,7 @@ fn apart_bytes(compression: Compression) -> usize {
 pub(super) type Outcome = Vec<Result<BlockPtr, BlockError>>;
 pub(super) type OutcomeThen = Box<dyn FnOnce(Outcome) + Send>;
 
-/// Where the blocks of a request belong, and how they are written.
+/// Place of the blocks of a write request, and the policy to write them with.
 pub(super) struct Request {
     pub blocks: Arc<Blocks>,
     pub object: ObjectId,

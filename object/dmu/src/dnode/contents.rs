@@ -28,7 +28,7 @@ pub(super) enum Fetched {
     Clean(Abd),
 }
 
-/// What one txg changed, as its sync takes it.
+/// Changes of one txg, as its sync takes them.
 pub(crate) struct Changes {
     /// Facts as the txg leaves them.
     pub core: Core,
@@ -57,7 +57,7 @@ impl Contents {
         self.state.read().tree.clone()
     }
 
-    /// Where the newest bytes of `block` are.
+    /// Place of the newest bytes of `block`.
     pub(super) fn find(&self, block: u64) -> Found {
         self.state.read().find(block)
     }
@@ -84,7 +84,7 @@ impl Contents {
         (state.core_at(txg).clone(), state.tree.clone())
     }
 
-    /// What changed in `txg`; `None` when that is nothing.
+    /// Changes of `txg`; `None` when nothing changed.
     pub(crate) fn changes(&self, txg: Txg) -> Option<Changes> {
         let state = self.state.read();
         let entry = state.entry(txg)?;

@@ -24,7 +24,7 @@ pub(crate) struct Context {
     pub flights: Arc<Flights>,
     /// The meta-dnode: its blocks have the records of all dnodes.
     meta: OnceLock<Weak<Dnode>>,
-    /// What of its blocks is kept for syncs to come.
+    /// Blocks of the meta-dnode that are kept for syncs to come.
     pub pins: Arc<Pins>,
     /// Tests let a change fail.
     #[cfg(any(test, feature = "testing"))]
@@ -51,7 +51,7 @@ impl Context {
         self.meta.get_or_init(|| Arc::downgrade(meta));
     }
 
-    /// What must hold before anything of a dnode is changed.
+    /// Checks the conditions for a change of a dnode.
     pub(super) fn check_change(&self, tx: &Tx) -> Result<(), DmuError> {
         #[cfg(any(test, feature = "testing"))]
         self.faults.check(tx)?;

@@ -18,7 +18,7 @@ struct Filling {
 #[derive(Debug)]
 pub(crate) struct DirtyBlock {
     filling: Mutex<Filling>,
-    /// It counts as dirty bytes.
+    /// True when the bytes of the block count as dirty bytes.
     pub charged: bool,
     _counted: Counted,
 }
@@ -39,7 +39,7 @@ impl DirtyBlock {
         DirtyBlock { filling: Mutex::new(Filling { abd: Abd::scratch(size), valid: 0 }), charged, _counted: counted() }
     }
 
-    /// Its size in bytes.
+    /// Size of the block in bytes.
     pub(crate) fn len(&self) -> usize {
         self.filling.lock().abd.len()
     }
@@ -120,11 +120,11 @@ impl Filling {
 /// synced, no data I/O: the pointer goes into the parent (OpenZFS: a dirty record that is overridden, `dr_override_state`).
 #[derive(Debug)]
 pub(crate) struct Written {
-    /// Where it is; a hole when it was all zeros. Nobody else refers to it: whoever drops the record gives the space back.
+    /// Pointer to the block; a hole when it was all zeros. Nobody else refers to it: whoever drops the record gives the space back.
     pub bp: BlockPtr,
 }
 
-/// What a txg did to a block.
+/// Change of a block by a txg.
 #[derive(Clone, Debug)]
 pub(crate) enum Record {
     /// New bytes, in memory.

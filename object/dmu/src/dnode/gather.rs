@@ -20,13 +20,13 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// How often a block is looked up again because it moved.
+/// Number of times that a block is looked up again because it moved.
 const TRIES_MAX: u32 = 8;
 const SHARDS: usize = 16;
 
-/// Who knows where blocks are, asked again when one could not be read.
+/// Source of the places of blocks, asked again when one could not be read.
 pub(super) trait Sources: Send + Sync {
-    /// Where a block's newest bytes are, from memory only.
+    /// Place of a block's newest bytes, from memory only.
     fn source_now(&self, block: u64) -> Result<Option<Source>, DmuError>;
     /// True when the block is not where it was found any more.
     fn moved(&self, block: u64, found: &FoundBy) -> bool;
@@ -93,7 +93,7 @@ impl Flights {
     }
 }
 
-/// What is read, and for which object.
+/// Object and surroundings of a read request.
 pub(super) struct Request {
     pub object: ObjectId,
     pub blocks: Arc<Blocks>,
@@ -210,7 +210,7 @@ pub(super) fn start(
 }
 
 impl Gather {
-    /// What is in memory is copied here; the devices' share is started here for one processor and as jobs for the others.
+    /// Copies the blocks in memory here; starts the devices' share here for one processor and as jobs for the others.
     fn start(self: &Arc<Self>, wants: Vec<(Want, Source)>) {
         let mut device = Vec::with_capacity(wants.len());
         for (want, source) in wants {

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 /// Indirect blocks remembered per dnode; their buffers are shared with the cache.
 const REMEMBERED: usize = 4;
-/// How often a block is looked up because the tree was replaced.
+/// Number of times that a block is looked up because the tree was replaced.
 const TRIES_MAX: u32 = 8;
 
 #[derive(Debug)]
@@ -98,7 +98,7 @@ pub(crate) struct TreeReader {
     object: ObjectId,
     blocks: Arc<Blocks>,
     remembered: IndirectCache,
-    /// What is kept of the meta-dnode's blocks.
+    /// Kept blocks of the meta-dnode; `None` for any other object.
     pins: Option<Arc<Pins>>,
 }
 

@@ -7,11 +7,11 @@ use ondisk::BlockPtr;
 /// of 128 KiB has one pointer.
 const FEW: usize = 16;
 
-/// What is kept of a block.
+/// Bytes kept of a block.
 #[derive(Debug)]
 pub(super) enum Kept {
     Whole(Abd),
-    /// Its first bytes, and how many it has; the others are zero.
+    /// First bytes of the block, and its size in bytes; the others are zero.
     Start(Box<[u8]>, usize),
 }
 

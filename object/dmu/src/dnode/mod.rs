@@ -61,7 +61,7 @@ const SPILL_BYTES_MAX: usize = 128 << 10;
 /// Facts about an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DnodeInfo {
-    /// Its number.
+    /// Object number.
     pub object: ObjectId,
     /// Type of the data.
     pub kind: ObjectType,
@@ -83,15 +83,15 @@ pub struct DnodeInfo {
     pub used_bytes: u64,
     /// 512-byte slots of the dnode.
     pub slots: u8,
-    /// It has a spill block.
+    /// True when the object has a spill block.
     pub has_spill: bool,
-    /// Its own checksum, or `INHERIT`.
+    /// Checksum set for the object, or `INHERIT`.
     pub checksum: Checksum,
-    /// Its own compression, or `INHERIT`.
+    /// Compression set for the object, or `INHERIT`.
     pub compression: Compression,
 }
 
-/// What a layer above hangs on an object.
+/// Data that a layer above attaches to an object.
 pub type UserData = Option<Arc<dyn Any + Send + Sync>>;
 
 /// One object. Shared: hold it as `Arc<Dnode>` as long as you like; after [`crate::Objset::free_object`] its methods say
@@ -138,12 +138,12 @@ impl Dnode {
         Dnode::new(context.clone(), object, core, tree)
     }
 
-    /// Its number.
+    /// Object number.
     pub fn object(&self) -> ObjectId {
         self.contents.reader.object()
     }
 
-    /// It is used now: the next sweep of the object set's map spares it.
+    /// Marks the dnode as used: the next sweep of the object set's map spares it.
     pub(crate) fn note_use(&self) {
         self.recently_used.store(true, Ordering::Relaxed);
     }

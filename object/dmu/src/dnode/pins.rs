@@ -26,7 +26,7 @@ pub(super) struct Bytes {
 }
 
 impl Bytes {
-    /// How many are in memory.
+    /// Bytes held in memory.
     pub(super) fn held(&self) -> usize {
         self.kept.bytes()
     }
@@ -46,9 +46,9 @@ impl Bytes {
 struct Pin {
     /// The newest txg that wants it.
     txg: Txg,
-    /// What points to the bytes.
+    /// Block pointer to the bytes.
     bp: BlockPtr,
-    /// None for a hole.
+    /// Bytes of the block; None for a hole.
     bytes: Option<Bytes>,
 }
 

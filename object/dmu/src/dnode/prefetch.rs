@@ -26,7 +26,7 @@ const REAP_NS_MAX: u64 = 2_000_000_000;
 /// From this shift on gaps are never skipped.
 const HOLE_SHIFT_MAX: u64 = 16;
 
-/// How far is read ahead, and for whom: OpenZFS's parameters of these names.
+/// Distances and limits of reading ahead: OpenZFS's parameters of these names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZfetchTunables {
     /// First distance in bytes (`zfetch_min_distance`).
@@ -85,7 +85,7 @@ struct Counters {
 
 static COUNTERS: LazyLock<Counters> = LazyLock::new(Counters::default);
 
-/// What reading ahead did in this process (OpenZFS: `zfetchstats`).
+/// Counters of reading ahead in this process (OpenZFS: `zfetchstats`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ZfetchStats {
     /// Accesses that continued a stream.
@@ -118,31 +118,31 @@ pub fn zfetch_stats() -> ZfetchStats {
     }
 }
 
-/// A read.
+/// A read of some blocks of an object, as the prefetcher sees it.
 pub(super) struct Access {
     pub blocks: Range<u64>,
-    /// In bytes.
+    /// Block size in bytes.
     pub block_size: u64,
-    /// The object's last block.
+    /// Last block of the object.
     pub max_block: u64,
     pub now_ns: u64,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Stream {
-    /// Where the next access is expected.
+    /// Block at which the next access is expected.
     next: u64,
-    /// What was read already beyond, in order; no two touch.
+    /// Block ranges beyond `next` that were read already, in order; no two touch.
     ranges: Vec<Range<u64>>,
     /// Blocks before this one were started.
     ahead: u64,
-    /// Blocks.
+    /// Distance to read ahead, in blocks.
     distance: u64,
-    /// When it was last hit; None before the first hit.
+    /// Time of the last hit in nanoseconds; None before the first hit.
     hit_ns: Option<u64>,
 }
 
-/// How an access relates to a stream.
+/// Relation of an access to a stream.
 enum Relation {
     Continues,
     Ahead,
@@ -343,7 +343,7 @@ mod tests {
         assert_eq!(prefetcher.streams.len(), 1);
     }
 
-    /// How many of blocks 100..1000 were started before their turn, reading `order`.
+    /// Number of blocks 100..1000 that were started before their turn when reading `order`, and the number read.
     fn in_time(order: impl Iterator<Item = u64>, tunables: &ZfetchTunables) -> (usize, usize) {
         let mut prefetcher = Prefetcher::default();
         let mut started = std::collections::BTreeSet::new();

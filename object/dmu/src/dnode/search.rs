@@ -8,7 +8,7 @@ use crate::BlockError;
 /// Level-1 blocks whose reads are started together.
 const PREFETCH_INDIRECTS: u64 = 64;
 
-/// What to look for in a tree.
+/// Kind of block to look for in a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
     Data,

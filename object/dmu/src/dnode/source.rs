@@ -9,7 +9,7 @@ use abd::Abd;
 use ondisk::BlockPtr;
 use std::sync::Arc;
 
-/// Where a block's newest bytes are.
+/// Place of a block's newest bytes.
 pub(super) enum Source {
     Zeros,
     Dirty(Arc<DirtyBlock>),
@@ -23,14 +23,14 @@ pub(super) struct Device {
     pub found: FoundBy,
 }
 
-/// What told where a block is.
+/// Origin of the answer to where a block is.
 pub(super) enum FoundBy {
     Tree(Arc<Tree>),
     Record(Arc<Written>),
 }
 
 impl Contents {
-    /// Where a block's newest bytes are; may wait for indirect blocks.
+    /// Place of a block's newest bytes; may wait for indirect blocks.
     pub(super) fn source(&self, block: u64) -> Result<Source, DmuError> {
         let mut tries = 0;
         loop {
@@ -53,7 +53,7 @@ impl Contents {
         })
     }
 
-    /// What the records say, or the tree that has to be asked.
+    /// Place of the block by the records, or the tree that has to be asked.
     fn at_hand(&self, block: u64) -> Result<Result<Source, Arc<Tree>>, DmuError> {
         let state = self.state.read();
         if state.core.freed {

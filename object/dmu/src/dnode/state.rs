@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What a txg does to the spill block.
+/// Change of the spill block by a txg.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum SpillChange {
     #[default]
@@ -25,7 +25,7 @@ pub(crate) enum SpillChange {
     Remove,
 }
 
-/// What changed in one txg.
+/// Changes of one txg.
 #[derive(Debug)]
 pub(crate) struct TxgDirty {
     pub txg: Txg,
@@ -48,7 +48,7 @@ impl TxgDirty {
     }
 }
 
-/// Where a block's newest bytes are.
+/// Place of a block's newest bytes.
 #[derive(Clone, Debug)]
 pub(crate) enum Found {
     /// In memory, dirty since this txg.
@@ -57,7 +57,7 @@ pub(crate) enum Found {
     Written(Arc<Written>),
     /// Freed and not written since.
     Freed,
-    /// Where the tree says.
+    /// In the place that the tree has for the block.
     Clean(Arc<Tree>),
 }
 
@@ -70,7 +70,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// Where the newest bytes of `block` are.
+    /// Place of the newest bytes of `block`.
     pub(crate) fn find(&self, block: u64) -> Found {
         for entry in self.dirty.iter().rev() {
             match entry.blocks.get(&block) {

@@ -5,12 +5,12 @@ use super::search::Wanted;
 use super::state::Found;
 use crate::DmuError;
 
-/// What a dirty block of zeros is for who looks for data and holes: with compression the sync makes a hole of it.
+/// Treatment of a dirty block of zeros by a search for data and holes: with compression the sync makes a hole of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Zeros {
-    /// Data.
+    /// Dirty zeros count as data.
     Data,
-    /// A hole.
+    /// Dirty zeros count as a hole.
     Hole,
 }
 

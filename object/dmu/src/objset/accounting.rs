@@ -16,26 +16,26 @@ use std::sync::Arc;
 /// Whom an object's space is charged to (OpenZFS: `zfs_file_info_t`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectOwner {
-    /// User.
+    /// User id.
     pub uid: u64,
-    /// Group.
+    /// Group id.
     pub gid: u64,
-    /// Project, when the object has one.
+    /// Project id, when the object has one.
     pub project: Option<u64>,
 }
 
 /// A change of what an owner uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwnerDelta {
-    /// Who.
+    /// Owner whose usage changed.
     pub owner: ObjectOwner,
-    /// Bytes, one slot of 512 B for each dnode included.
+    /// Change in bytes, one slot of 512 B for each dnode included.
     pub bytes: i64,
-    /// Objects.
+    /// Change in the number of objects.
     pub objects: i64,
 }
 
-/// What the file system layer knows about objects that the DMU accounts for (OpenZFS: `zpl_get_file_info`,
+/// Hook of the file system layer that tells the owners of objects and keeps their usage (OpenZFS: `zpl_get_file_info`,
 /// `dmu_objset_do_userquota_updates`).
 pub trait ObjsetHook: Send + Sync {
     /// The owner that `bonus` (and the spill block, when there is one) tells; `None` when the object isn't charged.
@@ -52,7 +52,7 @@ pub trait ObjsetHook: Send + Sync {
 /// Bytes and objects by owner.
 type OwnerSums = BTreeMap<ObjectOwner, (i64, i64)>;
 
-/// Who accounts for the objects of an object set, and what is not accounted for yet.
+/// Hook that accounts for the objects of an object set, and the changes that are not accounted for yet.
 #[derive(Default)]
 pub(crate) struct Accounting {
     hook: RwLock<Option<Arc<dyn ObjsetHook>>>,
@@ -75,7 +75,7 @@ impl Accounting {
         dnode_flags::USERUSED_ACCOUNTED | if counts_objects { dnode_flags::USEROBJUSED_ACCOUNTED } else { 0 }
     }
 
-    /// What to charge in a sync: begins with what a failed one left.
+    /// Changes to charge in a sync: begins with those that a failed one left.
     pub(crate) fn begin(&self) -> OwnerCharges {
         let hook = self.hook.read().clone();
         OwnerCharges { hook, sums: std::mem::take(&mut *self.unsettled.lock()) }
@@ -87,14 +87,14 @@ impl Accounting {
     }
 }
 
-/// What owners used more or less in a txg, summed as dnodes are committed.
+/// Changes of the owners' usage in a txg, summed as dnodes are committed.
 pub(crate) struct OwnerCharges {
     hook: Option<Arc<dyn ObjsetHook>>,
     sums: OwnerSums,
 }
 
 impl OwnerCharges {
-    /// Charges nobody.
+    /// Charges of no owner: there is no hook.
     pub(crate) fn none() -> OwnerCharges {
         OwnerCharges { hook: None, sums: OwnerSums::new() }
     }

@@ -21,7 +21,7 @@ struct Shard {
     sweep_at: usize,
 }
 
-/// The map.
+/// Map of the dnodes in memory, in shards.
 #[derive(Default)]
 pub(super) struct DnodeCache {
     shards: [Mutex<Shard>; SHARDS],

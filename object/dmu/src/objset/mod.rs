@@ -128,12 +128,12 @@ impl Objset {
         })
     }
 
-    /// What its dnodes share.
+    /// Context that the dnodes of the object set share.
     pub(crate) fn context(&self) -> &Context {
         &self.context
     }
 
-    /// Its dnodes.
+    /// Table of the object set's dnodes.
     pub(crate) fn table(&self) -> &DnodeTable {
         &self.table
     }
@@ -143,7 +143,7 @@ impl Objset {
         self.table.meta()
     }
 
-    /// What of the objset block changes besides the dnodes in it.
+    /// Fields of the objset block that change besides the dnodes in it.
     pub(crate) fn head(&self) -> &Head {
         &self.head
     }
@@ -158,7 +158,7 @@ impl Objset {
         self.context.blocks.io()
     }
 
-    /// Its number.
+    /// Number of the object set: the MOS object of the dataset, 0 for the MOS.
     pub fn id(&self) -> ObjsetId {
         self.context.blocks.env.id
     }

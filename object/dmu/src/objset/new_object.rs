@@ -8,7 +8,7 @@ use ondisk::{
 };
 use std::sync::Arc;
 
-/// What a new object looks like. `..NewObject::new(kind)` gives the defaults.
+/// Properties of an object to be created. `..NewObject::new(kind)` gives the defaults.
 #[derive(Clone, Copy, Debug)]
 pub struct NewObject {
     /// Type of the data.

@@ -20,11 +20,11 @@ struct Pending {
     old: BlockPtr,
     shape: Shape,
     index: usize,
-    /// What is written, of the meta-dnode.
+    /// Bytes being written; kept for the meta-dnode only.
     data: Option<Abd>,
 }
 
-/// What accounting wants to know about a dnode that was synced.
+/// Facts about a dnode that was synced that the accounting needs.
 #[derive(Debug)]
 pub(super) struct Committed {
     pub dnode: Arc<Dnode>,
@@ -49,7 +49,7 @@ pub(super) struct NodeSync {
     /// Level-1 blocks that became holes as a whole: decided while freeing, merged when level 1 is built.
     pub emptied: BTreeMap<u64, BlockPtr>,
     pending: Vec<Pending>,
-    /// What was written of the meta-dnode: place, pointer, bytes.
+    /// Blocks of the meta-dnode that were written: place, pointer, bytes.
     written: Vec<(Place, BlockPtr, Abd)>,
     levels: u8,
     new_ptrs: [BlockPtr; 3],

@@ -21,7 +21,7 @@ pub(super) fn finish_pointer(mut new: BlockPtr, old: &BlockPtr, shape: &Shape) -
     hole
 }
 
-/// What a pointer says besides where the block is.
+/// Fields of a block pointer besides the place of the block.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     pub txg: Txg,

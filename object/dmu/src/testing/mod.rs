@@ -25,9 +25,9 @@ pub use verify::{TreeFault, TreeFaultKind, verify_tree};
 /// A stored block.
 #[derive(Clone, Debug)]
 pub struct StoredBlock {
-    /// Logical bytes.
+    /// Logical bytes of the block.
     pub data: Abd,
-    /// The pointer that was returned for it.
+    /// Block pointer that was returned for the block.
     pub bp: BlockPtr,
     /// The ledger says it is referenced.
     pub born: bool,
@@ -56,9 +56,9 @@ pub struct MemBlockIo {
     full_for: AtomicU64,
     /// Threads that transformed direct writes.
     direct_from: Mutex<HashSet<ThreadId>>,
-    /// What happens before the next read.
+    /// Hook that runs before the next read.
     before_read: Mutex<Option<Hook>>,
-    /// What its users counted.
+    /// Counters of the store's users.
     pub iostats: IoStats,
 }
 
@@ -179,7 +179,7 @@ impl MemBlockIo {
         now == at || (now > at && self.fail_for_good.load(Ordering::Relaxed))
     }
 
-    /// What its users did wrong so far: double births, double frees, reads of unwritten blocks.
+    /// Faults of the store's users so far: double births, double frees, reads of unwritten blocks.
     pub fn violations(&self) -> Vec<&'static str> {
         self.store.lock().violations.clone()
     }
@@ -373,11 +373,11 @@ impl Objset {
 
 /// One object set over a [`MemBlockIo`] with a [`TxgManager`] that syncs it: all that a test of an upper layer needs.
 pub struct TestPool {
-    /// The store.
+    /// Block store in memory.
     pub io: Arc<MemBlockIo>,
     /// The object set.
     pub objset: Arc<Objset>,
-    /// The txgs.
+    /// Transaction groups of the object set.
     pub txgs: Arc<TxgManager>,
 }
 

@@ -8,7 +8,7 @@ use ondisk::{
 };
 use std::collections::BTreeSet;
 
-/// What is wrong.
+/// Kind of a fault in an object set's tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TreeFaultKind {
     /// A referenced block isn't in the store (never written, or freed).
@@ -35,16 +35,16 @@ pub enum TreeFaultKind {
     Violation(&'static str),
 }
 
-/// Where it is wrong.
+/// Place and kind of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TreeFault {
-    /// What.
+    /// Kind of the fault.
     pub kind: TreeFaultKind,
-    /// In which object.
+    /// Object that has the fault.
     pub object: ObjectId,
-    /// At which level.
+    /// Level of the block, 0 for data.
     pub level: u8,
-    /// Which block.
+    /// Number of the block within its level.
     pub block: u64,
 }
 

@@ -30,7 +30,7 @@ impl Random {
     }
 }
 
-/// What an object should be.
+/// Expected contents of an object.
 #[derive(Clone, Debug)]
 pub(super) struct Model {
     pub block_size: usize,

@@ -47,13 +47,13 @@ impl Queue {
     }
 }
 
-/// Where the walk of an entry goes on.
+/// Place at which the walk of an entry goes on; `None` for the beginning.
 fn resume_of(entry: &BptreeEntry) -> Option<Position> {
     let zb = &entry.be_zb;
     (zb.zb_objset != 0).then_some(Position { object: zb.zb_object, block: zb.zb_blkid })
 }
 
-/// What draining the queue did.
+/// Result of draining the queue.
 pub(super) struct Drained {
     /// Blocks freed, or found gone.
     pub(super) blocks: u64,
@@ -65,7 +65,7 @@ pub(super) struct Drained {
 /// The queue of destroyed datasets.
 pub(super) struct Bptree {
     meta: Arc<Meta>,
-    /// Its object; 0 when there is none.
+    /// Object of the queue; 0 when there is none.
     object: AtomicU64,
 }
 

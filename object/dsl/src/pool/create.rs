@@ -19,7 +19,7 @@ use zap::{CreateOptions, NormFlags};
 /// See [`CreateDataset::init`].
 pub type DatasetInit = Box<dyn FnOnce(&Arc<Objset>, &Tx) -> Result<(), DslError> + Send>;
 
-/// How to make a dataset.
+/// Kind, properties and contents of a dataset to be created.
 pub struct CreateDataset {
     /// File system or volume.
     pub kind: ObjsetType,
@@ -43,7 +43,7 @@ pub(super) struct Wanted {
     checked: Vec<Setting>,
 }
 
-/// What makes datasets.
+/// Creation of datasets, with the parts of the pool that it needs.
 pub(crate) struct Creation {
     tree: Arc<Tree>,
     limits: Arc<Limits>,

@@ -17,7 +17,7 @@ use ondisk::{BlockPtr, dd_used, ds_flags};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// What destroys.
+/// Destruction of datasets, with the parts of the pool that it needs.
 pub(crate) struct Destruction {
     tree: Arc<Tree>,
     limits: Arc<Limits>,

@@ -10,9 +10,9 @@ use crate::deadlist::Deadlist;
 pub struct SnapshotEntry {
     /// The part behind `@`.
     pub name: String,
-    /// Its object set number.
+    /// Object set number of the snapshot.
     pub object: u64,
-    /// The txg that it was taken in.
+    /// Txg in which the snapshot was taken.
     pub creation_txg: u64,
     /// Seconds since the epoch.
     pub creation_time: u64,

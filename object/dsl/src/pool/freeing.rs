@@ -126,7 +126,7 @@ impl Freeing {
         Ok(count + drained.blocks)
     }
 
-    /// What is still charged to `$FREE` when nothing waits any more was on lists that could not be read: it leaked.
+    /// Moves to `$LEAK` the bytes still charged to `$FREE` when nothing waits any more: they were on lists that could not be read.
     fn settle(&self, tx: &Tx) -> Result<(), DslError> {
         let Some(phys) = self.free_dir.as_ref().map(|dir| dir.phys()) else { return Ok(()) };
         let left = Usage::new(phys.dd_used_bytes, phys.dd_compressed_bytes, phys.dd_uncompressed_bytes);

@@ -11,9 +11,9 @@ use dmu::Tx;
 use ondisk::ObjectType;
 use std::sync::Arc;
 
-/// OpenZFS: `DD_FIELD_FILESYSTEM_COUNT`.
+/// Name of the count of file systems in a directory's ZAP (OpenZFS: `DD_FIELD_FILESYSTEM_COUNT`).
 const FILESYSTEMS: &str = "com.joyent:filesystem_count";
-/// OpenZFS: `DD_FIELD_SNAPSHOT_COUNT`.
+/// Name of the count of snapshots in a directory's ZAP (OpenZFS: `DD_FIELD_SNAPSHOT_COUNT`).
 const SNAPSHOTS: &str = "com.joyent:snapshot_count";
 
 /// File systems below a directory, snapshots at and below it.

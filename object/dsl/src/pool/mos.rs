@@ -38,7 +38,7 @@ impl Mos {
     pub fn objset(&self) -> &Arc<Objset> {
         &self.objset
     }
-    /// What it gained and lost since the last call.
+    /// Bytes that the MOS gained and lost since the last call.
     pub(super) fn take_change(&self) -> Usage {
         self.ledger.change.take()
     }

@@ -22,7 +22,7 @@ pub(super) struct Move {
 /// A head and one of its snapshots.
 pub(super) type Named = (Arc<Dataset>, Arc<Dataset>);
 
-/// What renames.
+/// Renaming of datasets, with the parts of the pool that it needs.
 pub(crate) struct Renaming {
     tree: Arc<Tree>,
     limits: Arc<Limits>,

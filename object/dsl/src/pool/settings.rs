@@ -17,7 +17,7 @@ use zap::{Value, Zap};
 /// A property and the text that it gets.
 pub(super) type Setting = (Prop, String);
 
-/// What changes properties.
+/// Changes of properties, with the parts of the pool that they need.
 pub(crate) struct Settings {
     tree: Arc<Tree>,
     limits: Arc<Limits>,
@@ -164,7 +164,7 @@ impl Settings {
         Ok(())
     }
 
-    /// What a new dataset wants kept for it must be there (OpenZFS: `dsl_dir_set_reservation_check`, `dsl_dataset_set_refreservation_check`).
+    /// Checks the space that a new dataset wants kept (OpenZFS: `dsl_dir_set_reservation_check`, `dsl_dataset_set_refreservation_check`).
     pub(super) fn check_reserved(&self, parent: &Dir, checked: &[Setting]) -> Result<(), DslError> {
         let wanted = |name: &str| {
             let found = checked.iter().find_map(|(prop, text)| match prop {

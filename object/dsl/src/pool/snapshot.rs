@@ -19,7 +19,7 @@ pub(super) const ORIGIN_DIR: &str = "$ORIGIN";
 /// Heads, the names that their snapshots get, and the snapshots' properties.
 pub(super) type Wanted = (Vec<(Arc<Dataset>, String)>, Vec<Setting>);
 
-/// What takes snapshots.
+/// Taking of snapshots, with the parts of the pool that it needs.
 pub(crate) struct Snapshots {
     tree: Arc<Tree>,
     limits: Arc<Limits>,

@@ -40,7 +40,7 @@ impl Tree {
         }
     }
 
-    /// Which datasets are dirty in which txg.
+    /// Datasets that are dirty, by txg slot.
     pub(super) fn dirty(&self) -> &DirtySets {
         &self.dirty
     }
@@ -216,7 +216,7 @@ impl Tree {
         dataset.objset(&self.meta, || self.stored.objset_props(dataset))
     }
 
-    /// What a dataset is: file system or volume.
+    /// Kind of a dataset: file system or volume.
     pub(super) fn kind_of(&self, dataset: &Dataset) -> Result<ObjsetType, DslError> {
         Ok(self.objset(dataset)?.kind())
     }

@@ -7,14 +7,14 @@ mod words;
 
 pub(crate) use stored::Stored;
 
-/// Where a value comes from (OpenZFS: `zprop_source_t`).
+/// Source of a value (OpenZFS: `zprop_source_t`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PropSource {
     /// Computed, or not applicable.
     None,
     /// The property's default.
     Default,
-    /// Set here.
+    /// Set on the dataset itself.
     Local,
     /// Set on this dataset above.
     Inherited(String),
@@ -22,34 +22,34 @@ pub enum PropSource {
     Received,
 }
 
-/// What a value is, so that commands print it right.
+/// Value of a property with its type, so that commands print it right.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PropValue {
     /// Text or the word of an index property.
     Text(String),
-    /// Bytes.
+    /// Number of bytes.
     Bytes(u64),
-    /// Bytes that are not to be exceeded, or are kept back; 0 is none.
+    /// Number of bytes not to be exceeded, or kept back; 0 is none.
     Limit(u64),
-    /// A count.
+    /// Number of things.
     Count(u64),
     /// A number that is never abbreviated.
     Number(u64),
-    /// Hundredths.
+    /// Ratio in hundredths.
     Ratio(u64),
-    /// Seconds since the epoch.
+    /// Time in seconds since the epoch.
     Time(u64),
-    /// No value.
+    /// No value at all.
     None,
 }
 
-/// One property.
+/// A property of a dataset with value and source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PropEntry {
     /// Name as in `zfs get`.
     pub name: String,
-    /// Value.
+    /// Value of the property.
     pub value: PropValue,
-    /// Source.
+    /// Source of the value.
     pub source: PropSource,
 }

@@ -92,7 +92,7 @@ impl Stored {
         Ok((self.number(dataset, "refquota")?.0, self.number(dataset, "refreservation")?.0))
     }
 
-    /// What the properties of a dataset mean to its object set.
+    /// Properties of the object set that follow from the properties of a dataset.
     pub(crate) fn objset_props(&self, dataset: &Dataset) -> Result<ObjsetProps, DslError> {
         let number = |name: &str| self.number(dataset, name).map(|(number, _)| number);
         let base = self.meta.services.objset_props();

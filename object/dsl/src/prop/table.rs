@@ -17,18 +17,18 @@ const ALL: u8 = FILESYSTEM | VOLUME | SNAPSHOT;
 const DATA: u8 = FILESYSTEM | VOLUME;
 const FILES: u8 = FILESYSTEM | SNAPSHOT;
 
-/// What can be done to a property (OpenZFS: `zprop_attr_t`).
+/// Ways in which a property gets its value (OpenZFS: `zprop_attr_t`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attr {
     /// Set here or inherited.
     Inherit,
     /// Set here or the default.
     Default,
-    /// Computed.
+    /// Computed by the engine, never set.
     ReadOnly,
-    /// Set when the dataset is made.
+    /// Set when the dataset is made, inherited otherwise.
     OneTime,
-    /// The same, not inherited.
+    /// Set when the dataset is made, the default otherwise.
     OneTimeDefault,
 }
 
@@ -42,20 +42,20 @@ pub(crate) fn in_object_set(name: &str) -> bool {
     IN_FILE_SYSTEM.contains(&name) || IN_VOLUME.contains(&name)
 }
 
-/// What a value is.
+/// Type of a property's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Bytes.
+    /// Number of bytes.
     Bytes,
-    /// Bytes; 0 means that there is none.
+    /// Number of bytes; 0 means that there is none.
     BytesOrNone,
     /// A count; all ones means that there is none.
     CountOrNone,
     /// A number that is never abbreviated.
     Number,
-    /// Hundredths.
+    /// Ratio in hundredths.
     Ratio,
-    /// Seconds since the epoch.
+    /// Time in seconds since the epoch.
     Time,
     /// Text with a default.
     Text(&'static str),
@@ -75,13 +75,13 @@ impl Kind {
 pub struct PropDesc {
     /// Name as in `zfs get`.
     pub name: &'static str,
-    /// What a value is.
+    /// Type of the value.
     pub kind: Kind,
     /// Default of what is not text.
     pub default: u64,
-    /// What can be done to it.
+    /// Way in which the property gets its value.
     pub attr: Attr,
-    /// Kinds of datasets that it applies to.
+    /// Kinds of datasets that the property applies to, as a mask of [`FILESYSTEM`], [`VOLUME`] and [`SNAPSHOT`].
     pub applies: u8,
 }
 
@@ -95,7 +95,7 @@ pub enum Prop {
 }
 
 impl Prop {
-    /// The name.
+    /// Name of the property.
     pub fn name(&self) -> &str {
         match self {
             Prop::Native(desc) => desc.name,

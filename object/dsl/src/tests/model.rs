@@ -26,7 +26,7 @@ impl Random {
     }
 }
 
-/// What must be where: heads and snapshots by full name.
+/// Expected heads and snapshots by full name.
 #[derive(Default)]
 struct Model {
     contents: BTreeMap<String, Content>,

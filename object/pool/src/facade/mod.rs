@@ -116,7 +116,7 @@ impl Pool {
     pub fn exec(&self) -> &Exec {
         &self.spa.services.exec
     }
-    /// Name.
+    /// Name of the pool.
     pub fn name(&self) -> String {
         self.spa.name()
     }
@@ -124,7 +124,7 @@ impl Pool {
     pub fn has_temporary_name(&self) -> bool {
         self.spa.config.lock().facts.stored_name.is_some()
     }
-    /// Guid.
+    /// Guid of the pool.
     pub fn guid(&self) -> Guid {
         self.spa.guid()
     }
@@ -132,7 +132,7 @@ impl Pool {
     pub fn is_writeable(&self) -> bool {
         self.spa.services.writeable
     }
-    /// The datasets.
+    /// Datasets of the pool.
     pub fn dsl(&self) -> &Arc<DslPool> {
         &self.spa.dsl
     }
@@ -144,7 +144,7 @@ impl Pool {
     pub fn txgs(&self) -> &Arc<TxgManager> {
         &self.spa.txgs
     }
-    /// How the pool's data is read and written: through the cache, or directly (OpenZFS: the pool's `iostats`).
+    /// Counters of the pool's reads and writes: through the cache, or directly (OpenZFS: the pool's `iostats`).
     pub fn iostats(&self) -> &Arc<IoStats> {
         self.zio().iostats()
     }
@@ -312,7 +312,7 @@ impl Pool {
         self.zia.follow(&self.spa.mos, self.zio())
     }
 
-    /// What the pool's stages go to, if its provider is there.
+    /// Accelerator that the pool's stages go to, if its provider is there.
     pub fn accelerator(&self) -> Option<Accelerator> {
         self.zia.accelerator()
     }

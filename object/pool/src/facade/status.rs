@@ -11,9 +11,9 @@ use zio::LeafCounts;
 /// A leaf's facts and counters.
 #[derive(Clone, Debug)]
 pub struct LeafStatus {
-    /// Its number in [`PoolStatus::tree`].
+    /// Number of the leaf in [`PoolStatus::tree`].
     pub leaf: LeafId,
-    /// State.
+    /// State of the leaf.
     pub state: LeafState,
     /// Error and I/O counters since the pool was opened or cleared.
     pub counts: LeafCounts,
@@ -24,11 +24,11 @@ pub struct LeafStatus {
 /// A picture of the pool for `zpool status` and `zpool list`.
 #[derive(Clone, Debug)]
 pub struct PoolStatus {
-    /// Name.
+    /// Name of the pool.
     pub name: String,
-    /// Guid.
+    /// Guid of the pool.
     pub guid: Guid,
-    /// Pool version.
+    /// On-disk version of the pool.
     pub version: u64,
     /// The comment property.
     pub comment: Option<String>,
@@ -40,11 +40,11 @@ pub struct PoolStatus {
     pub suspended: bool,
     /// Why nothing is written any more, if that is so; whoever exports the pool by force and imports it again has what was on disk.
     pub sync_failure: Option<SyncFailure>,
-    /// The vdevs.
+    /// Vdevs of the pool.
     pub tree: Arc<VdevTree>,
     /// Space by top-level vdev, in the tree's order.
     pub vdev_space: Vec<VdevSpace>,
-    /// How often users changed buffers underneath direct I/O, by top-level vdev in the tree's order (the DIO column of
+    /// Number of times that users changed buffers underneath direct I/O, by top-level vdev in the tree's order (the DIO column of
     /// `zpool status -d`).
     pub dio_verify_errors: Vec<u64>,
     /// Space of the data vdevs.

@@ -73,7 +73,7 @@ impl Pool {
     pub fn damaged(&self) -> Result<Vec<Damaged>, PoolError> {
         Ok(self.scan.damaged_blocks()?.1)
     }
-    /// How many different blocks are known to be damaged for good, and where they are.
+    /// Number of different blocks known to be damaged for good, and their places.
     pub fn damaged_counted(&self) -> Result<(u64, Vec<Damaged>), PoolError> {
         Ok(self.scan.damaged_blocks()?)
     }

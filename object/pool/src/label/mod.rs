@@ -19,15 +19,15 @@ use ondisk::label::{
 use ondisk::{Checksum, Guid, Txg, Uberblock};
 use std::sync::Arc;
 
-/// Where an uberblock has its magic number …
+/// Offset in bytes of the magic number in an uberblock …
 const UB_MAGIC_AT: usize = 0;
-/// … and its txg.
+/// … and of its txg.
 const UB_TXG_AT: usize = 16;
 
 /// A device as labels see it.
 pub(crate) type Device = Arc<dyn BlockDevice>;
 
-/// What the labels of one device hold.
+/// Contents of the labels of one device.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DeviceLabels {
     /// The valid configurations, newest txg first.
@@ -68,10 +68,10 @@ struct KnownConfig {
 pub(crate) struct KnownRings(Vec<KnownRing>);
 
 struct KnownRing {
-    /// Where the label began.
+    /// Offset in bytes of the label on the device.
     start: u64,
     label: Abd,
-    /// Where in the label verified uberblocks begin and how long their slots are, ascending.
+    /// Offsets in the label and lengths of the slots of verified uberblocks, in bytes, ascending.
     sound: Vec<(usize, usize)>,
 }
 
@@ -204,7 +204,7 @@ pub(crate) struct LabelWrite {
 }
 
 impl LabelWrite {
-    /// Where in its label the write begins.
+    /// Offset in bytes of the write from the start of its label.
     pub(crate) fn offset_in_label(&self) -> u64 {
         let starts = (0..LABELS).map(|index| label_offset(self.device.size_bytes(), index));
         starts.filter(|start| *start <= self.offset).max().map_or(0, |start| self.offset - start)

@@ -10,22 +10,22 @@ use kstat::EventSink;
 use ondisk::ObjectId;
 use std::sync::Arc;
 
-/// How the engine runs a pool.
+/// Settings by which the engine runs a pool.
 #[derive(Clone)]
 pub struct Runtime {
-    /// Parallel allocators (OpenZFS: `spa_num_allocators`).
+    /// Number of parallel allocators (OpenZFS: `spa_num_allocators`).
     pub allocators: usize,
     /// Hard budget of the cache in bytes (OpenZFS: `zfs_arc_max`).
     pub arc_max: u64,
     /// Tunables of transaction groups.
     pub txg: TxgConfig,
-    /// Who hears of errors.
+    /// Receiver of the pool's events.
     pub events: Arc<dyn EventSink>,
-    /// Where accelerators are found; None: stages of the pipeline all run in software.
+    /// Source of accelerators; None: stages of the pipeline all run in software.
     pub providers: Option<Providers>,
-    /// Scans and sequential rebuilds make no progress, from the beginning (OpenZFS: `zfs_scan_suspend_progress`).
+    /// True when scans and sequential rebuilds make no progress, from the beginning (OpenZFS: `zfs_scan_suspend_progress`).
     pub suspended_scans: bool,
-    /// Top-level vdevs that a pool may lack when it is imported read-only (OpenZFS: `zfs_max_missing_tvds`).
+    /// Number of top-level vdevs that a pool may lack when it is imported read-only (OpenZFS: `zfs_max_missing_tvds`).
     pub max_missing_tops: usize,
 }
 

@@ -40,11 +40,11 @@ pub struct PoolSpec {
     pub features: Option<Vec<String>>,
     /// The comment property.
     pub comment: Option<String>,
-    /// Who makes it.
+    /// Host that makes the pool.
     pub host: Host,
     /// Overwrite devices that belong to another pool.
     pub force: bool,
-    /// Its on-disk version: the newest, or one from before feature flags that can be written.
+    /// On-disk version of the pool: the newest, or one from before feature flags that can be written.
     pub version: u64,
     /// The root dataset.
     pub root: CreateDataset,

@@ -9,14 +9,14 @@ use exec::Exec;
 use std::sync::Arc;
 use vdev::VdevTree;
 
-/// What is known of a pool that is not open.
+/// Findings about a pool that is not open.
 #[derive(Debug, Default)]
 pub struct Examined {
-    /// Its vdevs: as the pool itself has them, or else as far as labels tell.
+    /// Vdevs of the pool: as the pool itself has them, or else as far as labels tell.
     pub tree: Option<VdevTree>,
-    /// What keeps it from being imported for writing; None: nothing.
+    /// Error that keeps the pool from being imported for writing; None when there is none.
     pub problem: Option<PoolError>,
-    /// It has feature flags, and lacks one that new pools have.
+    /// True when the pool has feature flags, and lacks one that new pools have.
     pub lacks_features: bool,
 }
 

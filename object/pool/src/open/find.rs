@@ -58,7 +58,7 @@ impl FoundPool {
     pub fn name(&self) -> &str {
         &self.facts.name
     }
-    /// Guid.
+    /// Guid of the pool.
     pub fn guid(&self) -> Guid {
         self.facts.guid
     }
@@ -70,7 +70,7 @@ impl FoundPool {
     pub fn host(&self) -> (u64, &str) {
         (self.facts.host.id, &self.facts.host.name)
     }
-    /// Pool version.
+    /// On-disk version of the pool.
     pub fn version(&self) -> u64 {
         self.best.as_ref().map_or(self.facts.version, |ub| ub.ub_version)
     }

@@ -9,16 +9,16 @@ use nvlist::NvList;
 use ondisk::Uberblock;
 use ondisk::label::LABEL_BYTES;
 
-/// What the labels of a device say.
+/// Contents of the labels of a device.
 #[derive(Clone, Debug, Default)]
 pub struct LabelReport {
     /// The valid configurations, newest first.
     pub configs: Vec<NvList>,
     /// The valid uberblocks, best first.
     pub uberblocks: Vec<Uberblock>,
-    /// Labels that do not verify, of four.
+    /// Number of labels that do not verify, of four.
     pub damaged: usize,
-    /// Name and state of the pool that it belongs to.
+    /// Name and state of the pool that the device belongs to.
     pub pool: Option<(String, PoolState)>,
 }
 

@@ -41,16 +41,16 @@ const DIRECT_SHARE: u64 = 16;
 /// No pool lives to see a txg beyond this one.
 const TXG_MAX: u64 = 1 << 60;
 
-/// Which pool to import, and how.
+/// Pool to import, and options of the import.
 #[derive(Clone, Debug, Default)]
 pub struct ImportOptions {
-    /// By name …
+    /// Name of the pool to import …
     pub name: Option<String>,
-    /// … or by guid.
+    /// … or its guid.
     pub guid: Option<Guid>,
-    /// The name to give it.
+    /// Name to give the pool.
     pub new_name: Option<String>,
-    /// That name is for this import only: the devices keep the old one (`zpool import -t`).
+    /// True when the new name is for this import only: the devices keep the old one (`zpool import -t`).
     pub temporary: bool,
     /// Change nothing on the devices.
     pub read_only: bool,
@@ -60,7 +60,7 @@ pub struct ImportOptions {
     pub destroyed: bool,
     /// Import it without its log devices, where those are missing (`zpool import -m`).
     pub missing_log: bool,
-    /// Who imports it.
+    /// Host that imports the pool.
     pub host: Host,
 }
 
@@ -112,7 +112,7 @@ pub(crate) fn check_version(version: u64, read_only: bool) -> Result<(), PoolErr
     }
 }
 
-/// How many top-level vdevs may be missing: what is to be written needs all of them.
+/// Number of top-level vdevs that may be missing: what is to be written needs all of them.
 fn tops_to_spare(options: &ImportOptions, runtime: &Runtime) -> usize {
     if options.read_only { runtime.max_missing_tops } else { 0 }
 }
@@ -156,7 +156,7 @@ fn check_host(found: &FoundPool, options: &ImportOptions) -> Result<(), PoolErro
     Ok(())
 }
 
-/// What is known once the MOS is open.
+/// State of a pool once the MOS is open.
 struct Opened {
     ub: Uberblock,
     features: Arc<Features>,
@@ -253,7 +253,7 @@ impl Start {
         PoolView { tree: Arc::new(tree.clone()), devices: self.devices.clone(), ..self.io.cache().zio().view() }
     }
 
-    /// What datasets rely on.
+    /// Services that datasets rely on.
     fn services(&self, features: &Arc<Features>, options: &ImportOptions, runtime: &Runtime) -> Result<Arc<Services>, PoolError> {
         let zio = self.io.cache().zio();
         Ok(Arc::new(Services {

@@ -32,14 +32,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use zap::{Value, Zap};
 use zio::Zio;
 
-/// How far a rebuild is (OpenZFS: `vdev_rebuild_state_t`).
+/// State of a rebuild (OpenZFS: `vdev_rebuild_state_t`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RebuildState {
-    /// It runs, or goes on after the next import.
+    /// Rebuild runs, or goes on after the next import.
     Active,
-    /// Nothing needed it any more.
+    /// Rebuild ended early: nothing needed it any more.
     Canceled,
-    /// It saw everything.
+    /// Rebuild saw everything.
     Complete,
 }
 
@@ -59,15 +59,15 @@ impl RebuildState {
 /// The last or current rebuild of a top-level vdev (OpenZFS: `vdev_rebuild_stat_t`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RebuildStatus {
-    /// The top-level vdev.
+    /// Number of the top-level vdev.
     pub vdev: VdevId,
-    /// How far it is.
+    /// State of the rebuild.
     pub state: RebuildState,
-    /// Seconds since the epoch when it began.
+    /// Seconds since the epoch when the rebuild began.
     pub start_time: u64,
-    /// Seconds since the epoch when it ended; 0 while it runs.
+    /// Seconds since the epoch when the rebuild ended; 0 while it runs.
     pub end_time: u64,
-    /// Milliseconds that it ran, over all imports.
+    /// Milliseconds that the rebuild ran, over all imports.
     pub scan_time_ms: u64,
     /// Allocated bytes that were looked at.
     pub scanned: u64,
@@ -75,9 +75,9 @@ pub struct RebuildStatus {
     pub issued: u64,
     /// Bytes written to the devices that lacked them.
     pub rebuilt: u64,
-    /// Allocated bytes that there are, about.
+    /// Estimate of the allocated bytes to look at.
     pub estimated: u64,
-    /// Parts that could not be rebuilt.
+    /// Number of parts that could not be rebuilt.
     pub errors: u64,
     /// Milliseconds since the import or the beginning.
     pub pass_time_ms: u64,
@@ -119,12 +119,12 @@ struct Top {
     phys: RebuildPhys,
     /// Begin, or begin again, with the next sync.
     wanted: bool,
-    /// What the sweep found; the next sync does it.
+    /// End of the sweep; the next sync records it.
     outcome: Option<Outcome>,
     pass: Pass,
 }
 
-/// What this import did of it.
+/// Work of this import on a rebuild.
 #[derive(Clone, Debug, Default)]
 struct Pass {
     start_ns: u64,
@@ -133,16 +133,16 @@ struct Pass {
     scanned: u64,
     issued: u64,
     skipped: u64,
-    /// Every part before this was begun.
+    /// Offset in bytes up to which every part was begun.
     cursor: u64,
     /// Parts that are being rebuilt, by their beginning.
     in_flight: BTreeSet<u64>,
     in_flight_bytes: u64,
-    /// What they ask of the leaves.
+    /// Work of the leaves for the parts in flight.
     flight: order::Loads,
 }
 
-/// How a sweep ended.
+/// End of a sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     Complete,
@@ -154,7 +154,7 @@ struct Shared {
     tops: BTreeMap<VdevId, Top>,
     /// The pool is being closed.
     halted: bool,
-    /// How many work: in [`Rebuilds::run`], or on operations of their own.
+    /// Number of threads at work: in [`Rebuilds::run`], or on operations of their own.
     workers: usize,
     /// The scan that follows is about to begin: whoever waits for the end of all this must not find a moment without work.
     following: bool,

@@ -11,7 +11,7 @@ use vdev::{LeafId, RebuildNeed, Spared};
 
 /// A byte written keeps a device busy as long as so many bytes read.
 const WRITE_COST: u64 = 2;
-/// What a device is doing now counts so many times as much as what is left for it.
+/// Weight of the work that a device is doing now beside the work left for it.
 const FLIGHT_WEIGHT: u64 = 10;
 
 /// Work of each leaf by its number, in bytes read.
@@ -34,24 +34,24 @@ impl Loads {
             *load = load.saturating_sub(cost);
         }
     }
-    /// A part was begun.
+    /// Adds the work of a part that was begun.
     pub(super) fn begin(&mut self, work: &Work) {
         work.each(|leaf, cost| self.add(leaf, cost));
     }
-    /// It ended.
+    /// Takes off the work of a part that ended.
     pub(super) fn end(&mut self, work: &Work) {
         work.each(|leaf, cost| self.sub(leaf, cost));
     }
 }
 
-/// What `column` bytes of each column will ask of the leaves, as long as nobody knows whom they spare.
+/// Expected work of the leaves for `column` bytes of each column, as long as nobody knows whom they spare.
 fn each_expected(need: &RebuildNeed, column: u64, mut each: impl FnMut(LeafId, u64)) {
     let (wanted, sources) = (need.wanted.min(need.sources.len()) as u64, need.sources.len().max(1) as u64);
     need.sources.iter().for_each(|leaf| each(*leaf, column * wanted / sources));
     need.targets.iter().for_each(|leaf| each(*leaf, column * WRITE_COST));
 }
 
-/// What a part asks of the leaves.
+/// Leaves that a part reads and writes, and the bytes of each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Work {
     reads: Vec<LeafId>,
@@ -81,12 +81,12 @@ struct Lane<H> {
     need: Option<RebuildNeed>,
 }
 
-/// Which lane has its turn.
+/// Lane that has its turn.
 #[derive(Clone, Copy, Debug)]
 struct Turn {
     lane: u64,
     spared: Spared,
-    /// Bytes until another one may have it.
+    /// Bytes until another lane may have the turn.
     bytes: u64,
 }
 
@@ -126,7 +126,7 @@ impl<H: Clone> Order<H> {
         lane.change(self.width, &mut self.left, lane.bytes + bytes);
     }
 
-    /// Where the first range begins that was not taken.
+    /// Offset in bytes of the first range that was not taken.
     pub(super) fn first(&self) -> Option<u64> {
         self.lanes.values().next().and_then(|lane| lane.ranges.front()).map(|(range, _)| range.start)
     }
@@ -191,7 +191,7 @@ impl<H: Clone> Order<H> {
 }
 
 impl<H> Lane<H> {
-    /// It has so many bytes from now on.
+    /// Sets the bytes of the lane.
     fn change(&mut self, width: u64, left: &mut Loads, bytes: u64) {
         if let Some(need) = &self.need {
             each_expected(need, self.bytes / width, |leaf, cost| left.sub(leaf, cost));
@@ -234,8 +234,8 @@ mod tests {
         order
     }
 
-    /// How long devices that do one thing after the other, at the speeds of NVMe devices, take for `slices` full slices, in reads of a
-    /// MiB from one of them; and in how much of that time the mean device does something.
+    /// Time that devices doing one thing after the other, at the speeds of NVMe devices, take for `slices` full slices, in reads of a
+    /// MiB from one of them; and the part of that time in which the mean device does something.
     fn rebuild_time(config: DraidConfig, slices: u64) -> (u64, f64) {
         const SEGMENT: u64 = 1 << 20;
         let mut order = window(config, slices);

@@ -71,7 +71,7 @@ impl Rebuilds {
         self.changed.notify_all();
     }
 
-    /// What the rebuild could not bring, a healing resilver does; else a scrub looks whether all is right.
+    /// Begins a healing resilver when the rebuild left something missing; else a scrub that looks whether all is right.
     fn follow_up(&self, completed: bool) {
         if self.zio.view().tree.resilver_range().is_some() {
             let _ = self.scan.resilver();

@@ -16,18 +16,18 @@ use vdev::VdevTree;
 use zio::{ErrorKind, PoolView, Priority, ReadFlags, ReadRequest, WriteRequest, ZioError};
 
 thread_local! {
-    /// What this thread waits for when it cannot read a block.
+    /// Extent to which this thread waits when it cannot read a block.
     static WAITS_FOR: Cell<WaitsFor> = const { Cell::new(WaitsFor::Nothing) };
 }
 
-/// What a reader does when devices fail.
+/// Behaviour of a reader when devices fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitsFor {
-    /// It gets the error.
+    /// Reader gets the error.
     Nothing,
-    /// It waits for devices that the pool cannot do without; of a damaged place of devices that work it gets the error.
+    /// Reader waits for devices that the pool cannot do without; of a damaged place of devices that work it gets the error.
     Devices,
-    /// It waits for the block: without it the txg, and all that was accepted in it, would be lost (OpenZFS: reads without
+    /// Reader waits for the block: without it the txg, and all that was accepted in it, would be lost (OpenZFS: reads without
     /// `ZIO_FLAG_CANFAIL`, `zio_done`).
     Block,
 }
@@ -54,7 +54,7 @@ pub(crate) struct PoolIo {
     tree: RwLock<Arc<VdevTree>>,
     frees: Arc<FreeLog>,
     lost: Arc<LostBlocks>,
-    /// What the sync could neither read nor write last.
+    /// Last error of a read or write of the sync.
     failed: Arc<Mutex<Option<ZioError>>>,
 }
 
@@ -73,7 +73,7 @@ impl PoolIo {
     pub fn cache(&self) -> &Cache {
         &self.cache
     }
-    /// Where frees are reported for a scan that runs.
+    /// Log of frees, for a scan that runs.
     pub fn frees(&self) -> &Arc<FreeLog> {
         &self.frees
     }
@@ -81,7 +81,7 @@ impl PoolIo {
     pub fn lost_blocks(&self) -> &Arc<LostBlocks> {
         &self.lost
     }
-    /// Which block a sync failed on, and why; forgets it.
+    /// Error of the block that a sync failed on; forgets it.
     pub fn take_failed(&self) -> Option<ZioError> {
         self.failed.lock().take()
     }

@@ -16,7 +16,7 @@ use zap::Zap;
 const SPARES: &str = "spares";
 const CACHES: &str = "l2cache";
 
-/// Which list a device is on.
+/// Lists of devices beside the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AuxKind {
     Spare,

@@ -22,9 +22,9 @@ pub enum PoolState {
     /// In use, or not exported before the machine stopped.
     #[default]
     Active,
-    /// Exported.
+    /// Exported: no host uses the pool.
     Exported,
-    /// Destroyed.
+    /// Destroyed by `zpool destroy`.
     Destroyed,
     /// Not a pool: the device is a spare of one or more pools, and not in use.
     Spare,
@@ -50,7 +50,7 @@ impl PoolState {
     }
 }
 
-/// Who uses a pool: goes into its labels so that another host notices.
+/// Host that uses a pool: goes into its labels so that another host notices.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Host {
     /// The host's id (`/etc/hostid`, `spl_hostid`), 0 for none.
@@ -59,7 +59,7 @@ pub struct Host {
     pub name: String,
 }
 
-/// What a configuration list says besides the vdevs.
+/// Facts in a configuration list besides the vdevs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PoolFacts {
     pub version: u64,

@@ -1,6 +1,6 @@
 //! Every feature flag of OpenZFS 2.3 with its traits, and what this release can do with it (OpenZFS: `zfeature_common.c`).
 
-/// How far an active feature is supported.
+/// Extent to which an active feature is supported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Support {
     /// Pools that use it can be read and written.
@@ -14,21 +14,21 @@ pub enum Support {
 /// One feature flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Feature {
-    /// Its guid, as pools record it.
+    /// Guid of the feature, as pools record it.
     pub guid: &'static str,
-    /// Its short name, as `feature@` properties have it.
+    /// Short name of the feature, as `feature@` properties have it.
     pub name: &'static str,
-    /// What it is for, as pools record it.
+    /// Purpose of the feature, as pools record it.
     pub description: &'static str,
     /// Software that doesn't know it may still import the pool read-only.
     pub read_only_compatible: bool,
-    /// When active it must be known to read the MOS, so labels name it.
+    /// True when software must know the active feature to read the MOS, so that labels name it.
     pub needed_for_mos: bool,
-    /// Enabling activates it.
+    /// True when enabling the feature activates it.
     pub activate_on_enable: bool,
-    /// New pools get it.
+    /// True when new pools get the feature.
     pub on_new_pools: bool,
-    /// What this release can do with it.
+    /// Extent to which this release supports the active feature.
     pub support: Support,
     /// Guids of features that must be enabled with it.
     pub depends: &'static [&'static str],

@@ -111,7 +111,7 @@ impl Features {
     pub fn is_enabled(&self, guid: &str) -> bool {
         self.state.lock().counts.contains_key(guid)
     }
-    /// How many things use the feature.
+    /// Reference count of the feature: the number of things that use it.
     pub fn refs(&self, guid: &str) -> u64 {
         self.state.lock().counts.get(guid).copied().unwrap_or(0)
     }

@@ -32,7 +32,7 @@ use std::sync::Arc;
 use vdev::VdevTree;
 use zio::Zio;
 
-/// How long and how often a sync is looked at that may not end, because the pool is suspended again.
+/// Time and step in nanoseconds of watching a sync that may not end, because the pool is suspended again.
 const SYNC_NS: u64 = 10_000_000_000;
 const SYNC_STEP_NS: u64 = 5_000_000;
 
@@ -55,11 +55,11 @@ impl Spa {
     pub fn zio(&self) -> &Zio {
         self.io.cache().zio()
     }
-    /// Name.
+    /// Name of the pool.
     pub fn name(&self) -> String {
         self.services.name.read().clone()
     }
-    /// Guid.
+    /// Guid of the pool.
     pub fn guid(&self) -> Guid {
         self.config.lock().facts.guid
     }

@@ -3,20 +3,20 @@
 use ondisk::{Txg, VdevId};
 use scan::ScanOutcome;
 
-/// What a scan tells the dirty time logs.
+/// News of a scan for the dirty time logs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ScanNews {
-    /// A resilver of what was born up to this txg began.
+    /// Txg up to which a resilver that began brings what was born.
     pub resilver_began: Option<Txg>,
-    /// A scan saw everything.
+    /// Result of a scan that saw everything.
     pub outcome: Option<ScanOutcome>,
 }
 
-/// What a rebuild tells the dirty time logs.
+/// News of a rebuild for the dirty time logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RebuildNews {
-    /// It began for what leaves lack up to the txg.
+    /// Rebuild began for what leaves lack up to the txg.
     Began(VdevId, Txg),
-    /// It ended, and they have all of it; or it ended without.
+    /// Rebuild ended for what leaves lack up to the txg; true when they have all of it.
     Ended(VdevId, Txg, bool),
 }

@@ -83,11 +83,11 @@ pub(crate) const USER_VALUE_BYTES_MAX: usize = 8191;
 /// A stored property as `zpool get` shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolProp {
-    /// Name.
+    /// Name of the property.
     pub name: String,
     /// Value, `-` for an empty text.
     pub value: String,
-    /// It was set; otherwise it is the default.
+    /// True when the property was set; otherwise it has its default.
     pub is_local: bool,
 }
 
@@ -125,7 +125,7 @@ pub(crate) fn fail_mode(mos: &Arc<Objset>) -> Result<FailMode, PoolError> {
     Ok(mode_of(stored.unwrap_or(0)))
 }
 
-/// What the pool's background work leaves to others.
+/// Latency promise that the pool's background work keeps: the property `background_latency_target`.
 pub(crate) fn latency_target(mos: &Arc<Objset>) -> Result<LatencyTarget, PoolError> {
     let stored = own_text(mos, LATENCY_TARGET)?;
     // A word of a later release changes nothing.

@@ -32,15 +32,15 @@ pub(crate) struct Services {
     pub history: Arc<History>,
     pub allocator: Arc<Allocator>,
     pub writeable: bool,
-    /// Who hears of what happens to vdevs.
+    /// Receiver of events about vdevs.
     pub events: Arc<dyn EventSink>,
     /// The scan that runs, or ended last, is a resilver.
     pub scan_is_resilver: AtomicBool,
     /// The pipeline, to ask whether it is suspended.
     pub zio: Zio,
-    /// What a scan said that the dirty time logs don't know yet.
+    /// News of scans that the dirty time logs don't have yet.
     pub scan_news: Mutex<ScanNews>,
-    /// The same of sequential rebuilds.
+    /// News of sequential rebuilds that the dirty time logs don't have yet.
     pub rebuild_news: Mutex<Vec<RebuildNews>>,
     /// A resilver began: rebuilds that ended are no longer told of.
     pub forget_rebuilds: AtomicBool,
@@ -65,7 +65,7 @@ impl Services {
     }
 }
 
-/// What an event calls the parts of a record of the history (OpenZFS: `spa_history_log_notify`).
+/// Names in a record of the history, and those of the same parts in an event (OpenZFS: `spa_history_log_notify`).
 const HISTORY_FIELDS: [(&str, &str); 7] = [
     ("internal_name", "history_internal_name"),
     ("history hostname", "history_hostname"),

@@ -14,10 +14,10 @@ use ondisk::ObjsetType;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Who else is to follow a property that was set.
+/// Part of the engine that is to follow a property that was set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Follow {
-    /// Nobody.
+    /// No other part.
     Nobody,
     /// The sweeps: the automatic trim is on, or off.
     Autotrim(bool),

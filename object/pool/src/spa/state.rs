@@ -51,7 +51,7 @@ impl Config {
         }
         self.tree = Arc::new(tree);
     }
-    /// What the pipeline must know of the configuration.
+    /// View of the configuration for the pipeline.
     pub fn view(&self, services: &Services) -> PoolView {
         PoolView {
             tree: self.tree.clone(),

@@ -11,11 +11,11 @@ use std::sync::Arc;
 use vdev::VdevTree;
 use zap::Zap;
 
-/// How many errors within how many seconds are too many.
+/// Names of the numbers that say how many errors (`_n`) within how many seconds (`_t`) are too many.
 const NUMBERS: [&str; 6] = ["checksum_n", "checksum_t", "io_n", "io_t", "slow_io_n", "slow_io_t"];
 const COMMENT: &str = "comment";
 
-/// What is set, by vdev and name. Numbers are decimal, and `none` for one that is set to be none.
+/// Properties that are set, by vdev and name. Numbers are decimal, and `none` for one that is set to be none.
 pub type VdevProps = BTreeMap<Guid, BTreeMap<String, String>>;
 
 /// True for a property of vdevs that [`crate::Pool::set_vdev_prop`] sets.

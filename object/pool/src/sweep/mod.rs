@@ -31,25 +31,25 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use vdev::{Leaf, LeafId, LeafKind, TopVdev, VdevTree};
 use zio::Zio;
 
-/// What a sweep does to free space.
+/// Treatment of free space by a sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SweepKind {
-    /// Writes a pattern to it.
+    /// Writes a pattern to free space.
     Initialize,
-    /// Gives it back to the device.
+    /// Gives free space back to the device.
     Trim,
 }
 
-/// How far a sweep of a leaf is (OpenZFS: `vdev_initializing_state_t`, `vdev_trim_state_t`).
+/// State of a sweep of a leaf (OpenZFS: `vdev_initializing_state_t`, `vdev_trim_state_t`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SweepState {
-    /// It runs, or goes on after the next import.
+    /// Sweep runs, or goes on after the next import.
     Active,
-    /// It was ended.
+    /// Sweep was ended.
     Canceled,
-    /// It was stopped, and goes on when it is asked for again.
+    /// Sweep was stopped, and goes on when it is asked for again.
     Suspended,
-    /// It saw everything.
+    /// Sweep saw everything.
     Complete,
 }
 
@@ -64,32 +64,32 @@ impl SweepState {
     }
 }
 
-/// What is asked of a sweep.
+/// Request for a sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SweepAction {
     /// Begin, or go on.
     Start {
         /// Bytes per second at most, of each leaf; 0 for no limit. Of a trim.
         rate: u64,
-        /// What is trimmed must not be readable any more. Of a trim.
+        /// True when trimmed bytes must not be readable any more. Of a trim.
         secure: bool,
     },
-    /// End.
+    /// End the sweep.
     Cancel,
-    /// Stop for a while.
+    /// Stop the sweep for a while.
     Suspend,
-    /// Forget that it ever was.
+    /// Forget the sweep and its state.
     Forget,
 }
 
 /// The last or current sweep of a leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SweepStatus {
-    /// What it does.
+    /// Kind of the sweep.
     pub kind: SweepKind,
-    /// The leaf.
+    /// Guid of the leaf.
     pub leaf: Guid,
-    /// How far it is.
+    /// State of the sweep.
     pub state: SweepState,
     /// Seconds since the epoch of the last change of the state.
     pub action_time: u64,
@@ -104,15 +104,15 @@ pub struct SweepStatus {
 /// Knobs, by OpenZFS's names.
 #[derive(Debug)]
 pub struct SweepParameters {
-    /// What free space is filled with (`zfs_initialize_value`).
+    /// Word of 8 bytes that free space is filled with (`zfs_initialize_value`).
     pub initialize_value: AtomicU64,
     /// Bytes of a write (`zfs_initialize_chunk_size`).
     pub initialize_chunk: AtomicU64,
     /// Bytes of a trim at most (`zfs_trim_extent_bytes_max`).
     pub trim_max: AtomicU64,
-    /// Less is not trimmed (`zfs_trim_extent_bytes_min`).
+    /// Bytes below which a free extent is not trimmed (`zfs_trim_extent_bytes_min`).
     pub trim_min: AtomicU64,
-    /// An automatic trim comes to each metaslab once in so many txgs (`zfs_trim_txg_batch`).
+    /// Number of txgs in which an automatic trim comes to each metaslab once (`zfs_trim_txg_batch`).
     pub trim_txg_batch: AtomicU64,
 }
 
@@ -344,7 +344,7 @@ impl Sweeps {
     }
 }
 
-/// What is told of a trim that changes its state; OpenZFS tells nothing of initializing.
+/// Event to post when a trim changes its state; OpenZFS posts none of initializing.
 fn trim_event(before: Option<SweepState>, next: Option<SweepState>) -> &'static str {
     match (before, next) {
         (Some(SweepState::Suspended), Some(SweepState::Active)) => "sysevent.fs.zfs.trim_resume",

@@ -66,7 +66,7 @@ impl SyncStep for SweepStep {
 }
 
 impl Sweeps {
-    /// What changed since the last txg.
+    /// Writes the changes since the last txg.
     fn sync(&self, tx: &Tx) -> Result<(), PoolError> {
         if self.autotrim.load(Ordering::Relaxed) {
             self.shared.lock().auto_txgs.insert(tx.txg().0);
@@ -91,7 +91,7 @@ impl Sweeps {
         }
     }
 
-    /// What runs on a leaf that is faulted ends, and does not go on when the leaf is back (OpenZFS: `vdev_initialize_thread`).
+    /// Cancels the sweeps of faulted leaves, which do not go on when the leaf is back (OpenZFS: `vdev_initialize_thread`).
     fn cancel_faulted(&self) {
         let tree = self.zio.view().tree;
         let is_faulted = |guid: Guid| tree.leaf_by_guid(guid).is_some_and(|id| tree.leaf(id).state == LeafState::Faulted);

@@ -22,7 +22,7 @@ const WINDOW_SHARE: u64 = 4;
 /// I/Os in flight per leaf (OpenZFS: `zfs_trim_queue_limit`; there 1 for initializing).
 const IN_FLIGHT_MAX: usize = 4;
 const RATE_STEP_NS: u64 = 10_000_000;
-/// What was freed rests for so many txgs (OpenZFS: `TXG_DEFER_SIZE`).
+/// Number of txgs that freed space rests before it is trimmed (OpenZFS: `TXG_DEFER_SIZE`).
 const REST_TXGS: u64 = 2;
 const REST_STEP_NS: u64 = 5_000_000;
 
@@ -35,7 +35,7 @@ struct Member {
     rate: u64,
 }
 
-/// What a loop did of its present pass, to keep within rates.
+/// Start and bytes of a loop's present pass, to keep within rates.
 struct Pass {
     start_ns: u64,
     bytes: u64,
@@ -44,7 +44,7 @@ struct Pass {
 /// A piece of a leaf: a range of its allocatable space.
 type Piece = (Guid, Range<u64>);
 
-/// Where pieces of a trim are counted.
+/// Counters that pieces of a trim go to.
 type Counts = fn(&IoStats) -> &TrimCounts;
 
 /// The windows of a metaslab.
@@ -276,7 +276,7 @@ impl Sweeps {
     }
 }
 
-/// Where the free segments of a loan lie on leaves for which `from` says where to begin.
+/// Pieces of the free segments of a loan on leaves for which `from` says where to begin, in bytes.
 fn pieces(tree: &VdevTree, top: &TopVdev, loan: &Loan, from: &dyn Fn(LeafId) -> Option<u64>) -> Vec<Piece> {
     let mut pieces = Vec::new();
     for segment in loan.segments() {

@@ -15,14 +15,14 @@ use ondisk::{Guid, Txg, VdevId};
 use std::sync::Arc;
 use vdev::{LeafId, LeafState, TopKind, VdevTree};
 
-/// What is to join a pool.
+/// Vdevs and spares that are to join a pool.
 #[derive(Clone, Debug, Default)]
 pub struct AddSpec {
-    /// Data vdevs.
+    /// Top-level vdevs for data.
     pub tops: Vec<TopSpec>,
-    /// Vdevs for the intent log.
+    /// Top-level vdevs for the intent log.
     pub logs: Vec<TopSpec>,
-    /// Spares.
+    /// Devices to be spares.
     pub spares: Vec<LeafSpec>,
     /// Spares that another pool lists too, and perhaps uses now.
     pub shared: Vec<Spare>,

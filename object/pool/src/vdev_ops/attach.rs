@@ -22,34 +22,34 @@ struct Incoming {
     leaf: Leaf,
     device: Option<Device>,
     pairing: Pairing,
-    /// What it lacks is brought by a sequential rebuild, which this asks for.
+    /// Request for the sequential rebuild that brings what the leaf lacks; None for a resilver.
     rebuild: Option<WantRebuild>,
 }
 
 /// Asks for the rebuild of a top-level vdev, with the very txg in which a device comes: no import finds the device without it.
 pub(crate) type WantRebuild = Box<dyn FnOnce(VdevId) + Send>;
 
-/// What runs that is in the way of others.
+/// Work that runs and is in the way of other work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Running {
-    /// A sequential rebuild.
+    /// True while a sequential rebuild runs.
     pub rebuild: bool,
-    /// A resilver.
+    /// True while a resilver runs.
     pub resilver: bool,
 }
 
-/// How a device is to come.
+/// Way in which a device is to come.
 pub(crate) struct How {
     pub pairing: Pairing,
-    /// Also one that belongs to another pool.
+    /// True to take also a device that belongs to another pool.
     pub force: bool,
-    /// What it lacks is brought by a sequential rebuild, which this asks for.
+    /// Request for the sequential rebuild that brings what the device lacks; None for a resilver.
     pub rebuild: Option<WantRebuild>,
     pub running: Running,
 }
 
 impl VdevOps {
-    /// What has to hold of the pool and the vdev before a device may be attached for a rebuild, or for a resilver.
+    /// Checks the conditions of the pool and the vdev for attaching a device, for a rebuild or for a resilver.
     fn check_way(&self, top: &TopVdev, pairing: Pairing, (sequential, running): (bool, Running)) -> Result<(), PoolError> {
         if !sequential {
             return if running.rebuild { Err(PoolError::Rebuilding) } else { Ok(()) };

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use vdev::{LABEL_START_BYTES, Leaf, LeafId, LeafKind, LeafState, VdevTree};
 use zio::{LeafRequest, Priority};
 
-/// What is read of a device to see whether it answers.
+/// Bytes read of a device to see whether it answers.
 const PROBE_BYTES: usize = 4096;
 /// The leaves of a pool, as they are used.
 pub(crate) struct Leaves {
@@ -26,14 +26,14 @@ pub(crate) struct Leaves {
     could_trim: Mutex<BTreeSet<Guid>>,
 }
 
-/// How a leaf leaves.
+/// Way in which a leaf leaves.
 struct Out {
     state: LeafState,
-    /// Until the next import only.
+    /// True when it is until the next import only.
     temporary: bool,
-    /// Because of its errors.
+    /// True when it is because of the leaf's errors.
     by_errors: bool,
-    /// What it becomes when the pool cannot do without it; None to refuse.
+    /// State that the leaf gets when the pool cannot do without it; None to refuse.
     instead: Option<LeafState>,
 }
 
@@ -187,7 +187,7 @@ impl Leaves {
         Ok(state)
     }
 
-    /// What the leaf may not have on stable storage: everything that is not synced, and what is begun meanwhile.
+    /// Notes the txgs that the leaf may not have on stable storage: all that are not synced, and the next to be opened.
     fn note_unflushed(&self, leaf: Guid) {
         let (synced, open) = (self.spa.txgs.synced_txg(), self.spa.txgs.open_txg());
         for txg in synced.0 + 1..=open.0 + 1 {

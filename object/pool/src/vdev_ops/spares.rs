@@ -18,15 +18,15 @@ use vdev::{Leaf, LeafKind};
 /// A spare of a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spare {
-    /// Its guid.
+    /// Guid of the spare.
     pub guid: Guid,
-    /// Its path; a distributed spare's name (`draid2-0-0`).
+    /// Path of the spare; a distributed spare's name (`draid2-0-0`).
     pub path: String,
     /// `file`, `disk` or `dspare`.
     pub kind: String,
-    /// It stands in for a device of this pool now.
+    /// True while the spare stands in for a device of this pool.
     pub in_use: bool,
-    /// log2 of its sector size.
+    /// log2 of the sector size in bytes.
     pub ashift: u32,
 }
 

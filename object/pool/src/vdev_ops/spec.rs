@@ -25,11 +25,11 @@ pub struct LeafSpec {
 pub struct TopSpec {
     /// One device, a mirror, RAID-Z or dRAID.
     pub kind: TopKind,
-    /// Its devices.
+    /// Devices of the vdev.
     pub leaves: Vec<LeafSpec>,
 }
 
-/// Which pool a device belongs to, as its newest label tells.
+/// Pool that a device belongs to, as its newest label tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Membership {
     /// Name of the pool.
