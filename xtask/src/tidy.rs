@@ -9,7 +9,7 @@ const FUNCTION_LINES_MAX: usize = 70;
 const HEADER_CHARACTERS_MIN: usize = 40;
 const ALLOW: &str = "xtask/tidy-allow.txt";
 
-/// Files that may contain `unsafe`; everything else is refused.
+/// Paths of files that may contain `unsafe`; everything else is refused.
 const UNSAFE_MODULES: &[&str] = &[
     "base/abd/src/aligned.rs",
     "base/abd/src/",
@@ -75,7 +75,7 @@ fn offences(root: &Path) -> BTreeMap<String, String> {
     found
 }
 
-/// The rules that look at one file.
+/// Checks the rules that look at one file.
 fn inspect(name: &str, text: &str, found: &mut BTreeMap<String, String>) {
     let header = text.lines().next().unwrap_or_default();
     if !header.starts_with("//!") || header.len() < HEADER_CHARACTERS_MIN {
@@ -100,7 +100,7 @@ fn inspect(name: &str, text: &str, found: &mut BTreeMap<String, String>) {
     }
 }
 
-/// Workspace members as they stand in Cargo.toml.
+/// Paths of the workspace's members as they stand in Cargo.toml.
 fn members(root: &Path) -> Vec<String> {
     let manifest = std::fs::read_to_string(root.join("Cargo.toml")).unwrap_or_default();
     let list = manifest.split_once("members = [").and_then(|(_, rest)| rest.split_once(']')).map_or("", |(list, _)| list);
