@@ -27,7 +27,7 @@ const IN_FLIGHT: u64 = 24;
 /// Number of records that a trial plays after the one before its own, and after everything failed.
 const PLAYED: u64 = 4;
 const PLAYED_LONG: u64 = 30;
-/// Virtual time in which every breaker may probe again.
+/// Number of rounds in which breakers have to close: each lets one probe of each kind go.
 const BACKOFFS: u64 = 40;
 
 /// Stages that are on the provider.
