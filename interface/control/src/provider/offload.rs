@@ -45,7 +45,7 @@ impl Seen {
         }
     }
 
-    /// Operations whose breaker is not closed, with its state, and how often each breaker opened.
+    /// Operations, each with the state of its breaker and the number of times that it opened.
     fn breakers(&self) -> Vec<(OpKind, &'static str, u64)> {
         let Some(device) = &self.device else { return Vec::new() };
         let state = |kind: &OpKind| {

@@ -16,7 +16,7 @@ const WRITE: usize = 1 << 20;
 const NOBODY: u32 = 65_534;
 const O_TRUNC: i32 = 0o1000;
 
-/// Number of writes that were done (an answer came) while three readers look at the same page through the cache: none may see the bytes
+/// Number of stale reads: writes are done (an answer came) while three readers look at the same page through the cache, and none may see the bytes
 /// from before afterwards (xfstests generic/451).
 fn overwrites_beside_readers(mounted: &Mounted, writes: u64) -> u64 {
     let path = mounted.at.join("f");
