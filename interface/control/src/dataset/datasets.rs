@@ -332,7 +332,7 @@ fn property_failure(name: &str, properties: &BTreeMap<String, String>, kind: u8,
     }
 }
 
-/// What is wrong with the first property that cannot be set so for a dataset of this kind, with what to do.
+/// Objection to the first property that cannot be set so for a dataset of this kind, with what to do.
 fn objection(properties: &BTreeMap<String, String>, kind: u8, creating: bool) -> Option<String> {
     // A volume's space may be worked out.
     let is_auto = |name: &str, value: &str| kind == table::VOLUME && name == "refreservation" && value == "auto";

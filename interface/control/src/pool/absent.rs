@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Reason why a pool is not open that was not tried yet.
 const BEING_OPENED: &str = "it is being opened";
 
-/// What a path led to when it was looked at: device of the file system, inode, device number, size in bytes.
+/// Identity of what a path led to when it was looked at: device of the file system, inode, device number, size in bytes.
 pub(crate) type Trace = Option<(u64, u64, u64, u64)>;
 
 /// Pool that could not be opened.
