@@ -91,7 +91,7 @@ impl Breaker {
         self.trips
     }
 
-    /// Whether [`Breaker::admit`] would let an operation go. Changes nothing.
+    /// True when [`Breaker::admit`] would let an operation go. Changes nothing.
     pub fn would_admit(&self, now_ns: u64) -> bool {
         match self.state {
             BreakerState::Closed => true,

@@ -82,7 +82,7 @@ pub struct RingStats {
     pub refused_registrations: u64,
 }
 
-/// Whether memory is registered from now on.
+/// True when memory is registered from now on.
 static REGISTER: AtomicBool = AtomicBool::new(true);
 
 /// Turns registration of memory with the rings on or off; what is registered stays usable.

@@ -138,7 +138,7 @@ impl State {
         ready
     }
 
-    /// Whether whoever was told to wait is to be called.
+    /// True when whoever was told to wait is to be called.
     fn take_call(&mut self, now_ns: u64) -> bool {
         let calls = self.turned_away && self.queue.wants_roamer(now_ns);
         self.turned_away &= !calls;

@@ -105,7 +105,7 @@ impl Handler {
 }
 
 impl Injection {
-    /// Whether there is any handler.
+    /// True when there is any handler.
     pub fn is_set(&self) -> bool {
         self.count.load(Ordering::Relaxed) != 0
     }
@@ -206,7 +206,7 @@ impl Injection {
         found
     }
 
-    /// Whether a handler makes what tells whether the leaf's device works say that it does not.
+    /// True when a handler makes what tells whether the leaf's device works say that it does not.
     pub fn hits_probe(&self, exec: &Exec, leaf: Guid) -> bool {
         let strikes = |handler: &Arc<Handler>| {
             let meant = matches!(handler.fault, LeafFault::Probe { leaf: own } if own == leaf);
@@ -215,7 +215,7 @@ impl Injection {
         self.is_set() && self.find(strikes).is_some()
     }
 
-    /// Whether a handler says of all I/O of the leaf's device that it suffers `wanted`.
+    /// True when a handler says of all I/O of the leaf's device that it suffers `wanted`.
     pub fn has_device_fault(&self, leaf: Guid, wanted: FaultError) -> bool {
         let matches = |handler: &Arc<Handler>| match handler.fault {
             LeafFault::Device { leaf: own, error, kind: None } if own == leaf && error == wanted => Some(()),

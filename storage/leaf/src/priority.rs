@@ -31,7 +31,7 @@ pub enum Priority {
 }
 
 impl Priority {
-    /// Whether nobody waits for such a request, and whoever does is served first.
+    /// True when nobody waits for such a request, and whoever does is served first.
     pub fn is_background(self) -> bool {
         !matches!(self, Priority::SyncRead | Priority::SyncWrite | Priority::AsyncRead | Priority::AsyncWrite)
     }

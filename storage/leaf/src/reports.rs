@@ -43,7 +43,7 @@ pub fn untold_errors() -> [u64; 2] {
 pub(crate) struct RateLimit(Mutex<(u64, u32)>);
 
 impl RateLimit {
-    /// Whether one more may be posted.
+    /// True when one more may be posted.
     pub(crate) fn allows(&self, now_ns: u64, per_second: u32) -> bool {
         let second = now_ns / 1_000_000_000;
         let mut seen = self.0.lock();
@@ -101,7 +101,7 @@ struct Recent {
 }
 
 impl Recent {
-    /// Whether the error was not seen of late; remembers it.
+    /// True when the error was not seen of late; remembers it.
     fn is_news(&mut self, place: Trouble, now_ns: u64, most: usize, keep_ns: u64) -> bool {
         if most == 0 {
             (self.by_place, self.by_turn) = Default::default();
@@ -169,7 +169,7 @@ impl Reports {
         [&self.io, &self.checksum, &self.slow].map(|count| count.load(Ordering::Relaxed))
     }
 
-    /// Whether the error was not told of late.
+    /// True when the error was not told of late.
     fn is_news(&self, place: Trouble, now_ns: u64, retention: &Retention) -> bool {
         let keep_ns = u64::from(retention.seconds.load(Ordering::Relaxed)) * 1_000_000_000;
         let is_news = self.recent.lock().is_news(place, now_ns, retention.most.load(Ordering::Relaxed) as usize, keep_ns);

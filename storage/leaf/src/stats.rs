@@ -112,7 +112,7 @@ impl LeafStats {
         self.slow_ios.fetch_add(1, Ordering::Relaxed);
         self.reports.slow(now_ns, rate)
     }
-    /// Whether an I/O that hangs is to be told.
+    /// True when an I/O that hangs is to be told.
     pub(crate) fn hangs(&self, now_ns: u64, rate: u32) -> bool {
         self.reports.deadmen.allows(now_ns, rate)
     }

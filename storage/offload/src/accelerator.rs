@@ -112,7 +112,7 @@ impl Accelerator {
         self.0.session.device().ok()
     }
 
-    /// Whether the results for a block are to be verified, by chance.
+    /// True when the results for a block are to be verified, by chance.
     pub(crate) fn picks(&self) -> bool {
         self.0.sampler.pick()
     }
@@ -122,7 +122,7 @@ impl Accelerator {
         &self.0.stores
     }
 
-    /// Whether it writes any device by itself.
+    /// True when it writes any device by itself.
     pub(crate) fn has_stores(&self) -> bool {
         !self.0.stores.read().stores.is_empty()
     }

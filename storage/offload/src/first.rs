@@ -100,7 +100,7 @@ impl FirstRound for Begun {
     }
 }
 
-/// Whether all results for a block are to be verified: by chance, because the provider has still to prove itself, or because it has no way to say what
+/// True when all results for a block are to be verified: by chance, because the provider has still to prove itself, or because it has no way to say what
 /// it got.
 fn is_picked(accelerator: &Accelerator, device: &Device, wishes: &Wishes) -> bool {
     let stores = accelerator.has_stores();

@@ -15,7 +15,7 @@ pub enum IoKind {
 }
 
 impl IoKind {
-    /// Whether I/Os of this kind carry bytes, and neighbours may become one.
+    /// True when I/Os of this kind carry bytes, and neighbours may become one.
     pub(crate) fn merges(self) -> bool {
         matches!(self, IoKind::Read | IoKind::Write)
     }
@@ -67,22 +67,22 @@ impl Class {
         ["sync_read", "sync_write", "async_read", "async_write", "scrub", "removal", "initializing", "trim", "rebuild"][self as usize]
     }
 
-    /// Whether the credit throttle holds other classes back for this one (OpenZFS: `vdev_queue_is_interactive`; trims count).
+    /// True when the credit throttle holds other classes back for this one (OpenZFS: `vdev_queue_is_interactive`; trims count).
     pub fn is_interactive(self) -> bool {
         !matches!(self, Class::Scrub | Class::Removal | Class::Initializing | Class::Rebuild)
     }
 
-    /// Whether the latency promise holds this class back.
+    /// True when the latency promise holds this class back.
     pub fn is_background(self) -> bool {
         matches!(self, Class::Scrub | Class::Removal | Class::Initializing | Class::Trim | Class::Rebuild)
     }
 
-    /// Whether the latency promise is about this class: somebody waits for each of its I/Os.
+    /// True when the latency promise is about this class: somebody waits for each of its I/Os.
     pub fn is_promised(self) -> bool {
         matches!(self, Class::SyncRead | Class::SyncWrite)
     }
 
-    /// Whether the class is served in order of arrival; the others are served in order of offset (OpenZFS: `vdev_queue_class_fifo`).
+    /// True when the class is served in order of arrival; the others are served in order of offset (OpenZFS: `vdev_queue_class_fifo`).
     pub(crate) fn is_fifo(self) -> bool {
         matches!(self, Class::SyncRead | Class::SyncWrite | Class::Trim)
     }

@@ -3,7 +3,7 @@
 /// What the policy must know of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Device {
-    /// Whether places far apart are expensive.
+    /// True when places far apart are expensive.
     pub rotational: bool,
     /// How many leaves a request of its vdev waits for: whoever made it sees the slowest of them. 1 where a leaf serves requests alone.
     pub width: u32,

@@ -49,7 +49,7 @@ impl Flight {
         product.checked_div(u128::from(self.best_per_second)).map_or(0, |ns| u64::try_from(ns).unwrap_or(u64::MAX))
     }
 
-    /// Whether more at a time would not be faster.
+    /// True when more at a time would not be faster.
     pub(crate) fn is_enough(&self) -> bool {
         let product = u128::from(self.best_per_second) * u128::from(self.least_ns) / 1_000_000_000;
         self.ios >= IOS_MIN && u128::from(self.bytes) * 2 >= product * 3

@@ -21,7 +21,7 @@ pub struct Io {
     pub offset: u64,
     /// Number of bytes.
     pub size_bytes: u64,
-    /// Whether it may be merged with neighbours.
+    /// True when it may be merged with neighbours.
     pub merge: bool,
     /// A write of padding that carries no data: made only where it joins two others (OpenZFS: `ZIO_FLAG_OPTIONAL`, `ZIO_FLAG_NODATA`).
     pub optional: bool,
@@ -85,7 +85,7 @@ pub struct Finished {
     pub queued_ns: u64,
     /// How long the device took.
     pub device_ns: u64,
-    /// Whether the device took `zio_slow_io_ms` or longer.
+    /// True when the device took `zio_slow_io_ms` or longer.
     pub slow: bool,
 }
 

@@ -75,7 +75,7 @@ pub enum Reason {
 pub struct PromiseState {
     /// Why background work was held back when it was last looked at.
     pub reason: Reason,
-    /// Whether somebody uses the device.
+    /// True when somebody uses the device.
     pub bound: bool,
     /// Background I/Os that the device may have, in thousandths.
     pub share_milli: u32,
@@ -296,7 +296,7 @@ impl Promise {
         self.set_limit(target);
     }
 
-    /// Whether background work pauses so that the idle device can be seen; begins such a pause when one is due. All leaves pause at the
+    /// True when background work pauses so that the idle device can be seen; begins such a pause when one is due. All leaves pause at the
     /// same time: what they share is then idle too.
     fn holds(&mut self, now_ns: u64) -> bool {
         if now_ns < self.hold_until_ns {

@@ -263,12 +263,12 @@ impl VdevQueue {
         if self.has_more() && self.streams() { self.promise.budget_ns(self.tunables.latency_target) } else { 0 }
     }
 
-    /// Whether background work reads or writes in sequence, or chooses where it goes: then each excursion of the head costs it time.
+    /// True when background work reads or writes in sequence, or chooses where it goes: then each excursion of the head costs it time.
     fn streams(&self) -> bool {
         self.roamer.is_about() || self.scattered < SCATTERED_MOST / 2
     }
 
-    /// Whether promised I/Os wait for others, so that one excursion of a rotational device's head serves several (docs/adr/0005).
+    /// True when promised I/Os wait for others, so that one excursion of a rotational device's head serves several (docs/adr/0005).
     fn gathers(&mut self, now_ns: u64) -> bool {
         if !self.device.rotational {
             return false;
@@ -284,7 +284,7 @@ impl VdevQueue {
         self.gather.step(budget_ns, &callers, now_ns)
     }
 
-    /// Whether background work is about that can go on anywhere and has more to do than it queues: [`VdevQueue::roam`] tells it what to
+    /// True when background work is about that can go on anywhere and has more to do than it queues: [`VdevQueue::roam`] tells it what to
     /// queue, and when.
     pub fn set_roaming(&mut self, roaming: bool) {
         self.roamer.set_about(roaming);
@@ -297,7 +297,7 @@ impl VdevQueue {
         self.roamer.answer(&moment)
     }
 
-    /// Whether [`VdevQueue::roam`] would have such work queue something, if what comes next is short enough.
+    /// True when [`VdevQueue::roam`] would have such work queue something, if what comes next is short enough.
     pub fn wants_roamer(&self, now_ns: u64) -> bool {
         self.roamer.is_about() && self.roamer.judge(&self.moment(0, now_ns)) != Roam::Wait
     }
@@ -379,7 +379,7 @@ impl VdevQueue {
         self.active_of[class as usize]
     }
 
-    /// Whether background work waits, or the device has some.
+    /// True when background work waits, or the device has some.
     pub fn has_background(&self) -> bool {
         self.background_active > 0 || self.background_queued()
     }
@@ -553,7 +553,7 @@ impl VdevQueue {
         ActiveLimits { max: limits.max.saturating_mul(times), ..limits }
     }
 
-    /// Whether more background I/O at a time would only be in the way of whoever comes next.
+    /// True when more background I/O at a time would only be in the way of whoever comes next.
     fn is_full(&self) -> bool {
         self.bounds_flight() && self.flight.is_enough()
     }

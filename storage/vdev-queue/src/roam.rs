@@ -65,7 +65,7 @@ impl Roamer {
         self.is_about
     }
 
-    /// Whether promised I/Os that are due after so long are to be served now, because the device has nothing else to do.
+    /// True when promised I/Os that are due after so long are to be served now, because the device has nothing else to do.
     pub(crate) fn gives_way(&self, left_ns: Option<u64>) -> bool {
         left_ns.is_some_and(|left_ns| self.gives_way || left_ns <= HOP_NS)
     }

@@ -120,7 +120,7 @@ impl Core {
         Snapshot::take(view, &self.leaves, |snapshot| self.cell.set(&snapshot));
     }
 
-    /// Whether any simulated fault is about.
+    /// True when any simulated fault is about.
     pub(crate) fn has_faults(&self) -> bool {
         self.faults.is_set() || self.leaves.injection().is_set()
     }

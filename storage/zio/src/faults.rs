@@ -58,7 +58,7 @@ pub(crate) struct BlockFaults {
 }
 
 impl BlockFaults {
-    /// Whether there is any handler.
+    /// True when there is any handler.
     pub(crate) fn is_set(&self) -> bool {
         self.count.load(Ordering::Relaxed) != 0
     }

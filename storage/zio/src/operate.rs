@@ -207,17 +207,17 @@ impl Zio {
         self.core.faults.remove(id) || of_leaves
     }
 
-    /// Whether a handler says that the leaf's device is gone, so that it must not be opened.
+    /// True when a handler says that the leaf's device is gone, so that it must not be opened.
     pub fn is_injected_gone(&self, leaf: Guid) -> bool {
         self.core.leaves.injection().has_device_fault(leaf, FaultError::Gone)
     }
 
-    /// Whether a handler says that the pool cannot do without the leaf.
+    /// True when a handler says that the pool cannot do without the leaf.
     pub fn is_injected_needed(&self, leaf: Guid) -> bool {
         self.core.leaves.injection().has_device_fault(leaf, FaultError::Needed)
     }
 
-    /// Whether a handler makes what tells whether the leaf's device works say that it does not.
+    /// True when a handler makes what tells whether the leaf's device works say that it does not.
     pub fn is_probe_injected(&self, leaf: Guid) -> bool {
         self.core.leaves.injection().hits_probe(&self.core.exec, leaf)
     }
@@ -293,7 +293,7 @@ impl Zio {
         !self.exec().is_inline() && self.is_down() && self.suspend_and_wait()
     }
 
-    /// Whether devices that the pool cannot do without fail to read their first block (OpenZFS: `vdev_probe`). Waits.
+    /// True when devices that the pool cannot do without fail to read their first block (OpenZFS: `vdev_probe`). Waits.
     fn is_down(&self) -> bool {
         let snapshot = self.core.snapshot();
         let leaves = snapshot.open_leaves();

@@ -155,7 +155,7 @@ pub trait Stage: Send + Sync {
     fn write(&self, view: &PoolView, request: &WriteRequest) -> Option<Box<dyn FirstRound>>;
     /// The logical bytes of a block.
     fn decompress(&self, block: Packed) -> Answer<Result<Landed, ErrorKind>>;
-    /// Whether lost columns are computed here.
+    /// True when lost columns are computed here.
     fn reconstructs(&self) -> bool;
     /// The columns that rows lack; those of the rows that went well. Data that are `judged` will be by a checksum, parity never is.
     fn reconstruct(&self, rows: Vec<LostRow>, judged: bool) -> Answer<Vec<ComputedRow>>;

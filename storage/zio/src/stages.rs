@@ -55,7 +55,7 @@ impl Stages {
         answer.then(then);
     }
 
-    /// Whether lost columns are computed by somebody else than the vdev.
+    /// True when lost columns are computed by somebody else than the vdev.
     pub(crate) fn reconstructs(&self) -> bool {
         self.get().is_some_and(|stage| stage.reconstructs())
     }
