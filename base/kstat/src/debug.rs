@@ -56,7 +56,7 @@ impl DebugLog {
         self.messages.clone()
     }
 
-    /// True when messages are kept from now on, and how many bytes of them (OpenZFS: `zfs_dbgmsg_enable`, `zfs_dbgmsg_maxsize`).
+    /// Sets whether messages are kept from now on, and how many bytes of them (OpenZFS: `zfs_dbgmsg_enable`, `zfs_dbgmsg_maxsize`).
     pub fn tune(&self, enabled: bool, bytes_max: usize) {
         self.enabled.store(enabled, Ordering::Relaxed);
         self.messages.set_limit(bytes_max);

@@ -199,7 +199,7 @@ impl Cache {
         self.0.balance.set_meta_balance(percent);
     }
 
-    /// True when blocks that are read from now on are kept compressed as on disk, or decompressed only (OpenZFS:
+    /// Sets whether blocks that are read from now on are kept compressed as on disk, or decompressed only (OpenZFS:
     /// `zfs_compressed_arc_enabled`).
     pub fn set_compressed(&self, compressed: bool) {
         self.0.compressed.store(compressed, Ordering::Relaxed);

@@ -1,14 +1,14 @@
 //! The kinds and classes of a leaf's I/O: what it does, who waits for it, and how the scheduler treats it. The scheduler and the
 //! statistics use the same.
 
-/// What an I/O asks of the device.
+/// Kind of operation that an I/O asks of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum IoKind {
     /// Bytes from the device.
     Read = 0,
     /// Bytes to the device.
     Write = 1,
-    /// What was written becomes durable; never queued, because it is to come after what was written.
+    /// Makes durable what was written; never queued, because it is to come after what was written.
     Flush = 2,
     /// The device may forget bytes.
     Trim = 3,
@@ -25,11 +25,11 @@ impl IoKind {
 /// `zio_priority_t`, `sys/zio_priority.h`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Class {
-    /// Somebody waits for the data.
+    /// Reads that somebody waits for.
     SyncRead = 0,
-    /// Somebody waits for the write.
+    /// Writes that somebody waits for.
     SyncWrite = 1,
-    /// Read ahead.
+    /// Reads ahead.
     AsyncRead = 2,
     /// Writes of a transaction group, and repairs.
     AsyncWrite = 3,
@@ -39,9 +39,9 @@ pub enum Class {
     Removal = 5,
     /// Writing every free sector of a new device once.
     Initializing = 6,
-    /// Trim.
+    /// Trims of free space.
     Trim = 7,
-    /// Sequential rebuild.
+    /// Reads and writes of a sequential rebuild.
     Rebuild = 8,
 }
 

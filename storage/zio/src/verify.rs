@@ -57,7 +57,7 @@ fn truncated(kind: Checksum, sum: [u64; 4]) -> [u64; 2] {
     if strong { [sum[0], sum[1]] } else { [sum[0] ^ sum[2], sum[1] ^ sum[3]] }
 }
 
-/// True when `data` (exactly [`GANG_HEADER_BYTES`]) is the gang header that `bp` points at; gives its byte order.
+/// Byte order of the gang header that `bp` points at, if `data` (exactly [`GANG_HEADER_BYTES`]) is one.
 pub(crate) fn header_order(bp: &BlockPtr, data: &Abd) -> Option<ByteOrder> {
     let data = data.to_contiguous();
     let verifier = Verifier::gang_header(bp.dva(0), bp.physical_birth());

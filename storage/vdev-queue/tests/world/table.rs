@@ -8,18 +8,18 @@ use super::records::{Row, run_row};
 use super::{Hdd, KIB, Layout, Load, MIB, MS, Model, Nvme, Outcome, Stream, excursion_ns, run};
 use vdev_queue::{ActiveLimits, Class, IoKind, LatencyTarget, Tunables};
 
-/// How background work is held back.
+/// Ways to hold background work back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Throttle {
     /// Not at all.
     Off,
-    /// OpenZFS's credit.
+    /// OpenZFS's credit throttle.
     Credit,
     /// The latency promise.
     Promise,
 }
 
-/// What must hold with the promise.
+/// Bounds that must hold with the promise.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Bounds {
     /// p99 and p99.9 are within this many hundredths of their values without background work; 0: they need not be.
@@ -105,7 +105,7 @@ impl Table {
         outcome.background_mib_s / self.solo.background_mib_s * 100.0
     }
 
-    /// What does not hold.
+    /// Bounds that do not hold, in words.
     pub fn broken(&self, bounds: &Bounds) -> Vec<String> {
         let both = &self.promised;
         let mut broken = Vec::new();
@@ -188,7 +188,7 @@ fn scrub_and_rebuild(sizes: &'static [u64]) -> Vec<Stream> {
     vec![Stream::reads(Class::Scrub, sizes), Stream::reads(Class::Rebuild, sizes)]
 }
 
-/// What a device that takes another's place is written.
+/// Streams that a device which takes another's place is written.
 fn onto_the_new_device(sizes: &'static [u64]) -> Vec<Stream> {
     vec![Stream { kind: IoKind::Write, ..Stream::reads(Class::Rebuild, sizes) }]
 }
@@ -254,7 +254,7 @@ pub fn rows() -> Vec<(&'static str, Row)> {
     ]
 }
 
-/// As many background I/Os as may help at a time.
+/// Tunables with as many background I/Os as may help at a time.
 pub fn deep(latency_target: LatencyTarget) -> Tunables {
     let mut tunables = Tunables { latency_target, ..Tunables::default() };
     tunables.active[Class::Scrub as usize].max = 32;
