@@ -28,7 +28,7 @@ const SHARDS_MAX: usize = 64;
 const COPIES_SHIFT: u32 = 5;
 /// Share of the budget that blocks may take that linger.
 const LINGERING_SHIFT: u32 = 5;
-/// When memory is short, this part of the budget is made free at once …
+/// Part of the budget that is made free at once when memory is short …
 const BATCH_SHIFT: u32 = 9;
 /// … but not more bytes than these beyond what is needed.
 const BATCH_BYTES_MAX: u64 = 2 << 20;
@@ -50,7 +50,7 @@ impl Flight {
     }
 }
 
-/// What one look under the lock found.
+/// Result of one look under the lock.
 enum Found {
     Hit(Abd),
     /// Only compressed bytes.
@@ -79,7 +79,7 @@ struct Inner {
     copies: Arc<Copies>,
     /// Sizes of the lists of all shards, and who gives way.
     balance: Arc<Balance>,
-    /// Where the next search for memory begins.
+    /// Index of the shard at which the next search for memory begins.
     cursor: AtomicUsize,
     cells: Box<[Cell]>,
     /// Compressed blocks are kept compressed, too.
@@ -120,7 +120,7 @@ impl Wanted {
         let (origin, is_verifiable) = (Origin::new(&self.bp, &self.bookmark), self.is_verifiable());
         Ask { key: self.key, tag: self.tag, kind: self.kind, access, keep: self.keep, is_verifiable, origin }
     }
-    /// What is read is, or keeps, the bytes on disk, and the pointer's checksum can tell.
+    /// True when what is read is, or keeps, the bytes on disk, and the pointer's checksum can tell.
     fn is_verifiable(&self) -> bool {
         let bp = &self.bp;
         bp.checksum_kind() != Checksum::OFF && bp.is_little_endian() && !bp.dva(0).gang && !bp.is_encrypted()

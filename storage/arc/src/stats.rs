@@ -21,7 +21,7 @@ pub(crate) struct Counters {
     pub(crate) prefetched_joins: u64,
     /// Decompressed copies dropped.
     pub(crate) copies_evicted: u64,
-    /// Entries evicted.
+    /// Number of entries evicted.
     pub(crate) evicted: u64,
     /// Bytes evicted that a second level could have, of recently and frequently used blocks; and that none could.
     pub(crate) second_eligible: [u64; 2],
@@ -46,7 +46,7 @@ impl Counters {
         };
         self.list_hits[list] += 1;
     }
-    /// What was counted as a demand's miss joined a read in flight.
+    /// Counts as joining a read in flight what was counted as a demand's miss.
     pub(crate) fn join(&mut self, kind: Kind, was_prefetch: bool) {
         self.misses[Access::Demand as usize][kind as usize] -= 1;
         self.joined[kind as usize] += 1;

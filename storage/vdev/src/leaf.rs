@@ -6,7 +6,7 @@ use ondisk::{Guid, ObjectId, Txg, VdevId};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LeafId(pub u32);
 
-/// Why a leaf can or can't be used.
+/// State of a leaf: why it can or can't be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum LeafState {
     /// Reads and writes work.
@@ -20,7 +20,7 @@ pub enum LeafState {
     Faulted,
     /// The device can't be opened.
     Missing,
-    /// Physically removed.
+    /// Physically removed device.
     Removed,
 }
 
@@ -31,7 +31,7 @@ impl LeafState {
     }
 }
 
-/// What backs a leaf (OpenZFS: the vdev types `file`, `disk`, `missing`).
+/// Backing of a leaf (OpenZFS: the vdev types `file`, `disk`, `missing`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum LeafKind {
     /// A regular file.
@@ -45,7 +45,7 @@ pub enum LeafKind {
     DraidSpare,
 }
 
-/// Which distributed spare a leaf is.
+/// Identity of a distributed spare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DraidSpare {
     /// Guid of the dRAID vdev.
@@ -57,9 +57,9 @@ pub struct DraidSpare {
 /// A leaf: one device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Leaf {
-    /// What backs it.
+    /// Backing of the leaf.
     pub kind: LeafKind,
-    /// Its guid.
+    /// Guid of the leaf.
     pub guid: Guid,
     /// Path as the configuration has it.
     pub path: String,
@@ -83,16 +83,16 @@ pub struct Leaf {
     pub rebuild_txg: Txg,
     /// The top-level vdev that it belongs to.
     pub top: VdevId,
-    /// It is a spare, in use or not.
+    /// True for a spare, in use or not.
     pub is_spare: bool,
-    /// Whatever stands in for it, or it for another one, is for good: what is beside it goes once it has everything (OpenZFS:
+    /// True when whatever stands in for it, or it for another one, is for good: what is beside it goes once it has everything (OpenZFS:
     /// `vdev_unspare`).
     pub unspare: bool,
-    /// It is out of use because it had too many errors, not because somebody said so (OpenZFS: `VDEV_AUX_ERR_EXCEEDED`).
+    /// True when it is out of use because it had too many errors, not because somebody said so (OpenZFS: `VDEV_AUX_ERR_EXCEEDED`).
     pub too_many_errors: bool,
-    /// The resilver that it needs begins when the one that is under way has ended (OpenZFS: `vdev_resilver_deferred`).
+    /// True when the resilver that it needs begins when the one that is under way has ended (OpenZFS: `vdev_resilver_deferred`).
     pub resilver_deferred: bool,
-    /// Which distributed spare it is.
+    /// Identity of the distributed spare that it is, if it is one.
     pub draid_spare: Option<DraidSpare>,
 }
 

@@ -32,7 +32,7 @@ pub fn leaf_asize(device_bytes: u64) -> Option<u64> {
     (usable >= DEVICE_BYTES_MIN).then(|| usable - LABEL_START_BYTES - LABEL_END_BYTES)
 }
 
-/// How many metaslabs new top-level vdevs get, and how large ones. They are of the process: new vdevs are laid out before there is a pool.
+/// Number and size of the metaslabs of new top-level vdevs. They are of the process: new vdevs are laid out before there is a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetaslabTunables {
     /// At least so many (OpenZFS: `zfs_vdev_min_ms_count`, 16).

@@ -26,7 +26,7 @@ pub(crate) struct LeafOp {
 /// The bytes of a read (empty for other operations), or why not.
 pub(crate) type LeafResult = Result<Abd, DeviceError>;
 
-/// How the set is treated.
+/// Options of the set: for whom it is, and whether its errors count.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BatchOptions {
     pub(crate) class: TaskClass,
@@ -41,7 +41,7 @@ struct Member<F> {
     batch: Arc<Batch<F>>,
     index: usize,
     leaf: LeafId,
-    /// What is said of it if it fails.
+    /// Description of the I/O, for the report if it fails.
     io: FailedIo,
 }
 

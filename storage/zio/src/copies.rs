@@ -63,14 +63,14 @@ pub(crate) fn read_copies(core: &Arc<Core>, snapshot: &Arc<Snapshot>, spec: Copy
     read_copies_with(core, snapshot, spec, Extras::default(), then);
 }
 
-/// What only the read of a whole block has.
+/// Options that only the read of a whole block has.
 #[derive(Default)]
 pub(crate) struct Extras {
     /// The caller's memory, used when the first I/Os bring the whole block and it is right.
     pub(crate) target: Vec<AbdPart>,
     /// Repairs go out with those of this group.
     pub(crate) group: Option<Place>,
-    /// What leaves lack of it may be written to them.
+    /// True when what leaves lack of the block may be written to them.
     pub(crate) feeds: bool,
 }
 
@@ -123,20 +123,20 @@ struct CopyReader {
     fate: Fate,
     /// Parts of the block were read into the caller's memory, and not all were right.
     is_scattered: bool,
-    /// When the read began, if a resilver can be fed by it.
+    /// Mark of the feed when the read began, if a resilver can be fed by it.
     mark: Option<u64>,
-    /// What leaves lack of it.
+    /// Writes of the parts of the block that leaves lack.
     lacked: Vec<LeafOp>,
 }
 
-/// What became of the caller's memory.
+/// Fate of the caller's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     /// Not used.
     Nowhere,
     /// The I/Os that are out fill it with the whole block.
     Stable,
-    /// The same, and others may write to it.
+    /// The I/Os that are out fill it with the whole block, and others may write to it.
     Unstable,
     /// The block is in it, verified.
     Landed,
@@ -205,7 +205,7 @@ impl CopyReader {
         });
     }
 
-    /// What a simulated fault makes of the copy that is being read.
+    /// Error that a simulated fault gives the copy that is being read.
     fn fault(&self) -> Option<FaultError> {
         let spec = &self.spec;
         self.core.faults.strike(&self.core.exec, &spec.bookmark, spec.bp.object_type(), Some(self.next - 1))
@@ -393,7 +393,7 @@ impl CopyReader {
     }
 }
 
-/// The same bytes in a buffer of their own.
+/// Copies the same bytes to a buffer of their own.
 fn copy_of(data: &Abd) -> Abd {
     let mut part = AbdPart::scratch(data.len());
     part.copy_from_abd(data);

@@ -39,7 +39,7 @@ impl DirectParameters {
     }
 }
 
-/// What one top-level vdev saw.
+/// Verify errors of one top-level vdev.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     errors: u64,
@@ -65,7 +65,7 @@ impl ChangedBuffers {
     }
 }
 
-/// So many objects have counts of their own; what happens to others is counted for their object sets.
+/// Number of objects that have counts of their own; what happens to others is counted for their object sets.
 const OBJECTS_MAX: usize = 4096;
 /// Stands for the objects of a set that have no counts of their own.
 const OTHERS: ObjectId = ObjectId(u64::MAX);
@@ -119,7 +119,7 @@ impl VerifyErrors {
         self.by_vdev.lock().retain(|known, _| vdev.is_some_and(|vdev| vdev != *known));
     }
 
-    /// What was changed of this object, or of any of the object set, or of any at all.
+    /// Counts of the changed buffers of this object, or of any of the object set, or of any at all.
     pub(crate) fn changed(&self, objset: Option<ObjsetId>, object: Option<ObjectId>) -> ChangedBuffers {
         let mut sum = ChangedBuffers::default();
         let all = self.by_object.lock();

@@ -33,14 +33,14 @@ pub struct RebuildRequest {
     pub spared: Spared,
 }
 
-/// What became of it.
+/// Outcome of rebuilding a part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rebuilt {
     /// A leaf in use lacked a part of it.
     pub needed: bool,
     /// Bytes written to leaves that lacked them.
     pub written_bytes: u64,
-    /// It could not be computed, or not be written everywhere.
+    /// True when the part could not be computed, or not be written everywhere.
     pub failed: bool,
 }
 

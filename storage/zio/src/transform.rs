@@ -10,7 +10,7 @@ const PASS_REWRITE: u32 = 2;
 /// From this pass on, they are not compressed (OpenZFS: `zfs_sync_pass_dont_compress`).
 const PASS_DONT_COMPRESS: u32 = 8;
 
-/// What became of the logical bytes.
+/// Form that the logical bytes have got.
 #[derive(Debug)]
 pub(crate) enum Prepared {
     /// Nothing to store: a hole.
@@ -46,7 +46,7 @@ pub fn effective_level(request: &WriteRequest) -> u8 {
     }
 }
 
-/// What sizes a pool's vdevs allocate.
+/// Sizes that a pool's vdevs allocate.
 #[derive(Clone, Copy, Debug)]
 pub struct Units {
     /// Least length in bytes.
@@ -56,7 +56,7 @@ pub struct Units {
 }
 
 impl Units {
-    /// Those of this view.
+    /// Units of this view.
     pub fn of(view: &PoolView) -> Units {
         let (least, step) = view.tree.alloc_units();
         Units { least: least as usize, step: step as usize }

@@ -85,7 +85,7 @@ pub(crate) fn decompress_to(bp: &BlockPtr, data: &Abd, target: &mut [u8]) -> Res
     }
 }
 
-/// Where the logical bytes of a block whose physical bytes are `data` end up: in the target when that is one stable part.
+/// Decompresses a block whose physical bytes are `data`; the logical bytes go to the target when that is one stable part.
 pub(crate) fn decompress_into(bp: &BlockPtr, physical: &Abd, mut near: Vec<AbdPart>) -> Result<Landed, ErrorKind> {
     let fits = |part: &AbdPart| part.len() == bp.lsize() && !part.is_unstable();
     if bp.compression() == Compression::OFF || near.len() != 1 || !fits(&near[0]) {

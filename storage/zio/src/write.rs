@@ -120,12 +120,12 @@ struct Job {
     block: Block,
     /// The physical bytes; none yet while only a stage has them.
     data: Abd,
-    /// How many there are.
+    /// Length of the physical bytes.
     psize: usize,
     compression: Compression,
     /// Parity columns that a stage made, by address.
     parity: Vec<(Dva, Vec<Abd>)>,
-    /// What a stage said of the block.
+    /// Claims of a stage about the block.
     claims: Option<Box<dyn Claims>>,
 }
 

@@ -20,7 +20,7 @@ pub const LEAF_BYTES: u64 = 24 << 20;
 /// The part of a device that holds a test's first blocks.
 pub const HEAD: std::ops::Range<usize> = 4 << 20..5 << 20;
 
-/// Which I/Os of a pool's devices fail: those with a number in the set, counted over all devices.
+/// I/Os of a pool's devices that fail: those with a number in the set, counted over all devices.
 #[derive(Debug, Default)]
 pub struct Faults {
     pub count: AtomicU64,
