@@ -37,7 +37,7 @@ const WATCHED: u8 = 2;
 /// After so long without background work nobody is watched any more.
 const QUIET_NS: u64 = 1_000_000_000;
 
-/// Where an I/O goes.
+/// Route of an I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Route {
     /// To the device.
@@ -46,31 +46,31 @@ enum Route {
     Queued,
 }
 
-/// What one leaf's scheduler does now.
+/// State of one leaf's scheduler now.
 #[derive(Clone, Debug)]
 pub struct QueueState {
     /// I/Os that wait, by [`Class`].
     pub queued: [usize; CLASSES],
     /// I/Os that the scheduler gave to the device, by [`Class`]; those that went straight are not among them.
     pub active: [u32; CLASSES],
-    /// What the latency promise does, and why.
+    /// State of the latency promise, with its reason.
     pub promise: PromiseState,
 }
 
 /// An I/O to be done.
 #[derive(Debug)]
 pub struct Submission {
-    /// What to do.
+    /// Operation to do.
     pub op: DeviceOp,
     /// First byte on the device.
     pub offset: u64,
-    /// Urgency.
+    /// Urgency of the I/O.
     pub class: Class,
     /// Time at which it was planned, in nanoseconds, for the statistics.
     pub planned_ns: u64,
 }
 
-/// Somebody who waits for an I/O, and holds the leaf until then: what goes straight touches no reference count that others do.
+/// A waiter for an I/O, who holds the leaf until then: what goes straight touches no reference count that others do.
 pub trait Waiter: Send + 'static {
     /// The leaf that the I/O was given to, if it is still held.
     fn leaf(&self) -> Option<&LeafDevice>;
@@ -98,7 +98,7 @@ impl std::fmt::Debug for LeafDevice {
 struct State {
     queue: VdevQueue,
     waiting: BTreeMap<IoId, DeviceIo>,
-    /// Which parameters `queue` has.
+    /// Generation of the parameters that `queue` has.
     generation: u64,
     timer_at: Option<u64>,
     background_at: u64,
@@ -106,9 +106,9 @@ struct State {
     turned_away: bool,
 }
 
-/// What goes to the device now.
+/// I/Os that go to the device now, as one.
 struct Ready {
-    /// How many of its parts were waiting.
+    /// Number of its parts that were waiting.
     waited: usize,
     timing: LeafTiming,
     issue: Issue,
@@ -145,7 +145,7 @@ impl State {
         calls
     }
 
-    /// When somebody is to look again, if that is sooner than somebody will.
+    /// Time in ns at which somebody is to look again, if that is sooner than somebody will.
     fn take_timer(&mut self, now_ns: u64) -> Option<u64> {
         let at = self.queue.wake_at(now_ns)?;
         if self.timer_at.is_some_and(|timer| timer <= at) {
@@ -391,7 +391,7 @@ impl LeafDevice {
         })
     }
 
-    /// What was granted will not be used.
+    /// Takes back what was granted: it will not be used.
     pub fn give_way(self: &Arc<Self>) {
         self.decide(|state, _| state.queue.give_way());
     }

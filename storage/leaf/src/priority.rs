@@ -5,12 +5,12 @@ use vdev_queue::{Class, IoKind};
 /// Urgency of an I/O (OpenZFS: `zio_priority_t`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Priority {
-    /// Somebody waits for the data.
+    /// Reads that somebody waits for.
     #[default]
     SyncRead,
-    /// Somebody waits for the write (intent log).
+    /// Writes that somebody waits for (intent log).
     SyncWrite,
-    /// Read ahead.
+    /// Reads ahead.
     AsyncRead,
     /// Writes of a transaction group.
     AsyncWrite,

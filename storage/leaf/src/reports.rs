@@ -13,10 +13,10 @@ use vdev_queue::{Class, IoKind};
 
 /// Places that are remembered unless told otherwise (OpenZFS: `zfs_zevent_retain_max`).
 const RETAIN_MAX: u32 = 2000;
-/// For how long (OpenZFS: `zfs_zevent_retain_expire_secs`).
+/// Seconds for which they are remembered (OpenZFS: `zfs_zevent_retain_expire_secs`).
 const RETAIN_SECONDS: u32 = 900;
 
-/// How long errors are remembered, so that they are not told again.
+/// Number of errors and time in seconds for which they are remembered, so that they are not told again.
 #[derive(Debug)]
 pub(crate) struct Retention {
     pub(crate) most: AtomicU32,
@@ -57,21 +57,21 @@ impl RateLimit {
     }
 }
 
-/// What makes an error the same as another one.
+/// Identity of an error: what makes it the same as another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Trouble {
     /// A device reported an error: kind, urgency, offset and bytes on the device.
     Io(IoKind, Class, u64, u64),
-    /// Wrong bytes.
+    /// Wrong bytes from a device.
     Checksum(WrongBytes),
 }
 
 /// An I/O of a leaf that failed for good.
 #[derive(Clone, Copy, Debug)]
 pub struct FailedIo {
-    /// What was to be done.
+    /// Kind of operation that was to be done.
     pub kind: IoKind,
-    /// Urgency.
+    /// Urgency of the I/O.
     pub class: Class,
     /// First byte on the device.
     pub offset: u64,
@@ -88,7 +88,7 @@ pub struct WrongBytes {
     pub offset: u64,
     /// Length in bytes.
     pub bytes: u64,
-    /// What was read, in its reader's words: the same words are the same thing.
+    /// Name of what was read, in its reader's words: the same words are the same thing.
     pub what: [u64; 4],
 }
 
@@ -125,7 +125,7 @@ impl Recent {
     }
 }
 
-/// What was told of a leaf.
+/// Counts of what was told of a leaf.
 #[derive(Debug, Default)]
 pub(crate) struct Reports {
     delays: RateLimit,
@@ -164,7 +164,7 @@ impl Reports {
         is_told
     }
 
-    /// What was told and counted: errors of I/Os, wrong bytes, slow I/Os.
+    /// Counts of what was told and counted: errors of I/Os, wrong bytes, slow I/Os.
     pub(crate) fn told(&self) -> [u64; 3] {
         [&self.io, &self.checksum, &self.slow].map(|count| count.load(Ordering::Relaxed))
     }

@@ -11,7 +11,7 @@ use vdev_queue::{Class, IoKind};
 /// does. Interior vdevs have none: theirs are the sums of their leaves, as in OpenZFS (`vdev_get_stats_ex`).
 #[derive(Debug)]
 pub struct LeafStats {
-    /// What every I/O counts, by the layout of [`EXTENDED`].
+    /// Counters of every I/O, by the layout of [`EXTENDED`].
     sheet: Sheet,
     errors: [AtomicU64; 4],
     checksum_errors: AtomicU64,
@@ -73,7 +73,7 @@ impl LeafStats {
     pub(crate) fn queued(&self, class: Class) {
         self.sheet.row().add(extended::pending(class), 1);
     }
-    /// So many do not wait any more.
+    /// Notes that so many do not wait any more.
     pub(crate) fn dequeued(&self, class: Class, count: usize) {
         self.sheet.row().sub(extended::pending(class), count as u64);
     }
@@ -89,7 +89,7 @@ impl LeafStats {
         // Additions and subtractions come from different threads: never below zero, but perhaps for a moment.
         (self.sheet.get(extended::IN_FLIGHT_BYTES) as i64).max(0) as u64
     }
-    /// For how long, at least, the device has had its oldest I/O; exact to 1.1 seconds, of the last nine minutes.
+    /// Time in ns for which, at least, the device has had its oldest I/O; exact to 1.1 seconds, of the last nine minutes.
     pub fn oldest_io_ns(&self, now_ns: u64) -> Option<u64> {
         extended::spans(now_ns).find(|(cell, _)| (self.sheet.get(*cell) as i64) > 0).map(|(_, age_ns)| age_ns)
     }

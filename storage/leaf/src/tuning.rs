@@ -24,7 +24,7 @@ pub(crate) struct Tuning {
     slow_ns: AtomicU64,
     /// An I/O that takes longer hangs.
     hung_ns: AtomicU64,
-    /// When somebody last looked for those that hang.
+    /// Time in ns at which somebody last looked for those that hang.
     looked_ns: AtomicU64,
     /// Events per second.
     pub(crate) delay_rate: AtomicU32,
@@ -77,7 +77,7 @@ impl Tuning {
         self.generation.fetch_add(1, Ordering::AcqRel);
         Some(tunables)
     }
-    /// Somebody looks for those that hang.
+    /// Notes that somebody looks for those that hang.
     pub(crate) fn looks(&self, now_ns: u64) {
         self.looked_ns.store(now_ns, Ordering::Relaxed);
     }
@@ -90,7 +90,7 @@ impl Tuning {
     }
 }
 
-/// OpenZFS: `zio_slow_io_ms`; 0 counts nothing.
+/// Time in ns of OpenZFS's `zio_slow_io_ms`; 0 counts nothing.
 fn slow_ns(tunables: &Tunables) -> u64 {
     match tunables.slow_io_ms {
         0 => u64::MAX,

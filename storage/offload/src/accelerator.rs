@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use zio::LeafPort;
 
-/// Whether data stays on the device between stages.
+/// Place of the data between stages: on the device, or on the host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ZiaMode {
     /// Copied in once; the stages pass handles.
@@ -17,7 +17,7 @@ pub enum ZiaMode {
     PerOp,
 }
 
-/// Which stages go to the provider, and how (Z.I.A.: the pool properties `zia_*`).
+/// Stages that go to the provider, and the ways in which they do (Z.I.A.: the pool properties `zia_*`).
 #[derive(Clone, Debug, PartialEq)]
 pub struct ZiaPolicy {
     /// `zia_compress`.
@@ -41,7 +41,7 @@ pub struct ZiaPolicy {
     pub verify_percent: f64,
     /// Blocks of fewer bytes stay on the host.
     pub bytes_min: usize,
-    /// How long one graph may take, in nanoseconds.
+    /// Most time that one graph may take, in nanoseconds.
     pub deadline_ns: u64,
 }
 
@@ -97,12 +97,12 @@ impl Accelerator {
         Accelerator(Arc::new(Parts { session, policy, sampler, stores: RwLock::default() }))
     }
 
-    /// The provider.
+    /// Session with the provider.
     pub fn session(&self) -> &Session {
         &self.0.session
     }
 
-    /// What goes to it.
+    /// Policy of what goes to it.
     pub fn policy(&self) -> &ZiaPolicy {
         &self.0.policy
     }

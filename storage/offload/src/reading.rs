@@ -19,7 +19,7 @@ struct Offered {
     is_verified: bool,
 }
 
-/// Where the results of a graph are.
+/// Nodes of a graph that have its results.
 #[derive(Clone, Copy)]
 struct Nodes {
     copy_out: NodeId,
