@@ -42,7 +42,7 @@ pub(crate) fn layout(size: usize) -> Layout {
     Layout::from_size_align(size, HUGE_BYTES).expect("the size is far below isize::MAX")
 }
 
-/// Where a block lives.
+/// Place of a block: depot, slab, and index in it.
 #[derive(Debug)]
 pub(crate) struct Place {
     depot: u32,
@@ -55,7 +55,7 @@ struct Slab {
     mapping: Mapping,
     /// Indices of blocks that are not out.
     free: Vec<u16>,
-    /// Where the slab stands in the depot's list of slabs with free blocks.
+    /// Index of the slab in the depot's list of slabs with free blocks.
     listed_at: Option<usize>,
 }
 
@@ -259,7 +259,7 @@ pub fn set_cache_bytes_max(bytes: usize) {
     CACHE_BYTES_MAX.store(bytes, Ordering::Relaxed);
 }
 
-/// So much of what was kept is used again, or given back.
+/// Notes that so many of the bytes that were kept are used again, or given back.
 fn uncache(bytes: usize) {
     let before = CACHED_BYTES.fetch_sub(bytes, Ordering::Relaxed);
     CACHED_LOW.fetch_min(before.saturating_sub(bytes), Ordering::Relaxed);

@@ -40,7 +40,7 @@ impl Inline {
         Inline { seed, state: Mutex::new(state), now_ns: AtomicU64::new(1) }
     }
 
-    /// The seed.
+    /// Seed of the random numbers.
     pub fn seed(&self) -> u64 {
         self.seed
     }

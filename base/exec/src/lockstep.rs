@@ -42,7 +42,7 @@ pub(crate) fn is_active() -> bool {
     ACTIVE.load(Ordering::Relaxed) > 0
 }
 
-/// This thread's part in a lockstep program, if it has one (and is not unwinding).
+/// Part of this thread in a lockstep program, if it has one (and is not unwinding).
 #[inline]
 pub(crate) fn participant() -> Option<Participant> {
     if is_active() { current() } else { None }
@@ -71,7 +71,7 @@ pub(crate) fn wait_for_end(number: usize) {
     }
 }
 
-/// What a participant is doing.
+/// State of a participant.
 struct Thread {
     turn: Arc<Condvar>,
     /// For one that waits: the progress at its last look at its condition.
@@ -88,7 +88,7 @@ struct State {
     timers_started: u64,
     threads: BTreeMap<usize, Thread>,
     threads_started: usize,
-    /// Who has the baton.
+    /// Number of the participant that has the baton.
     holder: usize,
     /// Number of stretches run.
     progress: u64,

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Where due jobs go; false when nobody takes them any more.
+/// Port that due jobs go to; false when nobody takes them any more.
 pub(crate) type Deliver = Box<dyn Fn(TaskClass, Job) -> bool + Send>;
 
 #[derive(Default)]

@@ -13,7 +13,7 @@ const MESSAGE_BYTES_MAX: usize = 4 << 20;
 /// A message.
 #[derive(Debug)]
 pub struct DebugMessage {
-    /// Wall-clock seconds.
+    /// Wall-clock time in seconds.
     seconds: i64,
     text: String,
 }

@@ -87,7 +87,7 @@ pub struct LoggedEvent {
     pub eid: u64,
     /// Wall-clock seconds and nanoseconds since the epoch.
     pub time: (i64, u32),
-    /// What happened.
+    /// Event that happened.
     pub event: Event,
 }
 

@@ -70,7 +70,7 @@ impl<T> Records<T> {
         self.kept.lock().records.iter_mut().rev().any(&mut change);
     }
 
-    /// What all records together may cost from now on.
+    /// Sets what all records together may cost from now on.
     pub fn set_limit(&self, limit: usize) {
         let mut kept = self.kept.lock();
         kept.limit = limit;

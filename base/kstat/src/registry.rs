@@ -50,7 +50,7 @@ impl fmt::Display for Value {
     }
 }
 
-/// Where an entry's value comes from.
+/// Source of an entry's value.
 enum Source {
     Counter(Arc<Counter>),
     Gauge(Arc<Gauge>),
@@ -137,14 +137,14 @@ impl Kstat {
     }
 }
 
-/// What stands in the first line of a statistic's text besides its size.
+/// Contents of the first line of a statistic's text besides its size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stamp {
     /// Number of the statistic.
     pub id: u32,
-    /// When it came into being, monotonic.
+    /// Time in ns at which it came into being, monotonic.
     pub created_ns: u64,
-    /// When it was looked at.
+    /// Time in ns at which it was looked at.
     pub now_ns: u64,
 }
 

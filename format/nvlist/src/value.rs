@@ -129,7 +129,7 @@ impl NvList {
     pub fn with_flags(flags: u32) -> NvList {
         NvList { flags, pairs: Vec::new() }
     }
-    /// The flags.
+    /// Flags of the list.
     pub fn flags(&self) -> u32 {
         self.flags
     }

@@ -5,7 +5,7 @@ use crate::{Checksum, Compression, ObjectType, Txg, VdevId};
 /// Bytes of data that an embedded block pointer can carry.
 pub const EMBEDDED_PAYLOAD_BYTES: usize = 112;
 
-/// What an embedded block pointer holds (OpenZFS: `bp_embedded_type_t`).
+/// Kind of what an embedded block pointer holds (OpenZFS: `bp_embedded_type_t`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EmbeddedKind(pub u8);
 impl EmbeddedKind {
@@ -167,7 +167,7 @@ impl BlockPtr {
     pub fn set_checksum_kind(&mut self, checksum: Checksum) {
         self.set_bits(40, 8, u64::from(checksum.0));
     }
-    /// What an embedded pointer holds.
+    /// Kind of what an embedded pointer holds.
     pub fn embedded_kind(&self) -> EmbeddedKind {
         EmbeddedKind(self.bits(40, 8) as u8)
     }

@@ -40,9 +40,9 @@ pub fn bookmark_from_name(name: &str) -> Result<Bookmark, BadErrorName> {
 /// A damaged block of a head dataset (OpenZFS: `zbookmark_err_phys_t`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ErrorBlock {
-    /// Object.
+    /// Number of the object.
     pub object: ObjectId,
-    /// Level.
+    /// Level of the block.
     pub level: Level,
     /// Block within the level.
     pub block: BlockId,

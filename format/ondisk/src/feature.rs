@@ -13,7 +13,7 @@ pub const PER_DATASET: u8 = 1 << 3;
 /// In a dataset's ZAP the value is an array of u64, not a mark.
 pub const U64_ARRAY: u8 = 1 << 4;
 
-/// What is known of a feature.
+/// Description of a feature.
 #[derive(Clone, Copy, Debug)]
 pub struct FeatureInfo {
     /// Name for users: `feature@NAME`.
@@ -43,7 +43,7 @@ impl FeatureInfo {
     pub fn per_dataset(&self) -> bool {
         self.flags & PER_DATASET != 0
     }
-    /// Its per-dataset value is an array of u64.
+    /// True when its per-dataset value is an array of u64.
     pub fn is_u64_array(&self) -> bool {
         self.flags & U64_ARRAY != 0
     }

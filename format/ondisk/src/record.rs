@@ -9,7 +9,7 @@ use std::fmt;
 /// The byte order of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ByteOrder {
-    /// What we write, and what nearly every pool holds.
+    /// Least significant byte first: what we write, and what nearly every pool holds.
     Little,
     /// Written by SPARC, s390x and POWER machines.
     Big,
@@ -28,7 +28,7 @@ impl ByteOrder {
 /// A record was given fewer bytes than it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShortRecord {
-    /// The record.
+    /// Name of the record.
     pub record: &'static str,
     /// Bytes that it has.
     pub need: usize,

@@ -119,7 +119,7 @@ impl SaHeader {
     }
 }
 
-/// How an attribute is swapped (OpenZFS: `sa_bswap_type_t`).
+/// Way in which an attribute is swapped (OpenZFS: `sa_bswap_type_t`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SaByteswap {
     /// An array of u64.
@@ -169,7 +169,7 @@ pub struct ZplAttr {
     pub name: &'static str,
     /// Bytes of the value; 0 when they vary.
     pub bytes: u16,
-    /// How the value is swapped.
+    /// Way in which the value is swapped.
     pub byteswap: SaByteswap,
 }
 macro_rules! zpl_attrs {
@@ -235,9 +235,9 @@ pub mod master_node {
     pub const NORMALIZATION: &str = "normalization";
     /// Only UTF-8 names.
     pub const UTF8ONLY: &str = "utf8only";
-    /// How names are compared.
+    /// Comparison of names.
     pub const CASESENSITIVITY: &str = "casesensitivity";
-    /// How ACLs map to modes.
+    /// Mapping of ACLs to modes.
     pub const ACLTYPE: &str = "acltype";
 }
 
@@ -246,7 +246,7 @@ pub mod master_node {
 pub struct DirectoryEntry {
     /// The `DT_*` number (`S_IFMT` bits >> 12); 0 in ZPL version 1.
     pub file_type: u8,
-    /// The file.
+    /// Object of the file.
     pub object: ObjectId,
 }
 impl DirectoryEntry {

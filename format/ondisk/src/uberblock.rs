@@ -29,7 +29,7 @@ record! {
         184 => ub_mmp_delay: u64,
         /// Interval, sequence and fail count of multihost with their valid bits.
         192 => ub_mmp_config: u64,
-        /// Of a checkpoint: the txg that the uberblock had.
+        /// Txg that the uberblock had, in that of a checkpoint.
         200 => ub_checkpoint_txg: u64,
         /// State and offset of a RAID-Z expansion.
         208 => ub_raidz_reflow_info: u64,

@@ -62,7 +62,7 @@ record! {
         12 => mze_pad: u16,
         14 => mze_name: [u8; 50],
     }
-    /// Where the pointer table is (OpenZFS: `zap_table_phys_t`).
+    /// Place of the pointer table (OpenZFS: `zap_table_phys_t`).
     ZapTable = "zap_table_phys_t", 40 {
         /// First block; 0 when the table is the header block's second half.
         0 => zt_blk: u64,

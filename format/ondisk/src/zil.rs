@@ -31,7 +31,7 @@ record! {
         136 => zc_nused: u64,
         144 => zc_eck: ZioEck,
     }
-    /// What every record starts with (OpenZFS: `lr_t`).
+    /// Header that every record starts with (OpenZFS: `lr_t`).
     LrCommon = "lr_t", 32 {
         /// Operation; bit 63 asks for case-insensitive names.
         0 => lrc_txtype: u64,

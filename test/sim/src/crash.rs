@@ -6,7 +6,7 @@ use crate::record::{Event, Recording, WriteId};
 use abd::Abd;
 use exec::SplitMix;
 
-/// Which of the writes that no flush covers reach the medium.
+/// Writes that reach the medium, of those that no flush covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CrashChoice {
     /// None of them: the cache is lost.
@@ -33,7 +33,7 @@ struct Pending {
 pub struct CrashWalker<'a> {
     recording: &'a Recording,
     position: usize,
-    /// What is durable, per device.
+    /// Image of what is durable, per device.
     durable: Vec<Image>,
     pending: Vec<Vec<Pending>>,
 }
@@ -74,7 +74,7 @@ impl<'a> CrashWalker<'a> {
         self.position = cut;
     }
 
-    /// How many writes no flush covers at this moment.
+    /// Number of writes that no flush covers at this moment.
     pub fn undecided(&self) -> usize {
         self.pending.iter().map(Vec::len).sum()
     }

@@ -28,29 +28,29 @@ impl OpKind {
     }
 }
 
-/// What happens to an operation.
+/// Fate of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultKind {
-    /// It fails; a write that fails may still have changed the bytes it was for.
+    /// The operation fails; a write that fails may still have changed the bytes it was for.
     Error(DeviceError),
-    /// It never completes, until [`crate::Sim::release_hung`].
+    /// The operation never completes, until [`crate::Sim::release_hung`].
     Hang,
     /// A read succeeds with wrong bytes (one bit per 512).
     CorruptRead,
     /// A write or flush is acknowledged and not done.
     Lie,
-    /// It takes this much longer, in nanoseconds of virtual time.
+    /// The operation takes this much longer, in nanoseconds of virtual time.
     Delay(u64),
 }
 
 /// A fault and the operations it befalls: those that match every condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// What happens.
+    /// Fate of the operations that it befalls.
     pub kind: FaultKind,
     /// Number of the first matching operation it befalls, counted from 0 over the operations that match the rest.
     pub skip: u64,
-    /// How many operations it befalls, from there on.
+    /// Number of operations that it befalls, from there on.
     pub count: u64,
     /// Only on this device.
     pub device: Option<DeviceIndex>,

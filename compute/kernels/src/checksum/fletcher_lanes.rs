@@ -57,7 +57,7 @@ impl Lanes {
 
 /// One way to compute Fletcher-4.
 pub struct Fletcher4Implementation {
-    /// What `zbench` and tests call it.
+    /// Name by which `zbench` and tests call it.
     pub name: &'static str,
     pub(super) supported: fn() -> bool,
     pub(super) lanes: usize,

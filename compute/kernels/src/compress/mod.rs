@@ -31,7 +31,7 @@ pub const COMPRESSIONS: [Compression; 13] = [
     Compression::ZSTD,
 ];
 
-/// Why a block did not decompress.
+/// Reason why a block did not decompress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecompressError {
     /// This algorithm is not one we know.
