@@ -81,7 +81,7 @@ impl OpKind {
     }
 }
 
-/// What writes of a provider go to.
+/// Kind of store that writes of a provider go to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StoreKind {
     /// A file of a file system.
@@ -112,7 +112,7 @@ pub enum Feature {
     /// Compresses in the form that OpenZFS stores (`kernels::compress`), with zstd levels in their on-disk numbers; kinds
     /// without levels ignore them.
     Compress {
-        /// The algorithm; each gzip level is one.
+        /// Compression algorithm; each gzip level is one.
         kind: Compression,
         /// Lowest level.
         level_min: u8,
@@ -121,12 +121,12 @@ pub enum Feature {
     },
     /// Decompresses what OpenZFS stores, at any level.
     Decompress {
-        /// The algorithm.
+        /// Compression algorithm.
         kind: Compression,
     },
     /// Computes a checksum as it stands in a block pointer.
     Checksum {
-        /// The algorithm.
+        /// Checksum algorithm.
         kind: Checksum,
         /// The byte order in which the data is read.
         order: ByteOrder,
@@ -147,7 +147,7 @@ pub enum Feature {
     },
     /// Writes to files or disks, and flushes them.
     Store {
-        /// Which.
+        /// Kind of store.
         kind: StoreKind,
     },
 }
@@ -177,7 +177,7 @@ impl fmt::Display for Feature {
     }
 }
 
-/// Which operands an operation takes, in bytes. Of several operands, each must fit.
+/// Sizes of the operands that an operation takes, in bytes. Of several operands, each must fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
     /// Fewest bytes.
@@ -202,9 +202,9 @@ impl Sizes {
 /// A feature and the operands that it takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capability {
-    /// What.
+    /// Feature that is offered.
     pub feature: Feature,
-    /// For which operands.
+    /// Sizes of the operands for which it is.
     pub sizes: Sizes,
 }
 
@@ -215,7 +215,7 @@ impl Capability {
     }
 }
 
-/// How much a provider takes at a time.
+/// Amount of work that a provider takes at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueLimits {
     /// Most graphs in flight.
@@ -227,9 +227,9 @@ pub struct QueueLimits {
 /// All that a provider says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capabilities {
-    /// What it can do.
+    /// Capabilities, one for each feature.
     pub list: Vec<Capability>,
-    /// How much at a time.
+    /// Amount of work that it takes at a time.
     pub queue: QueueLimits,
 }
 

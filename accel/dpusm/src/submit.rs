@@ -22,9 +22,9 @@ pub type ReportFn = Box<dyn FnOnce(Report) + Send>;
 /// A graph that was not taken, to be had back.
 #[derive(Debug)]
 pub struct Refused {
-    /// Why.
+    /// Reason of the refusal.
     pub error: OpError,
-    /// Because of which node, if of one.
+    /// Node because of which it was refused, if it was one.
     pub node: Option<NodeId>,
     /// The graph, unchanged.
     pub graph: Graph,

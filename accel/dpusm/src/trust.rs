@@ -15,7 +15,7 @@ pub(crate) struct Trust {
 }
 
 impl Trust {
-    /// Of a provider that was caught lying before.
+    /// Makes the trust in a provider that was caught lying before.
     pub(crate) fn lost(kind: OpKind) -> Trust {
         Trust { lie: OnceLock::from(kind), ..Trust::default() }
     }

@@ -17,7 +17,7 @@ pub(crate) const DOWN: i32 = 5;
 pub(crate) const IO: i32 = 6;
 pub(crate) const SKIPPED: i32 = 7;
 
-/// What a status says.
+/// Result that a status stands for.
 pub(crate) fn status(status: i32, errno: i32) -> Result<(), OpError> {
     Err(match status {
         OK => return Ok(()),
@@ -183,7 +183,7 @@ pub(crate) struct CHost {
     pub(crate) given_up: unsafe extern "C" fn(*mut c_void) -> c_int,
 }
 
-/// What a provider offers; functions are options because C may leave them out.
+/// Functions that a provider offers; they are options because C may leave them out.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct CTable {

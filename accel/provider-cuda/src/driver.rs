@@ -84,7 +84,7 @@ functions! {
     launch = "cuLaunchKernel" (Pointer, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Pointer, *mut Pointer, *mut Pointer);
 }
 
-/// What a result says.
+/// Result that a code stands for.
 fn check(call: &'static str, code: u32) -> Result<(), GpuError> {
     match code {
         SUCCESS => Ok(()),
@@ -104,7 +104,7 @@ pub struct Driver {
     context: Pointer,
     module: Pointer,
     kernels: BTreeMap<Kernel, Pointer>,
-    /// Pinned memory: address and bytes.
+    /// Pinned memory: bytes by address.
     pinned: Mutex<BTreeMap<u64, usize>>,
     /// Streams with their events, by number.
     streams: Mutex<Vec<(Pointer, Pointer)>>,
@@ -121,7 +121,7 @@ impl std::fmt::Debug for Driver {
     }
 }
 
-/// What the driver says of its first device.
+/// Facts about the first device, by the driver.
 struct Found {
     device: c_int,
     name: String,

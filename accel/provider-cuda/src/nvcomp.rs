@@ -76,22 +76,22 @@ pub struct Nvcomp {
     zstd: Format,
 }
 
-/// Why there is none.
+/// Reason why there is no library.
 #[derive(Debug)]
 pub enum NvcompMissing {
     /// The library is not there.
     NotFound(libloading::Error),
-    /// It is of a version whose functions are others, or it does not say which.
+    /// The library is of a version whose functions are others, or it does not say which.
     Version {
         /// Thousands are the major version, hundreds the minor one.
         found: u32,
     },
-    /// It needs a newer driver.
+    /// The library needs a newer driver.
     Driver {
         /// The CUDA that it was built with: thousands are the major version, tens the minor one.
         built: u32,
     },
-    /// It lacks a function.
+    /// The library lacks a function.
     Lacks(libloading::Error),
 }
 
@@ -119,7 +119,7 @@ fn symbol<T: Copy>(library: &Library, name: &str) -> Result<T, libloading::Error
     unsafe { library.get::<T>(name.as_bytes()) }.map(|found| *found)
 }
 
-/// What a status says.
+/// Result that a status stands for.
 fn check(call: &'static str, code: u32) -> Result<(), GpuError> {
     if code == 0 { Ok(()) } else { Err(GpuError::Failed { call, code }) }
 }

@@ -35,7 +35,7 @@ pub struct Nvrtc {
     cubin: Filled,
 }
 
-/// What came of compiling.
+/// Code that compiling gave.
 #[derive(Clone, Debug, Default)]
 pub struct Compiled {
     /// Code for any device from the architecture on, as text that ends with a zero.
@@ -95,7 +95,7 @@ impl Nvrtc {
         })
     }
 
-    /// Its version, major and minor.
+    /// Version of the compiler, major and minor.
     pub fn version(&self) -> (i32, i32) {
         let (mut major, mut minor) = (0, 0);
         // SAFETY: both are where the numbers go.

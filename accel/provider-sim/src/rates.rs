@@ -5,9 +5,9 @@
 pub struct Lane {
     /// Bytes per second of one.
     pub bytes_per_second: f64,
-    /// What each operation costs besides, in nanoseconds.
+    /// Time that each operation costs besides, in nanoseconds.
     pub latency_ns: u64,
-    /// How many work at the same time.
+    /// Number of those that work at the same time.
     pub engines: usize,
 }
 
@@ -18,7 +18,7 @@ impl Lane {
     }
 }
 
-/// An accelerator.
+/// Speeds of an accelerator.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rates {
     /// Host to device.

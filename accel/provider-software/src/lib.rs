@@ -45,16 +45,16 @@ pub fn features() -> Vec<Feature> {
     list
 }
 
-/// How a software provider is made.
+/// Options of a software provider.
 #[derive(Clone, Debug)]
 pub struct SoftwareOptions {
-    /// Its name.
+    /// Name of the provider.
     pub name: String,
     /// Most bytes of device memory; beyond them `NoMemory`.
     pub memory_bytes_max: u64,
-    /// How much it takes at a time.
+    /// Amount of work that it takes at a time.
     pub queue: QueueLimits,
-    /// What it offers, for operands of any size.
+    /// Features that it offers, for operands of any size.
     pub features: Vec<Feature>,
 }
 

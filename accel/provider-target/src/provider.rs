@@ -69,7 +69,7 @@ impl TargetProvider {
         Arc::new(TargetProvider { name: options.name.clone(), shared })
     }
 
-    /// What crossed the link so far, and what went through shared memory instead.
+    /// Counts of what crossed the link so far, and of what went through shared memory instead.
     pub fn stats(&self) -> LinkStats {
         self.shared.counters.read()
     }

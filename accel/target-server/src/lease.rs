@@ -9,14 +9,14 @@ use exec::Exec;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// ESTALE.
+/// Errno of an operation after the end of its session: ESTALE.
 const ESTALE: i32 = 116;
 
-/// How long a session lives.
+/// Life of a session.
 #[derive(Debug)]
 pub(crate) struct Lease {
     lease_ns: u64,
-    /// When it ends; 0 once it has.
+    /// Time in ns at which it ends; 0 once it has.
     until_ns: AtomicU64,
 }
 

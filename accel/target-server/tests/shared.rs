@@ -48,7 +48,7 @@ fn target() -> (Arc<Target>, Listening) {
 struct Raw {
     connection: Connection,
     welcome: Welcome,
-    /// What the target agreed to.
+    /// True when the target agreed to share memory.
     agreed: bool,
 }
 
