@@ -173,7 +173,7 @@ pub enum RegistryError {
         /// Operation that it lied at.
         operation: crate::OpKind,
     },
-    /// Somebody still has a session.
+    /// The provider has sessions still.
     InUse {
         /// Number of sessions.
         sessions: usize,

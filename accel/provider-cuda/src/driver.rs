@@ -30,7 +30,7 @@ const LOST: [u32; 17] = [3, 4, 46, 101, 201, 214, 220, 700, 702, 709, 710, 714, 
 const CAPABILITY: [c_int; 2] = [75, 76];
 /// `CU_STREAM_NON_BLOCKING`: independent of the stream of the process.
 const NON_BLOCKING: c_uint = 1;
-/// `CU_EVENT_DISABLE_TIMING`.
+/// `CU_EVENT_DISABLE_TIMING`: the event takes no time.
 const WITHOUT_TIME: c_uint = 2;
 
 type Pointer = *mut c_void;

@@ -158,7 +158,7 @@ impl Engine {
         if refused.is_empty() { Ok(()) } else { Err(refused) }
     }
 
-    /// What is queued is dropped; what runs goes on to its end.
+    /// Drops what is queued; what runs goes on to its end.
     pub(crate) fn shut_down(&self) {
         let mut state = self.state.lock();
         state.is_shut_down = true;

@@ -43,7 +43,7 @@ pub enum When {
         /// Number of the kind that are spared.
         skip: u64,
     },
-    /// Of this kind one in so many, now and then: the last of each `period`.
+    /// One in so many of this kind, now and then: the last of each `period`.
     Every {
         /// Kind of the operations.
         kind: OpKind,

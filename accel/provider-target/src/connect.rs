@@ -18,7 +18,7 @@ const READ_BYTES: usize = 16 << 10;
 /// Reason why there is no session with a target.
 #[derive(Debug)]
 pub enum ConnectError {
-    /// Nobody listens there, or it cannot be reached.
+    /// The target is not there: nobody listens, or it cannot be reached.
     Unreachable(io::Error),
     /// The connection was lost, or what came over it was damaged.
     Broken(ReadError),

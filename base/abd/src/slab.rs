@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 const SLAB_BYTES: usize = 2 * HUGE_BYTES;
 /// Largest block cut from a slab; longer buffers get mappings of their own.
 pub(crate) const BLOCK_BYTES_MAX: usize = 1 << 20;
-/// Up to this size every multiple of a page is a class; beyond, eight classes per doubling.
+/// Bytes up to which every multiple of a page is a class; beyond, eight classes per doubling.
 const FINE_BYTES_MAX: usize = 8 * PAGE_BYTES;
 const CLASSES_PER_DOUBLING: usize = 8;
 const CLASSES: usize = CLASSES_PER_DOUBLING * (1 + (BLOCK_BYTES_MAX / FINE_BYTES_MAX).ilog2() as usize);

@@ -246,7 +246,7 @@ fn extended(bytes: &mut Bytes<'_, '_>) -> Option<(&'static str, u64)> {
     Some((kind, BASE + 56))
 }
 
-/// Minix: its magics are short, so that its numbers of inodes and maps must make sense too.
+/// Kind of a Minix file system: its magics are short, so that its numbers of inodes and maps must make sense too.
 fn minix(bytes: &mut Bytes<'_, '_>) -> Option<(&'static str, u64, usize)> {
     const BASE: u64 = 1024;
     if bytes.le16(BASE + 24)? == 0x4D5A && bytes.le32(BASE)? != 0 && bytes.le16(BASE + 6)? != 0 && bytes.le16(BASE + 28)?.is_power_of_two()

@@ -14,11 +14,11 @@ pub enum Priority {
     AsyncRead,
     /// Writes of a transaction group.
     AsyncWrite,
-    /// Scrub.
+    /// Reads and repairs of a scrub.
     Scrub,
-    /// Healing resilver.
+    /// Reads and writes of a healing resilver.
     Resilver,
-    /// Sequential rebuild.
+    /// Reads and writes of a sequential rebuild.
     Rebuild,
     /// Moving data off a device that is being removed.
     Removal,

@@ -33,7 +33,7 @@ pub(crate) struct Copies {
     stale: usize,
     /// Number of candidates that were tried.
     tried: usize,
-    /// What the tried ones delivered: (leaf, bytes that did not verify, or None for a device error).
+    /// Leaves that were tried in vain; true with bytes that did not verify, false with a device error.
     bad: Vec<(LeafId, bool)>,
 }
 

@@ -8,7 +8,7 @@ use std::ops::Range;
 /// Content of one leaf I/O.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// These bytes of the block's (padded) buffer, and zeros up to the I/O's length.
+    /// Range of bytes of the block's (padded) buffer, and zeros up to the I/O's length.
     Data(Range<usize>),
     /// The parity column with this number.
     Parity(usize),

@@ -185,7 +185,7 @@ impl Watcher for Core {
         self.events.event(events::delay(&self.snapshot(), leaf, io));
     }
 
-    /// Of a suspended pool nothing is told.
+    /// Tells that a leaf hung, but nothing of a suspended pool.
     fn overlooked(&self, leaf: Guid, age_ns: u64) {
         if !self.suspension.is_on() {
             self.tell_hung(leaf, age_ns);

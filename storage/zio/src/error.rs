@@ -40,7 +40,7 @@ impl ZioError {
     pub fn new(kind: ErrorKind, bookmark: Bookmark) -> ZioError {
         ZioError { kind, bookmark, dva: Dva::default() }
     }
-    /// The same error, naming the address.
+    /// Makes the same error, naming the address.
     #[must_use]
     pub fn at(self, dva: Dva) -> ZioError {
         ZioError { dva, ..self }

@@ -149,7 +149,7 @@ pub trait LeafPort: Send + Sync {
     fn issue(&self, ios: Vec<(Guid, u64, DeviceOp)>, then: AnswerThen<Vec<Result<Abd, DeviceError>>>);
 }
 
-/// Somebody who computes stages, or does not: every block asks.
+/// Port: computes stages, or does not: every block asks.
 pub trait Stage: Send + Sync {
     /// A write begins: who computes its stages; None when this one has no part in it.
     fn write(&self, view: &PoolView, request: &WriteRequest) -> Option<Box<dyn FirstRound>>;
