@@ -37,7 +37,7 @@ impl Default for BreakerPolicy {
 /// Answer whether an operation may go to the provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// Yes.
+    /// Yes: the operation goes to the provider.
     Go,
     /// Yes, and its outcome decides: say it with [`Breaker::succeeded`], [`Breaker::failed`] or [`Breaker::abandoned`].
     Probe,

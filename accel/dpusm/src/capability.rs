@@ -95,12 +95,12 @@ pub enum StoreKind {
 pub enum Feature {
     /// Copies host memory in; `scatter`: also from several pieces at once (otherwise from one).
     CopyIn {
-        /// Takes scatter lists.
+        /// True when it takes scatter lists.
         scatter: bool,
     },
     /// Copies device memory out; `scatter`: also to several pieces at once.
     CopyOut {
-        /// Takes scatter lists.
+        /// True when it takes scatter lists.
         scatter: bool,
     },
     /// Writes zeros.
@@ -114,9 +114,9 @@ pub enum Feature {
     Compress {
         /// Compression algorithm; each gzip level is one.
         kind: Compression,
-        /// Lowest level.
+        /// Lowest level of the algorithm.
         level_min: u8,
-        /// Highest level.
+        /// Highest level of the algorithm.
         level_max: u8,
     },
     /// Decompresses what OpenZFS stores, at any level.
@@ -180,11 +180,11 @@ impl fmt::Display for Feature {
 /// Sizes of the operands that an operation takes, in bytes. Of several operands, each must fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
-    /// Fewest bytes.
+    /// Fewest bytes of an operand.
     pub min_bytes: usize,
-    /// Most bytes.
+    /// Most bytes of an operand.
     pub max_bytes: usize,
-    /// Size and place in the buffer are multiples of this.
+    /// Bytes of which size and place in the buffer are multiples.
     pub align_bytes: usize,
 }
 
@@ -224,7 +224,7 @@ pub struct QueueLimits {
     pub bytes_max: u64,
 }
 
-/// All that a provider says of itself.
+/// Capabilities and limits that a provider tells of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capabilities {
     /// Capabilities, one for each feature.

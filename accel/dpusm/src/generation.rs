@@ -66,11 +66,11 @@ pub(crate) struct Parts {
     pub(crate) trust: Arc<Trust>,
     /// Results of each operation that are to be proven.
     pub(crate) proofs: u64,
-    /// Told when it is caught lying.
+    /// Callback for when it is caught lying.
     pub(crate) caught: Weak<Caught>,
-    /// Told of breakers that open and close.
+    /// Sink for the events of breakers that open and close.
     pub(crate) events: Arc<dyn EventSink>,
-    /// Only for the tests at registration: the provider goes on after it.
+    /// True only for the tests at registration: the provider goes on after it.
     pub(crate) is_trial: bool,
 }
 
@@ -168,7 +168,7 @@ impl Generation {
         let _ = self.state.compare_exchange(ACTIVE, REPLACED, Ordering::AcqRel, Ordering::Acquire);
     }
 
-    /// Declares it dead: all that is in flight ends with `Down`, and nothing is called any more. False when it was dead before.
+    /// Declares the generation dead: all that is in flight ends with `Down`, and nothing is called any more. False when it was dead before.
     pub(crate) fn bring_down(&self) -> bool {
         if self.state.swap(DOWN, Ordering::AcqRel) == DOWN {
             return false;

@@ -154,7 +154,7 @@ pub enum Op {
         /// Offset in the store, in bytes.
         offset: u64,
     },
-    /// Everything that was written becomes durable.
+    /// Flush of a store: everything that was written becomes durable.
     Flush {
         /// Store to flush.
         store: Store,
@@ -201,7 +201,7 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// No operation yet.
+    /// Makes a graph without operations.
     pub fn new() -> Graph {
         Graph::default()
     }
@@ -298,7 +298,7 @@ pub enum Outcome {
     Compressed(Option<usize>),
     /// The words of a block pointer's checksum.
     Checksum([u64; 4]),
-    /// All bytes are zero; the two differ.
+    /// True when all bytes are zero, or the two differ.
     Flag(bool),
     /// The parts with `bytes` bytes in them, from the start.
     Copied {

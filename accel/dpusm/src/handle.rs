@@ -57,10 +57,10 @@ pub(crate) trait Owner: Send + Sync {
 /// Device memory, with what it takes to give it back.
 pub(crate) struct Memory {
     pub(crate) owner: Arc<dyn Owner>,
-    /// Some until it is dropped.
+    /// Handle of the memory, until it is dropped.
     handle: Option<DeviceHandle>,
     bytes: usize,
-    /// Set when a graph that uses it was given up while the provider had not finished.
+    /// True when a graph that uses it was given up while the provider had not finished.
     abandoned: AtomicBool,
 }
 

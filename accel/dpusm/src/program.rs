@@ -235,13 +235,13 @@ pub struct Run {
 }
 
 impl Run {
-    /// Nothing is done yet.
+    /// Makes a run of which nothing is done yet.
     pub fn new(program: Program) -> Run {
         let results = Vec::with_capacity(program.nodes.len());
         Run { program, results }
     }
 
-    /// The program.
+    /// Program that runs.
     pub fn program(&self) -> &Program {
         &self.program
     }

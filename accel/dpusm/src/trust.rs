@@ -25,7 +25,7 @@ impl Trust {
         self.proven[kind as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A result was wrong; true for the first one.
+    /// Notes that a result was wrong; true for the first one.
     pub(crate) fn note_lie(&self, kind: OpKind) -> bool {
         self.lie.set(kind).is_ok()
     }

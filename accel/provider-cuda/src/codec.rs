@@ -51,7 +51,7 @@ pub struct Chunks {
     pub count: usize,
     /// Bytes of the largest.
     pub bytes_max: usize,
-    /// Bytes of all.
+    /// Bytes of all together.
     pub bytes_total: usize,
 }
 
@@ -118,7 +118,7 @@ pub(crate) fn word(kind: Compression, level: u8) -> u64 {
     }
 }
 
-/// All that is done with gzip and zstd, and by what.
+/// Features of gzip and zstd, and the codec of each.
 pub(crate) fn features() -> Vec<(Feature, Codec)> {
     let mut list = Vec::new();
     for kind in kernels::compress::COMPRESSIONS {

@@ -26,7 +26,7 @@ const NO_DEVICE: u32 = 100;
 const NOT_READY: u32 = 600;
 /// Results after which nothing works any more in this process: the device or the context is gone, or a kernel went astray.
 const LOST: [u32; 17] = [3, 4, 46, 101, 201, 214, 220, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719];
-/// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR` and `_MINOR`.
+/// Attributes of a device: `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR` and `_MINOR`.
 const CAPABILITY: [c_int; 2] = [75, 76];
 /// `CU_STREAM_NON_BLOCKING`: independent of the stream of the process.
 const NON_BLOCKING: c_uint = 1;

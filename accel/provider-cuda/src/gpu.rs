@@ -92,7 +92,7 @@ pub trait Gpu: Send + Sync {
     /// Gives device memory back, which no work uses any more.
     fn free(&self, address: u64);
 
-    /// Pinned host memory.
+    /// Allocates pinned host memory.
     ///
     /// # Errors
     /// As [`Gpu::alloc`].

@@ -173,33 +173,33 @@ pub struct UnwrapJob {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Kernel {
-    /// [`SumJob`].
+    /// Fletcher4 of a [`SumJob`].
     Fletcher4,
-    /// [`SumJob`].
+    /// Fletcher2 of a [`SumJob`].
     Fletcher2,
-    /// [`SumJob`].
+    /// SHA-256 of a [`SumJob`].
     Sha256,
-    /// [`DifferJob`].
+    /// Comparison of a [`DifferJob`].
     Differ,
-    /// [`RaidJob`].
+    /// Parity of a [`RaidJob`].
     RaidGenerate,
-    /// [`CombineJob`].
+    /// Columns of a [`CombineJob`].
     RaidCombine,
-    /// [`PackJob`], first.
+    /// First launch of a [`PackJob`].
     Lz4Find,
-    /// [`PackJob`], second.
+    /// Second launch of a [`PackJob`].
     Lz4Layout,
-    /// [`PackJob`], third.
+    /// Third launch of a [`PackJob`].
     Lz4Emit,
-    /// [`UnpackJob`].
+    /// Decompression of an [`UnpackJob`].
     Lz4Decode,
-    /// [`SumJob`].
+    /// Sums of Adler-32 of a [`SumJob`].
     Adler32,
-    /// [`WrapJob`].
+    /// Stored form of a [`WrapJob`].
     StreamWrap,
-    /// [`UnwrapJob`], before the library.
+    /// Launch of an [`UnwrapJob`] before the library.
     StreamUnwrap,
-    /// [`UnwrapJob`], after it.
+    /// Launch of an [`UnwrapJob`] after the library.
     StreamConfirm,
 }
 

@@ -70,7 +70,7 @@ pub(crate) struct Task {
 /// Outcome of trying to put an operation on the stream.
 pub(crate) enum Put {
     Pending(Pending),
-    /// Not in this step.
+    /// The operation has no room in this step.
     Blocked,
 }
 
@@ -78,7 +78,7 @@ pub(crate) enum Put {
 struct Group {
     jobs: Vec<u8>,
     count: usize,
-    /// Longest operand.
+    /// Bytes of the longest operand.
     bytes: usize,
     /// Numbers of the tasks, one for each job, whose last pending operation it is.
     tasks: Vec<usize>,

@@ -136,7 +136,7 @@ impl Faulty {
 }
 
 impl Shared {
-    /// Counts an operation; what happens to it.
+    /// Counts an operation, and returns what happens to it.
     fn count(&self, kind: OpKind) -> Option<Harm> {
         let mut state = self.state.lock();
         if state.is_dead {

@@ -29,7 +29,7 @@ const END_STEP_NS: u64 = 5_000_000;
 pub struct HostedOptions {
     /// The program whose process it gets ([`crate::helper`], behind [`crate::WORD`]).
     pub program: PathBuf,
-    /// The shared object.
+    /// Path of the shared object.
     pub library: PathBuf,
     /// Time that loading, and each answer, may take.
     pub deadline: Duration,

@@ -25,7 +25,7 @@ const CHECKSUMS: [Checksum; 4] = [Checksum::FLETCHER_2, Checksum::FLETCHER_4, Ch
 /// zstd-1 to zstd-19, and the on-disk numbers of zstd-fast-1 to zstd-fast-1000.
 const ZSTD_LEVELS: [(u8, u8); 2] = [(1, 19), (103, 123)];
 
-/// All that software can do, on operands of any size.
+/// Features that software has, on operands of any size.
 pub fn features() -> Vec<Feature> {
     let mut list = vec![Feature::CopyIn { scatter: true }, Feature::CopyOut { scatter: true }];
     list.extend([Feature::ZeroFill, Feature::ZeroTest, Feature::Compare]);

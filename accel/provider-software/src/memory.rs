@@ -72,7 +72,7 @@ impl DeviceMemory {
     }
 }
 
-/// All memory of a device.
+/// Heap of a device: all its memory.
 pub(crate) struct Heap {
     stats: Mutex<MemoryStats>,
     bytes_max: u64,

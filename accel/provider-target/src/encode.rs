@@ -120,7 +120,7 @@ pub(crate) fn encode(program: &Program) -> Result<Encoded, OpError> {
     Ok(encoded)
 }
 
-/// All nodes of a program with one error.
+/// Makes results of all nodes of a program with one error.
 pub(crate) fn all(program: &Program, error: OpError) -> Vec<NodeResult> {
     program.nodes().iter().map(|_| Err(error).into()).collect()
 }

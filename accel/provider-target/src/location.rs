@@ -19,7 +19,7 @@ pub struct Location {
     pub address: Address,
     /// A file with the secret that it knows.
     pub secret_file: PathBuf,
-    /// Payload goes through memory that both share, where that is possible.
+    /// True when payload goes through memory that both share, where that is possible.
     pub shared_memory: bool,
 }
 
@@ -28,9 +28,9 @@ pub struct Location {
 pub enum LocationError {
     /// The text before the question mark is no address.
     Address(AddressError),
-    /// No file with the secret.
+    /// There is no file with the secret.
     NoSecretFile,
-    /// Something else after the question mark.
+    /// A word that is not known after the question mark.
     Unknown(String),
 }
 

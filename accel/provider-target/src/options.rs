@@ -16,7 +16,7 @@ pub struct TargetOptions {
     pub timeout: Duration,
     /// Bytes of memory to share with a target on this machine, over a Unix socket; 0 for none.
     pub shared_bytes: u64,
-    /// A connection that failed is made again.
+    /// True when a connection that failed is made again.
     pub reconnects: bool,
 }
 

@@ -63,7 +63,7 @@ struct State {
     freed_bytes: u64,
     closed: Vec<u64>,
     memory: MemoryStats,
-    /// The connection has failed.
+    /// True when the connection has failed.
     is_broken: bool,
     /// Time in ns at which the target may last have renewed the lease, at the latest.
     sent_ns: u64,
@@ -300,12 +300,12 @@ impl Shared {
         self.state.lock().pending.contains_key(&op)
     }
 
-    /// Something was heard.
+    /// Notes that something was heard.
     pub(crate) fn note_heard(&self) {
         self.state.lock().heard_ns = self.exec.now_ns();
     }
 
-    /// Something was sent that may have renewed the lease.
+    /// Notes that something was sent that may have renewed the lease.
     pub(crate) fn note_sent(&self) {
         self.state.lock().sent_ns = self.exec.now_ns();
     }
@@ -329,7 +329,7 @@ impl Shared {
         Some(pending.work)
     }
 
-    /// The connection failed.
+    /// Notes that the connection failed.
     pub(crate) fn note_broken(&self) {
         self.state.lock().is_broken = true;
         self.changed.notify_one();
@@ -364,7 +364,7 @@ impl Shared {
         self.finish(Phase::Closed);
     }
 
-    /// Waits for that.
+    /// Waits for the end of the session.
     pub(crate) fn wait_for_end(&self) {
         let mut state = self.state.lock();
         while state.phase == Phase::Up {

@@ -25,7 +25,7 @@ impl Lease {
         Arc::new(Lease { lease_ns, until_ns: AtomicU64::new(now_ns.saturating_add(lease_ns)) })
     }
 
-    /// A frame came; false when that was too late.
+    /// Renews the lease with a frame that came; false when that was too late.
     pub(crate) fn renew(&self, now_ns: u64) -> bool {
         let later = |until: u64| (until > now_ns).then(|| now_ns.saturating_add(self.lease_ns));
         self.until_ns.fetch_update(Ordering::AcqRel, Ordering::Acquire, later).is_ok()

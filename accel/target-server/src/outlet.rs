@@ -49,7 +49,7 @@ impl Outgoing {
 #[derive(Default)]
 struct State {
     queue: VecDeque<Outgoing>,
-    /// Nothing more comes; what is queued is still written.
+    /// True when nothing more comes; what is queued is still written.
     is_closing: bool,
 }
 

@@ -29,7 +29,7 @@ pub struct TargetSetup {
     pub queue: QueueLimits,
     /// True when payload of hosts on this machine may go through memory of theirs.
     pub shares_memory: bool,
-    /// Programs are submitted by jobs, several at a time: for a device that computes while it takes them.
+    /// True when programs are submitted by jobs, several at a time: for a device that computes while it takes them.
     pub submits_in_jobs: bool,
 }
 

@@ -250,7 +250,7 @@ impl SharedRange {
         unsafe { std::slice::from_raw_parts(self.buf.pointer.as_ptr().add(self.offset), self.length) }
     }
 
-    /// Others may write to the memory at any time.
+    /// True when others may write to the memory at any time.
     pub(crate) fn is_unstable(&self) -> bool {
         self.buf.is_unstable()
     }
@@ -336,7 +336,7 @@ impl OwnedRange {
         OwnedRange { buf: Arc::new(buf), offset, length }
     }
 
-    /// Others may write to the memory at any time.
+    /// True when others may write to the memory at any time.
     pub(crate) fn is_unstable(&self) -> bool {
         self.buf.is_unstable()
     }

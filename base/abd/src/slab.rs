@@ -167,7 +167,7 @@ pub(crate) fn take_block<T>(length: usize, make: impl FnOnce(&Mapping, usize, Pl
     made
 }
 
-/// Another shard's depot of the class that has free blocks: memory that is there is better than fresh memory. Never waits.
+/// Depot of the class of another shard that has free blocks: memory that is there is better than fresh memory. Never waits.
 fn lender(class: usize, own: usize) -> Option<(usize, MutexGuard<'static, Depot>)> {
     let others = (class * shards()..(class + 1) * shards()).filter(|other| *other != own);
     others.filter_map(|other| Some((other, depots()[other].try_lock()?))).find(|(_, depot)| !depot.listed.is_empty())
@@ -236,7 +236,7 @@ fn take_kept() -> Option<Mapping> {
     None
 }
 
-/// A fresh mapping.
+/// Makes a fresh mapping.
 fn map(size: usize) -> Mapping {
     MAPPED_BYTES.fetch_add(size, Ordering::Relaxed);
     Mapping::new(size)

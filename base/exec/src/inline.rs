@@ -22,7 +22,7 @@ pub struct Inline {
 struct State {
     random: SplitMix,
     jobs: Vec<Job>,
-    /// By due time, then by the order of their start.
+    /// Jobs by due time, then by the order of their start.
     timers: BTreeMap<(u64, u64), Job>,
     timers_started: u64,
 }

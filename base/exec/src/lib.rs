@@ -38,11 +38,11 @@ pub enum TaskClass {
     Interrupt,
     /// Reads issued on behalf of users.
     Read,
-    /// Writes: compress, checksum, parity, allocate, issue.
+    /// Work of writes: compress, checksum, parity, allocate, issue.
     Write,
     /// Frees and other deferred work.
     Free,
-    /// Scrub, resilver, trim: yields to everything else.
+    /// Work of scrub, resilver, trim: yields to everything else.
     Background,
 }
 

@@ -21,7 +21,7 @@ fn take<G>(participant: &Participant, attempt: impl Fn() -> Option<G>, is_free: 
     }
 }
 
-/// Mutual exclusion.
+/// A lock for mutual exclusion.
 #[derive(Default)]
 pub struct Mutex<T: ?Sized>(parking_lot::Mutex<T>);
 

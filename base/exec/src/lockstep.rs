@@ -74,7 +74,7 @@ pub(crate) fn wait_for_end(number: usize) {
 /// State of a participant.
 struct Thread {
     turn: Arc<Condvar>,
-    /// For one that waits: the progress at its last look at its condition.
+    /// Progress at the last look at its condition, for one that waits.
     looked_at: Option<u64>,
     /// True for those that the program must end itself.
     is_operation: bool,
@@ -83,7 +83,7 @@ struct Thread {
 struct State {
     random: SplitMix,
     jobs: Vec<Job>,
-    /// By due time, then by the order of their start; without a job it only moves the clock.
+    /// Jobs by due time, then by the order of their start; without a job a timer only moves the clock.
     timers: BTreeMap<(u64, u64), Option<Job>>,
     timers_started: u64,
     threads: BTreeMap<usize, Thread>,

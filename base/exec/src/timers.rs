@@ -11,7 +11,7 @@ pub(crate) type Deliver = Box<dyn Fn(TaskClass, Job) -> bool + Send>;
 
 #[derive(Default)]
 struct State {
-    /// By due time, then by the order of their start.
+    /// Jobs by due time, then by the order of their start.
     waiting: BTreeMap<(Instant, u64), (TaskClass, Job)>,
     started: u64,
     running: bool,

@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 /// Bytes of messages kept unless told otherwise (OpenZFS: `zfs_dbgmsg_maxsize`).
 const MESSAGE_BYTES_MAX: usize = 4 << 20;
 
-/// A message.
+/// A message of the debug log.
 #[derive(Debug)]
 pub struct DebugMessage {
     /// Wall-clock time in seconds.
@@ -51,7 +51,7 @@ impl DebugLog {
         LOG.get()
     }
 
-    /// The messages.
+    /// Messages that are kept.
     pub fn messages(&self) -> Arc<Records<DebugMessage>> {
         self.messages.clone()
     }

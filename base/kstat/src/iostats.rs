@@ -34,11 +34,11 @@ impl CountBytes {
 /// Fate of the free extents that a kind of trim met.
 #[derive(Debug, Default)]
 pub struct TrimCounts {
-    /// Given back to the device.
+    /// Extents given back to the device.
     pub written: CountBytes,
-    /// Too short to be worth it.
+    /// Extents too short to be worth it.
     pub skipped: CountBytes,
-    /// Refused by the device.
+    /// Extents refused by the device.
     pub failed: CountBytes,
 }
 

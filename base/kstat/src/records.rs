@@ -131,7 +131,7 @@ impl Cursor {
         Cursor { listing, start: 0, text, next: 0 }
     }
 
-    /// Up to `size` bytes from `offset` on; none at the end. Reading from before the last place begins anew.
+    /// Returns up to `size` bytes from `offset` on; none at the end. Reading from before the last place begins anew.
     ///
     /// # Errors
     /// [`Missed`] as [`Listing::lines`], when nothing else is left to be given.

@@ -63,7 +63,7 @@ impl Default for RangeTree {
 }
 
 impl RangeTree {
-    /// The empty set.
+    /// Makes an empty set.
     pub fn new() -> RangeTree {
         RangeTree::default()
     }

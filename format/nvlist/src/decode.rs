@@ -22,7 +22,7 @@ pub enum DecodeError {
     Malformed,
     /// Nested more than [`DEPTH_MAX`] deep.
     Depth,
-    /// Nothing but zeros: erased space, not an empty list of a big-endian machine, which it would spell.
+    /// The bytes are zeros: erased space, not an empty list of a big-endian machine, which it would spell.
     Blank,
 }
 impl fmt::Display for DecodeError {

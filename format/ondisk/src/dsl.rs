@@ -155,9 +155,9 @@ pub const DD_FLAG_USED_BREAKDOWN: u64 = 1;
 pub mod ds_flags {
     /// A receive or destroy is incomplete.
     pub const INCONSISTENT: u64 = 1 << 0;
-    /// Not to be promoted.
+    /// Flag of a dataset that is not to be promoted.
     pub const NOPROMOTE: u64 = 1 << 1;
-    /// `ds_unique_bytes` is right.
+    /// Flag of a dataset whose `ds_unique_bytes` is right.
     pub const UNIQUE_ACCURATE: u64 = 1 << 2;
     /// Destroy when the last hold and clone are gone.
     pub const DEFER_DESTROY: u64 = 1 << 3;
@@ -219,7 +219,7 @@ impl DslBookmarkPhys {
     }
 }
 impl DslScanPhys {
-    /// From the ZAP value, which older software may have written shorter.
+    /// Decodes the ZAP value, which older software may have written shorter.
     pub fn from_words(words: &[u64]) -> DslScanPhys {
         let mut raw = [0; DslScanPhys::SIZE];
         for (bytes, word) in raw.chunks_exact_mut(8).zip(words) {
@@ -233,7 +233,7 @@ impl DslScanPhys {
     }
 }
 impl ErrorScrubPhys {
-    /// From the ZAP value.
+    /// Decodes the ZAP value.
     pub fn from_words(words: &[u64]) -> ErrorScrubPhys {
         let mut raw = [0; ErrorScrubPhys::SIZE];
         for (bytes, word) in raw.chunks_exact_mut(8).zip(words) {

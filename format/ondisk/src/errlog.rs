@@ -54,7 +54,7 @@ impl ErrorBlock {
     pub fn name(&self) -> String {
         format!("{:x}:{:x}:{:x}:{:x}", self.object.0, self.level.0, self.block.0, self.birth.0)
     }
-    /// From the name in a log with `head_errlog`.
+    /// Decodes the name in a log with `head_errlog`.
     pub fn from_name(name: &str) -> Result<ErrorBlock, BadErrorName> {
         let [object, level, block, birth] = four(name)?;
         let level = Level(u8::try_from(level).map_err(|_| BadErrorName)?);

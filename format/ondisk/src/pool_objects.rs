@@ -30,7 +30,7 @@ record! {
     /// A destroyed dataset whose blocks are still to be freed (OpenZFS: `bptree_entry_phys_t`).
     BptreeEntry = "bptree_entry_phys_t", 168 {
         0 => be_bp: BlockPtr,
-        /// Only blocks born after this txg are freed.
+        /// Txg after which blocks were born that are freed.
         128 => be_birth_txg: u64,
         136 => be_zb: BookmarkPhys,
     }
@@ -130,7 +130,7 @@ record! {
 }
 
 impl L2arcHeader {
-    /// "ZFSCACHE".
+    /// Magic of the header: "ZFSCACHE".
     pub const MAGIC: u64 = 0x5a46_5343_4143_4845;
     /// Decodes in the byte order that the magic shows; None without a magic.
     pub fn detect(bytes: &[u8]) -> Option<L2arcHeader> {

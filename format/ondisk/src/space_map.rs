@@ -183,8 +183,8 @@ pub struct SpaceMapEncoder {
     two_words: bool,
 }
 impl SpaceMapEncoder {
-    /// To append at byte `length` (`smp_length`) of a map with blocks of `block_bytes` (a multiple of 16). `two_words` says that the
-    /// feature `spacemap_v2` is active.
+    /// Makes an encoder to append at byte `length` (`smp_length`) of a map with blocks of `block_bytes` (a multiple of 16). `two_words`
+    /// says that the feature `spacemap_v2` is active.
     pub fn new(length: u64, block_bytes: usize, two_words: bool) -> SpaceMapEncoder {
         SpaceMapEncoder { out: Vec::new(), position: length, block_bytes: (block_bytes as u64).max(16), two_words }
     }

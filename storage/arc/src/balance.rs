@@ -101,7 +101,7 @@ impl Balance {
     pub(crate) fn set_meta_balance(&self, percent: u64) {
         self.meta_balance.store(percent.max(1), Ordering::Relaxed);
     }
-    /// The fractions now.
+    /// Fractions of the lists, now.
     pub(crate) fn fractions(&self) -> Fractions {
         let [meta, pd, pm] = [0, 1, 2].map(|index: usize| self.shown[index].load(Ordering::Relaxed));
         Fractions { meta, pd, pm }

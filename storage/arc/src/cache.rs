@@ -40,7 +40,7 @@ struct Flight {
     access: Access,
     /// The longest that somebody who waits lets the cache keep the block.
     keep: Keep,
-    /// The block was freed or rewritten meanwhile: deliver, but do not keep.
+    /// True when the block was freed or rewritten meanwhile: deliver, but do not keep.
     doomed: bool,
 }
 
@@ -53,7 +53,7 @@ impl Flight {
 /// Result of one look under the lock.
 enum Found {
     Hit(Abd),
-    /// Only compressed bytes.
+    /// The compressed bytes only.
     Compressed(Abd),
     /// A read is under way; the caller was added to it.
     Joined,
@@ -82,7 +82,7 @@ struct Inner {
     /// Index of the shard at which the next search for memory begins.
     cursor: AtomicUsize,
     cells: Box<[Cell]>,
-    /// Compressed blocks are kept compressed, too.
+    /// True when compressed blocks are kept compressed, too.
     compressed: AtomicBool,
     /// The second level, once there is one.
     second: OnceLock<Arc<dyn SecondLevel>>,
@@ -151,11 +151,11 @@ impl Cache {
         }))
     }
 
-    /// The pipeline below.
+    /// Pipeline below the cache.
     pub fn zio(&self) -> &Zio {
         &self.0.zio
     }
-    /// The executor.
+    /// Executor of the cache's jobs.
     pub fn exec(&self) -> &Exec {
         self.0.zio.exec()
     }
@@ -185,7 +185,7 @@ impl Cache {
     pub fn set_min(&self, min_bytes: u64) {
         self.0.budget.set_floor(min_bytes);
     }
-    /// Memory is short: lowers the budget by `bytes`, not below the least one, and evicts down to it (OpenZFS:
+    /// Lowers the budget, as memory is short, by `bytes`, not below the least one, and evicts down to it (OpenZFS:
     /// `arc_reduce_target_size`). It grows again with use, unless `hold` says not to yet.
     pub fn shrink(&self, bytes: u64, hold: bool) {
         self.0.budget.set_holds(hold);
@@ -389,7 +389,7 @@ impl Cache {
     pub(crate) fn copy_bytes(&self) -> (u64, u64) {
         (self.0.copies.bytes(), self.0.copies.most())
     }
-    /// The target shares.
+    /// Target shares of the lists.
     pub(crate) fn fractions(&self) -> Fractions {
         self.0.balance.fractions()
     }

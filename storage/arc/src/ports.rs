@@ -24,7 +24,7 @@ use ondisk::BlockPtr;
 pub struct BlockName {
     /// Vdev, offset and physical birth of its first copy.
     pub(crate) place: [u64; 3],
-    /// Taken from its checksum: tells versions apart that were rewritten in place.
+    /// Version by its checksum: tells versions apart that were rewritten in place.
     pub(crate) version: u64,
 }
 

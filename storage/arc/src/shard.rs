@@ -75,7 +75,7 @@ pub(crate) struct Ask {
     pub(crate) kind: Kind,
     pub(crate) access: Access,
     pub(crate) keep: Keep,
-    /// The bytes that are put in are those on disk, or can be told from them by the checksum: a second level may have them.
+    /// True when the bytes that are put in are those on disk, or can be told from them by the checksum: a second level may have them.
     pub(crate) is_verifiable: bool,
     /// Block of an object that it is.
     pub(crate) origin: Origin,
@@ -138,7 +138,7 @@ struct Entry {
     kind: Kind,
     prefetched: bool,
     is_verifiable: bool,
-    /// A ghost that was wanted: counted once, until its block is here again.
+    /// True for a ghost that was wanted: counted once, until its block is here again.
     recalled: bool,
     stamp_ns: u64,
     origin: Origin,
@@ -178,7 +178,7 @@ pub(crate) enum Lookup {
     Hit(Abd),
     /// Only the physical bytes: decompress, then `attach`.
     Compressed(Abd),
-    /// Not here.
+    /// No bytes at all.
     Miss,
 }
 
@@ -224,7 +224,7 @@ pub(crate) struct Shard {
     /// Sizes of the lists of all shards.
     balance: Arc<Balance>,
     pub(crate) counters: Counters,
-    /// There is a second level.
+    /// True when there is a second level.
     pub(crate) feeds: bool,
 }
 

@@ -5,13 +5,13 @@ use crate::shard::{Access, Kind, State};
 /// Counters of one shard, kept under its lock.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counters {
-    /// By access, then kind.
+    /// Number of hits, by access, then kind.
     pub(crate) hits: [[u64; 2]; 2],
-    /// By access, then kind.
+    /// Number of misses, by access, then kind.
     pub(crate) misses: [[u64; 2]; 2],
-    /// On entries recently used, frequently used, not kept.
+    /// Number of hits on entries recently used, frequently used, not kept.
     pub(crate) list_hits: [u64; 3],
-    /// On ghosts of entries recently used, frequently used; by kind.
+    /// Number of hits on ghosts of entries recently used, frequently used; by kind.
     pub(crate) ghost_hits: [[u64; 2]; 2],
     /// Demands that joined a read in flight, by kind.
     pub(crate) joined: [u64; 2],
@@ -19,7 +19,7 @@ pub(crate) struct Counters {
     pub(crate) prefetched_hits: u64,
     /// First uses of blocks read ahead that were on their way.
     pub(crate) prefetched_joins: u64,
-    /// Decompressed copies dropped.
+    /// Number of decompressed copies dropped.
     pub(crate) copies_evicted: u64,
     /// Number of entries evicted.
     pub(crate) evicted: u64,

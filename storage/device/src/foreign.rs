@@ -18,9 +18,9 @@ const ENTRIES_MAX: u64 = 256;
 /// Something of others on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Signature {
-    /// As `libblkid` calls it: `ext4`, `swap`, `gpt`.
+    /// Name as `libblkid` has it: `ext4`, `swap`, `gpt`.
     pub kind: &'static str,
-    /// A partition table; otherwise what fills the device.
+    /// True for a partition table; otherwise it is what fills the device.
     pub is_table: bool,
     /// First byte of the magic.
     pub offset: u64,
@@ -258,7 +258,7 @@ fn minix(bytes: &mut Bytes<'_, '_>) -> Option<(&'static str, u64, usize)> {
     (is_first && is_sound).then_some(("minix", BASE + 16, 2))
 }
 
-/// FAT has no magic of its own: its first sector must make sense.
+/// True for a FAT file system, which has no magic of its own: its first sector must make sense.
 fn fat(bytes: &mut Bytes<'_, '_>) -> bool {
     let Some(boot) = bytes.at(0, 512) else { return false };
     let sector = u16::from_le_bytes([boot[11], boot[12]]);
@@ -273,7 +273,7 @@ fn fat(bytes: &mut Bytes<'_, '_>) -> bool {
         && (boot[21] == 0xF0 || boot[21] >= 0xF8)
 }
 
-/// HFS and HFS+.
+/// Kind of an HFS or HFS+ file system.
 fn old_macintosh(bytes: &mut Bytes<'_, '_>) -> Option<(&'static str, u64, usize)> {
     const BASE: u64 = 1024;
     let header = bytes.at(BASE, 24)?;

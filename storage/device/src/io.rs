@@ -72,7 +72,7 @@ pub struct DeviceIo {
     pub op: DeviceOp,
     /// First byte on the device.
     pub offset: u64,
-    /// Told when it is done.
+    /// Callback for when it is done.
     pub then: DeviceThen,
 }
 

@@ -31,7 +31,7 @@ pub enum Engine {
 pub struct OpenOptions {
     /// True to refuse writes.
     pub read_only: bool,
-    /// True to refuse a device that another holder has exclusively, and hold it exclusively (shared, when read-only); with it what leads to
+    /// True to refuse a device that another holder has exclusively, and hold it exclusively (shared, when read-only); so also what leads to the
     /// same bytes: loop devices over it, files and disks behind it.
     pub exclusive: bool,
     /// Engine to use.

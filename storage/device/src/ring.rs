@@ -60,7 +60,7 @@ pub(crate) struct Ring {
     counts: Counts,
 }
 
-/// Written by the owner alone.
+/// Counters that the owner alone writes.
 #[derive(Default)]
 struct Counts {
     fixed: AtomicU64,
@@ -292,7 +292,7 @@ struct Owner {
     /// Bytes that the bell's counter is read to.
     rung: Box<[u8; 8]>,
     buffers: Buffers,
-    /// The kernel has a table for registered buffers.
+    /// True when the kernel has a table for registered buffers.
     has_table: bool,
     fixed: u64,
     plain: u64,

@@ -10,9 +10,9 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-/// `BLKDISCARD` of `linux/fs.h`.
+/// Request of an ioctl: `BLKDISCARD` of `linux/fs.h`.
 const BLKDISCARD: rustix::ioctl::Opcode = 0x1277;
-/// `BLKRRPART` of `linux/fs.h`.
+/// Request of an ioctl: `BLKRRPART` of `linux/fs.h`.
 const BLKRRPART: rustix::ioctl::Opcode = 0x125F;
 /// `LOOP_GET_STATUS64` of `linux/loop.h`, and the 64-bit words of the `struct loop_info64` that it fills.
 const LOOP_GET_STATUS64: rustix::ioctl::Opcode = 0x4C05;

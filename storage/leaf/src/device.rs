@@ -30,19 +30,19 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Weak};
 use vdev_queue::{Admitted, CLASSES, Class, Device, Io, IoId, IoKind, Issue, PromiseState, Roam, Scheduler, Tunables, VdevQueue};
 
-/// Everything is queued: the device is rotational, or a parameter says so.
+/// Watch in which everything is queued: the device is rotational, or a parameter says so.
 const ALWAYS: u8 = 1;
-/// Everything is seen: background work is about.
+/// Watch in which everything is seen: background work is about.
 const WATCHED: u8 = 2;
-/// After so long without background work nobody is watched any more.
+/// Time in ns without background work after which nobody is watched any more.
 const QUIET_NS: u64 = 1_000_000_000;
 
 /// Route of an I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Route {
-    /// To the device.
+    /// Straight to the device.
     Straight,
-    /// To the queue.
+    /// Through the queue.
     Queued,
 }
 
@@ -102,7 +102,7 @@ struct State {
     generation: u64,
     timer_at: Option<u64>,
     background_at: u64,
-    /// Whoever asked ([`LeafDevice::roam`]) was told to wait.
+    /// True when whoever asked ([`LeafDevice::roam`]) was told to wait.
     turned_away: bool,
 }
 
@@ -274,7 +274,7 @@ impl LeafDevice {
         timing.disk_ns
     }
 
-    /// The parameters changed.
+    /// Follows a change of the parameters.
     pub(crate) fn retuned(&self, tunables: &Tunables) {
         if flags_of(self.device.as_ref(), tunables) == ALWAYS {
             self.flags.fetch_or(ALWAYS, Ordering::Relaxed);

@@ -7,11 +7,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const PLACES_LOG2: u32 = 12;
-/// Only what is as recent as this counts, in milliseconds.
+/// Age up to which a latency is recent, in milliseconds.
 const RECENT_MS: u32 = 5_000;
 /// While there are fewer, older ones count, too.
 const FEW: usize = 256;
-/// As old at most, in milliseconds.
+/// Age beyond which no latency counts, in milliseconds.
 const OLDEST_MS: u32 = 30_000;
 
 /// Latencies of one device.

@@ -101,7 +101,7 @@ impl Leaves {
         stats.hangs(self.shared.exec.now_ns(), self.shared.tuning.deadman_rate.load(Ordering::Relaxed))
     }
 
-    /// Simulated faults.
+    /// Simulated faults of the leaves.
     pub fn injection(&self) -> &Injection {
         &self.shared.injection
     }

@@ -13,7 +13,7 @@ struct Piece {
     offset: u64,
     /// Bytes of a write.
     data: Option<Abd>,
-    /// A part before this piece belongs to nobody.
+    /// True when a part before this piece belongs to nobody.
     gap: bool,
     parts: usize,
     then: DeviceThen,

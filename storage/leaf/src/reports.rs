@@ -38,7 +38,7 @@ pub fn untold_errors() -> [u64; 2] {
     [0, 1].map(|at| UNTOLD[at].get())
 }
 
-/// At most so many events in a second.
+/// Limit of events in a second.
 #[derive(Debug, Default)]
 pub(crate) struct RateLimit(Mutex<(u64, u32)>);
 

@@ -38,9 +38,9 @@ impl Default for LeafStats {
 /// A reading of [`LeafStats`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeafCounts {
-    /// I/Os by [`IoKind`].
+    /// Number of I/Os by [`IoKind`].
     pub ops: [u64; 4],
-    /// Bytes by [`IoKind`].
+    /// Number of bytes by [`IoKind`].
     pub bytes: [u64; 4],
     /// Failed I/Os by [`IoKind`]; the same place counts once in a while.
     pub errors: [u64; 4],
@@ -93,7 +93,7 @@ impl LeafStats {
     pub fn oldest_io_ns(&self, now_ns: u64) -> Option<u64> {
         extended::spans(now_ns).find(|(cell, _)| (self.sheet.get(*cell) as i64) > 0).map(|(_, age_ns)| age_ns)
     }
-    /// One I/O done.
+    /// Counts one I/O as done.
     pub(crate) fn done(&self, io: &LeafTiming) {
         let row = self.sheet.row();
         row.add(extended::ops(io.kind), 1);
@@ -137,7 +137,7 @@ impl LeafStats {
     pub fn repaired(&self, bytes: u64) {
         self.repaired_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
-    /// The counters now.
+    /// Counters of the leaf, as they are now.
     pub fn counts(&self) -> LeafCounts {
         let load = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
         let [io_reports, checksum_reports, slow_reports] = self.reports.told();

@@ -26,7 +26,7 @@ pub(crate) struct Tuning {
     hung_ns: AtomicU64,
     /// Time in ns at which somebody last looked for those that hang.
     looked_ns: AtomicU64,
-    /// Events per second.
+    /// Most events per second.
     pub(crate) delay_rate: AtomicU32,
     pub(crate) deadman_rate: AtomicU32,
     pub(crate) checksum_rate: AtomicU32,
@@ -52,7 +52,7 @@ impl Tuning {
     pub(crate) fn slow_ns(&self) -> u64 {
         self.slow_ns.load(Ordering::Relaxed)
     }
-    /// An I/O that came back hung, and nobody looked meanwhile (OpenZFS: `zio_wait`, which looks itself).
+    /// True when an I/O that came back hung, and nobody looked meanwhile (OpenZFS: `zio_wait`, which looks itself).
     pub(crate) fn was_overlooked(&self, io: &LeafTiming) -> bool {
         let hung_ns = self.hung_ns.load(Ordering::Relaxed);
         io.disk_ns > hung_ns && io.issued_ns.saturating_add(hung_ns) >= self.looked_ns.load(Ordering::Relaxed)

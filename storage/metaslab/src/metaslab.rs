@@ -197,12 +197,12 @@ fn fit(lanes: Lanes, lane: u64, free: &RangeTree, mut at: u64, asize: u64) -> Op
     }
 }
 
-/// A metaslab.
+/// A metaslab with its sets of segments.
 #[derive(Debug)]
 pub(crate) struct Metaslab {
     /// Part of the vdev that the metaslab is, in bytes.
     pub(crate) range: Range<u64>,
-    /// No free segment is longer than this; 0 while not loaded.
+    /// Length in bytes that no free segment exceeds; 0 while not loaded.
     pub(crate) largest: AtomicU64,
     /// Free bytes, as of the last change.
     pub(crate) free_bytes: AtomicU64,

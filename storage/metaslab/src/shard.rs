@@ -17,7 +17,7 @@ const COPIES_MAX: usize = 3;
 pub(crate) struct Space {
     pub(crate) top: TopVdev,
     pub(crate) metaslabs: Vec<Arc<Metaslab>>,
-    /// New blocks may lie here: a data vdev that is not being emptied.
+    /// True when new blocks may lie here: a data vdev that is not being emptied.
     pub(crate) allocatable: bool,
     /// Bytes of the metaslabs.
     pub(crate) capacity: u64,
@@ -133,13 +133,13 @@ impl Active {
 /// Distance that a further copy on the same vdev must have from the earlier ones.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Distance {
-    /// On another vdev.
+    /// A place on another vdev.
     OtherVdev,
-    /// At least an eighth of the vdev away.
+    /// A place at least an eighth of the vdev away.
     Eighth,
-    /// In another metaslab.
+    /// A place in another metaslab.
     Metaslab,
-    /// Anywhere.
+    /// Any place.
     Any,
 }
 

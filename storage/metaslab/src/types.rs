@@ -9,7 +9,7 @@ use std::ops::Range;
 pub struct AllocRequest {
     /// Bytes to store, before parity and padding.
     pub psize: u64,
-    /// Copies wanted, 1–3.
+    /// Number of copies wanted, 1–3.
     pub copies: u8,
     /// The txg that the block is born in.
     pub txg: Txg,
@@ -21,7 +21,7 @@ pub struct AllocRequest {
 /// Addresses of up to three copies.
 pub type Copies = [Dva; 3];
 
-/// No room for this many bytes in one piece; a smaller request may succeed (gang).
+/// Lack of room for this many bytes in one piece; a smaller request may succeed (gang).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoSpace;
 

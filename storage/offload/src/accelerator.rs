@@ -10,31 +10,31 @@ use zio::LeafPort;
 /// Place of the data between stages: on the device, or on the host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ZiaMode {
-    /// Copied in once; the stages pass handles.
+    /// Data is copied in once; the stages pass handles.
     #[default]
     Offload,
-    /// Copied in and out at each stage, as OpenZFS does with QAT: to show what staying is worth.
+    /// Data is copied in and out at each stage, as OpenZFS does with QAT: to show what staying is worth.
     PerOp,
 }
 
 /// Stages that go to the provider, and the ways in which they do (Z.I.A.: the pool properties `zia_*`).
 #[derive(Clone, Debug, PartialEq)]
 pub struct ZiaPolicy {
-    /// `zia_compress`.
+    /// `zia_compress`: true when blocks are compressed there.
     pub compress: bool,
-    /// `zia_decompress`.
+    /// `zia_decompress`: true when blocks are decompressed there.
     pub decompress: bool,
-    /// `zia_checksum`.
+    /// `zia_checksum`: true when checksums are computed there.
     pub checksum: bool,
-    /// `zia_raidz1_gen` to `zia_raidz3_gen`.
+    /// `zia_raidz1_gen` to `zia_raidz3_gen`: true where parity is computed there.
     pub raidz_gen: [bool; 3],
-    /// `zia_raidz1_rec` to `zia_raidz3_rec`.
+    /// `zia_raidz1_rec` to `zia_raidz3_rec`: true where lost columns are computed there.
     pub raidz_rec: [bool; 3],
-    /// `zia_file_write`.
+    /// `zia_file_write`: true when the provider writes to files by itself.
     pub file_write: bool,
-    /// `zia_disk_write`.
+    /// `zia_disk_write`: true when the provider writes to disks by itself.
     pub disk_write: bool,
-    /// `zia_mode`.
+    /// `zia_mode`: place of the data between stages.
     pub mode: ZiaMode,
     /// `zia_verify`: share of the blocks whose results are computed again in software, in percent, once the provider's first ones stood that. Of the
     /// others only checksums and copies are.
@@ -67,7 +67,7 @@ impl Default for ZiaPolicy {
 /// The devices that a provider writes by itself.
 #[derive(Default)]
 pub(crate) struct OpenStores {
-    /// By their leaves' guids.
+    /// Stores by their leaves' guids.
     pub(crate) stores: BTreeMap<Guid, Store>,
     /// The way through the host, to see what was written.
     pub(crate) leaves: Option<Arc<dyn LeafPort>>,

@@ -22,7 +22,7 @@ pub(crate) struct Original {
     pub(crate) checksum: Checksum,
     pub(crate) compression: Compression,
     pub(crate) level: u8,
-    /// The payload may live in the pointer.
+    /// True when the payload may live in the pointer.
     pub(crate) may_embed: bool,
     /// Sizes that the pool's vdevs allocate.
     pub(crate) units: Units,

@@ -47,7 +47,7 @@ pub(crate) struct Callers {
     pub(crate) active: u64,
     /// Time in ns at which the oldest of those came.
     pub(crate) oldest_active_ns: Option<u64>,
-    /// The head is away from the stream of background work anyway, for reading ahead or a transaction group.
+    /// True when the head is away from the stream of background work anyway, for reading ahead or a transaction group.
     pub(crate) is_away: bool,
 }
 

@@ -23,7 +23,7 @@ pub struct Io {
     pub size_bytes: u64,
     /// True when it may be merged with neighbours.
     pub merge: bool,
-    /// A write of padding that carries no data: made only where it joins two others (OpenZFS: `ZIO_FLAG_OPTIONAL`, `ZIO_FLAG_NODATA`).
+    /// True for a write of padding without data: made only where it joins two others (OpenZFS: `ZIO_FLAG_OPTIONAL`, `ZIO_FLAG_NODATA`).
     pub optional: bool,
     /// Only I/Os of equal flavour are merged (OpenZFS: `ZIO_FLAG_AGG_INHERIT`: what their errors mean must be the same).
     pub flavour: u32,
@@ -70,7 +70,7 @@ pub struct Issue {
     pub queued_ns: u64,
     /// The I/Os that it serves, by offset; they do not overlap. Gaps are only between reads and are to be thrown away.
     pub parts: Vec<Part>,
-    /// A lonely piece of padding: nothing goes to the device, the part is complete, and `done` is not called.
+    /// True for a lonely piece of padding: nothing goes to the device, the part is complete, and `done` is not called.
     pub needless: bool,
 }
 

@@ -106,7 +106,7 @@ const SCATTERED_IOS: u32 = 3;
 /// Treatment of a kind of device.
 #[derive(Clone, Copy, Debug)]
 struct Manner {
-    /// Promised I/Os may wait for others to be served together (`gather`), background I/O never joins those that are served, and the
+    /// True when promised I/Os may wait for others to be served together (`gather`), background I/O never joins those, and the
     /// device gets one of it at a time. There is no share, and the idle device need not be seen.
     gathers: bool,
     /// Background work gets one I/O after this long without any, whoever waits.
@@ -452,7 +452,7 @@ impl Promise {
 pub(crate) struct Seen {
     pub(crate) arrived_ns: u64,
     pub(crate) latency_ns: u64,
-    /// No background I/O was in the device during its life.
+    /// True when no background I/O was in the device during its life.
     pub(crate) alone: bool,
     /// Background I/Os in the device when it ended.
     pub(crate) background: u32,

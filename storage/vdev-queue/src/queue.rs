@@ -85,7 +85,7 @@ pub struct VdevQueue {
     credit: u32,
     /// Background class that has the turn, and the number of I/Os that it has left.
     turn: (Class, u32),
-    /// Something else was issued since the last background I/O.
+    /// True when something else was issued since the last background I/O.
     away: bool,
     /// Offset at which the last background I/O of each class ended, and how many more of late began elsewhere than there.
     background_ends: [u64; CLASSES],
@@ -324,17 +324,17 @@ impl VdevQueue {
         }
     }
 
-    /// The device has I/Os that somebody waits for.
+    /// True when the device has I/Os that somebody waits for.
     fn serves(&self) -> bool {
         self.active(Class::SyncRead) + self.active(Class::SyncWrite) > 0
     }
 
-    /// No background work waits, and the device has none.
+    /// True when no background work waits, and the device has none.
     fn is_drained(&self) -> bool {
         self.background_active == 0 && !self.background_queued()
     }
 
-    /// Background work waits, or can be had.
+    /// True when background work waits, or can be had.
     fn has_more(&self) -> bool {
         self.roamer.is_about() || self.background_queued()
     }

@@ -33,15 +33,15 @@ pub enum Roam {
 pub(crate) struct Moment {
     /// True when somebody uses the device, and it has a head.
     pub(crate) is_held: bool,
-    /// The device has promised I/Os.
+    /// True when the device has promised I/Os.
     pub(crate) serves: bool,
-    /// No background work waits or is in the device.
+    /// True when no background work waits or is in the device.
     pub(crate) is_drained: bool,
     /// Bytes of background work that do.
     pub(crate) held_bytes: u64,
     /// Time until promised I/Os that wait are to be served.
     pub(crate) left_ns: Option<u64>,
-    /// Time for `held_bytes`.
+    /// Time in ns for `held_bytes`.
     pub(crate) drain_ns: u64,
     /// Time for what lies in sequence at the next place.
     pub(crate) run_ns: u64,

@@ -206,7 +206,7 @@ pub struct Dirty {
     pub bytes: u64,
     /// `zfs_dirty_data_max`: most dirty bytes that the pool may hold.
     pub max_bytes: u64,
-    /// A command waits for the transaction group: everything goes out as fast as possible.
+    /// True when a command waits for the transaction group: everything goes out as fast as possible.
     pub sync_task_waits: bool,
 }
 

@@ -11,9 +11,9 @@ const IDENTITY: [&str; 3] = ["devid", "phys_path", "vdev_enc_sysfs_path"];
 /// Scope of a configuration: which of the optional entries it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConfigScope {
-    /// For the labels: without the ZAPs.
+    /// Entries for the labels: without the ZAPs.
     Label,
-    /// For the MOS config object: with the ZAPs (OpenZFS: `VDEV_CONFIG_MOS`).
+    /// Entries for the MOS config object: with the ZAPs (OpenZFS: `VDEV_CONFIG_MOS`).
     Mos,
 }
 

@@ -50,7 +50,7 @@ fn common(maps: &[Vec<(u64, u64)>], least: usize) -> Vec<(u64, u64)> {
 #[derive(Clone, Copy)]
 struct Without {
     leaf: LeafId,
-    /// Because of its errors.
+    /// True when it is out because of its errors.
     is_faulted: bool,
 }
 

@@ -12,11 +12,11 @@ pub enum LeafState {
     /// Reads and writes work.
     #[default]
     Online,
-    /// Works, with errors.
+    /// Working device, with errors.
     Degraded,
-    /// Taken offline by the administrator.
+    /// Device taken offline by the administrator.
     Offline,
-    /// Taken out of use because of errors.
+    /// Device taken out of use because of errors.
     Faulted,
     /// The device can't be opened.
     Missing,
@@ -65,7 +65,7 @@ pub struct Leaf {
     pub path: String,
     /// Usable or not, and why.
     pub state: LeafState,
-    /// The state is not kept: the next import forgets that the leaf was taken offline or faulted.
+    /// True when the state is not kept: the next import forgets that the leaf was taken offline or faulted.
     pub is_state_temporary: bool,
     /// Device id, physical path and enclosure path, as the configuration has them.
     pub identity: [Option<String>; 3],
@@ -77,9 +77,9 @@ pub struct Leaf {
     pub dtl: ObjectId,
     /// Txgs whose blocks the leaf lacks: sorted, disjoint, inclusive ranges.
     pub missing_txgs: Vec<(Txg, Txg)>,
-    /// Not 0 while a resilver of this leaf is under way.
+    /// Txg through which a resilver under way brings this leaf everything; 0 when none does.
     pub resilver_txg: Txg,
-    /// Not 0 while a sequential rebuild of this leaf is under way.
+    /// Txg through which a sequential rebuild under way brings this leaf everything; 0 when none does.
     pub rebuild_txg: Txg,
     /// The top-level vdev that it belongs to.
     pub top: VdevId,

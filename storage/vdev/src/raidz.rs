@@ -29,7 +29,7 @@ pub struct RaidzMap {
     pub parity: usize,
     /// Columns of a row.
     pub width: usize,
-    /// Row after row: parity columns, then data columns.
+    /// Columns row after row: parity columns, then data columns.
     pub columns: Vec<RaidzColumn>,
     /// Allocated bytes, including the rounding sectors.
     pub asize: u64,

@@ -36,9 +36,9 @@ pub struct Repair {
     pub leaf: LeafId,
     /// Device offset in bytes.
     pub offset: u64,
-    /// The right bytes.
+    /// Bytes to write, the right ones.
     pub data: Abd,
-    /// The leaf returned wrong bytes (a checksum error); false when the read failed or the leaf was known to lack the block.
+    /// True when the leaf returned wrong bytes (a checksum error); false when the read failed or the leaf was known to lack the block.
     pub corrupt: bool,
 }
 
@@ -54,7 +54,7 @@ pub struct ReadOutcome {
 /// Reason why a block is lost on this top-level vdev.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadFailure {
-    /// At least one combination of columns was complete but did not verify: a checksum error, else an I/O error.
+    /// True when at least one combination of columns was complete but did not verify: a checksum error, else an I/O error.
     pub corrupt: bool,
     /// Leaves that returned bytes although the block did not verify; each counts a checksum error.
     pub suspects: Vec<LeafId>,

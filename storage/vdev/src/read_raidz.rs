@@ -17,7 +17,7 @@ const MIXTURES_MAX: usize = 256;
 
 #[derive(Debug)]
 enum State {
-    /// Not read yet.
+    /// The column was not read yet.
     Idle,
     /// An I/O is out.
     Pending,
@@ -46,9 +46,9 @@ struct Column {
     offset: u64,
     /// Bytes to read: the column's own, or with the zeros behind them.
     length: usize,
-    /// Without the zeros; 0 for a column that holds nothing but zeros.
+    /// Length in bytes without the zeros; 0 for a column that holds nothing but zeros.
     data_length: usize,
-    /// With the zeros.
+    /// Length in bytes with the zeros.
     padded: usize,
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct Raidz {
     columns: Vec<Column>,
     /// Columns of the I/Os that are out, in the order issued.
     pending: Vec<usize>,
-    /// The data as it came back did not verify.
+    /// True when the data as it came back did not verify.
     mismatch: bool,
     /// True when what other leaves hold of columns that were read came back last.
     has_others: bool,
@@ -510,7 +510,7 @@ impl Column {
         Column { candidates, tried: 0, state, leaf, fresh, lacking, others: Vec::new(), version: 0, offset, length, data_length, padded }
     }
 
-    /// Every usable leaf lacks the block's txg: read only when nothing else helps.
+    /// True when every usable leaf lacks the block's txg: read only when nothing else helps.
     fn is_stale(&self) -> bool {
         self.fresh == 0 && !self.candidates.is_empty()
     }
@@ -524,7 +524,7 @@ impl Column {
         self.data_length == 0 || self.bytes().is_some_and(|bytes| bytes.len() >= self.data_length)
     }
 
-    /// A leaf lacks it and is to have it, or did not deliver it.
+    /// True when a leaf lacks it and is to have it, or did not deliver it.
     fn is_to_be_repaired(&self) -> bool {
         self.lacking > 0 || (matches!(self.state, State::Failed) && !self.candidates.is_empty())
     }

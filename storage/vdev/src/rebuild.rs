@@ -30,7 +30,7 @@ struct Holder {
 
 #[derive(Debug)]
 struct Column {
-    /// Whole ones first.
+    /// Holders of the column, whole ones first.
     holders: Vec<Holder>,
     offset: u64,
     length: usize,

@@ -58,7 +58,7 @@ pub enum TopKind {
     Raidz(u8),
     /// dRAID.
     Draid(DraidConfig),
-    /// Nothing is known about it.
+    /// A vdev of which nothing is known.
     Missing,
     /// A place that is empty: the vdev was removed.
     Hole,
@@ -83,9 +83,9 @@ pub struct TopVdev {
     pub ms_shift: u32,
     /// The vdev's ZAP (`com.delphix:vdev_zap_top`), 0 for none.
     pub zap: ObjectId,
-    /// A separate intent log device.
+    /// True for a separate intent log device.
     pub is_log: bool,
-    /// Nothing new is allocated here.
+    /// True when nothing new is allocated here.
     pub nonallocating: bool,
     /// The tree below, None for a missing vdev or a hole.
     pub node: Option<Node>,

@@ -45,7 +45,7 @@ pub enum WriteOutcome {
 pub struct ParityRow {
     /// Number of parity columns.
     pub parity: usize,
-    /// Length of each.
+    /// Length of each of these, in bytes.
     pub parity_bytes: usize,
     /// Ranges of the data columns in the (padded) buffer, in bytes.
     pub data: Vec<Range<usize>>,

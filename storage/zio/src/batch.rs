@@ -32,7 +32,7 @@ pub(crate) struct BatchOptions {
     pub(crate) class: TaskClass,
     /// Urgency, for the statistics.
     pub(crate) priority: Priority,
-    /// Count no errors.
+    /// True to count no errors.
     pub(crate) speculative: bool,
 }
 
@@ -123,7 +123,7 @@ impl<F: FnOnce(Vec<LeafResult>) + Send + 'static> Waiter for Member<F> {
 }
 
 impl<F: FnOnce(Vec<LeafResult>) + Send + 'static> Batch<F> {
-    /// All are back.
+    /// Delivers the results: all are back.
     fn finish(&self) {
         let (results, then) = {
             let mut state = self.state.lock();

@@ -30,7 +30,7 @@ pub(crate) struct CopySpec {
     pub(crate) bookmark: Bookmark,
     pub(crate) priority: Priority,
     pub(crate) flags: ReadFlags,
-    /// The gang header at the pointer's addresses is wanted, not the block.
+    /// True when the gang header at the pointer's addresses is wanted, not the block.
     pub(crate) header: bool,
 }
 
@@ -110,7 +110,7 @@ struct CopyReader {
     /// The copy to try next.
     next: usize,
     job: Option<ReadJob>,
-    /// A device reported an error (other than being gone) for the current copy.
+    /// True when a device reported an error (other than being gone) for the current copy.
     device_error: bool,
     good: Option<Abd>,
     lost: Vec<Dva>,
@@ -121,7 +121,7 @@ struct CopyReader {
     /// The reads that this one belongs to.
     group: Option<Place>,
     fate: Fate,
-    /// Parts of the block were read into the caller's memory, and not all were right.
+    /// True when parts of the block were read into the caller's memory, and not all were right.
     is_scattered: bool,
     /// Mark of the feed when the read began, if a resilver can be fed by it.
     mark: Option<u64>,
@@ -132,7 +132,7 @@ struct CopyReader {
 /// Fate of the caller's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
-    /// Not used.
+    /// Nothing uses it.
     Nowhere,
     /// The I/Os that are out fill it with the whole block.
     Stable,
@@ -211,7 +211,7 @@ impl CopyReader {
         self.core.faults.strike(&self.core.exec, &spec.bookmark, spec.bp.object_type(), Some(self.next - 1))
     }
 
-    /// As if every device had reported an error.
+    /// Fails the I/Os as if every device had reported an error.
     fn fail_all(&self, places: Vec<(LeafId, u64, u64)>, results: &mut [LeafResult]) {
         let class = self.spec.priority.class(IoKind::Read);
         for ((leaf, offset, bytes), result) in places.into_iter().zip(results).filter(|(_, result)| result.is_ok()) {

@@ -51,9 +51,9 @@ struct Seen {
 /// Blocks whose buffer was changed during direct I/O, with their bytes: such blocks were written, or read, once more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChangedBuffers {
-    /// Written again from a stable copy (or refused, when that is strict): blocks and bytes.
+    /// Blocks and bytes written again from a stable copy (or refused, when that is strict).
     pub writes: (u64, u64),
-    /// Read again into a buffer of their own: blocks and bytes.
+    /// Blocks and bytes read again into a buffer of their own.
     pub reads: (u64, u64),
 }
 
@@ -70,7 +70,7 @@ const OBJECTS_MAX: usize = 4096;
 /// Stands for the objects of a set that have no counts of their own.
 const OTHERS: ObjectId = ObjectId(u64::MAX);
 
-/// Verify errors. Errors only: no I/O that goes well comes here.
+/// Counts of verify errors. Errors only: no I/O that goes well comes here.
 #[derive(Debug, Default)]
 pub(crate) struct VerifyErrors {
     by_vdev: Mutex<BTreeMap<VdevId, Seen>>,

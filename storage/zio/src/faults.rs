@@ -14,7 +14,7 @@ pub enum Fault {
     Leaf(LeafFault),
     /// Reads of blocks of one object.
     Blocks {
-        /// The object set.
+        /// Number of the object set.
         objset: ObjsetId,
         /// Number of the object.
         object: ObjectId,
@@ -22,7 +22,7 @@ pub enum Fault {
         level: i64,
         /// Numbers of the blocks.
         blocks: RangeInclusive<u64>,
-        /// Only these copies, as bits; all if 0.
+        /// Copies that are meant, as bits; all if 0.
         copies: u32,
         /// Error that they suffer.
         error: FaultError,

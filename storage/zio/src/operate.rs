@@ -33,7 +33,7 @@ pub struct LeafRequest {
     pub op: DeviceOp,
     /// Urgency: on whose behalf the I/O is.
     pub priority: Priority,
-    /// A failure is expected: count no error, post no event.
+    /// True when a failure is expected: count no error, post no event.
     pub speculative: bool,
 }
 

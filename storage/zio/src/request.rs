@@ -7,13 +7,13 @@ use ondisk::{BlockPtr, Bookmark, Checksum, Compression, ObjectType, Txg};
 /// Options of a read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadFlags {
-    /// Deliver the physical bytes (still compressed) after they were verified (OpenZFS: `ZIO_FLAG_RAW_COMPRESS`).
+    /// True to deliver the physical bytes (still compressed) after they were verified (OpenZFS: `ZIO_FLAG_RAW_COMPRESS`).
     pub raw: bool,
-    /// Read and verify every copy and all parity, and repair what is wrong (OpenZFS: `ZIO_FLAG_SCRUB`).
+    /// True to read and verify every copy and all parity, and repair what is wrong (OpenZFS: `ZIO_FLAG_SCRUB`).
     pub scrub: bool,
     /// True to also rewrite copies on leaves whose DTL lacks this txg (OpenZFS: `ZIO_FLAG_RESILVER`).
     pub resilver: bool,
-    /// A failure is expected: count no error, post no event, never suspend (OpenZFS: `ZIO_FLAG_SPECULATIVE`).
+    /// True when a failure is expected: count no error, post no event, never suspend (OpenZFS: `ZIO_FLAG_SPECULATIVE`).
     pub speculative: bool,
 }
 
@@ -23,9 +23,9 @@ pub type ReadThen = Box<dyn FnOnce(Result<Abd, ZioError>) + Send>;
 /// Place at which the bytes of [`crate::Zio::read_into`] ended up.
 #[derive(Clone, Debug)]
 pub enum Landed {
-    /// In the caller's memory, as a buffer over it.
+    /// Bytes in the caller's memory, as a buffer over it.
     InPlace(Abd),
-    /// In a buffer of their own; the caller's memory holds anything.
+    /// Bytes in a buffer of their own; the caller's memory holds anything.
     Elsewhere(Abd),
 }
 
@@ -91,7 +91,7 @@ pub struct WriteRequest {
     pub compression: Compression,
     /// Level for zstd as stored on disk (0 = the algorithm's default).
     pub zstd_level: u8,
-    /// Copies wanted, 1–3.
+    /// Number of copies wanted, 1–3.
     pub copies: u8,
     /// Pointer that the parent holds now. Used to rewrite in place what was born in this same txg (see `pass`) and to decide
     /// whether a new hole gets a birth. The caller frees it when the result differs.
@@ -101,7 +101,7 @@ pub struct WriteRequest {
     pub pass: u32,
     /// Urgency of the write.
     pub priority: Priority,
-    /// Return the error when the pool cannot take the block, instead of holding the write until devices come back
+    /// True to return the error when the pool cannot take the block, instead of holding the write until devices come back
     /// (OpenZFS: `ZIO_FLAG_CANFAIL`): somebody waits for it who can be told.
     pub can_fail: bool,
 }

@@ -36,9 +36,9 @@ pub(crate) enum Hold {
 #[derive(Default)]
 pub(crate) struct Suspension {
     held: Mutex<Vec<Held>>,
-    /// Something is held: to be looked at without the lock.
+    /// True while something is held: to be looked at without the lock.
     suspended: AtomicBool,
-    /// Nothing is held any more: the pool is given up.
+    /// True when nothing is held any more: the pool is given up.
     abandoned: AtomicBool,
 }
 

@@ -5,9 +5,9 @@ use crate::{ErrorKind, WriteRequest};
 use abd::{Abd, AbdPart};
 use ondisk::{BlockPtr, Compression, EMBEDDED_PAYLOAD_BYTES, ObjectType};
 
-/// From this pass on, blocks of the syncing txg are rewritten in place (OpenZFS: `zfs_sync_pass_rewrite`).
+/// Pass from which on blocks of the syncing txg are rewritten in place (OpenZFS: `zfs_sync_pass_rewrite`).
 const PASS_REWRITE: u32 = 2;
-/// From this pass on, they are not compressed (OpenZFS: `zfs_sync_pass_dont_compress`).
+/// Pass from which on they are not compressed (OpenZFS: `zfs_sync_pass_dont_compress`).
 const PASS_DONT_COMPRESS: u32 = 8;
 
 /// Form that the logical bytes have got.
@@ -110,7 +110,7 @@ pub(crate) fn prepare(view: &PoolView, request: &WriteRequest) -> Result<Prepare
     Ok(Prepared::Physical(target.freeze().slice(0..rounded), compression))
 }
 
-/// Level-0 blocks whose pointer need not carry a fill count may live in the pointer.
+/// True for level-0 blocks whose pointer need not carry a fill count: they may live in the pointer.
 pub fn may_embed(view: &PoolView, request: &WriteRequest) -> bool {
     let has_fill = matches!(request.object_type, ObjectType::DNODE | ObjectType::OBJSET);
     request.level == 0 && !has_fill && view.facts.embedded_data

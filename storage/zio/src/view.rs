@@ -29,11 +29,11 @@ pub struct Facts {
     pub guid: Guid,
     /// The pool's name, for events.
     pub name: String,
-    /// Writes, frees and repairs are allowed.
+    /// True when writes, frees and repairs are allowed.
     pub writeable: bool,
-    /// Feature `embedded_data` is enabled.
+    /// True when feature `embedded_data` is enabled.
     pub embedded_data: bool,
-    /// Feature `hole_birth` is active.
+    /// True when feature `hole_birth` is active.
     pub hole_birth: bool,
     /// Treatment of device failures that cannot be survived.
     pub fail_mode: FailMode,
@@ -73,7 +73,7 @@ impl<T: Clone> ViewCell<T> {
     pub(crate) fn new(value: &T) -> ViewCell<T> {
         ViewCell((0..SHARDS).map(|_| Slot(RwLock::new(Arc::new(value.clone())))).collect())
     }
-    /// The current value.
+    /// Value as it is now.
     pub(crate) fn get(&self) -> Arc<T> {
         self.0[thread_shard()].0.read().clone()
     }

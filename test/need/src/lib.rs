@@ -24,11 +24,11 @@ macro_rules! needs {
             $($(#[$doc])* $need,)*
         }
         impl Need {
-            /// All of them.
+            /// Needs, all of them.
             pub const ALL: &[Need] = &[$(Need::$need),*];
-            /// As `ZIRCONIA_STRICT` names them.
+            /// Names as in `ZIRCONIA_STRICT`.
             pub const NAMES: &[&str] = &[$($name),*];
-            /// As `ZIRCONIA_STRICT` names it.
+            /// Name as in `ZIRCONIA_STRICT`.
             pub fn name(self) -> &'static str {
                 match self { $(Need::$need => $name,)* }
             }
@@ -52,7 +52,7 @@ needs! {
     Fixtures = "fixtures", "pools of OpenZFS's kernel module", "ZIRCONIA_KERNEL_FIXTURES=FOLDER, or ../shared/fixtures, with their archives";
     /// Images of pools before feature flags.
     Images = "images", "images of old pools", "tools/deps.sh installs them (Debian's zfs-test)";
-    /// Mounts.
+    /// The right to mount.
     Fuse = "fuse", "/dev/fuse and the right to mount", "modprobe fuse; tools/deps.sh installs fuse3; a container needs --device /dev/fuse --cap-add SYS_ADMIN";
     /// The rights of root.
     Root = "root", "root", "run it as root";
@@ -76,7 +76,7 @@ needs! {
     Clippy = "clippy", "cargo clippy", "rustup component add clippy";
 }
 
-/// Something is missing where it must not be.
+/// Lack of something where it must not be.
 pub struct Missing(String);
 
 impl fmt::Display for Missing {

@@ -9,11 +9,11 @@ use exec::SplitMix;
 /// Writes that reach the medium, of those that no flush covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CrashChoice {
-    /// None of them: the cache is lost.
+    /// No such write: the cache is lost.
     Lost,
-    /// All of them: the cache was written back just in time.
+    /// Every such write: the cache was written back just in time.
     Applied,
-    /// Each is chosen by this seed to be lost, written, or torn at 512-byte sectors (a prefix, a suffix, or any subset);
+    /// A choice of this seed for each: to be lost, written, or torn at 512-byte sectors (a prefix, a suffix, or any subset);
     /// later ones may survive earlier ones.
     Random(u64),
 }

@@ -9,7 +9,7 @@ pub type DeviceIndex = usize;
 /// Number of a write, in order of their submission.
 pub type WriteId = usize;
 
-/// Something that changes what a power cut would leave, or what it may leave.
+/// Event that changes what a power cut would leave, or what it may leave.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// A write was submitted: from here on it may have reached the medium, wholly or in part.

@@ -124,7 +124,7 @@ impl Side {
         self.target.listen(listener).unwrap()
     }
 
-    /// Over a Unix socket, with shared memory, or over TCP.
+    /// Listens on a Unix socket, with shared memory, or on TCP.
     pub fn listen(&self, is_local: bool) -> Listening {
         if is_local { self.unix() } else { self.tcp() }
     }
@@ -209,7 +209,7 @@ pub fn blocks(count: usize, bytes: usize, compressible: bool) -> Vec<Abd> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Written {
     pub checksum: [u64; 4],
-    /// Parity first.
+    /// Columns of the record, parity first.
     pub columns: Vec<Vec<u8>>,
 }
 

@@ -19,7 +19,7 @@ pub(super) const STRIPE_BYTES: usize = 4 * LANES_MAX;
 pub(crate) struct Lanes(pub(super) [[u64; LANES_MAX]; 4]);
 
 impl Lanes {
-    /// Nothing summed yet.
+    /// Sums of nothing yet.
     pub(super) const ZERO: Lanes = Lanes([[0; LANES_MAX]; 4]);
 
     /// The sums of the interleaved sequence from those of its `lanes` lanes.

@@ -31,7 +31,7 @@ use word::word;
 /// Reason why a checksum was not computed or did not agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChecksumError {
-    /// This algorithm is not one we compute.
+    /// The algorithm is not one we compute.
     Unsupported(Checksum),
     /// The block does not have the form that its kind of embedded checksum needs (too short, no magic).
     Malformed,

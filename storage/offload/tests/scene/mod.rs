@@ -84,7 +84,7 @@ pub fn trust_again(world: &mut World) {
     }
 }
 
-/// All stages, every result verified.
+/// Policy of all stages, every result verified.
 pub fn everything() -> ZiaPolicy {
     ZiaPolicy {
         compress: true,
@@ -155,7 +155,7 @@ pub fn drain(world: &World) {
     completion.wait(&world.rig.exec);
 }
 
-/// All stages and the writes themselves, and nothing verified but checksums and copies.
+/// Policy of all stages and the writes themselves, and nothing verified but checksums and copies.
 pub fn all_the_way() -> ZiaPolicy {
     ZiaPolicy { file_write: true, disk_write: true, verify_percent: 0.0, ..everything() }
 }

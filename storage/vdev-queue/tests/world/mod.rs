@@ -87,7 +87,7 @@ pub struct Load {
     pub interactive: f64,
     /// Programs that make one random interactive I/O after the other.
     pub readers: u32,
-    /// Each size is as frequent as the others.
+    /// Sizes in bytes, each as frequent as the others.
     pub interactive_sizes: &'static [u64],
     pub write_percent: u64,
     pub background: Vec<Stream>,

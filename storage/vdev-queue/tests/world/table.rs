@@ -11,7 +11,7 @@ use vdev_queue::{ActiveLimits, Class, IoKind, LatencyTarget, Tunables};
 /// Ways to hold background work back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Throttle {
-    /// Not at all.
+    /// Background work is not held back at all.
     Off,
     /// OpenZFS's credit throttle.
     Credit,
@@ -24,7 +24,7 @@ pub enum Throttle {
 pub struct Bounds {
     /// p99 and p99.9 are within this many hundredths of their values without background work; 0: they need not be.
     pub times_percent: [u64; 2],
-    /// No interactive I/O takes longer, in milliseconds.
+    /// Time that no interactive I/O exceeds, in milliseconds.
     pub max_ms: Option<u64>,
     /// Background work has at least so many percent of its speed alone.
     pub share_percent: u64,
@@ -88,7 +88,7 @@ impl Scenario {
         run((self.device)().as_mut(), &tunables(throttle, self.background_max), load)
     }
 
-    /// With these ways to hold background work back beside the promise.
+    /// Table with these ways to hold background work back beside the promise.
     pub fn table(&self, others: &[Throttle]) -> Table {
         Table {
             idle: self.go(Throttle::Promise, &Load { background: Vec::new(), ..self.load.clone() }),

@@ -197,7 +197,7 @@ pub fn request(data: Abd, block: u64) -> WriteRequest {
     WriteRequest::new(TXG, data, bookmark(block), ObjectType::PLAIN_FILE_CONTENTS)
 }
 
-/// All subsets of `0..count` with `size` members.
+/// Subsets of `0..count` with `size` members, all of them.
 pub fn subsets(count: usize, size: usize) -> Vec<Vec<usize>> {
     (0..1u32 << count)
         .filter(|mask| mask.count_ones() as usize == size)
