@@ -3,7 +3,7 @@
 use abd::Abd;
 use ondisk::BlockPtr;
 
-/// Of a block whose pointers are holes after so many only these are kept: each file system has a tree of objects of six levels, of which each block
+/// Number of pointers that are kept of a block whose other ones are holes: each file system has a tree of objects of six levels, of which each block
 /// of 128 KiB has one pointer.
 const FEW: usize = 16;
 

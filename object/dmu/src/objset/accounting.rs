@@ -56,7 +56,7 @@ type OwnerSums = BTreeMap<ObjectOwner, (i64, i64)>;
 #[derive(Default)]
 pub(crate) struct Accounting {
     hook: RwLock<Option<Arc<dyn ObjsetHook>>>,
-    /// What owners used more or less by dnodes of a sync that failed later on: the repeated sync settles it.
+    /// Change of what owners use by dnodes of a sync that failed later on: the repeated sync settles it.
     unsettled: Mutex<OwnerSums>,
 }
 
