@@ -20,15 +20,15 @@ pub enum ZiaMode {
 /// Stages that go to the provider, and the ways in which they do (Z.I.A.: the pool properties `zia_*`).
 #[derive(Clone, Debug, PartialEq)]
 pub struct ZiaPolicy {
-    /// `zia_compress`: true when blocks are compressed there.
+    /// `zia_compress`: true when the provider compresses blocks.
     pub compress: bool,
-    /// `zia_decompress`: true when blocks are decompressed there.
+    /// `zia_decompress`: true when the provider decompresses blocks.
     pub decompress: bool,
-    /// `zia_checksum`: true when checksums are computed there.
+    /// `zia_checksum`: true when the provider computes checksums.
     pub checksum: bool,
-    /// `zia_raidz1_gen` to `zia_raidz3_gen`: true where parity is computed there.
+    /// `zia_raidz1_gen` to `zia_raidz3_gen`: true where the provider computes parity.
     pub raidz_gen: [bool; 3],
-    /// `zia_raidz1_rec` to `zia_raidz3_rec`: true where lost columns are computed there.
+    /// `zia_raidz1_rec` to `zia_raidz3_rec`: true where the provider computes lost columns.
     pub raidz_rec: [bool; 3],
     /// `zia_file_write`: true when the provider writes to files by itself.
     pub file_write: bool,

@@ -17,9 +17,9 @@ const EACH_NS: u64 = 12_000_000;
 const EACH_MAX_NS: u64 = 100_000_000;
 /// Time in ns of a promised I/O below which a device has no arm that moves, whatever it says of itself (virtual disks).
 const ARM_NS: u64 = 3_000_000;
-/// Number of I/Os' times by which an I/O may take longer than expected: background I/O that the device has, the way of the head, chance.
+/// Slack of an I/O over what is expected, in times of an I/O: background I/O that the device has, the way of the head, chance.
 const SLACK_IOS: u64 = 2;
-/// Number of I/Os' times by which an I/O that goes with others under way may take longer.
+/// Slack of I/Os that go with others under way, in times of an I/O.
 const JOIN_SLACK_IOS: u64 = 1;
 const SLACK_NS: u64 = 18_000_000;
 /// Number of the oldest waiting I/Os that are looked at.

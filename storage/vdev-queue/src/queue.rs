@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// I/Os of an age within 2^29 ns are served by offset.
 const AGE_SHIFT: u32 = 29;
 /// Number of I/Os for which background work of one class goes on, on a rotational device that somebody uses, before another class has its
-/// turn, and the lower number if the head comes back from an excursion: then it has to seek anyway.
+/// turn; it is so many fewer if the head comes back from an excursion: then it has to seek anyway.
 const TURN_IOS: u32 = 512;
 const TURN_EARLY_IOS: u32 = 384;
 /// Background I/O that begins so near to the end of the one before needs no seek.

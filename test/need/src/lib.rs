@@ -76,7 +76,7 @@ needs! {
     Clippy = "clippy", "cargo clippy", "rustup component add clippy";
 }
 
-/// Lack of something where it must not be.
+/// Error that says that something is missing where it must not be.
 pub struct Missing(String);
 
 impl fmt::Display for Missing {

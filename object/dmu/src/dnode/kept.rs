@@ -3,8 +3,8 @@
 use abd::Abd;
 use ondisk::BlockPtr;
 
-/// Number of pointers that are kept of a block whose other ones are holes: each file system has a tree of objects of six levels, of which each block
-/// of 128 KiB has one pointer.
+/// Number of the first pointers of a block that alone are kept where all behind them are holes: each file system has a tree of objects of
+/// six levels, of which each block of 128 KiB has one pointer.
 const FEW: usize = 16;
 
 /// Bytes kept of a block.

@@ -13,7 +13,7 @@ use ondisk::{DNODE_SLOT_BYTES, ObjectId, ObjectType, dnode_flags, objset_flags};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Whom an object's space is charged to (OpenZFS: `zfs_file_info_t`).
+/// Owner that an object's space is charged to (OpenZFS: `zfs_file_info_t`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectOwner {
     /// User id.
