@@ -57,7 +57,7 @@ pub enum BreakerState {
     },
     /// One operation at a time goes to the provider, to see how it is.
     HalfOpen {
-        /// True when one is there now.
+        /// True when a probe is there now.
         probing: bool,
         /// Number of probes that succeeded so far.
         successes: u32,

@@ -30,9 +30,9 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Weak};
 use vdev_queue::{Admitted, CLASSES, Class, Device, Io, IoId, IoKind, Issue, PromiseState, Roam, Scheduler, Tunables, VdevQueue};
 
-/// Watch in which everything is queued: the device is rotational, or a parameter says so.
+/// Flag that everything is queued: the device is rotational, or a parameter says so.
 const ALWAYS: u8 = 1;
-/// Watch in which everything is seen: background work is about.
+/// Flag that everything is seen: background work is about.
 const WATCHED: u8 = 2;
 /// Time in ns without background work after which nobody is watched any more.
 const QUIET_NS: u64 = 1_000_000_000;

@@ -52,7 +52,7 @@ impl Tuning {
     pub(crate) fn slow_ns(&self) -> u64 {
         self.slow_ns.load(Ordering::Relaxed)
     }
-    /// True when an I/O that came back hung, and nobody looked meanwhile (OpenZFS: `zio_wait`, which looks itself).
+    /// True when an I/O that came back had hung, and nobody looked meanwhile (OpenZFS: `zio_wait`, which looks itself).
     pub(crate) fn was_overlooked(&self, io: &LeafTiming) -> bool {
         let hung_ns = self.hung_ns.load(Ordering::Relaxed);
         io.disk_ns > hung_ns && io.issued_ns.saturating_add(hung_ns) >= self.looked_ns.load(Ordering::Relaxed)

@@ -23,7 +23,7 @@ impl ForcedGanging {
         self.bytes.store(bytes, Ordering::Relaxed);
         self.percent.store(percent, Ordering::Relaxed);
     }
-    /// True when this block is.
+    /// True when this block is to be a gang.
     pub(crate) fn strikes(&self, psize: u64, random: impl FnOnce() -> u64) -> bool {
         psize >= self.bytes.load(Ordering::Relaxed) && random() % 100 < u64::from(self.percent.load(Ordering::Relaxed))
     }
