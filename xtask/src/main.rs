@@ -9,6 +9,7 @@ mod quick;
 mod source;
 mod tidy;
 mod walks;
+mod words;
 mod zts;
 
 use std::path::{Path, PathBuf};

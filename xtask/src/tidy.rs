@@ -1,6 +1,6 @@
 //! `cargo xtask tidy`: the house rules that no compiler checks. Exceptions stand in `xtask/tidy-allow.txt`, which may only shrink.
 
-use crate::{source, walks};
+use crate::{source, walks, words};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -94,6 +94,9 @@ fn inspect(name: &str, text: &str, found: &mut BTreeMap<String, String>) {
     let uses_unsafe = text.lines().map(str::trim).any(|line| !line.starts_with("//") && line.contains("unsafe {"));
     if uses_unsafe && !name.starts_with("xtask/") && !UNSAFE_MODULES.iter().any(|allowed| name.starts_with(allowed)) {
         found.insert(format!("unsafe {name}"), "unsafe code outside the listed modules".into());
+    }
+    for (line, word) in words::nounless(name, text) {
+        found.insert(format!("doc {name} {line}"), format!("a doc comment begins with \"{word}\": say what the item is, and its unit"));
     }
     if name.ends_with("error.rs") && text.lines().any(|line| line.contains("(String)") && !line.trim().starts_with("//")) {
         found.insert(format!("stringly {name}"), "an error variant that carries only a String".into());
