@@ -21,21 +21,21 @@ pub(crate) struct Events {
     news: Arc<WaitQueue>,
 }
 
-/// What of an event the log of debug messages has: what happened to what. Records of the history are there already.
+/// What of an event the log has: what happened to what. Records of the history are there already.
 fn describe(event: &Event) {
     if event.class.ends_with(".history_event") {
         return;
     }
     let fields = ["pool", "vdev_guid", "vdev_path", "vdev_state", "zio_err", "zio_offset", "zio_size", "zio_objset", "zio_object"];
     let known = fields.iter().filter_map(|name| Some(format!(" {name}={}", shown(event.field(name)?))));
-    kstat::debug!("event {}{}", event.class, known.collect::<String>());
+    tracing::debug!("event {}{}", event.class, known.collect::<String>());
 }
 
 impl Events {
     /// No events yet.
     pub(crate) fn new(exec: &Exec) -> Events {
         let (own, exec, clock) = (exec.clone(), exec.clone(), exec.clone());
-        kstat::DebugLog::start(Box::new(move || clock.wall_clock()));
+        logging::keep(Box::new(move || clock.wall_clock()));
         let log = EventLog::new(EVENTS_MAX, Box::new(move || exec.wall_clock()));
         let news = Arc::new(WaitQueue::new());
         let told = news.clone();
