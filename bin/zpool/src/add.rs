@@ -3,7 +3,7 @@
 use crate::names::Names;
 use crate::{args, list, spec};
 use cli::{Client, Stop, done};
-use control_api::{PoolAdd, PoolReport, Request, VdevReport};
+use control_api::{NewVdevs, PoolAdd, PoolReport, Request, VdevReport};
 
 /// Runs the verb.
 pub fn run(client: &Client, arguments: &args::Add) -> Result<u8, Stop> {
@@ -35,9 +35,7 @@ pub fn run(client: &Client, arguments: &args::Add) -> Result<u8, Stop> {
     }
     let request = PoolAdd {
         pool: arguments.pool.clone(),
-        vdevs: wanted.vdevs.clone(),
-        logs: wanted.logs.clone(),
-        spares: wanted.spares.clone(),
+        new: wanted.clone(),
         ashift,
         allow_in_use,
         allow_ashift_mismatch,
@@ -71,8 +69,8 @@ fn ashift(properties: &[String]) -> Result<Option<u32>, Stop> {
     Ok(ashift)
 }
 
-/// Text of the pool with what would be added.
-fn picture(report: &PoolReport, wanted: &spec::Spec, names: Names) -> String {
+/// The pool with what would be added.
+fn picture(report: &PoolReport, wanted: &NewVdevs, names: Names) -> String {
     fn lines(vdev: &VdevReport, depth: usize, names: Names, text: &mut String) {
         text.push_str(&format!("\t{}{}\n", "  ".repeat(depth), names.of(vdev)));
         vdev.children.iter().for_each(|child| lines(child, depth + 1, names, text));

@@ -3,7 +3,7 @@
 use crate::{args, spec};
 use cli::property::{DATASET, POOL};
 use cli::{Client, Stop, done};
-use control_api::{PoolCreate, Request};
+use control_api::{NewVdevs, PoolCreate, Request};
 
 /// Runs the verb.
 pub fn run(client: &Client, arguments: args::Create) -> Result<u8, Stop> {
@@ -26,9 +26,7 @@ pub fn run(client: &Client, arguments: args::Create) -> Result<u8, Stop> {
     let (pool, dry_run) = (arguments.pool.clone(), arguments.dry_run);
     let request = PoolCreate {
         pool: arguments.pool,
-        vdevs: wanted.vdevs.clone(),
-        logs: wanted.logs.clone(),
-        spares: wanted.spares.clone(),
+        new: wanted.clone(),
         properties: cli::properties(POOL, &arguments.properties)?,
         fs_properties: cli::properties(DATASET, &arguments.fs_properties)?,
         mountpoint: arguments.mountpoint,
@@ -46,7 +44,7 @@ pub fn run(client: &Client, arguments: args::Create) -> Result<u8, Stop> {
     Ok(code)
 }
 
-fn layout(pool: &str, wanted: &spec::Spec) -> String {
+fn layout(pool: &str, wanted: &NewVdevs) -> String {
     let lines = |vdevs| spec::vdev_lines(vdevs, &str::to_string);
     let mut text = format!("would create '{pool}' with the following layout:\n\n\t{pool}\n{}", lines(&wanted.vdevs));
     if !wanted.logs.is_empty() {

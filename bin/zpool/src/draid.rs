@@ -6,18 +6,7 @@ const DATA_DEFAULT: u64 = 8;
 /// Number of distributed spares, at most.
 const SPARES_MAX: u64 = 100;
 
-/// Shape that a dRAID vdev is to have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
-    /// Number of parity columns of a group.
-    pub parity: u8,
-    /// Number of data columns of a group.
-    pub data: u8,
-    /// Number of distributed spares.
-    pub spares: u8,
-}
-
-/// Number of parity columns that a word asks for; None when it does not begin a dRAID vdev.
+/// The parity that a word asks for; None when it does not begin a dRAID vdev.
 pub fn parity(word: &str) -> Option<u8> {
     let rest = word.strip_prefix("draid")?;
     match rest.split(':').next()? {
@@ -27,8 +16,8 @@ pub fn parity(word: &str) -> Option<u8> {
     }
 }
 
-/// Shape that `word` asks for with so many devices, or OpenZFS's message.
-pub fn shape(word: &str, devices: usize) -> Result<Shape, String> {
+/// Data columns of a group and distributed spares that `word` asks for with so many devices, or OpenZFS's message.
+pub fn columns(word: &str, devices: usize) -> Result<(u8, u8), String> {
     let children = devices as u64;
     let parity = parity(word).ok_or_else(|| "invalid dRAID parity level 0; must be between 1 and 3".to_string())?;
     let (mut data, mut spares) = (None, 0);
@@ -66,7 +55,7 @@ pub fn shape(word: &str, devices: usize) -> Result<Shape, String> {
     }
     let small =
         |number: u64| u8::try_from(number).map_err(|_| format!("{children} disks were provided, but dRAID only supports up to 255 disks"));
-    Ok(Shape { parity, data: small(data)?, spares: small(spares)? })
+    Ok((small(data)?, small(spares)?))
 }
 
 #[cfg(test)]
@@ -76,7 +65,7 @@ mod tests {
     /// Another default than OpenZFS's makes a pool of another width than the user's scripts expect.
     #[test]
     fn words_mean_what_they_mean_in_openzfs() {
-        let shape = |word, devices| shape(word, devices).map(|shape| (shape.parity, shape.data, shape.spares));
+        let shape = |word, devices| columns(word, devices).map(|(data, spares)| (parity(word).expect("a draid"), data, spares));
         assert_eq!(shape("draid", 4), Ok((1, 3, 0)));
         assert_eq!(shape("draid2", 24), Ok((2, 8, 0)));
         assert_eq!(shape("draid2:8d:2s:24c", 24), Ok((2, 8, 2)));
@@ -90,7 +79,7 @@ mod tests {
     /// A layout that cannot be must be refused with the message that tells what can.
     #[test]
     fn impossible_words_are_refused_as_in_openzfs() {
-        let said = |word, devices| shape(word, devices).expect_err("refused");
+        let said = |word, devices| columns(word, devices).expect_err("refused");
         assert_eq!(said("draid:x", 4), "invalid dRAID syntax; expected [:<number><c|d|s>] not 'draid:x'");
         assert_eq!(said("draid:4", 4), "invalid dRAID syntax; expected [:<number><c|d|s>] not 'draid:4'");
         assert_eq!(said("draid:5c", 4), "invalid number of dRAID children; 5 required but 4 provided");

@@ -2,25 +2,14 @@
 
 use crate::draid;
 use cli::Stop;
-use control_api::{ErrorKind, Failure, VdevReport, VdevSpec};
+use control_api::{ErrorKind, Failure, NewVdevs, VdevReport, VdevSpec};
 use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::FileTypeExt;
 
 /// Bytes by which devices of one group may differ (OpenZFS: `ZPOOL_FUZZ`).
 const SIZE_FUZZ: u64 = 16 << 20;
 
-/// Vdevs that a command line asks for.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Spec {
-    /// Vdevs for data.
-    pub vdevs: Vec<VdevSpec>,
-    /// Vdevs for the intent log.
-    pub logs: Vec<VdevSpec>,
-    /// Paths of spares.
-    pub spares: Vec<String>,
-}
-
-/// Class that the devices which follow belong to.
+/// Class of the devices that follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
     Data,
@@ -106,9 +95,9 @@ fn begins_group(word: &str) -> bool {
     group(word).is_some() || matches!(word, "log" | "cache" | "spare" | "special" | "dedup")
 }
 
-/// Vdevs that the words of a command line name.
-pub fn parse(words: &[String]) -> Result<Spec, Wrong> {
-    let (mut spec, mut class, mut rest) = (Spec::default(), Class::Data, words);
+/// The vdevs that the words of a command line name.
+pub fn parse(words: &[String]) -> Result<NewVdevs, Wrong> {
+    let (mut spec, mut class, mut rest) = (NewVdevs::default(), Class::Data, words);
     let (mut seen_log, mut seen_spare) = (false, false);
     while let Some((word, after)) = rest.split_first() {
         let count = after.iter().take_while(|word| !begins_group(word)).count();
@@ -152,21 +141,23 @@ pub fn parse(words: &[String]) -> Result<Spec, Wrong> {
 }
 
 fn grouped((word, kind, parity): (&str, &str, u8), children: Vec<VdevSpec>) -> Result<VdevSpec, Wrong> {
-    let least = if kind == "mirror" { 2 } else { usize::from(parity) + 1 };
-    if children.len() < least {
-        return Wrong::spec(format!("{word} requires at least {least} devices"));
-    }
-    if kind != "mirror" && children.len() > 255 {
-        return Wrong::spec(format!("{word} supports no more than 255 devices"));
-    }
-    Ok(match kind {
+    let mut vdev = match kind {
         "mirror" => VdevSpec::Mirror { children },
         "raidz" => VdevSpec::Raidz { parity, children },
-        _ => {
-            let shape = draid::shape(word, children.len()).map_err(Wrong::Draid)?;
-            VdevSpec::Draid { parity, data: shape.data, spares: shape.spares, children }
-        }
-    })
+        // The least that the word can mean, until the number of devices is known to be enough.
+        _ => VdevSpec::Draid { parity, data: 1, spares: 0, children },
+    };
+    let (count, widths) = (vdev.children().len(), vdev.widths());
+    if count < *widths.start() {
+        return Wrong::spec(format!("{word} requires at least {} devices", widths.start()));
+    }
+    if count > *widths.end() {
+        return Wrong::spec(format!("{word} supports no more than {} devices", widths.end()));
+    }
+    if let VdevSpec::Draid { data, spares, .. } = &mut vdev {
+        (*data, *spares) = draid::columns(word, count).map_err(Wrong::Draid)?;
+    }
+    Ok(vdev)
 }
 
 /// Type, parity and width in devices of a top-level vdev.
@@ -209,12 +200,7 @@ fn apart(last: Level, next: Level) -> Option<String> {
 /// Reason why the new top-levels do not go together, as OpenZFS refuses them without `-f` (`check_replication`).
 pub fn mismatch(vdevs: &[VdevSpec]) -> Option<String> {
     let is_file = |spec: &VdevSpec| replication(spec).0 == "file";
-    let mixed = |vdev: &VdevSpec| match vdev {
-        VdevSpec::Leaf { .. } => false,
-        VdevSpec::Mirror { children } | VdevSpec::Raidz { children, .. } | VdevSpec::Draid { children, .. } => {
-            children.iter().any(is_file) && !children.iter().all(is_file)
-        }
-    };
+    let mixed = |vdev: &VdevSpec| vdev.children().iter().any(is_file) && !vdev.children().iter().all(is_file);
     let both = vdevs.iter().find(|vdev| mixed(vdev)).map(|vdev| format!("{} contains both files and devices", replication(vdev).0));
     let differ = || vdevs.windows(2).find_map(|pair| apart(replication(&pair[0]), replication(&pair[1])));
     both.or_else(differ).map(|why| format!("mismatched replication level: {why}"))
@@ -224,10 +210,7 @@ pub fn mismatch(vdevs: &[VdevSpec]) -> Option<String> {
 fn replication(vdev: &VdevSpec) -> (&'static str, u8, usize) {
     match vdev {
         VdevSpec::Leaf { path } if std::path::Path::new(path).is_file() => ("file", 0, 1),
-        VdevSpec::Leaf { .. } => ("disk", 0, 1),
-        VdevSpec::Mirror { children } => ("mirror", 0, children.len()),
-        VdevSpec::Raidz { parity, children } => ("raidz", *parity, children.len()),
-        VdevSpec::Draid { parity, children, .. } => ("draid", *parity, children.len()),
+        vdev => (vdev.kind(), vdev.parity(), vdev.children().len().max(1)),
     }
 }
 
@@ -285,20 +268,10 @@ pub fn say_forceable(why: &str) -> u8 {
 pub fn vdev_lines(vdevs: &[VdevSpec], name: &dyn Fn(&str) -> String) -> String {
     let mut text = String::new();
     for vdev in vdevs {
-        let (group, children) = match vdev {
-            VdevSpec::Leaf { path } => (name(path), [].as_slice()),
-            VdevSpec::Mirror { children } => ("mirror".to_string(), children.as_slice()),
-            VdevSpec::Raidz { parity, children } => (format!("raidz{parity}"), children.as_slice()),
-            VdevSpec::Draid { parity, data, spares, children } => {
-                (format!("draid{parity}:{data}d:{}c:{spares}s", children.len()), children.as_slice())
-            }
-        };
-        text.push_str(&format!("\t  {group}\n"));
-        for child in children {
-            if let VdevSpec::Leaf { path } = child {
-                text.push_str(&format!("\t    {}\n", name(path)));
-            }
-        }
+        let first = if let VdevSpec::Leaf { path } = vdev { name(path) } else { vdev.word() };
+        text.push_str(&format!("\t  {first}\n"));
+        let below = vdev.children().iter().flat_map(VdevSpec::paths);
+        below.for_each(|path| text.push_str(&format!("\t    {}\n", name(path))));
     }
     text
 }
@@ -314,18 +287,9 @@ fn size_of(path: &str) -> Option<u64> {
 
 /// Objection to a group whose devices differ much in size: it wastes the larger ones.
 fn different_sizes(vdev: &VdevSpec, size_of: &dyn Fn(&str) -> Option<u64>) -> Option<String> {
-    let (name, children) = match vdev {
-        VdevSpec::Leaf { .. } => return None,
-        VdevSpec::Mirror { children } => ("mirror", children),
-        VdevSpec::Raidz { children, .. } => ("raidz", children),
-        VdevSpec::Draid { children, .. } => ("draid", children),
-    };
-    let sizes = children.iter().filter_map(|child| match child {
-        VdevSpec::Leaf { path } => size_of(path),
-        _ => None,
-    });
+    let sizes = vdev.children().iter().flat_map(VdevSpec::paths).filter_map(size_of);
     let (least, most) = sizes.fold((u64::MAX, 0), |(least, most), size| (least.min(size), most.max(size)));
-    (most.saturating_sub(least) > SIZE_FUZZ && least != u64::MAX).then(|| format!("{name} contains devices of different sizes"))
+    (most.saturating_sub(least) > SIZE_FUZZ && least != u64::MAX).then(|| format!("{} contains devices of different sizes", vdev.kind()))
 }
 
 #[cfg(test)]

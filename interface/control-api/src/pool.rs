@@ -1,43 +1,8 @@
 //! Requests and reports about pools, their vdevs, scans and history.
 
-use crate::{Property, SweepReport};
+use crate::{NewVdevs, Property, SweepReport};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-
-/// Vdev as a command line names it: a device, or a group of them.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(tag = "type", rename_all = "kebab-case")]
-pub enum VdevSpec {
-    /// File or block device.
-    Leaf {
-        /// Absolute path of the file or device.
-        path: String,
-    },
-    /// Mirror of its children.
-    Mirror {
-        /// Leaves of the mirror.
-        children: Vec<VdevSpec>,
-    },
-    /// RAID-Z group.
-    Raidz {
-        /// Number of parity columns: 1, 2 or 3.
-        parity: u8,
-        /// Leaves of the group.
-        children: Vec<VdevSpec>,
-    },
-    /// Distributed RAID.
-    Draid {
-        /// Number of parity columns of a group: 1, 2 or 3.
-        parity: u8,
-        /// Number of data columns of a group.
-        data: u8,
-        /// Number of distributed spares.
-        spares: u8,
-        /// Leaves of the vdev.
-        children: Vec<VdevSpec>,
-    },
-}
 
 /// `zpool create`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -45,14 +10,9 @@ pub enum VdevSpec {
 pub struct PoolCreate {
     /// Name of the pool.
     pub pool: String,
-    /// Top-level vdevs.
-    pub vdevs: Vec<VdevSpec>,
-    /// Vdevs for the intent log.
-    #[serde(default)]
-    pub logs: Vec<VdevSpec>,
-    /// Absolute paths of spares.
-    #[serde(default)]
-    pub spares: Vec<String>,
+    /// Vdevs of the new pool.
+    #[serde(flatten)]
+    pub new: NewVdevs,
     /// `-o`: pool properties, `feature@…` included.
     pub properties: BTreeMap<String, String>,
     /// `-O`: properties of the root dataset.

@@ -1,6 +1,6 @@
 //! Requests about single vdevs of an open pool.
 
-use crate::VdevSpec;
+use crate::NewVdevs;
 use serde::{Deserialize, Serialize};
 
 /// Change of a device of a pool.
@@ -61,12 +61,9 @@ pub struct VdevChange {
 pub struct PoolAdd {
     /// Name of the pool.
     pub pool: String,
-    /// Vdevs for data.
-    pub vdevs: Vec<VdevSpec>,
-    /// Vdevs for the intent log.
-    pub logs: Vec<VdevSpec>,
-    /// Absolute paths of spares.
-    pub spares: Vec<String>,
+    /// Vdevs that join the pool.
+    #[serde(flatten)]
+    pub new: NewVdevs,
     /// `-o ashift`: log2 of the sector size.
     pub ashift: Option<u32>,
     /// `-f`, `--allow-in-use`: also devices that belong to another pool.

@@ -46,6 +46,9 @@ impl Events {
 
     /// Tells that a pool came or went (OpenZFS: `spa_event_notify`).
     pub(crate) fn tell(&self, class: &'static str, pool: &str, guid: Guid) {
+        if let Some(what) = class.strip_prefix("sysevent.fs.zfs.pool_") {
+            tracing::info!("pool '{pool}' (guid {guid}): {what}");
+        }
         self.log.event(Event::new(class).with("pool", pool).with("pool_guid", guid.0));
     }
 

@@ -33,7 +33,7 @@ impl Control {
             Request::PoolSweep(request) => sweeps::sweep(&self.pools, request),
             Request::VdevChange(request) => self.vdevs.change(request),
             Request::PoolAdd(request) => {
-                let warnings = (!request.logs.is_empty()).then(effects::of_logs).into_iter().collect();
+                let warnings = (!request.new.logs.is_empty()).then(effects::of_logs).into_iter().collect();
                 effects::around(String::new, Ok(warnings), || lifecycle::add(&self.devices, &self.file, request))
             }
             Request::VdevRemove(request) => lifecycle::remove(&self.devices, &self.file, request),

@@ -261,6 +261,7 @@ pub fn failing(world: &World) -> Result<(), Failure> {
     until(world, "zpool status tank", "INUSE")?;
     world.ok("zpool status tank")?.shows("FAULTED")?.shows("too many errors")?.shows("state: DEGRADED")?;
     world.ok("zpool wait tank")?;
+    world.logged(&["WARN  pool 'tank': device ", " is now FAULTED", "WARN  pool 'tank': spare ", " stands in for "])?;
     world.ok("zinject -c all")?;
     world.ok("zpool clear tank b")?;
     until(world, "zpool status tank", "AVAIL")?;
@@ -280,6 +281,7 @@ pub fn failing(world: &World) -> Result<(), Failure> {
     world.ok("zpool get all one")?;
     let start = Instant::now();
     world.ok("zpool export -f one")?;
+    world.logged(&["ERROR pool 'one' is suspended: ", "ERROR pool 'one' is given up with "])?;
     same("it answers soon", start.elapsed() < PATIENCE, true)?;
     world.ok("zpool list")?.hides("one ")?.shows("tank")?;
     // The next daemon has what was synced.

@@ -219,6 +219,15 @@ impl World {
         Ok(ran)
     }
 
+    /// The daemon's log tells of this: what nobody waits for has to be found afterwards.
+    pub fn logged(&self, texts: &[&str]) -> Result<(), Failure> {
+        let log = std::fs::read_to_string(self.path("state/zirconiad.log"))?;
+        match texts.iter().find(|text| !log.contains(**text)) {
+            Some(text) => Err(format!("      the log lacks '{text}'\n{log}").into()),
+            None => Ok(()),
+        }
+    }
+
     /// Process id of the daemon.
     pub fn daemon(&self) -> Result<String, Failure> {
         let pid = std::fs::read_to_string(self.path("state/zirconiad.lock"))?.trim().to_string();

@@ -137,7 +137,7 @@ pub(crate) fn of_creation(request: &control_api::PoolCreate) -> Result<Vec<Strin
     // At creation it says which features there are.
     let mut warnings = of_pool(request.properties.iter().filter(|(name, _)| *name != "compatibility"))?;
     warnings.extend(of_dataset(&request.fs_properties)?);
-    warnings.extend((!request.logs.is_empty()).then(of_logs));
+    warnings.extend((!request.new.logs.is_empty()).then(of_logs));
     Ok(warnings)
 }
 

@@ -7,10 +7,10 @@ use crate::device::names::same_file;
 use crate::device::taken::{Taker, taker};
 use crate::failure::because;
 use crate::pool::{OpenPool, Pools};
-use control_api::{ErrorKind, Failure, VdevSpec};
+use control_api::{ErrorKind, Failure, NewVdevs, VdevSpec};
 use exec::Exec;
 use pool::{AddSpec, LeafSpec, Membership, TopSpec};
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use vdev::{DraidConfig, LeafKind, TopKind};
@@ -96,33 +96,40 @@ pub(crate) fn new_leaf(devices: &Devices, path: &str, what: &str) -> Result<Leaf
     Ok(LeafSpec { path: path.to_string(), kind, device })
 }
 
-/// Opens the devices of new top-level vdevs.
-pub(crate) fn new_tops(devices: &Devices, specs: &[VdevSpec], what: &str) -> Result<Vec<TopSpec>, Failure> {
-    specs.iter().map(|spec| new_top(devices, spec, what)).collect()
+/// Opens the devices of the vdevs that a request asks for; spares that another pool lists are shared as they are.
+pub(crate) fn opened(devices: &Devices, new: &NewVdevs, what: &str) -> Result<AddSpec, Failure> {
+    let tops = |specs: &[VdevSpec]| specs.iter().map(|spec| new_top(devices, spec, what)).collect::<Result<_, _>>();
+    let mut spec = AddSpec { tops: tops(&new.vdevs)?, logs: tops(&new.logs)?, ..AddSpec::default() };
+    for path in &new.spares {
+        match devices.pools.reserving_pool(path) {
+            Some((_, spare)) => spec.shared.push(spare),
+            None => spec.spares.push(new_leaf(devices, path, what)?),
+        }
+    }
+    Ok(spec)
 }
 
 fn new_top(devices: &Devices, spec: &VdevSpec, what: &str) -> Result<TopSpec, Failure> {
-    let (kind, children) = match spec {
-        VdevSpec::Leaf { .. } => (TopKind::Leaf, std::slice::from_ref(spec)),
-        VdevSpec::Mirror { children } => (TopKind::Mirror, children.as_slice()),
-        VdevSpec::Raidz { parity, children } => (TopKind::Raidz(*parity), children.as_slice()),
-        VdevSpec::Draid { parity, data, spares, children } => {
+    let (count, widths) = (spec.children().len(), spec.widths());
+    let kind = match spec {
+        VdevSpec::Leaf { path } => return Ok(TopSpec { kind: TopKind::Leaf, leaves: vec![new_leaf(devices, path, what)?] }),
+        VdevSpec::Mirror { .. } => Some(TopKind::Mirror),
+        VdevSpec::Raidz { parity, .. } => Some(TopKind::Raidz(*parity)).filter(|_| (1..=3).contains(parity)),
+        VdevSpec::Draid { parity, data, spares, .. } => {
             let [parity, data, spares] = [parity, data, spares].map(|number| usize::from(*number));
-            let config = DraidConfig::new(parity, data, spares, children.len());
-            let shape = || format!("draid{parity}:{data}d:{spares}s takes between {} and 255 devices", parity + data + spares);
-            (TopKind::Draid(config.map_err(|_| because(ErrorKind::Invalid, what, shape()))?), children.as_slice())
+            DraidConfig::new(parity, data, spares, count).ok().map(TopKind::Draid)
         }
     };
-    if let TopKind::Raidz(parity) = kind
-        && (!(1..=3).contains(&parity) || children.len() <= usize::from(parity) || children.len() > 255)
-    {
-        return Err(because(ErrorKind::Invalid, what, format!("raidz{parity} takes between {} and 255 devices", parity + 1)));
-    }
+    let Some(kind) = kind.filter(|_| widths.contains(&count)) else {
+        let (word, least, most) = (spec.word(), widths.start(), widths.end());
+        let bounds = if *most == usize::MAX { format!("at least {least}") } else { format!("between {least} and {most}") };
+        return Err(because(ErrorKind::Invalid, what, format!("{word} takes {bounds} devices")));
+    };
     let leaf = |spec: &VdevSpec| match spec {
         VdevSpec::Leaf { path } => new_leaf(devices, path, what),
         _ => Err(because(ErrorKind::Invalid, what, "a mirror, raidz or draid cannot hold another one")),
     };
-    Ok(TopSpec { kind, leaves: children.iter().map(leaf).collect::<Result<_, _>>()? })
+    Ok(TopSpec { kind, leaves: spec.children().iter().map(leaf).collect::<Result<_, _>>()? })
 }
 
 /// Name of the open pool that has the device among its leaves, whatever their state.
@@ -132,16 +139,8 @@ fn open_user(pools: &Pools, member: &Membership) -> Option<String> {
 }
 
 /// Refuses devices that open pools use or keep as spares: not even force takes them.
-pub(crate) fn check_unreserved(pools: &Pools, vdevs: &[VdevSpec], logs: &[VdevSpec], force: bool) -> Result<(), Failure> {
-    let mut rest: Vec<&VdevSpec> = vdevs.iter().chain(logs).collect();
-    while let Some(spec) = rest.pop() {
-        let path = match spec {
-            VdevSpec::Leaf { path } => path,
-            VdevSpec::Mirror { children } | VdevSpec::Raidz { children, .. } | VdevSpec::Draid { children, .. } => {
-                rest.extend(children);
-                continue;
-            }
-        };
+pub(crate) fn check_unreserved(pools: &Pools, new: &NewVdevs, force: bool) -> Result<(), Failure> {
+    for path in new.paths() {
         let is_in_use =
             |open: &Arc<OpenPool>| open.pool().tree().leaves.iter().any(|leaf| leaf.state.is_usable() && same_file(&leaf.path, path));
         let user = pools.find(is_in_use).map(|open| open.name());
@@ -155,31 +154,11 @@ pub(crate) fn check_unreserved(pools: &Pools, vdevs: &[VdevSpec], logs: &[VdevSp
     Ok(())
 }
 
-/// Opens the devices that are to be spares; those that another pool lists are shared as they are.
-pub(crate) fn spare_specs(devices: &Devices, paths: &[String], what: &str) -> Result<AddSpec, Failure> {
-    let mut spec = AddSpec::default();
-    for path in paths {
-        match devices.pools.reserving_pool(path) {
-            Some((_, spare)) => spec.shared.push(spare),
-            None => spec.spares.push(new_leaf(devices, path, what)?),
-        }
+/// Refuses what is named twice.
+pub(crate) fn distinct_paths(new: &NewVdevs, what: &str) -> Result<(), Failure> {
+    let mut seen = BTreeSet::new();
+    match new.paths().find(|path| !seen.insert(*path)) {
+        Some(path) => Err(because(ErrorKind::Invalid, what, format!("'{path}' is named twice"))),
+        None => Ok(()),
     }
-    Ok(spec)
-}
-
-/// Refuses devices that are named twice.
-pub(crate) fn distinct_paths(vdevs: &[VdevSpec], what: &str) -> Result<(), Failure> {
-    let mut seen = BTreeMap::new();
-    let mut rest: Vec<&VdevSpec> = vdevs.iter().collect();
-    while let Some(spec) = rest.pop() {
-        match spec {
-            VdevSpec::Leaf { path } => {
-                if seen.insert(path, ()).is_some() {
-                    return Err(because(ErrorKind::Invalid, what, format!("'{path}' is named twice")));
-                }
-            }
-            VdevSpec::Mirror { children } | VdevSpec::Raidz { children, .. } | VdevSpec::Draid { children, .. } => rest.extend(children),
-        }
-    }
-    Ok(())
 }

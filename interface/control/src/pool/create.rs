@@ -1,14 +1,14 @@
 //! `zpool create`: making a pool, as its properties and devices are asked for.
 
 use crate::dataset::properties::new_filesystem;
-use crate::device::inuse::{check_contents, check_unreserved, distinct_paths, new_tops, partitioned, spare_specs, wipe_contents};
+use crate::device::inuse::{check_contents, check_unreserved, distinct_paths, opened, partitioned, wipe_contents};
 use crate::failure::{self, because, pool_failure};
 use crate::pool::compatibility;
 use crate::pool::intake::Intake;
 use crate::pool::properties::{altroot_of, cachefile_of, check_name, host};
 use crate::requests::done;
-use control_api::{ErrorKind, Failure, PoolCreate, Response, VdevSpec};
-use pool::{AddSpec, LeafSpec, Pool, PoolError, PoolSpec};
+use control_api::{ErrorKind, Failure, PoolCreate, Response};
+use pool::{AddSpec, Pool, PoolError, PoolSpec};
 
 /// Refuses to make a pool whose root would hide what is in a directory (OpenZFS: `zpool_do_create`).
 fn check_mountpoint(request: &PoolCreate, name: &str, altroot: Option<&str>, what: &str) -> Result<(), Failure> {
@@ -125,12 +125,11 @@ pub(crate) fn create(intake: &Intake, request: &PoolCreate) -> Result<Response, 
     let name = request.temporary_name.as_ref().unwrap_or(&request.pool);
     [&request.pool, name].into_iter().try_for_each(|name| check_name(name)).map_err(|why| because(ErrorKind::Invalid, &*what, why))?;
     let altroot = altroot_of(request.altroot.as_ref(), &request.properties, &what)?;
-    let all: Vec<VdevSpec> = request.vdevs.iter().chain(&request.logs).cloned().collect();
-    distinct_paths(&all, &what)?;
+    distinct_paths(&request.new, &what)?;
     let Some(_claim) = intake.pools.claim(name, None) else {
         return Err(because(ErrorKind::Exists, what, "pool already exists"));
     };
-    check_unreserved(&intake.pools, &request.vdevs, &request.logs, request.force)?;
+    check_unreserved(&intake.pools, &request.new, request.force)?;
     let wanted = create_properties(request, &what)?;
     let objection =
         request.fs_properties.iter().find_map(|(name, value)| dsl::prop::table::objection(name, value, dsl::prop::table::FILESYSTEM, true));
@@ -143,14 +142,9 @@ pub(crate) fn create(intake: &Intake, request: &PoolCreate) -> Result<Response, 
         fs_properties.insert("mountpoint".to_string(), mountpoint.clone());
     }
     let root = new_filesystem(&fs_properties).map_err(|why| because(ErrorKind::Invalid, &*what, why))?;
-    let tops = new_tops(&intake.devices, &request.vdevs, &what)?;
-    let beside = AddSpec {
-        logs: new_tops(&intake.devices, &request.logs, &what)?,
-        force: request.force,
-        spares_first: true,
-        ..spare_specs(&intake.devices, &request.spares, &what)?
-    };
-    let new: Vec<LeafSpec> = tops.iter().chain(&beside.logs).flat_map(|top| &top.leaves).chain(&beside.spares).cloned().collect();
+    let mut beside = AddSpec { force: request.force, spares_first: true, ..opened(&intake.devices, &request.new, &what)? };
+    let new = beside.leaves();
+    let tops = std::mem::take(&mut beside.tops);
     check_contents(&intake.pools, &intake.exec, &new, None, request.force)?;
     if request.dry_run {
         return Ok(done());
@@ -170,7 +164,7 @@ pub(crate) fn create(intake: &Intake, request: &PoolCreate) -> Result<Response, 
     let (tables, spares) = (partitioned(&intake.exec, &new), beside.spares.clone());
     let failed = |error: &PoolError| pool_failure(what.clone(), error);
     let pool = Pool::create(&intake.exec, spec, &intake.settings.runtime()).map_err(|error| failed(&error))?;
-    if !beside.logs.is_empty() || !request.spares.is_empty() {
+    if !beside.logs.is_empty() || !request.new.spares.is_empty() {
         // What the user asked for is there as a whole, or not at all.
         if let Err(error) = pool.add(beside) {
             let _ = pool.destroy();

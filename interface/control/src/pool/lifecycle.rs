@@ -1,24 +1,24 @@
 //! `zpool add` and `remove`: vdevs and spares that join and leave a pool.
 
 use crate::device::devices::Devices;
-use crate::device::inuse::{check_contents, check_unreserved, distinct_paths, new_tops, partitioned, spare_specs, wipe_contents};
+use crate::device::inuse::{check_contents, check_unreserved, distinct_paths, opened, partitioned, wipe_contents};
 use crate::device::names::{find_aux, find_leaf, find_top};
 use crate::failure::{because, pool_failure};
 use crate::pool::Pools;
 use crate::pool::cache_file::PoolsFile;
 use crate::requests::done;
-use control_api::{ErrorKind, Failure, PoolAdd, PoolNames, Response, VdevRemove, VdevSpec};
-use pool::{AddSpec, LeafSpec, Spare};
+use control_api::{ErrorKind, Failure, PoolAdd, PoolNames, Response, VdevRemove};
+use pool::{AddSpec, Spare};
 use std::sync::Arc;
 
 /// Does `zpool add`.
 pub(crate) fn add(devices: &Devices, file: &PoolsFile, request: &PoolAdd) -> Result<Response, Failure> {
     let open = devices.pools.open_pool(&request.pool)?;
     let what = format!("cannot add to '{}'", request.pool);
-    check_unreserved(&devices.pools, &request.vdevs, &request.logs, request.allow_in_use)?;
+    check_unreserved(&devices.pools, &request.new, request.allow_in_use)?;
     let spec = add_spec(devices, request, &what)?;
-    let new: Vec<LeafSpec> = spec.tops.iter().chain(&spec.logs).flat_map(|top| &top.leaves).chain(&spec.spares).cloned().collect();
-    new.iter().map(|leaf| &leaf.path).chain(&request.spares).try_for_each(|path| devices.served.check_circle(&open, path, &what))?;
+    let new = spec.leaves();
+    new.iter().map(|leaf| &leaf.path).chain(&request.new.spares).try_for_each(|path| devices.served.check_circle(&open, path, &what))?;
     check_contents(&devices.pools, &devices.exec, &new, None, request.allow_in_use)?;
     if !request.dry_run {
         let (tables, spares) = (partitioned(&devices.exec, &new), spec.spares.clone());
@@ -31,15 +31,12 @@ pub(crate) fn add(devices: &Devices, file: &PoolsFile, request: &PoolAdd) -> Res
 }
 
 fn add_spec(devices: &Devices, request: &PoolAdd, what: &str) -> Result<AddSpec, Failure> {
-    let all: Vec<VdevSpec> = request.vdevs.iter().chain(&request.logs).cloned().collect();
-    distinct_paths(&all, what)?;
+    distinct_paths(&request.new, what)?;
     Ok(AddSpec {
-        tops: new_tops(devices, &request.vdevs, what)?,
-        logs: new_tops(devices, &request.logs, what)?,
         ashift: request.ashift.or(devices.pools.open_pool(&request.pool)?.pool().ashift_prop().unwrap_or(None)),
         force: request.allow_in_use,
         allow_ashift_mismatch: request.allow_ashift_mismatch,
-        ..spare_specs(devices, &request.spares, what)?
+        ..opened(devices, &request.new, what)?
     })
 }
 

@@ -37,6 +37,13 @@ pub struct AddSpec {
     pub spares_first: bool,
 }
 
+impl AddSpec {
+    /// The devices that nobody has yet, in their order.
+    pub fn leaves(&self) -> Vec<LeafSpec> {
+        self.tops.iter().chain(&self.logs).flat_map(|top| &top.leaves).chain(&self.spares).cloned().collect()
+    }
+}
+
 impl VdevOps {
     /// Adds vdevs and spares. New blocks lie there as soon as this returns.
     ///

@@ -9,7 +9,7 @@ use nvlist::NvList;
 use ondisk::{Guid, Txg};
 use vdev::{Leaf, LeafId, LeafKind, Node, NodeKind, TopKind, TopVdev};
 
-/// One device of a new pool.
+/// One device that joins a pool, open: what a request names by its path (`control_api::VdevSpec`), once the daemon has looked at it.
 #[derive(Clone, Debug)]
 pub struct LeafSpec {
     /// Path to record.
@@ -20,7 +20,7 @@ pub struct LeafSpec {
     pub device: Device,
 }
 
-/// One top-level vdev of a new pool.
+/// One top-level vdev that joins a pool. Not the specification of a request: its devices are open, and the numbers of its kind fit each other.
 #[derive(Clone, Debug)]
 pub struct TopSpec {
     /// One device, a mirror, RAID-Z or dRAID.
