@@ -28,12 +28,12 @@ impl SpaceSource for DatasetHandle {
 
 impl SnapshotSource for DatasetHandle {
     fn list(&self) -> Result<Vec<String>, ZplError> {
-        self.snapshots().map(|list| list.into_iter().map(|snapshot| snapshot.name).collect()).map_err(|_| ZplError::Io)
+        self.snapshots().map(|list| list.into_iter().map(|snapshot| snapshot.name).collect()).map_err(reading)
     }
 
     fn open(&self, name: &str) -> Result<OpenSnapshot, ZplError> {
-        let snapshot = self.hold_snapshot(name).map_err(|_| ZplError::NotFound)?;
-        let objset = snapshot.objset().map_err(|_| ZplError::NotFound)?;
+        let snapshot = self.hold_snapshot(name).map_err(reading)?;
+        let objset = snapshot.objset().map_err(reading)?;
         Ok(OpenSnapshot { objset, hold: Box::new(snapshot) })
     }
 
@@ -65,6 +65,17 @@ fn changing(error: DslError) -> ZplError {
         DslError::NameTooLong => ZplError::NameTooLong,
         DslError::Busy | DslError::HasClones => ZplError::Busy,
         other => assigning(other),
+    }
+}
+
+/// Why a snapshot cannot be looked at: one that is not there, or one whose records cannot be read.
+fn reading(error: DslError) -> ZplError {
+    match error {
+        DslError::NotFound | DslError::BadName | DslError::NameTooLong => ZplError::NotFound,
+        DslError::Dmu(error) => error.into(),
+        DslError::Zap(error) => error.into(),
+        DslError::Corrupt { .. } => ZplError::Corrupt,
+        _ => ZplError::Io,
     }
 }
 

@@ -53,7 +53,7 @@ pub(crate) fn pool_report(open: &OpenPool, errors: bool, user: &dyn Fn(Guid) -> 
         version: status.version,
         lacks_features: lacks_features(&features, compatibility),
     });
-    let (said, todo, message_id) = words(open, &status, diagnosis.as_ref()).unwrap_or_default();
+    let (said, todo, message_id) = words(&status, diagnosis.as_ref()).unwrap_or_default();
     let room = properties.iter_mut().find(|property| property.name == "expandsize" && vdevs.expand_bytes > 0);
     room.into_iter().for_each(|property| property.value = Value::Count(vdevs.expand_bytes));
     PoolReport {
@@ -85,28 +85,15 @@ pub(crate) fn pool_report(open: &OpenPool, errors: bool, user: &dyn Fn(Guid) -> 
 type Words = (Option<String>, Option<String>, Option<String>);
 
 /// What is said of a pool; nothing when all is well.
-fn words(open: &OpenPool, status: &pool::PoolStatus, diagnosis: Option<&Diagnosis>) -> Option<Words> {
+fn words(status: &pool::PoolStatus, diagnosis: Option<&Diagnosis>) -> Option<Words> {
     if let Some(failure) = &status.sync_failure {
-        let (said, todo) = stopped(open, failure);
-        return Some((Some(said), Some(todo), None));
+        return Some((Some(failure.status()), Some(pool::SyncFailure::ACTION.to_string()), None));
     }
-    diagnosis.map(|found| (Some(found.status.to_string()), Some(found.action.to_string()), found.message_id.map(String::from)))
-}
-
-/// What is said of a pool that writes nothing any more because of one block: which, of what, why, and what is left to do.
-fn stopped(open: &OpenPool, failure: &pool::SyncFailure) -> (String, String) {
-    let of = match failure.block.map(|error| error.bookmark.objset.0) {
-        None => String::new(),
-        Some(0) => " of the pool's own metadata".to_string(),
-        Some(objset) => match open.dsl().hold_object(objset) {
-            Ok(handle) => format!(" of '{}'", handle.name()),
-            Err(_) => " of a dataset that cannot be named".to_string(),
-        },
-    };
-    let status = format!("The pool writes nothing any more, for want of a block{of}:\n\t{failure}.");
-    let action = "Export the pool with 'zpool export -f' and import it again: it has what was\n\ton disk with the txg before.  \
-                  If that fails again, import it with '-o readonly=on'\n\tand copy what can be read.";
-    (status, action.to_string())
+    diagnosis.map(|found| {
+        let waits_for = status.suspended_for.iter().map(|block| format!("\n\tThe pool waits for a block: {block}."));
+        let said = std::iter::once(found.status.to_string()).chain(waits_for).collect();
+        (Some(said), Some(found.action.to_string()), found.message_id.map(String::from))
+    })
 }
 
 /// Nobody judges leaves of a suspended pool, which could do without none of them: those that are not there any more are shown so.

@@ -38,6 +38,8 @@ pub struct PoolStatus {
     pub read_only: bool,
     /// Pool I/O waits for devices to come back.
     pub suspended: bool,
+    /// The block that the pool is suspended for, of which dataset and why, in words, where it is suspended for one.
+    pub suspended_for: Option<String>,
     /// Why nothing is written any more, if that is so; whoever exports the pool by force and imports it again has what was on disk.
     pub sync_failure: Option<SyncFailure>,
     /// Vdevs of the pool.
@@ -58,6 +60,11 @@ pub struct PoolStatus {
 }
 
 impl Pool {
+    fn suspended_for(&self) -> Option<String> {
+        let error = self.zio().suspended_for().filter(|_| self.zio().is_suspended())?;
+        Some(error.of(self.dsl().known_name(error.bookmark.objset.0).as_deref()))
+    }
+
     /// A picture of the pool.
     pub fn status(&self) -> PoolStatus {
         let (tree, facts, txg) = {
@@ -78,6 +85,7 @@ impl Pool {
             txg,
             read_only: !self.is_writeable(),
             suspended: self.zio().is_suspended() || self.spa.txgs.has_failed(),
+            suspended_for: self.suspended_for(),
             sync_failure: self.syncer.failure(),
             vdev_space: tree.tops.iter().map(|top| allocator.vdev_space(top.id)).collect(),
             dio_verify_errors: tree.tops.iter().map(|top| self.zio().dio_verify_errors(top.id)).collect(),
