@@ -158,10 +158,10 @@ impl ObjsetHook for Accounting {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::error::Error;
     use dmu::testing::{MemBlockIo, TestPool};
     use dmu::{NewObject, ObjsetProps};
     use ondisk::ObjsetType;
+    use std::error::Error;
 
     fn tables(objset: &Arc<Objset>) -> Vec<BTreeMap<String, u64>> {
         let table = |object| {
@@ -223,7 +223,9 @@ mod tests {
     #[test]
     fn a_damaged_table_is_named() {
         let damaged = ZapError::Corrupt { object: ObjectId(9), block: 2, what: "a leaf points to itself" };
-        for (error, words) in [(damaged, "object 9 is damaged: a leaf points to itself"), (ZapError::Full, "object 5 is damaged: too many names")] {
+        for (error, words) in
+            [(damaged, "object 9 is damaged: a leaf points to itself"), (ZapError::Full, "object 5 is damaged: too many names")]
+        {
             let error = dmu_error(ObjectId(5), error);
             assert_eq!(error.to_string(), DmuError::Corrupt.to_string(), "users read what they always read");
             assert!(error.source().is_some_and(|cause| cause.to_string().contains(words)), "{error:?}");

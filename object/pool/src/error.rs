@@ -76,8 +76,8 @@ pub enum PoolError {
     ReadOnly,
     /// Metadata of the pool is damaged.
     Corrupt(&'static str),
-    /// A metaslab's space maps contradict each other.
-    SpaceMap(VdevId, u32),
+    /// A metaslab's space maps contradict each other, or cannot be read because of the cause.
+    SpaceMap(VdevId, u32, Option<Cause>),
     /// There is no pool property of this name.
     BadProperty,
     /// The value is not possible for the property.
@@ -175,7 +175,8 @@ impl fmt::Display for PoolError {
             PoolError::Invalid(what) => f.write_str(what),
             PoolError::ReadOnly => f.write_str("the pool is read-only"),
             PoolError::Corrupt(what) => write!(f, "the pool's metadata is damaged: {what}"),
-            PoolError::SpaceMap(vdev, ms) => write!(f, "the space map of metaslab {ms} of vdev {vdev} contradicts itself"),
+            PoolError::SpaceMap(vdev, ms, None) => write!(f, "the space map of metaslab {ms} of vdev {vdev} contradicts itself"),
+            PoolError::SpaceMap(vdev, ms, Some(_)) => write!(f, "the space map of metaslab {ms} of vdev {vdev} cannot be read"),
             PoolError::BadProperty => f.write_str("invalid pool property"),
             PoolError::BadValue => f.write_str("invalid value for the pool property"),
             PoolError::NoProvider { name } => write!(f, "no provider is called '{name}'"),
@@ -204,6 +205,7 @@ impl Error for PoolError {
             PoolError::Dsl(error) => error.source(),
             PoolError::Sync(error) => error.source(),
             PoolError::Scan(error) => error.source(),
+            PoolError::SpaceMap(.., Some(cause)) => Some(cause.error()),
             _ => None,
         }
     }
@@ -248,17 +250,14 @@ mod tests {
     fn causes_are_kept_and_reach_the_block() {
         let lost = ZioError::new(ErrorKind::Checksum, Bookmark::default());
         let sync = SyncError::Block(BlockError::Checksum, Cause::new(lost));
-        let errors = [
-            PoolError::Sync(sync.clone()),
-            PoolError::Dsl(DslError::Sync(sync.clone())),
-            PoolError::Scan(ScanError::Sync(sync.clone())),
-        ];
+        let errors =
+            [PoolError::Sync(sync.clone()), PoolError::Dsl(DslError::Sync(sync.clone())), PoolError::Scan(ScanError::Sync(sync.clone()))];
         for error in errors {
             assert_eq!(error.to_string(), SyncError::from(BlockError::Checksum).to_string(), "users read what they always read");
             assert_eq!(error.source().and_then(|cause| cause.downcast_ref()), Some(&lost), "{error:?}");
             assert_eq!(error.into_sync(), sync);
         }
-        let contradiction = PoolError::SpaceMap(VdevId(3), 5);
+        let contradiction = PoolError::SpaceMap(VdevId(3), 5, None);
         let words = contradiction.to_string();
         let sync = contradiction.clone().into_sync();
         assert_eq!(sync.source().and_then(|cause| cause.downcast_ref()), Some(&contradiction));

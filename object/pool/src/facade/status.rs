@@ -2,7 +2,7 @@
 
 use super::Pool;
 use crate::sync::failure::SyncFailure;
-use metaslab::{ClassSpace, VdevSpace};
+use metaslab::{BrokenMetaslab, ClassSpace, VdevSpace};
 use ondisk::{Guid, Txg};
 use std::sync::Arc;
 use vdev::{LeafId, LeafState, VdevTree};
@@ -42,6 +42,8 @@ pub struct PoolStatus {
     pub suspended_for: Option<String>,
     /// Why nothing is written any more, if that is so; whoever exports the pool by force and imports it again has what was on disk.
     pub sync_failure: Option<SyncFailure>,
+    /// Metaslabs that nothing is allocated from any more, and why.
+    pub broken_metaslabs: Vec<BrokenMetaslab>,
     /// Vdevs of the pool.
     pub tree: Arc<VdevTree>,
     /// Space by top-level vdev, in the tree's order.
@@ -87,6 +89,7 @@ impl Pool {
             suspended: self.zio().is_suspended() || self.spa.txgs.has_failed(),
             suspended_for: self.suspended_for(),
             sync_failure: self.syncer.failure(),
+            broken_metaslabs: allocator.broken(),
             vdev_space: tree.tops.iter().map(|top| allocator.vdev_space(top.id)).collect(),
             dio_verify_errors: tree.tops.iter().map(|top| self.zio().dio_verify_errors(top.id)).collect(),
             space: allocator.class_space(),
