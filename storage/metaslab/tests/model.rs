@@ -309,7 +309,7 @@ fn nothing_is_allocated_where_nobody_knows_what_is_free() {
     assert!(allocator.take_deltas(Txg(5)).iter().all(|delta| delta.metaslab != bad), "its map is left as it is");
     (5..9).map(Txg).for_each(|txg| allocator.sync_done(txg));
     assert_eq!(allocator.free_bytes(vdev, bad), 0);
-    let (_hold, taken) = Arc::new(allocator).hold(vdev, bad);
+    let (_hold, taken) = std::sync::Arc::new(allocator).hold(vdev, bad);
     assert_eq!(taken, [range], "a rebuild copies all of it");
 }
 
