@@ -34,7 +34,10 @@ pub fn blocks(dump: &mut Dump<'_>, pool: &Pool, (checksums, leaks): (u8, bool)) 
 }
 
 fn space(dump: &mut Dump<'_>, report: &SpaceReport) {
-    if report.overlapping == 0 && report.unallocated == 0 && report.leaked == 0 {
+    if report.unknown > 0 {
+        dump.line(format_args!("\t{} metaslabs have broken space maps: what lies there was held against nothing", report.unknown));
+    }
+    if report.overlapping == 0 && report.unallocated == 0 && report.leaked == 0 && report.unknown == 0 {
         return dump.line(format_args!("\tNo leaks (block sum matches space maps exactly)"));
     }
     for (bytes, what) in [

@@ -57,7 +57,9 @@ pub(crate) fn pool_failure(what: String, error: &PoolError) -> Failure {
         PoolError::Destroyed => failure.advise("import it with '-D' to bring it back"),
         PoolError::MissingDevices(_) | PoolError::MissingVdev(_) => failure
             .advise("attach the missing devices, name their directories with '-d', and try again; 'zpool import' shows which are missing"),
-        PoolError::UnsupportedFeatures { read_only: true, .. } => failure.advise("import it with '-o readonly=on'"),
+        PoolError::UnsupportedFeatures { read_only: true, .. } | PoolError::SpaceMap(..) => {
+            failure.advise("import it with '-o readonly=on'")
+        }
         PoolError::UnsupportedFeatures { .. } => {
             failure.advise("access the pool with a system that supports these features, or recreate it from backup")
         }

@@ -4,7 +4,7 @@
 //! are ids in hexadecimal, with the prefix `obj-` for counts of objects.
 
 use abd::Abd;
-use dmu::{DmuError, GROUPUSED_OBJECT, ObjectOwner, Objset, ObjsetHook, OwnerDelta, PROJECTUSED_OBJECT, Tx, USERUSED_OBJECT};
+use dmu::{DmuError, GROUPUSED_OBJECT, ObjectOwner, Objset, ObjsetHook, OwnerDelta, PROJECTUSED_OBJECT, RecordError, Tx, USERUSED_OBJECT};
 use exec::Mutex;
 use ondisk::{ObjectId, ObjectType, objset_flags};
 use std::collections::BTreeMap;
@@ -56,29 +56,35 @@ fn word(bytes: &[u8], offset: usize, foreign: bool) -> Option<u64> {
     Some(if foreign { u64::from_be_bytes(raw) } else { u64::from_le_bytes(raw) })
 }
 
-fn dmu_error(error: ZapError) -> DmuError {
-    match error {
-        ZapError::Dmu(error) => error,
-        _ => DmuError::Corrupt,
-    }
+/// The error of a table in the DMU's terms, with what is wrong with which table.
+fn dmu_error(table: ObjectId, error: ZapError) -> DmuError {
+    let (object, what) = match error {
+        ZapError::Dmu(error) => return error,
+        ZapError::Corrupt { object, what, .. } => (object, what),
+        ZapError::WrongType => (table, "an entry holds integers of another size or number"),
+        ZapError::Full => (table, "too many names have the same hash"),
+        _ => (table, "it does not take the names of users"),
+    };
+    DmuError::Record(RecordError::Table { object, what })
 }
 
 fn add(zap: &Zap, name: &str, delta: i64, tx: &Tx) -> Result<(), DmuError> {
     if delta == 0 {
         return Ok(());
     }
-    zap.increment(name, delta, tx).map(|_| ()).map_err(dmu_error)
+    zap.increment(name, delta, tx).map(|_| ()).map_err(|error| dmu_error(zap.dnode().object(), error))
 }
 
 impl Accounting {
     /// Opens the accounting object, which is made when it is missing.
     fn table(&self, objset: &Arc<Objset>, object: ObjectId, tx: &Tx) -> Result<Zap, DmuError> {
+        let wrong = |error| dmu_error(object, error);
         match objset.hold(object) {
-            Ok(dnode) => Zap::open(dnode).map_err(dmu_error),
+            Ok(dnode) => Zap::open(dnode).map_err(wrong),
             Err(DmuError::NoSuchObject) => {
                 let options = zap::CreateOptions { claim: Some(object), ..zap::CreateOptions::new(ObjectType::USERGROUP_USED) };
-                zap::create_with(objset, options, tx).map_err(dmu_error)?;
-                Zap::hold(objset, object).map_err(dmu_error)
+                zap::create_with(objset, options, tx).map_err(wrong)?;
+                Zap::hold(objset, object).map_err(wrong)
             }
             Err(error) => Err(error),
         }
@@ -155,6 +161,7 @@ mod tests {
     use dmu::testing::{MemBlockIo, TestPool};
     use dmu::{NewObject, ObjsetProps};
     use ondisk::ObjsetType;
+    use std::error::Error;
 
     fn tables(objset: &Arc<Objset>) -> Vec<BTreeMap<String, u64>> {
         let table = |object| {
@@ -210,5 +217,20 @@ mod tests {
             }
         }
         assert_eq!(expected.expect("one round at least")[0].get("obj-1"), Some(&2));
+    }
+
+    /// If this fails, an administrator whose pool stopped for a damaged table of users is not told which table, of what damage.
+    #[test]
+    fn a_damaged_table_is_named() {
+        let damaged = ZapError::Corrupt { object: ObjectId(9), block: 2, what: "a leaf points to itself" };
+        for (error, words) in
+            [(damaged, "object 9 is damaged: a leaf points to itself"), (ZapError::Full, "object 5 is damaged: too many names")]
+        {
+            let error = dmu_error(ObjectId(5), error);
+            assert_eq!(error.to_string(), DmuError::Corrupt.to_string(), "users read what they always read");
+            assert!(error.source().is_some_and(|cause| cause.to_string().contains(words)), "{error:?}");
+        }
+        let lost = DmuError::Block(dmu::BlockError::Checksum);
+        assert_eq!(dmu_error(ObjectId(5), ZapError::Dmu(lost)), lost);
     }
 }

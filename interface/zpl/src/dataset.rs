@@ -28,12 +28,12 @@ impl SpaceSource for DatasetHandle {
 
 impl SnapshotSource for DatasetHandle {
     fn list(&self) -> Result<Vec<String>, ZplError> {
-        self.snapshots().map(|list| list.into_iter().map(|snapshot| snapshot.name).collect()).map_err(|_| ZplError::Io)
+        self.snapshots().map(|list| list.into_iter().map(|snapshot| snapshot.name).collect()).map_err(reading)
     }
 
     fn open(&self, name: &str) -> Result<OpenSnapshot, ZplError> {
-        let snapshot = self.hold_snapshot(name).map_err(|_| ZplError::NotFound)?;
-        let objset = snapshot.objset().map_err(|_| ZplError::NotFound)?;
+        let snapshot = self.hold_snapshot(name).map_err(reading)?;
+        let objset = snapshot.objset().map_err(reading)?;
         Ok(OpenSnapshot { objset, hold: Box::new(snapshot) })
     }
 
@@ -68,6 +68,17 @@ fn changing(error: DslError) -> ZplError {
     }
 }
 
+/// Error of a snapshot that cannot be looked at: one that is not there, or one whose records cannot be read.
+fn reading(error: DslError) -> ZplError {
+    match error {
+        DslError::NotFound | DslError::BadName | DslError::NameTooLong => ZplError::NotFound,
+        DslError::Dmu(error) => error.into(),
+        DslError::Zap(error) => error.into(),
+        DslError::Corrupt { .. } => ZplError::Corrupt,
+        _ => ZplError::Io,
+    }
+}
+
 /// Error of a transaction that is not to be had.
 fn assigning(error: DslError) -> ZplError {
     match error {
@@ -77,5 +88,19 @@ fn assigning(error: DslError) -> ZplError {
         DslError::Dmu(error) => error.into(),
         DslError::Sync(error) => error.into(),
         _ => ZplError::Stopped,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dmu::{BlockError, DmuError};
+
+    /// If this fails, a snapshot whose records cannot be read for now looks as if somebody had destroyed it, and backups go on without it.
+    #[test]
+    fn a_snapshot_that_cannot_be_read_is_not_taken_for_one_that_is_not_there() {
+        assert_eq!(reading(DslError::NotFound), ZplError::NotFound);
+        assert_eq!(reading(DslError::Dmu(DmuError::Block(BlockError::Io))), ZplError::Io);
+        assert_eq!(reading(DslError::Corrupt { object: ondisk::ObjectId(3), what: "its record is short" }), ZplError::Corrupt);
     }
 }

@@ -112,7 +112,8 @@ impl From<SyncError> for ZplError {
     fn from(error: SyncError) -> Self {
         match error {
             SyncError::Dmu(error) => error.into(),
-            SyncError::Pool | SyncError::Damaged(_) | SyncError::Stopped => ZplError::Stopped,
+            SyncError::Block(error, _) => DmuError::Block(error).into(),
+            SyncError::Pool(_) | SyncError::Damaged(_) | SyncError::Stopped => ZplError::Stopped,
         }
     }
 }

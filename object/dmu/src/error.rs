@@ -3,6 +3,7 @@
 use ondisk::{DnodeError, ObjectId, ObjsetError};
 use std::error::Error;
 use std::fmt;
+use std::sync::Arc;
 
 /// Reason why a block could not be read or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -42,6 +43,13 @@ pub enum RecordError {
     Dnode(DnodeError),
     /// The objset block.
     Objset(ObjsetError),
+    /// The contents of an object that holds a name table.
+    Table {
+        /// The object.
+        object: ObjectId,
+        /// Description of the damage.
+        what: &'static str,
+    },
 }
 
 impl fmt::Display for RecordError {
@@ -49,6 +57,7 @@ impl fmt::Display for RecordError {
         match self {
             RecordError::Dnode(error) => fmt::Display::fmt(error, f),
             RecordError::Objset(error) => fmt::Display::fmt(error, f),
+            RecordError::Table { object, what } => write!(f, "the name table in object {object} is damaged: {what}"),
         }
     }
 }
@@ -58,6 +67,7 @@ impl Error for RecordError {
         match self {
             RecordError::Dnode(error) => error.source(),
             RecordError::Objset(error) => error.source(),
+            RecordError::Table { .. } => None,
         }
     }
 }
@@ -149,13 +159,44 @@ impl fmt::Display for DamagedRecord {
 
 impl Error for DamagedRecord {}
 
+/// Error of another crate that is the cause of one of this crate. Two are equal when they say the same.
+#[derive(Clone, Debug)]
+pub struct Cause(Arc<dyn Error + Send + Sync>);
+
+impl Cause {
+    /// Makes the cause that `error` is.
+    pub fn new(error: impl Error + Send + Sync + 'static) -> Cause {
+        Cause(Arc::new(error))
+    }
+
+    /// Error itself.
+    pub fn error(&self) -> &(dyn Error + 'static) {
+        &*self.0
+    }
+}
+
+impl PartialEq for Cause {
+    fn eq(&self, other: &Cause) -> bool {
+        self.0.to_string() == other.0.to_string()
+    }
+}
+impl Eq for Cause {}
+
+/// Returns the error and its causes, each in its own words, the outermost first.
+pub fn with_causes(error: &(dyn Error + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |error: &&(dyn Error + 'static)| (*error).source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
 /// Reason why a txg could not be synced; nothing of it is referenced from the pool's uberblock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SyncError {
     /// An object set could not be written.
     Dmu(DmuError),
+    /// A block could not be read or written; the cause says which.
+    Block(BlockError, Cause),
     /// The pool's own records could not be written.
-    Pool,
+    Pool(Cause),
     /// One of the pool's own records is damaged.
     Damaged(DamagedRecord),
     /// The sync was given up because the pool is being closed.
@@ -166,7 +207,8 @@ impl fmt::Display for SyncError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             SyncError::Dmu(error) => write!(f, "sync failed: {error}"),
-            SyncError::Pool | SyncError::Damaged(_) => f.write_str("sync failed: the pool's records could not be written"),
+            SyncError::Block(error, _) => write!(f, "sync failed: {error}"),
+            SyncError::Pool(_) | SyncError::Damaged(_) => f.write_str("sync failed: the pool's records could not be written"),
             SyncError::Stopped => f.write_str("sync was stopped"),
         }
     }
@@ -178,7 +220,8 @@ impl Error for SyncError {
             // Its words are part of this error's.
             SyncError::Dmu(error) => error.source(),
             SyncError::Damaged(record) => Some(record),
-            SyncError::Pool | SyncError::Stopped => None,
+            SyncError::Block(_, cause) | SyncError::Pool(cause) => Some(cause.error()),
+            SyncError::Stopped => None,
         }
     }
 }
@@ -205,8 +248,15 @@ mod tests {
         let decode = DmuError::from(ObjsetError::NoMetaDnode);
         assert_eq!(decode.to_string(), DmuError::Corrupt.to_string(), "users read what they always read");
         let record = DamagedRecord { object: ObjectId(7), what: "its bonus is short" };
-        assert_eq!(SyncError::Damaged(record).to_string(), SyncError::Pool.to_string());
-        let errors: [(&dyn Error, Option<&str>); 5] = [
+        let pool = SyncError::Pool(Cause::new(record));
+        assert_eq!(SyncError::Damaged(record).to_string(), pool.to_string());
+        let block = SyncError::Block(BlockError::Checksum, Cause::new(record));
+        assert_eq!(block.to_string(), SyncError::from(BlockError::Checksum).to_string());
+        let table = DmuError::Record(RecordError::Table { object: ObjectId(9), what: "no header" });
+        let errors: [(&dyn Error, Option<&str>); 8] = [
+            (&pool, Some("MOS object 7 is damaged: its bonus is short")),
+            (&block, Some("MOS object 7 is damaged: its bonus is short")),
+            (&table, Some("the name table in object 9 is damaged: no header")),
             (&decode, Some("an object set without a meta dnode")),
             (&DmuError::from(DnodeError::Levels(13)), Some("a dnode of 13 levels")),
             (&SyncError::Dmu(decode), Some("an object set without a meta dnode")),
@@ -218,5 +268,10 @@ mod tests {
             assert_eq!(source.as_deref(), cause, "{error}");
             assert!(source.is_none_or(|source| !error.to_string().contains(&source)), "{error}");
         }
+        assert!(
+            with_causes(&pool).ends_with("could not be written: MOS object 7 is damaged: its bonus is short"),
+            "{}",
+            with_causes(&pool)
+        );
     }
 }

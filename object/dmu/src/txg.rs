@@ -309,7 +309,7 @@ impl TxgManager {
                 if state.synced >= txg {
                     return Ok(());
                 }
-                if let Some(error) = state.failed {
+                if let Some(error) = state.failed.clone() {
                     return Err(error);
                 }
                 if state.stopping {
@@ -346,8 +346,8 @@ impl TxgManager {
             state.open >= txg || state.failed.is_some() || state.stopping
         });
         let state = self.state.lock();
-        match state.failed {
-            Some(error) if state.open < txg => Err(error),
+        match &state.failed {
+            Some(error) if state.open < txg => Err(error.clone()),
             None if state.open < txg => Err(SyncError::Stopped),
             _ => Ok(()),
         }
@@ -477,13 +477,13 @@ impl TxgManager {
         let callbacks = {
             let mut state = self.state.lock();
             (state.driving, state.syncing_since_ns) = (false, None);
-            match result {
+            match &result {
                 Ok(()) => {
                     debug_assert_eq!(txg, state.synced.next(), "txgs are synced in their order, none is left out");
                     debug_assert!(txg < state.open, "what is synced takes no more changes");
                     state.synced = txg;
                 }
-                Err(error) => state.failed = Some(error),
+                Err(error) => state.failed = Some(error.clone()),
             }
             std::mem::take(&mut state.callbacks[(txg.0 % TXG_SLOTS as u64) as usize])
         };
@@ -508,7 +508,7 @@ impl TxgManager {
         self.history.synced(txg, dirty, (before, sync.io_totals()));
         match &result {
             Ok(()) => self.history.passed(txg, Passed::Synced, self.exec.now_ns()),
-            Err(error) => tracing::debug!("txg {txg} was not synced: {error:?}"),
+            Err(error) => tracing::debug!("txg {txg} was not synced: {}", crate::with_causes(error)),
         }
         result
     }

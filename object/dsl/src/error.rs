@@ -1,6 +1,6 @@
 //! Errors of the crate: what the caller asked for and why it cannot be, or what failed underneath.
 
-use dmu::{DamagedRecord, DmuError, SyncError};
+use dmu::{Cause, DamagedRecord, DmuError, SyncError};
 use ondisk::ObjectId;
 use std::error::Error;
 use std::fmt;
@@ -137,7 +137,7 @@ pub(crate) fn fatal(error: DslError) -> SyncError {
         DslError::Corrupt { object, what } | DslError::Zap(ZapError::Corrupt { object, what, .. }) => {
             SyncError::Damaged(DamagedRecord { object, what })
         }
-        _ => SyncError::Pool,
+        error => SyncError::Pool(Cause::new(error)),
     }
 }
 
@@ -150,10 +150,12 @@ mod tests {
     fn a_damaged_record_stays_the_cause_of_a_failed_sync() {
         let (object, what) = (ObjectId(7), "its bonus is short");
         let record = DamagedRecord { object, what };
+        let other = DslError::Sync(fatal(DslError::NoSpace));
         for error in [DslError::Corrupt { object, what }, DslError::Zap(ZapError::Corrupt { object, block: 3, what })] {
             let stopped = DslError::Sync(fatal(error));
-            assert_eq!(stopped.to_string(), DslError::Sync(SyncError::Pool).to_string(), "users read what they always read");
+            assert_eq!(stopped.to_string(), other.to_string(), "users read what they always read");
             assert_eq!(stopped.source().and_then(|cause| cause.downcast_ref()), Some(&record));
         }
+        assert_eq!(other.source().and_then(|cause| cause.downcast_ref()), Some(&DslError::NoSpace));
     }
 }

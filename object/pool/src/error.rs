@@ -1,10 +1,11 @@
 //! Errors of the pool: what cannot be done with it, and why.
 
 use device::DeviceError;
-use dmu::{DmuError, SyncError};
+use dmu::{Cause, DmuError, SyncError};
 use dsl::DslError;
 use ondisk::{Guid, ObjectId, VdevId};
 use scan::ScanError;
+use std::error::Error;
 use std::fmt;
 use vdev::TreeError;
 use zap::ZapError;
@@ -75,8 +76,8 @@ pub enum PoolError {
     ReadOnly,
     /// Metadata of the pool is damaged.
     Corrupt(&'static str),
-    /// A metaslab's space maps contradict each other.
-    SpaceMap(VdevId, u32),
+    /// A metaslab's space maps contradict each other, or cannot be read because of the cause.
+    SpaceMap(VdevId, u32, Option<Cause>),
     /// There is no pool property of this name.
     BadProperty,
     /// The value is not possible for the property.
@@ -174,7 +175,8 @@ impl fmt::Display for PoolError {
             PoolError::Invalid(what) => f.write_str(what),
             PoolError::ReadOnly => f.write_str("the pool is read-only"),
             PoolError::Corrupt(what) => write!(f, "the pool's metadata is damaged: {what}"),
-            PoolError::SpaceMap(vdev, ms) => write!(f, "the space map of metaslab {ms} of vdev {vdev} contradicts itself"),
+            PoolError::SpaceMap(vdev, ms, None) => write!(f, "the space map of metaslab {ms} of vdev {vdev} contradicts itself"),
+            PoolError::SpaceMap(vdev, ms, Some(_)) => write!(f, "the space map of metaslab {ms} of vdev {vdev} cannot be read"),
             PoolError::BadProperty => f.write_str("invalid pool property"),
             PoolError::BadValue => f.write_str("invalid value for the pool property"),
             PoolError::NoProvider { name } => write!(f, "no provider is called '{name}'"),
@@ -191,7 +193,23 @@ impl fmt::Display for PoolError {
         }
     }
 }
-impl std::error::Error for PoolError {}
+
+impl Error for PoolError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            // Their words are this error's own.
+            PoolError::Tree(error) => error.source(),
+            PoolError::Io(error) | PoolError::Device { problem: DeviceProblem::Open(error), .. } => error.source(),
+            PoolError::Dmu(error) => error.source(),
+            PoolError::Zap(error) => error.source(),
+            PoolError::Dsl(error) => error.source(),
+            PoolError::Sync(error) => error.source(),
+            PoolError::Scan(error) => error.source(),
+            PoolError::SpaceMap(.., Some(cause)) => Some(cause.error()),
+            _ => None,
+        }
+    }
+}
 
 macro_rules! from {
     ($($error:ty => $variant:ident),*) => {$(
@@ -214,8 +232,36 @@ impl PoolError {
     pub(crate) fn into_sync(self) -> SyncError {
         match self {
             PoolError::Dmu(error) | PoolError::Zap(ZapError::Dmu(error)) | PoolError::Dsl(DslError::Dmu(error)) => SyncError::Dmu(error),
-            PoolError::Sync(error) => error,
-            _ => SyncError::Pool,
+            PoolError::Sync(error) | PoolError::Dsl(DslError::Sync(error)) | PoolError::Scan(ScanError::Sync(error)) => error,
+            error => SyncError::Pool(Cause::new(error)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dmu::{BlockError, with_causes};
+    use ondisk::Bookmark;
+    use zio::{ErrorKind, ZioError};
+
+    /// If this fails, nobody learns which block or record a pool stopped for.
+    #[test]
+    fn causes_are_kept_and_reach_the_block() {
+        let lost = ZioError::new(ErrorKind::Checksum, Bookmark::default());
+        let sync = SyncError::Block(BlockError::Checksum, Cause::new(lost));
+        let errors =
+            [PoolError::Sync(sync.clone()), PoolError::Dsl(DslError::Sync(sync.clone())), PoolError::Scan(ScanError::Sync(sync.clone()))];
+        for error in errors {
+            assert_eq!(error.to_string(), SyncError::from(BlockError::Checksum).to_string(), "users read what they always read");
+            assert_eq!(error.source().and_then(|cause| cause.downcast_ref()), Some(&lost), "{error:?}");
+            assert_eq!(error.into_sync(), sync);
+        }
+        let contradiction = PoolError::SpaceMap(VdevId(3), 5, None);
+        let words = contradiction.to_string();
+        let sync = contradiction.clone().into_sync();
+        assert_eq!(sync.source().and_then(|cause| cause.downcast_ref()), Some(&contradiction));
+        assert!(with_causes(&PoolError::Sync(sync)).ends_with(&words));
+        assert!(PoolError::Io(DeviceError::Gone).source().is_none(), "its words are said already");
     }
 }

@@ -31,6 +31,7 @@ mod zia;
 pub use error::{DeviceProblem, PoolError};
 pub use facade::Pool;
 pub use facade::status::{LeafStatus, PoolStatus};
+pub use metaslab::{BROKEN_ACTION, BrokenMetaslab};
 pub use open::ImportOptions;
 pub use open::base::Runtime;
 pub use open::create::PoolSpec;

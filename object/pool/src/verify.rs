@@ -30,12 +30,14 @@ pub struct SpaceReport {
     pub unreadable: u64,
     /// Number of gang blocks, whose members were not counted: their bytes show as leaked.
     pub gangs: u64,
+    /// Number of metaslabs of which nobody knows what is free: what lies there was held against nothing.
+    pub unknown: u64,
 }
 
 impl SpaceReport {
-    /// True when space maps and blocks agree exactly, and all that was read could be.
+    /// True when all space maps are known and agree with the blocks exactly, and all that was read could be.
     pub fn is_clean(&self) -> bool {
-        self.unreadable == 0 && self.overlapping == 0 && self.unallocated == 0 && (self.leaked == 0 || self.gangs != 0)
+        self.unreadable == 0 && self.unknown == 0 && self.overlapping == 0 && self.unallocated == 0 && (self.leaked == 0 || self.gangs != 0)
     }
 }
 
@@ -123,14 +125,19 @@ impl Verifier<'_> {
         }
         for top in tree.tops.iter().filter(|top| top.is_concrete() && top.kind != TopKind::Hole) {
             let allocator = &self.0.services.allocator;
-            let claimed = &mut counter.claimed[top.id.0 as usize];
+            let (claimed, report) = (&mut counter.claimed[top.id.0 as usize], &mut counter.report);
             for metaslab in 0..allocator.metaslab_count(top.id) {
+                if allocator.is_unknown(top.id, metaslab) {
+                    claimed.clear_range(top.metaslab_range(metaslab));
+                    report.unknown += 1;
+                    continue;
+                }
                 for segment in allocator.synced_allocated(top.id, metaslab) {
                     let length = segment.end - segment.start;
-                    counter.report.leaked += length - claimed.clear_range(segment);
+                    report.leaked += length - claimed.clear_range(segment);
                 }
             }
-            counter.report.unallocated += claimed.total();
+            report.unallocated += claimed.total();
         }
         Ok(counter.report)
     }

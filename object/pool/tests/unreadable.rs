@@ -46,13 +46,17 @@ fn a_sync_that_cannot_read_waits_suspended_and_loses_nothing() {
         let waiter = pool.clone();
         let synced = exec.spawn_operation("sync", Box::new(move || waiter.sync().expect("synced once the block can be read")));
         until(&exec, "suspension", || pool.zio().is_suspended());
-        assert!(pool.status().suspended);
+        let status = pool.status();
+        let waits_for = status.suspended_for.unwrap_or_default();
+        assert!(status.suspended && waits_for.starts_with("device I/O failed on every copy (objset 0 object "), "{waits_for}");
+        assert!(waits_for.ends_with(" of the pool's own metadata"), "{waits_for}");
         // The cause is still there.
         assert_eq!(pool.bring_back(Vec::new()), Ok(false));
         assert!(pool.zio().is_suspended(), "{mode:?}");
         assert!(pool.zio().clear_injection(1));
         until(&exec, "the end of the suspension", || pool.bring_back(Vec::new()).expect("tried"));
         synced.join();
+        assert_eq!(pool.status().suspended_for, None, "it goes on");
         let ages: Vec<u64> = (0..BLOCKS).map(|block| 1 + u64::from(block >= BLOCKS / 2)).collect();
         check(&pool, object, &ages, "after the block could be read again");
         assert_eq!(common::checksum_errors(&pool), 0);

@@ -1,6 +1,7 @@
 //! Errors of the crate: why a scan could not be started, paused or stopped.
 
-use dmu::{DmuError, SyncError};
+use dmu::{Cause, DmuError, SyncError};
+use std::error::Error;
 use std::fmt;
 use zap::ZapError;
 
@@ -51,7 +52,18 @@ impl fmt::Display for ScanError {
         }
     }
 }
-impl std::error::Error for ScanError {}
+
+impl Error for ScanError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            // Their words are this error's own.
+            ScanError::Sync(error) => error.source(),
+            ScanError::Dmu(error) => error.source(),
+            ScanError::Zap(error) => error.source(),
+            _ => None,
+        }
+    }
+}
 
 macro_rules! from {
     ($($error:ty => $variant:ident),*) => {$(
@@ -70,7 +82,31 @@ impl ScanError {
         match self {
             ScanError::Sync(error) => error,
             ScanError::Dmu(error) | ScanError::Zap(ZapError::Dmu(error)) => SyncError::Dmu(error),
-            _ => SyncError::Pool,
+            error => SyncError::Pool(Cause::new(error)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dmu::BlockError;
+    use ondisk::{Bookmark, ObjectId};
+    use zio::{ErrorKind, ZioError};
+
+    /// If this fails, nobody learns which block or record stopped a pool during a scan.
+    #[test]
+    fn causes_are_kept_and_reach_the_block() {
+        let lost = ZioError::new(ErrorKind::Checksum, Bookmark::default());
+        let error = ScanError::Sync(SyncError::Block(BlockError::Checksum, Cause::new(lost)));
+        assert_eq!(error.source().and_then(|cause| cause.downcast_ref()), Some(&lost), "of what is asked for");
+        let sync = error.into_sync();
+        assert_eq!(sync.source().and_then(|cause| cause.downcast_ref()), Some(&lost), "of the sync");
+        let damaged = ScanError::Zap(ZapError::Corrupt { object: ObjectId(7), block: 3, what: "no header" });
+        let words = damaged.to_string();
+        let sync = damaged.clone().into_sync();
+        assert_eq!(sync.source().and_then(|cause| cause.downcast_ref()), Some(&damaged));
+        assert!(dmu::with_causes(&sync).ends_with(&words), "{}", dmu::with_causes(&sync));
+        assert!(ScanError::Running.source().is_none());
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::metaslab::Metaslab;
 use crate::shard::{Dirtied, Shard, Space, Spaces};
-use crate::{AllocRequest, ClassSpace, Copies, Delta, LoadError, NoSpace, TXG_DEFER, TXG_SLOTS, VdevSpace};
+use crate::{AllocRequest, BrokenMetaslab, ClassSpace, Copies, Delta, LoadError, NoSpace, TXG_DEFER, TXG_SLOTS, VdevSpace};
 use exec::{Mutex, RwLock};
 use ondisk::{Dva, Txg, VdevId};
 use range_tree::RangeTree;
@@ -87,9 +87,9 @@ impl Allocator {
                 _ => {
                     let space = known.map_or_else(|| Space::new(top), |space| space.changed(top));
                     let had = known.map_or(0, |space| space.metaslabs.len());
-                    // A metaslab that is new has nothing that could contradict itself.
-                    for metaslab in space.metaslabs.iter().skip(had) {
-                        let _ = metaslab.load(&[]);
+                    // A metaslab that is new has nothing that could contradict itself; one that was loaded before keeps what it knows.
+                    for metaslab in space.metaslabs.iter().skip(had).filter(|metaslab| metaslab.load(&[]).is_none()) {
+                        tracing::debug!("vdev {}, metaslab {}: new, and loaded already", metaslab.place.0, metaslab.place.1);
                     }
                     Arc::new(space)
                 }
@@ -121,6 +121,28 @@ impl Allocator {
         let bytes = space.metaslabs.get(metaslab as usize).ok_or(error)?.load(allocated).ok_or(error)?;
         space.allocated.fetch_add(bytes, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Makes a metaslab known of which nobody knows what is free, because of `why`: nothing is allocated there, and what is freed stays
+    /// allocated.
+    pub fn distrust(&self, vdev: VdevId, metaslab: u32, why: String) -> Result<(), LoadError> {
+        let error = LoadError { vdev, metaslab };
+        let (space, place) = self.metaslab(vdev, metaslab).ok_or(error)?;
+        space.allocated.fetch_add(place.distrust(why).ok_or(error)?, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The metaslabs that nothing is allocated from any more.
+    pub fn broken(&self) -> Vec<BrokenMetaslab> {
+        let spaces = self.spaces();
+        let all = spaces.iter().flat_map(|space| &space.metaslabs);
+        all.filter_map(|metaslab| Some(BrokenMetaslab { vdev: metaslab.place.0, metaslab: metaslab.place.1, why: metaslab.broken()? }))
+            .collect()
+    }
+
+    /// True when nobody knows what is free in a metaslab.
+    pub fn is_unknown(&self, vdev: VdevId, metaslab: u32) -> bool {
+        self.metaslab(vdev, metaslab).is_some_and(|(_, metaslab)| metaslab.is_unknown())
     }
 
     /// Allocates [`AllocRequest::copies`] addresses; slots that are not asked for stay empty.

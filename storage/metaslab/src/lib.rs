@@ -15,7 +15,7 @@ mod shard;
 mod types;
 
 pub use allocator::{Allocator, Hold, Loan};
-pub use types::{AllocRequest, ClassSpace, Copies, Delta, LoadError, NoSpace, VdevSpace};
+pub use types::{AllocRequest, BROKEN_ACTION, BrokenMetaslab, ClassSpace, Copies, Delta, LoadError, NoSpace, VdevSpace};
 
 /// Txgs that freed space rests before it is reused (OpenZFS: `TXG_DEFER_SIZE`).
 pub const TXG_DEFER: usize = 2;

@@ -1,8 +1,8 @@
 //! One metaslab: its free segments and what each txg in flight did to it.
 
-use crate::{TXG_DEFER, TXG_SLOTS};
+use crate::{BROKEN_ACTION, TXG_DEFER, TXG_SLOTS};
 use exec::Mutex;
-use ondisk::Txg;
+use ondisk::{Txg, VdevId};
 use range_tree::RangeTree;
 use std::ops::Range;
 use std::sync::Arc;
@@ -200,6 +200,8 @@ fn fit(lanes: Lanes, lane: u64, free: &RangeTree, mut at: u64, asize: u64) -> Op
 /// A metaslab with its sets of segments.
 #[derive(Debug)]
 pub(crate) struct Metaslab {
+    /// Vdev of the metaslab, and its number there.
+    pub(crate) place: (VdevId, u32),
     /// Part of the vdev that the metaslab is, in bytes.
     pub(crate) range: Range<u64>,
     /// Length in bytes that no free segment exceeds; 0 while not loaded.
@@ -215,8 +217,10 @@ pub(crate) struct Metaslab {
 #[derive(Debug, Default)]
 struct State {
     loaded: bool,
-    /// Contradiction between the sets that cannot be so, and is: nothing is handed out any more.
-    broken: Option<&'static str>,
+    /// Reason why nothing is handed out any more: the sets contradict each other, or nobody knows them.
+    broken: Option<String>,
+    /// True when nobody knows what is free on disk: all of it counts as allocated, and stays so when it is freed.
+    is_unknown: bool,
     /// Segments that may be handed out.
     free: RangeTree,
     /// Allocated in the txg of the slot and not yet taken.
@@ -271,9 +275,10 @@ fn ranges(tree: &mut RangeTree) -> Vec<Range<u64>> {
 }
 
 impl Metaslab {
-    pub(crate) fn new(range: Range<u64>, lanes: Option<(Lanes, Arc<Balance>)>) -> Metaslab {
+    pub(crate) fn new(place: (VdevId, u32), range: Range<u64>, lanes: Option<(Lanes, Arc<Balance>)>) -> Metaslab {
         let cursor = range.start;
         Metaslab {
+            place,
             range,
             largest: AtomicU64::new(0),
             free_bytes: AtomicU64::new(0),
@@ -303,14 +308,41 @@ impl Metaslab {
     /// `range_tree_add_impl` and `range_tree_remove_impl`, which stop the machine). Gives `holds`.
     fn insist(&self, state: &mut State, holds: bool, otherwise: &'static str) -> bool {
         if !holds && state.broken.is_none() {
-            state.broken = Some(otherwise);
-            let Range { start, end } = self.range;
-            tracing::error!(
-                "metaslab {start:#x}..{end:#x}: {otherwise}: nothing is allocated there any more; scrub the pool, and copy what is in it"
-            );
-            self.publish(state);
+            self.stop(state, otherwise.to_string());
         }
         holds
+    }
+
+    /// Has nothing allocated any more, and says why.
+    fn stop(&self, state: &mut State, why: String) {
+        let (Range { start, end }, (vdev, metaslab)) = (&self.range, self.place);
+        tracing::error!(
+            "vdev {vdev}, metaslab {metaslab} ({start:#x}..{end:#x}): {why}: nothing is allocated there any more. {BROKEN_ACTION}"
+        );
+        state.broken = Some(why);
+        self.publish(state);
+    }
+
+    /// Takes all of it for allocated, because nobody knows what is free, and says why. Gives the bytes that count as allocated by it; None
+    /// when it is loaded.
+    pub(crate) fn distrust(&self, why: String) -> Option<u64> {
+        let mut state = self.state.lock();
+        if state.loaded {
+            return None;
+        }
+        (state.loaded, state.is_unknown) = (true, true);
+        self.stop(&mut state, why);
+        Some(self.range.end - self.range.start)
+    }
+
+    /// Reason why nothing is allocated here any more, if that is so.
+    pub(crate) fn broken(&self) -> Option<String> {
+        self.state.lock().broken.clone()
+    }
+
+    /// True when nobody knows what is free on disk.
+    pub(crate) fn is_unknown(&self) -> bool {
+        self.state.lock().is_unknown
     }
 
     /// Starts from `allocated`; false when a segment is outside or twice in it. Returns the allocated bytes.
@@ -403,7 +435,7 @@ impl Metaslab {
         true
     }
 
-    /// Frees a segment in `txg`. None when it is free already or outside; else whether the metaslab must be put on the
+    /// Frees a segment in `txg`; where nobody knows what is free, it stays allocated. None when it is free already or outside; else whether the metaslab must be put on the
     /// txg's dirty list.
     pub(crate) fn free(&self, offset: u64, asize: u64, txg: Txg) -> Option<bool> {
         let end = offset.checked_add(asize)?;
@@ -411,6 +443,9 @@ impl Metaslab {
             return None;
         }
         let mut state = self.state.lock();
+        if state.is_unknown {
+            return Some(false);
+        }
         let resting = state.defer.iter().chain(&state.freed).chain(&state.freeing).any(|tree| tree.overlaps(offset, asize));
         if resting || [&state.free, &state.held, &state.lent].iter().any(|tree| tree.overlaps(offset, asize)) {
             return None;
@@ -604,7 +639,7 @@ mod tests {
 
     /// After `change` to its sets `step` must find that they contradict each other, and nothing be handed out.
     fn ends_allocation(name: &str, change: fn(&mut State), step: fn(&Metaslab)) {
-        let metaslab = Metaslab::new(0..BYTES, None);
+        let metaslab = Metaslab::new((VdevId(0), 0), 0..BYTES, None);
         assert_eq!(metaslab.load(std::slice::from_ref(&(0..8192))), Some(8192));
         assert!(metaslab.alloc(4096, Txg(TXG.0 + 1)).is_some(), "{name}: nothing is wrong yet");
         change(&mut metaslab.state.lock());

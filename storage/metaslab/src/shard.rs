@@ -53,7 +53,7 @@ impl Space {
         metaslabs.extend((metaslabs.len() as u32..count).map(|index| {
             let range = top.metaslab_range(index);
             let lanes = Lanes::of(top, &range).zip(balance.clone());
-            Arc::new(Metaslab::new(range, lanes))
+            Arc::new(Metaslab::new((top.id, index), range, lanes))
         }));
         let capacity = metaslabs.iter().map(|metaslab| metaslab.range.end - metaslab.range.start).sum();
         let allocatable = top.is_concrete() && !top.is_log && !top.nonallocating;

@@ -32,6 +32,26 @@ impl fmt::Display for NoSpace {
 }
 impl std::error::Error for NoSpace {}
 
+/// Advice about a metaslab that nothing is allocated from any more.
+pub const BROKEN_ACTION: &str = "Scrub the pool with 'zpool scrub', and copy what is in it to a new pool; 'zdb -m' shows its metaslabs.";
+
+/// A metaslab that nothing is allocated from any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BrokenMetaslab {
+    /// The vdev.
+    pub vdev: VdevId,
+    /// The metaslab.
+    pub metaslab: u32,
+    /// Contradiction that was found.
+    pub why: String,
+}
+
+impl fmt::Display for BrokenMetaslab {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "vdev {}, metaslab {}: {}", self.vdev, self.metaslab, self.why)
+    }
+}
+
 /// Space maps that contradict each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoadError {

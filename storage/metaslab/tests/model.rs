@@ -283,6 +283,36 @@ fn a_failed_write_returns_its_space_at_once_and_loads_are_checked() {
     assert!(fresh.claim(Txg(5), &Dva { vdev: VdevId(0), offset: 8192, asize: 4096, gang: false }).is_err());
 }
 
+/// If this fails, blocks are written over others where nobody knows what is free, or the pool stops for one broken space map.
+#[test]
+fn nothing_is_allocated_where_nobody_knows_what_is_free() {
+    let (tree, _) = allocator(&[(TopKind::Leaf, 1)], 1, 100 << 20);
+    let allocator = Allocator::new(&tree, 1);
+    let (vdev, bad) = (VdevId(0), 1);
+    let count = allocator.metaslab_count(vdev);
+    (0..count).filter(|metaslab| *metaslab != bad).for_each(|metaslab| allocator.load(vdev, metaslab, &[]).expect("empty"));
+    allocator.distrust(vdev, bad, "its map is lost".to_string()).expect("not loaded");
+    assert!(allocator.load(vdev, bad, &[]).is_err() && allocator.distrust(vdev, 0, String::new()).is_err(), "what is known stays so");
+    let (size, range) = (1 << tree.tops[0].ms_shift, tree.tops[0].metaslab_range(bad));
+    let broken = allocator.broken();
+    assert_eq!(broken.iter().map(ToString::to_string).collect::<Vec<_>>(), ["vdev 0, metaslab 1: its map is lost"]);
+    assert!(allocator.is_unknown(vdev, bad) && !allocator.is_unknown(vdev, 0));
+    assert_eq!((allocator.class_space().allocated, allocator.free_bytes(vdev, bad)), (size, 0), "all of it counts as taken");
+    let mut block = 0;
+    while let Ok(found) = allocator.alloc(&AllocRequest { psize: 128 << 10, copies: 1, txg: Txg(5), hint: block }) {
+        assert!(!range.contains(&found[0].offset), "{:#x} is where nobody knows what is free", found[0].offset);
+        block += 1;
+    }
+    assert!(block > 100, "the others go on");
+    // What is freed there stays taken.
+    assert!(allocator.free(Txg(5), &Dva { vdev, offset: range.start, asize: 4096, gang: false }));
+    assert!(allocator.take_deltas(Txg(5)).iter().all(|delta| delta.metaslab != bad), "its map is left as it is");
+    (5..9).map(Txg).for_each(|txg| allocator.sync_done(txg));
+    assert_eq!(allocator.free_bytes(vdev, bad), 0);
+    let (_hold, taken) = std::sync::Arc::new(allocator).hold(vdev, bad);
+    assert_eq!(taken, [range], "a rebuild copies all of it");
+}
+
 #[test]
 fn a_large_request_fails_while_small_ones_still_fit() {
     let (_, allocator) = allocator(&[(TopKind::Leaf, 1)], 1, 64 << 20);

@@ -1,6 +1,7 @@
 //! What all I/O of one pool shares: the view, the leaves, and the state of each part. Below everything that reads and writes blocks.
 
 use crate::direct::{DirectParameters, VerifyErrors};
+use crate::error::{SUSPENDED_ACTION, ZioError};
 use crate::events::{self, Check};
 use crate::faults::BlockFaults;
 use crate::feed::ResilverFeed;
@@ -14,7 +15,7 @@ use device::DeviceError;
 use exec::{Exec, Mutex, WaitQueue};
 use kstat::{EventSink, IoStats};
 use leaf::{FailedIo, LeafTiming, Leaves, Watcher, WrongBytes};
-use ondisk::{BlockPtr, Bookmark, Guid, Txg};
+use ondisk::{BlockPtr, Bookmark, Guid, ObjsetId, Txg};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -81,9 +82,14 @@ pub(crate) struct Core {
     pub(crate) stages: Stages,
     /// Resilver that is fed by degraded reads, once there is one.
     pub(crate) feed: OnceLock<Arc<dyn ResilverFeed>>,
+    /// Names of object sets, once somebody knows them.
+    pub(crate) names: OnceLock<ObjsetNames>,
     events: Arc<dyn EventSink>,
     cell: ViewCell<Snapshot>,
 }
+
+/// The name of an object set's dataset, from memory: neither reads nor waits.
+pub type ObjsetNames = Box<dyn Fn(ObjsetId) -> Option<String> + Send + Sync>;
 
 impl Core {
     /// Makes what the I/Os over the devices of `view` share; it tells `events` what goes wrong.
@@ -105,6 +111,7 @@ impl Core {
                 faults: BlockFaults::default(),
                 stages: Stages::default(),
                 feed: OnceLock::new(),
+                names: OnceLock::new(),
                 events,
                 cell,
             }
@@ -165,18 +172,23 @@ impl Core {
         self.lacking.note(snapshot.guid(leaf), txg);
     }
 
-    /// Keeps the I/O until the pool is resumed when its `failmode` says so, else gives it back.
-    pub(crate) fn hold(&self, snapshot: &Snapshot, held: Held) -> Option<Held> {
-        let facts = &snapshot.view.facts;
-        match self.suspension.hold(facts.fail_mode, held) {
+    /// Keeps the I/O, which failed with `why`, until the pool is resumed when its `failmode` says so, else gives it back.
+    pub(crate) fn hold(&self, snapshot: &Snapshot, held: Held, why: Option<ZioError>) -> Option<Held> {
+        match self.suspension.hold(snapshot.view.facts.fail_mode, held, why) {
             Hold::Refused(held) => return Some(held),
             Hold::Kept { is_first: false } => {}
-            Hold::Kept { is_first: true } => {
-                tracing::error!("pool '{}' is suspended: I/O that it cannot do without failed", facts.name);
-                self.events.event(events::suspended(snapshot));
-            }
+            Hold::Kept { is_first: true } => self.tell_suspended(snapshot, why),
         }
         None
+    }
+
+    /// Says that the pool is suspended: for which block of what, why, and what to do.
+    fn tell_suspended(&self, snapshot: &Snapshot, why: Option<ZioError>) {
+        let name = &snapshot.view.facts.name;
+        let dataset = why.and_then(|error| self.names.get()?(error.bookmark.objset));
+        let about = why.map_or_else(String::new, |error| format!(": {}", error.of(dataset.as_deref())));
+        tracing::error!("pool '{name}' is suspended: I/O that it cannot do without failed{about}. {SUSPENDED_ACTION}");
+        self.events.event(events::suspended(snapshot, why.as_ref(), dataset));
     }
 }
 

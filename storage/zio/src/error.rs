@@ -1,6 +1,6 @@
 //! What can go wrong with a block, with the context that names it: kind, bookmark and the address that was tried last.
 
-use ondisk::{Bookmark, Dva};
+use ondisk::{Bookmark, Dva, ObjsetId};
 use std::fmt;
 
 /// Reason why a block could not be read, written or freed.
@@ -40,10 +40,26 @@ impl ZioError {
     pub fn new(kind: ErrorKind, bookmark: Bookmark) -> ZioError {
         ZioError { kind, bookmark, dva: Dva::default() }
     }
+    /// Returns the error in words, with the dataset of the block: its name, where that is known.
+    pub fn of(&self, dataset: Option<&str>) -> String {
+        format!("{self} of {}", whose(self.bookmark.objset, dataset))
+    }
     /// Makes the same error, naming the address.
     #[must_use]
     pub fn at(self, dva: Dva) -> ZioError {
         ZioError { dva, ..self }
+    }
+}
+
+/// Advice about a pool that is suspended, in OpenZFS's words.
+pub const SUSPENDED_ACTION: &str = "Make sure the affected devices are connected, then run 'zpool clear'.";
+
+/// The owner of the blocks of an object set, in words; `dataset` is its name, where that is known.
+pub fn whose(objset: ObjsetId, dataset: Option<&str>) -> String {
+    match (objset, dataset) {
+        (ObjsetId(0), _) => "the pool's own metadata".to_string(),
+        (_, Some(name)) => format!("'{name}'"),
+        (objset, None) => format!("a dataset that cannot be named (object set {objset})"),
     }
 }
 

@@ -1,5 +1,6 @@
 //! The events that the pipeline posts, with OpenZFS's class and field names (`zfs_fm.c`, `sys/fm/fs/zfs.h`).
 
+use crate::error::{SUSPENDED_ACTION, ZioError, whose};
 use crate::snapshot::Snapshot;
 use kstat::Event;
 use leaf::{FailedIo, LeafTiming};
@@ -98,7 +99,10 @@ pub(crate) fn data(snapshot: &Snapshot, bookmark: &Bookmark, dva: Dva) -> Event 
     event.with("zio_offset", dva.offset).with("zio_size", dva.asize)
 }
 
-/// `ereport.fs.zfs.io_failure`: the pool is suspended.
-pub(crate) fn suspended(snapshot: &Snapshot) -> Event {
-    of_pool("ereport.fs.zfs.io_failure", snapshot)
+/// `ereport.fs.zfs.io_failure`: the pool is suspended, for a block of `dataset` or for something that is none.
+pub(crate) fn suspended(snapshot: &Snapshot, why: Option<&ZioError>, dataset: Option<String>) -> Event {
+    let event = of_pool("ereport.fs.zfs.io_failure", snapshot).with("action", SUSPENDED_ACTION);
+    let Some(error) = why else { return event };
+    let event = with_bookmark(event, &error.bookmark).with("why", error.kind.to_string());
+    event.with("dataset", whose(error.bookmark.objset, dataset.as_deref()))
 }

@@ -45,9 +45,10 @@ mod view;
 mod write;
 mod zio;
 
+pub use crate::core::ObjsetNames;
 pub use crate::zio::Zio;
 pub use direct::{ChangedBuffers, DirectParameters};
-pub use error::{ErrorKind, ZioError};
+pub use error::{ErrorKind, SUSPENDED_ACTION, ZioError, whose};
 pub use faults::Fault;
 pub use feed::ResilverFeed;
 pub use leaf::{

@@ -2,6 +2,7 @@
 
 use crate::Zio;
 use crate::batch::{self, BatchOptions, LeafOp, LeafResult};
+use crate::core::ObjsetNames;
 use crate::direct::{ChangedBuffers, DirectParameters};
 use crate::faults::Fault;
 use crate::roam::{self, MayRoam, Next};
@@ -275,15 +276,25 @@ impl Zio {
         }
     }
 
-    /// Suspends the pool for somebody who cannot go on, and waits; true once it was resumed, and what failed is worth another try.
+    /// Sets who knows the names of object sets; the first counts. It is asked by completions, and must neither read nor wait.
+    pub fn set_names(&self, names: ObjsetNames) {
+        let _ = self.core.names.set(names);
+    }
+
+    /// The block that the pool was suspended for last, if it was for one.
+    pub fn suspended_for(&self) -> Option<ZioError> {
+        self.core.suspension.cause()
+    }
+
+    /// Suspends the pool for somebody who cannot go on because of `why`, and waits; true once it was resumed, and what failed is worth another try.
     /// False when the pool is given up, and where nobody could resume it: while it is being opened, and under an executor with
     /// one thread (OpenZFS: `zio_suspend`, `zio_resume_wait`). Only operations wait.
-    pub fn suspend_and_wait(&self) -> bool {
+    pub fn suspend_and_wait(&self, why: Option<ZioError>) -> bool {
         if self.exec().is_inline() {
             return false;
         }
         let (done, wait) = completion();
-        if let Some(held) = self.core.hold(&self.core.snapshot(), Held::Waiter(done)) {
+        if let Some(held) = self.core.hold(&self.core.snapshot(), Held::Waiter(done), why) {
             held.fail(ErrorKind::Suspended);
         }
         wait.wait(self.exec())
@@ -291,8 +302,8 @@ impl Zio {
 
     /// As [`Zio::suspend_and_wait`] when so many devices fail to read anything that the pool cannot go on; false at once when they work,
     /// and what failed was the place.
-    pub fn wait_if_down(&self) -> bool {
-        !self.exec().is_inline() && self.is_down() && self.suspend_and_wait()
+    pub fn wait_if_down(&self, why: ZioError) -> bool {
+        !self.exec().is_inline() && self.is_down() && self.suspend_and_wait(Some(why))
     }
 
     /// True when devices that the pool cannot do without fail to read their first block (OpenZFS: `vdev_probe`). Waits.

@@ -100,7 +100,7 @@ fn decompress_embedded(bp: &BlockPtr, payload: &Abd) -> Result<Abd, ErrorKind> {
 fn read_failed(core: &Arc<Core>, snapshot: &Snapshot, request: ReadRequest, then: ReadThen, error: ZioError) {
     let patient = !request.flags.speculative && !request.flags.scrub && !request.flags.resilver;
     let then = if patient && may_recover(error.kind) {
-        match core.hold(snapshot, Held::Read(request, then)) {
+        match core.hold(snapshot, Held::Read(request, then), Some(error)) {
             None => return,
             Some(Held::Read(_, then)) => then,
             Some(held) => return held.fail(error.kind),

@@ -14,6 +14,15 @@ pub(crate) enum Held {
 }
 
 impl Held {
+    /// Delivers the error that it failed with.
+    pub(crate) fn fail_with(self, error: ZioError) {
+        match self {
+            Held::Read(_, then) => then(Err(error)),
+            Held::Write(_, then) => then(Err(error)),
+            Held::Waiter(done) => done.complete(false),
+        }
+    }
+
     /// Delivers an error.
     pub(crate) fn fail(self, kind: ErrorKind) {
         match self {
@@ -40,6 +49,8 @@ pub(crate) struct Suspension {
     suspended: AtomicBool,
     /// True when nothing is held any more: the pool is given up.
     abandoned: AtomicBool,
+    /// Error that suspended the pool, as far as that is of a block; kept when the pool is given up.
+    cause: Mutex<Option<ZioError>>,
 }
 
 impl Suspension {
@@ -49,8 +60,8 @@ impl Suspension {
     }
 
     /// Keeps the I/O when the pool's `failmode` says so, else gives it back. A write is kept in any mode: were it given up, what
-    /// it belongs to would be lost (OpenZFS: `zio_done`).
-    pub(crate) fn hold(&self, mode: FailMode, held: Held) -> Hold {
+    /// it belongs to would be lost (OpenZFS: `zio_done`). `why` is the error that it failed with.
+    pub(crate) fn hold(&self, mode: FailMode, held: Held, why: Option<ZioError>) -> Hold {
         let keeps = match mode {
             FailMode::Wait => true,
             FailMode::Continue | FailMode::Panic => matches!(held, Held::Write(..) | Held::Waiter(_)),
@@ -64,8 +75,17 @@ impl Suspension {
             return Hold::Refused(held);
         }
         waiting.push(held);
+        let is_first = waiting.len() == 1;
+        if is_first {
+            *self.cause.lock() = why;
+        }
         self.suspended.store(true, Ordering::Release);
-        Hold::Kept { is_first: waiting.len() == 1 }
+        Hold::Kept { is_first }
+    }
+
+    /// The block that suspended the pool last.
+    pub(crate) fn cause(&self) -> Option<ZioError> {
+        *self.cause.lock()
     }
 
     /// Ends the suspension; gives what was held.

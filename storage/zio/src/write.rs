@@ -337,9 +337,10 @@ impl Job {
             return run(&core, request, then, true);
         }
         if !request.can_fail && (may_recover(kind) || kind == ErrorKind::Io) {
-            if let Some(held) = core.hold(&snapshot, Held::Write(Box::new(request), then)) {
+            let why = ZioError::new(kind, request.bookmark).at(allocated.first().copied().unwrap_or_default());
+            if let Some(held) = core.hold(&snapshot, Held::Write(Box::new(request), then), Some(why)) {
                 core.stats.write_failures.bump();
-                held.fail(kind);
+                held.fail_with(why);
             }
             return;
         }

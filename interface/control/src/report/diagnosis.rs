@@ -32,7 +32,7 @@ const REBUILD_SCRUB: Diagnosis = problem(
     "Use 'zpool scrub' to verify all data checksums.",
 );
 const SUSPENDED: &str = "One or more devices are faulted in response to IO failures.";
-const RECONNECT: &str = "Make sure the affected devices are connected, then run 'zpool clear'.";
+const RECONNECT: &str = zio::SUSPENDED_ACTION;
 const SUSPENDED_WAIT: Diagnosis = problem(Some("ZFS-8000-HC"), SUSPENDED, RECONNECT);
 const SUSPENDED_CONTINUE: Diagnosis = problem(Some("ZFS-8000-JQ"), SUSPENDED, RECONNECT);
 const FAULTED_NO_REPLICAS: Diagnosis = problem(

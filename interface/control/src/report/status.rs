@@ -53,7 +53,7 @@ pub(crate) fn pool_report(open: &OpenPool, errors: bool, user: &dyn Fn(Guid) -> 
         version: status.version,
         lacks_features: lacks_features(&features, compatibility),
     });
-    let (said, todo, message_id) = words(open, &status, diagnosis.as_ref()).unwrap_or_default();
+    let (said, todo, message_id) = words(&status, diagnosis.as_ref()).unwrap_or_default();
     let room = properties.iter_mut().find(|property| property.name == "expandsize" && vdevs.expand_bytes > 0);
     room.into_iter().for_each(|property| property.value = Value::Count(vdevs.expand_bytes));
     PoolReport {
@@ -63,7 +63,7 @@ pub(crate) fn pool_report(open: &OpenPool, errors: bool, user: &dyn Fn(Guid) -> 
         status: said,
         action: todo,
         message_id,
-        only_remarks: diagnosis.is_some_and(|d| d.is_remark),
+        only_remarks: status.broken_metaslabs.is_empty() && diagnosis.is_some_and(|d| d.is_remark),
         scan,
         throttled: throttled(open),
         accelerator: offload::report(open),
@@ -85,28 +85,21 @@ pub(crate) fn pool_report(open: &OpenPool, errors: bool, user: &dyn Fn(Guid) -> 
 type Words = (Option<String>, Option<String>, Option<String>);
 
 /// Words about a pool; None when all is well.
-fn words(open: &OpenPool, status: &pool::PoolStatus, diagnosis: Option<&Diagnosis>) -> Option<Words> {
+fn words(status: &pool::PoolStatus, diagnosis: Option<&Diagnosis>) -> Option<Words> {
     if let Some(failure) = &status.sync_failure {
-        let (said, todo) = stopped(open, failure);
-        return Some((Some(said), Some(todo), None));
+        return Some((Some(failure.status()), Some(pool::SyncFailure::ACTION.to_string()), None));
     }
-    diagnosis.map(|found| (Some(found.status.to_string()), Some(found.action.to_string()), found.message_id.map(String::from)))
-}
-
-/// Words about a pool that writes nothing any more because of one block: which, of what, why, and what is left to do.
-fn stopped(open: &OpenPool, failure: &pool::SyncFailure) -> (String, String) {
-    let of = match failure.block.map(|error| error.bookmark.objset.0) {
-        None => String::new(),
-        Some(0) => " of the pool's own metadata".to_string(),
-        Some(objset) => match open.dsl().hold_object(objset) {
-            Ok(handle) => format!(" of '{}'", handle.name()),
-            Err(_) => " of a dataset that cannot be named".to_string(),
-        },
-    };
-    let status = format!("The pool writes nothing any more, for want of a block{of}:\n\t{failure}.");
-    let action = "Export the pool with 'zpool export -f' and import it again: it has what was\n\ton disk with the txg before.  \
-                  If that fails again, import it with '-o readonly=on'\n\tand copy what can be read.";
-    (status, action.to_string())
+    let waits_for = status.suspended_for.iter().map(|block| format!("The pool waits for a block: {block}."));
+    let broken = status.broken_metaslabs.iter().map(|broken| format!("Nothing is allocated any more in {broken}."));
+    let also: Vec<String> = waits_for.chain(broken).collect();
+    match diagnosis.filter(|found| !found.is_remark || also.is_empty()) {
+        Some(found) => {
+            let said = std::iter::once(found.status.to_string()).chain(also).collect::<Vec<_>>().join("\n\t");
+            Some((Some(said), Some(found.action.to_string()), found.message_id.map(String::from)))
+        }
+        None if also.is_empty() => None,
+        None => Some((Some(also.join("\n\t")), Some(pool::BROKEN_ACTION.to_string()), None)),
+    }
 }
 
 /// Shows leaves of a suspended pool as removed that are not there any more: nobody judges them, as it could do without none of them.
@@ -279,5 +272,36 @@ mod tests {
         assert!(after.properties_unavailable.is_some());
         assert!(!after.properties.iter().any(|property| property.name == "autotrim" || property.name == "failmode"));
         assert!(after.properties.iter().any(|property| property.name == "size"), "what is known is still shown");
+    }
+
+    /// If this fails, an administrator whose pool stopped or waits is not told for which block of what, or not what to do.
+    #[test]
+    fn a_pool_that_stopped_or_waits_says_for_which_block_and_what_to_do() {
+        let open = open_pool();
+        let mut status = open.pool().status();
+        assert_eq!(words(&status, None), None);
+        let broken = |metaslab| pool::BrokenMetaslab { vdev: ondisk::VdevId(0), metaslab, why: "its map is lost".to_string() };
+        status.broken_metaslabs = vec![broken(3), broken(5)];
+        let (said, todo, _) = words(&status, None).expect("something is wrong");
+        assert_eq!(todo.as_deref(), Some(pool::BROKEN_ACTION));
+        let lines = "Nothing is allocated any more in vdev 0, metaslab 3: its map is lost.\n\t\
+                     Nothing is allocated any more in vdev 0, metaslab 5: its map is lost.";
+        assert_eq!(said.as_deref(), Some(lines));
+        status.broken_metaslabs.clear();
+        status.suspended_for = Some("device I/O failed (objset 54 object 2 level 0 block 1) of 'tank/fs'".to_string());
+        let suspended = Diagnosis { message_id: Some("ZFS-8000-HC"), status: "Faulted.", action: zio::SUSPENDED_ACTION, is_remark: false };
+        let (said, todo, number) = words(&status, Some(&suspended)).expect("something is wrong");
+        assert_eq!((todo.as_deref(), number.as_deref()), (Some(zio::SUSPENDED_ACTION), Some("ZFS-8000-HC")), "OpenZFS's words stay");
+        assert!(said.is_some_and(|said| said.starts_with("Faulted.\n\t") && said.ends_with("level 0 block 1) of 'tank/fs'.")));
+
+        let lost = zio::Fault::Meta { object_type: None, error: zio::FaultError::Checksum };
+        open.pool().zio().inject(1, lost, 0);
+        open.pool().cache().clear();
+        let create = CreateDataset { kind: ObjsetType::OTHER, properties: Vec::new(), init: Box::new(|_, _| Ok(())) };
+        assert!(open.dsl().create_dataset("tank/fs", create).is_err() && open.pool().set_prop("comment", "words").is_err());
+        let failure = open.pool().status().sync_failure.expect("no sync goes on without its metadata");
+        let report = pool_report(&open, false, &|_| None);
+        assert_eq!((report.status, report.action), (Some(failure.status()), Some(pool::SyncFailure::ACTION.to_string())));
+        assert!(failure.status().contains("for want of a block of the pool's own metadata:") && failure.block.is_some());
     }
 }

@@ -1,10 +1,14 @@
 //! Transaction groups: throttle, callbacks, failures, and who drives.
 
-use crate::{DmuError, SyncError, TxgConfig, TxgManager, TxgSync};
+use crate::{Cause, DmuError, SyncError, TxgConfig, TxgManager, TxgSync};
 use exec::{Exec, Inline, Mutex, Pool};
 use ondisk::Txg;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+fn failure() -> SyncError {
+    SyncError::Pool(Cause::new(DmuError::Corrupt))
+}
 
 /// Records what was synced; fails at one txg.
 #[derive(Default)]
@@ -19,7 +23,7 @@ impl TxgSync for Recorder {
         assert_eq!(self.during.fetch_add(1, Ordering::SeqCst), 0, "one sync at a time");
         self.synced.lock().push(txg);
         self.during.fetch_sub(1, Ordering::SeqCst);
-        if self.fail_at.load(Ordering::SeqCst) == txg.0 { Err(SyncError::Pool) } else { Ok(()) }
+        if self.fail_at.load(Ordering::SeqCst) == txg.0 { Err(failure()) } else { Ok(()) }
     }
 }
 
@@ -45,7 +49,7 @@ fn callbacks_run_after_their_txg_and_hear_of_failures() {
     assert_eq!(*heard.lock(), [("first", true)]);
     recorder.fail_at.store(12, Ordering::SeqCst);
     note(&txgs.assign(0).expect("assign"), "second");
-    assert_eq!(txgs.wait_synced(Txg(12)), Err(SyncError::Pool));
+    assert_eq!(txgs.wait_synced(Txg(12)), Err(failure()));
     assert_eq!(*heard.lock(), [("first", true), ("second", false)]);
     assert_eq!(txgs.assign(0).err(), Some(DmuError::Stopped));
     assert_eq!(txgs.synced_txg(), Txg(11));

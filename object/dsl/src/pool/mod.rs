@@ -179,6 +179,12 @@ impl DslPool {
         Ok(DatasetHandle::new(self.clone(), self.tree.dataset(object)?))
     }
 
+    /// Name of the dataset whose object set has this number, as far as it is in memory: neither reads nor waits. Of a snapshot the
+    /// file system's with an `@`.
+    pub fn known_name(&self, objset: u64) -> Option<String> {
+        self.tree.known_name(objset)
+    }
+
     /// Last components of the names of a dataset's children, sorted.
     pub fn children(&self, name: &str) -> Result<Vec<String>, DslError> {
         let _config = self.config();

@@ -102,6 +102,13 @@ impl Tree {
         Ok(self.datasets.lock().entry(object).or_insert(dataset).clone())
     }
 
+    /// The full name of a dataset that is in memory; of a snapshot as far as that is.
+    pub(super) fn known_name(&self, object: u64) -> Option<String> {
+        let dataset = self.datasets.lock().get(&object).cloned()?;
+        let name = dataset.dir.full_name();
+        Some(if dataset.is_snapshot { format!("{name}@") } else { name })
+    }
+
     /// Drops a destroyed dataset from memory. It may be dirty in the open txg too: that dirt is gone with it.
     pub(super) fn forget(&self, dataset: &Dataset) {
         dataset.set_objset(None);

@@ -83,7 +83,7 @@ impl TxgSync for Syncer {
             }
             dsl.mos().sync(txg)?;
         }
-        Err(SyncError::Pool)
+        Err(SyncError::Pool(dmu::Cause::new(DslError::NoSpace)))
     }
 }
 

@@ -68,7 +68,7 @@ pub(super) fn assemble(base: Base, runtime: &Runtime) -> Result<Pool, PoolError>
     })
 }
 
-/// Lets the leaves' schedulers look at the pool's dirty data, and follow its property.
+/// Lets the leaves' schedulers look at the pool's dirty data, and follow its property; and the pipeline name datasets.
 fn attach_queues(spa: &Spa) -> Result<(), PoolError> {
     let target = props::latency_target(&spa.mos)?;
     spa.zio().tune_queues(|tunables| tunables.latency_target = target);
@@ -81,5 +81,7 @@ fn attach_queues(spa: &Spa) -> Result<(), PoolError> {
         })
     };
     spa.zio().set_dirty_source(Box::new(source));
+    let dsl = Arc::downgrade(&spa.dsl);
+    spa.zio().set_names(Box::new(move |objset| dsl.upgrade()?.known_name(objset.0)));
     Ok(())
 }

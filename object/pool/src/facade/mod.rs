@@ -15,6 +15,7 @@ use crate::rebuild::Rebuilds;
 use crate::scans::Resilvers;
 use crate::spa::config::PoolState;
 use crate::spa::props::{PoolProp, is_provider_prop};
+use crate::spa::services::dsl_error;
 use crate::spa::{Follow, Spa};
 use crate::sweep::Sweeps;
 use crate::sync::Syncer;
@@ -233,7 +234,7 @@ impl Pool {
         }
         let services = self.spa.services.clone();
         let enable = move |_: &Arc<DslPool>, (), tx: &Tx| {
-            services.features.enable(feature.guid, tx).map_err(|_| dsl::DslError::Unsupported)?;
+            services.features.enable(feature.guid, tx).map_err(dsl_error)?;
             services.log_internal("set", &format!("feature@{}=enabled", feature.name), tx);
             Ok(())
         };

@@ -2,7 +2,7 @@
 
 use super::Pool;
 use crate::sync::failure::SyncFailure;
-use metaslab::{ClassSpace, VdevSpace};
+use metaslab::{BrokenMetaslab, ClassSpace, VdevSpace};
 use ondisk::{Guid, Txg};
 use std::sync::Arc;
 use vdev::{LeafId, LeafState, VdevTree};
@@ -38,8 +38,12 @@ pub struct PoolStatus {
     pub read_only: bool,
     /// Pool I/O waits for devices to come back.
     pub suspended: bool,
+    /// Block that the pool is suspended for, of which dataset and why, in words, where it is suspended for one.
+    pub suspended_for: Option<String>,
     /// Reason why nothing is written any more, if that is so; whoever exports the pool by force and imports it again has what was on disk.
     pub sync_failure: Option<SyncFailure>,
+    /// Metaslabs that nothing is allocated from any more, and why.
+    pub broken_metaslabs: Vec<BrokenMetaslab>,
     /// Vdevs of the pool.
     pub tree: Arc<VdevTree>,
     /// Space by top-level vdev, in the tree's order.
@@ -58,6 +62,11 @@ pub struct PoolStatus {
 }
 
 impl Pool {
+    fn suspended_for(&self) -> Option<String> {
+        let error = self.zio().suspended_for().filter(|_| self.zio().is_suspended())?;
+        Some(error.of(self.dsl().known_name(error.bookmark.objset.0).as_deref()))
+    }
+
     /// A picture of the pool.
     pub fn status(&self) -> PoolStatus {
         let (tree, facts, txg) = {
@@ -78,7 +87,9 @@ impl Pool {
             txg,
             read_only: !self.is_writeable(),
             suspended: self.zio().is_suspended() || self.spa.txgs.has_failed(),
+            suspended_for: self.suspended_for(),
             sync_failure: self.syncer.failure(),
+            broken_metaslabs: allocator.broken(),
             vdev_space: tree.tops.iter().map(|top| allocator.vdev_space(top.id)).collect(),
             dio_verify_errors: tree.tops.iter().map(|top| self.zio().dio_verify_errors(top.id)).collect(),
             space: allocator.class_space(),

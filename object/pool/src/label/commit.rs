@@ -4,7 +4,7 @@
 use super::{ConfigBlock, Device, KnownRings, LabelWrite, do_all, flushed, read_labels, uberblock_writes};
 use crate::PoolError;
 use device::{DeviceError, DeviceOp};
-use exec::Exec;
+use exec::{Exec, Mutex};
 use nvlist::NvList;
 use ondisk::{Guid, Uberblock};
 use std::sync::Arc;
@@ -20,12 +20,14 @@ pub(crate) struct LabelWriter<'a> {
     zio: &'a Zio,
     tree: &'a VdevTree,
     leaves: Vec<(LeafId, Device)>,
+    /// Leaves that did not take everything.
+    silent: Mutex<Vec<Guid>>,
 }
 
 impl<'a> LabelWriter<'a> {
     /// Makes a writer of the leaves of `tree` that can be used, with their devices.
     pub fn new(exec: &'a Exec, zio: &'a Zio, tree: &'a VdevTree, devices: &[Option<Device>]) -> LabelWriter<'a> {
-        LabelWriter { exec, zio, tree, leaves: usable_leaves(tree, devices) }
+        LabelWriter { exec, zio, tree, leaves: usable_leaves(tree, devices), silent: Mutex::default() }
     }
 
     /// Writes the uberblock, and first and last the configurations that `config_of` gives for leaves, if there are new ones.
@@ -65,6 +67,18 @@ impl<'a> LabelWriter<'a> {
         }
     }
 
+    /// Leaves that did not take everything that was written or flushed since the last call.
+    pub fn take_silent(&self) -> Vec<Guid> {
+        std::mem::take(&mut *self.silent.lock())
+    }
+
+    /// Notes the leaves that failed; gives the results.
+    fn note(&self, targets: &[Guid], results: Vec<Result<(), DeviceError>>) -> Vec<Result<(), DeviceError>> {
+        let failed = targets.iter().zip(&results).filter(|(_, result)| result.is_err());
+        self.silent.lock().extend(failed.map(|(leaf, _)| *leaf));
+        results
+    }
+
     fn guid_of(&self, device: &Device) -> Guid {
         let owner = self.leaves.iter().find(|(_, own)| Arc::ptr_eq(own, device));
         owner.map_or(Guid(0), |(leaf, _)| self.tree.leaf(*leaf).guid)
@@ -72,23 +86,26 @@ impl<'a> LabelWriter<'a> {
 
     /// Writes to labels, as simulated faults allow; results in any order.
     fn write(&self, mut writes: Vec<LabelWrite>) -> Vec<Result<(), DeviceError>> {
-        let mut injected = Vec::new();
+        let (mut injected, mut struck) = (Vec::new(), Vec::new());
         writes.retain(|write| {
-            let owner = self.leaves.iter().find(|(_, device)| Arc::ptr_eq(device, &write.device));
-            let fault = owner.and_then(|(leaf, _)| self.zio.label_fault(self.tree.leaf(*leaf).guid, write.offset_in_label()));
+            let guid = self.guid_of(&write.device);
+            let fault = self.zio.label_fault(guid, write.offset_in_label());
             injected.extend(fault.map(|fault| if fault == FaultError::Noop { Ok(()) } else { Err(DeviceError::Io) }));
+            struck.extend(fault.map(|_| guid));
             fault.is_none()
         });
+        let targets: Vec<Guid> = writes.iter().map(|write| self.guid_of(&write.device)).chain(struck).collect();
         let ios = writes.into_iter().map(|write| (write.device, write.offset, DeviceOp::Write(write.data)));
         let mut results = do_all(self.exec, ios, &|device, io| self.zio.hand_to(self.guid_of(device), device, io));
         results.extend(injected);
-        results
+        self.note(&targets, results)
     }
 
     /// Makes what was written to the labels of leaves durable.
     fn flush(&self, leaves: &[(LeafId, Device)]) -> Vec<Result<(), DeviceError>> {
         let ios = leaves.iter().map(|(_, device)| (device.clone(), 0, DeviceOp::Flush));
-        flushed(do_all(self.exec, ios, &|device, io| self.zio.hand_to(self.guid_of(device), device, io)))
+        let targets: Vec<Guid> = leaves.iter().map(|(leaf, _)| self.tree.leaf(*leaf).guid).collect();
+        self.note(&targets, flushed(do_all(self.exec, ios, &|device, io| self.zio.hand_to(self.guid_of(device), device, io))))
     }
 }
 
@@ -114,5 +131,9 @@ fn uberblock_leaves(tree: &VdevTree, leaves: &[(LeafId, Device)], random: u64) -
 
 /// A write to the labels counts when at least one device took it (OpenZFS: `good_writes`).
 fn some_succeeded(results: &[Result<(), DeviceError>]) -> Result<(), PoolError> {
-    if results.iter().any(Result::is_ok) { Ok(()) } else { Err(PoolError::Io(DeviceError::Io)) }
+    if results.iter().any(Result::is_ok) {
+        return Ok(());
+    }
+    let first = results.iter().find_map(|result| result.as_ref().err().copied());
+    Err(PoolError::Io(first.unwrap_or(DeviceError::Io)))
 }

@@ -79,7 +79,7 @@ pub(crate) fn make(exec: &Exec, spec: PoolSpec, runtime: &Runtime) -> Result<Bas
     let allocator = Arc::new(Allocator::new(&tree, runtime.allocators));
     for top in &tree.tops {
         for metaslab in 0..allocator.metaslab_count(top.id) {
-            allocator.load(top.id, metaslab, &[]).map_err(|_| PoolError::SpaceMap(top.id, metaslab))?;
+            allocator.load(top.id, metaslab, &[]).map_err(|_| PoolError::SpaceMap(top.id, metaslab, None))?;
         }
     }
     let view = zio::PoolView {

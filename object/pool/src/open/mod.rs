@@ -5,6 +5,7 @@ pub(crate) mod create;
 pub(crate) mod examine;
 pub(crate) mod find;
 pub(crate) mod labelclear;
+mod space;
 
 use crate::label::Device;
 use crate::spa::adapter::PoolIo;
@@ -16,7 +17,7 @@ use crate::spa::mos_objects::read_packed;
 use crate::spa::services::Services;
 use crate::spa::state::Config;
 use crate::spa::{Spa, props};
-use crate::sync::log_spacemap::{self, LoggedChanges};
+use crate::sync::log_spacemap;
 use crate::sync::spacemap::SpaceMaps;
 use crate::{PoolError, Support, feature_by_guid};
 use arc::Cache;
@@ -286,7 +287,7 @@ impl Start {
         let logged = log_spacemap::read(&objset, &self.tree)?;
         let maps = SpaceMaps::open(&objset, &self.tree.tops)?;
         let services = self.services(&opened.features, options, runtime)?;
-        load_space(&services.allocator, &maps, &logged, &self.tree)?;
+        space::load(&services, &maps, &logged, &self.tree)?;
         let txgs = TxgManager::new(self.exec.clone(), opened.ub.txg(), runtime.txg);
         txgs.set_direct_max(services.allocator.class_space().deflated_capacity / DIRECT_SHARE);
         let dsl = DslPool::open(self.mos.clone(), services.clone() as Arc<dyn PoolServices>, txgs.clone())?;
@@ -327,20 +328,4 @@ fn lost(tree: &VdevTree, error: dsl::DslError) -> PoolError {
     }
     let missing: Vec<Guid> = tree.leaves.iter().filter(|leaf| !leaf.state.is_usable()).map(|leaf| leaf.guid).collect();
     if tree.is_readable() || missing.is_empty() { PoolError::Dsl(error) } else { PoolError::MissingDevices(missing) }
-}
-
-/// Replays every space map into the allocator.
-fn load_space(allocator: &Allocator, maps: &SpaceMaps, logged: &LoggedChanges, tree: &VdevTree) -> Result<(), PoolError> {
-    for top in tree.tops.iter().filter(|top| top.is_concrete()) {
-        for metaslab in 0..maps.metaslabs(top.id) {
-            let damaged = PoolError::SpaceMap(top.id, metaslab);
-            let mut allocated = maps.load(top.id, metaslab)?;
-            if !logged.apply(top.id, metaslab, &mut allocated) {
-                return Err(damaged);
-            }
-            let segments: Vec<_> = allocated.iter().collect();
-            allocator.load(top.id, metaslab, &segments).map_err(|_| damaged)?;
-        }
-    }
-    Ok(())
 }

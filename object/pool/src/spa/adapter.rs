@@ -54,8 +54,15 @@ pub(crate) struct PoolIo {
     tree: RwLock<Arc<VdevTree>>,
     frees: Arc<FreeLog>,
     lost: Arc<LostBlocks>,
-    /// Last error of a read or write of the sync.
-    failed: Arc<Mutex<Option<ZioError>>>,
+    /// Failures of the sync that runs.
+    failed: Arc<Mutex<Failed>>,
+}
+
+/// Errors of blocks of a sync. Of writes the first, which ends the sync; of reads the last: the sync did without those before.
+#[derive(Default)]
+struct Failed {
+    write: Option<ZioError>,
+    read: Option<ZioError>,
 }
 
 impl PoolIo {
@@ -83,7 +90,8 @@ impl PoolIo {
     }
     /// Error of the block that a sync failed on; forgets it.
     pub fn take_failed(&self) -> Option<ZioError> {
-        self.failed.lock().take()
+        let failed = std::mem::take(&mut *self.failed.lock());
+        failed.write.or(failed.read)
     }
     /// Replaces what the pipeline knows about the vdevs.
     pub fn set_view(&self, view: PoolView) {
@@ -157,7 +165,7 @@ impl BlockIo for PoolIo {
         let request = self.request(write);
         let failed = self.failed.clone();
         let noted = move |error: ZioError| {
-            *failed.lock() = Some(error);
+            failed.lock().write.get_or_insert(error);
             block_error(error)
         };
         self.cache.write(request, keep, Box::new(move |result| done(result.map_err(noted))));
@@ -197,14 +205,16 @@ impl PoolIo {
         let zio = self.cache.zio();
         loop {
             let result = read();
-            let again = match (result.as_ref().map_err(|error| error.kind), WAITS_FOR.get()) {
-                (Err(ErrorKind::Io | ErrorKind::NoDevice), WaitsFor::Block) => zio.suspend_and_wait(),
-                (Err(ErrorKind::Io), WaitsFor::Devices) => zio.wait_if_down(),
+            let again = match (&result, WAITS_FOR.get()) {
+                (Err(error), WaitsFor::Block) if matches!(error.kind, ErrorKind::Io | ErrorKind::NoDevice) => {
+                    zio.suspend_and_wait(Some(*error))
+                }
+                (Err(error), WaitsFor::Devices) if error.kind == ErrorKind::Io => zio.wait_if_down(*error),
                 _ => false,
             };
             if !again {
                 if let (Err(error), true) = (&result, WAITS_FOR.get() != WaitsFor::Nothing) {
-                    *self.failed.lock() = Some(*error);
+                    self.failed.lock().read = Some(*error);
                 }
                 return result.map_err(block_error);
             }

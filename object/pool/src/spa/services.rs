@@ -113,11 +113,14 @@ impl Services {
     }
 }
 
-fn dsl_error(error: PoolError) -> DslError {
+/// The error of a change of the MOS in the terms of sync tasks.
+pub(crate) fn dsl_error(error: PoolError) -> DslError {
     match error {
         PoolError::Dmu(error) => DslError::Dmu(error),
         PoolError::Zap(error) => error.into(),
         PoolError::Dsl(error) => error,
+        PoolError::Sync(error) => error.into(),
+        PoolError::Object(object, what) => DslError::Corrupt { object, what },
         PoolError::ReadOnly => DslError::ReadOnly,
         _ => DslError::Unsupported,
     }

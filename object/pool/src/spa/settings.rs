@@ -7,6 +7,7 @@ use super::props::{
     ASHIFT, BOOTFS, COMMENT_BYTES_MAX, LATENCY_TARGET, NUMERIC, OWN, OWN_PREFIX, Own, PROVIDER, PoolProp, USER_NAME_BYTES_MAX,
     USER_VALUE_BYTES_MAX, is_none, is_user_prop, mode_of, own, props_zap, store, text_of,
 };
+use super::services::dsl_error;
 use crate::PoolError;
 use dmu::Tx;
 use dsl::{DslError, DslPool};
@@ -158,7 +159,7 @@ impl Spa {
     fn store_logged(&self, name: &str, value: zap::Value, text: String) -> Result<(), PoolError> {
         let (mos, services, name) = (self.mos.clone(), self.services.clone(), name.to_string());
         let set = move |_: &Arc<DslPool>, (), tx: &Tx| {
-            store(&mos, &name, &value, tx).map_err(|_| DslError::Unsupported)?;
+            store(&mos, &name, &value, tx).map_err(dsl_error)?;
             services.log_internal("set", &text, tx);
             Ok(())
         };

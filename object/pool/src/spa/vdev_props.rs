@@ -2,9 +2,10 @@
 
 use super::Spa;
 use super::props::{self, USER_NAME_BYTES_MAX, USER_VALUE_BYTES_MAX, is_user_prop};
+use super::services::dsl_error;
 use crate::PoolError;
 use dmu::Objset;
-use dsl::{DslError, DslPool};
+use dsl::DslPool;
 use ondisk::{Guid, ObjectId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -97,7 +98,7 @@ impl Spa {
         let (mos, services, name) = (self.mos.clone(), self.services.clone(), name.to_string());
         let text = format!("vdev_guid: {}: {name}={value}", guid.0);
         let set = move |_: &Arc<DslPool>, (), tx: &dmu::Tx| {
-            props::put(&mos, object, (&name, &encoded), tx).map_err(|_| DslError::Unsupported)?;
+            props::put(&mos, object, (&name, &encoded), tx).map_err(dsl_error)?;
             services.log_internal("vdev set", &text, tx);
             Ok(())
         };

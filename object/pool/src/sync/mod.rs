@@ -22,16 +22,17 @@ use crate::spa::Spa;
 use crate::spa::adapter::{Patience, WaitsFor};
 use crate::spa::config::{VERSION, guid_sum};
 use device::DeviceError;
-use dmu::{IoTotals, SyncError, Tx, TxgSync};
+use dmu::{Cause, DmuError, IoTotals, SyncError, Tx, TxgSync};
 use exec::Mutex;
 use failure::SyncFailure;
-use ondisk::{BlockPtr, Txg, Uberblock};
+use ondisk::{BlockPtr, Guid, Txg, Uberblock};
 use spacemap::SpaceMaps;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use step::{Steps, SyncStep, Syncing};
 use tree::TreeWriter;
 use vdev::LeafId;
-use zio::{IoKind, Zio};
+use zio::{ErrorKind, IoKind, Zio, ZioError};
 
 /// More passes than any pool needs: something keeps changing.
 const PASSES_MAX: u32 = 64;
@@ -47,23 +48,17 @@ pub(crate) struct Syncer {
     spa: Arc<Spa>,
     tree: Arc<TreeWriter>,
     work: Mutex<Work>,
+    /// Name of the part of the sync that runs.
+    step: Mutex<&'static str>,
     /// Failure that ended the syncing for good.
     failure: Mutex<Option<SyncFailure>>,
 }
 
 impl TxgSync for Syncer {
     fn sync_txg(&self, txg: Txg) -> Result<(), SyncError> {
-        self.spa.io.take_failed();
-        self.sync(txg).map_err(|error| {
-            let why = error.to_string();
-            let sync_error = error.into_sync();
-            if sync_error != SyncError::Stopped {
-                let failure = SyncFailure { txg, block: self.spa.io.take_failed(), why };
-                failure.tell(&self.spa.services);
-                *self.failure.lock() = Some(failure);
-            }
-            sync_error
-        })
+        let before = self.errors_of_leaves();
+        let mut silent = BTreeSet::new();
+        self.sync(txg, &mut silent).map_err(|error| self.failed(txg, error, (before, silent)))
     }
 
     fn io_totals(&self) -> IoTotals {
@@ -81,19 +76,10 @@ impl TxgSync for Syncer {
     }
 }
 
-/// Runs steps in their order, each as patient as it is.
-fn run(steps: &mut [Box<dyn SyncStep>], at: &mut Syncing<'_>) -> Result<(), PoolError> {
-    for step in steps {
-        let _patience = Patience::begin(step.waits_for());
-        step.run(at).inspect_err(|error| tracing::debug!("txg {}, {}: {error}", at.tx.txg(), step.name()))?;
-    }
-    Ok(())
-}
-
 impl Syncer {
     /// Syncs with these steps, and writes the space maps that the pool was opened with.
     pub fn new(spa: Arc<Spa>, tree: Arc<TreeWriter>, maps: SpaceMaps, steps: Steps) -> Syncer {
-        Syncer { spa, tree, work: Mutex::new(Work { maps, steps }), failure: Mutex::default() }
+        Syncer { spa, tree, work: Mutex::new(Work { maps, steps }), step: Mutex::default(), failure: Mutex::default() }
     }
 
     /// Failure that ended the syncing for good.
@@ -105,22 +91,73 @@ impl Syncer {
         self.spa.zio()
     }
 
-    fn sync(&self, txg: Txg) -> Result<(), PoolError> {
+    /// Returns, by leaf, the number of its I/Os that failed or returned wrong bytes.
+    fn errors_of_leaves(&self) -> BTreeMap<Guid, u64> {
+        let errors = |guid: Guid| {
+            let counts = self.zio().leaf_stats_of(guid).counts();
+            counts.errors.iter().sum::<u64>() + counts.checksum_errors + counts.gone
+        };
+        self.spa.tree().leaves.iter().map(|leaf| (leaf.guid, errors(leaf.guid))).collect()
+    }
+
+    /// Says why a txg could not be written, where nobody wanted that, and keeps it; `before` are the leaves' errors as the sync began, and
+    /// `silent` the leaves that took no labels or flushes.
+    fn failed(&self, txg: Txg, error: PoolError, (before, silent): (BTreeMap<Guid, u64>, BTreeSet<Guid>)) -> SyncError {
+        let why = dmu::with_causes(&error);
+        let sync_error = error.into_sync();
+        if sync_error == SyncError::Stopped {
+            return sync_error;
+        }
+        // A pool that is given up fails what waited: what it waited for is the cause.
+        let suspended_for = || self.zio().suspended_for();
+        let block = match self.spa.io.take_failed() {
+            Some(ZioError { kind: ErrorKind::Suspended, .. }) => suspended_for(),
+            block => block,
+        };
+        let dataset = block.and_then(|error| self.spa.dsl.known_name(error.bookmark.objset.0));
+        let now = self.errors_of_leaves();
+        let has_failed = |guid: Guid| silent.contains(&guid) || now.get(&guid) > before.get(&guid);
+        let tree = self.spa.tree();
+        let path = |leaf: &vdev::Leaf| if leaf.path.is_empty() { leaf.guid.to_string() } else { leaf.path.clone() };
+        let devices = tree.leaves.iter().filter(|leaf| has_failed(leaf.guid)).map(path).collect();
+        let failure = SyncFailure { txg, step: *self.step.lock(), block, dataset, devices, why };
+        failure.tell(&self.spa.services);
+        *self.failure.lock() = Some(failure);
+        match (sync_error, block) {
+            (SyncError::Dmu(DmuError::Block(error)), Some(block)) => SyncError::Block(error, Cause::new(block)),
+            (error, _) => error,
+        }
+    }
+
+    /// Runs steps in their order, each as patient as it is.
+    fn run(&self, steps: &mut [Box<dyn SyncStep>], at: &mut Syncing<'_>) -> Result<(), PoolError> {
+        for step in steps {
+            *self.step.lock() = step.name();
+            // What the step before could do without is not what this one fails for.
+            self.spa.io.take_failed();
+            let _patience = Patience::begin(step.waits_for());
+            step.run(at).inspect_err(|error| tracing::debug!("txg {}, {}: {error}", at.tx.txg(), step.name()))?;
+        }
+        Ok(())
+    }
+
+    fn sync(&self, txg: Txg, silent: &mut BTreeSet<Guid>) -> Result<(), PoolError> {
         let _patience = Patience::begin(WaitsFor::Block);
         let mut work = self.work.lock();
         let Work { maps, steps } = &mut *work;
         let tx = Tx::syncing(txg);
         self.spa.io.set_pass(1);
         let mut at = Syncing { tx: &tx, pass: 1, maps, root: None, config_dirty: false, unsettled: false };
-        run(&mut steps.once, &mut at)?;
+        self.run(&mut steps.once, &mut at)?;
         self.converge(&mut steps.passes, &mut at, 1)?;
         if at.root.is_some() || at.config_dirty {
-            while self.flush(txg)? {
+            while self.flush(txg, silent)? {
                 self.converge(&mut steps.passes, &mut at, 2)?;
             }
             // Labels have no other place to go to (OpenZFS: `spa_sync_rewrite_vdev_config`).
-            while let Err(error) = self.commit(txg, at.root, at.config_dirty) {
-                if !matches!(error, PoolError::Io(_)) || !self.zio().suspend_and_wait() {
+            *self.step.lock() = "labels and uberblock";
+            while let Err(error) = self.commit(txg, (at.root, at.config_dirty), silent) {
+                if !matches!(error, PoolError::Io(_)) || !self.zio().suspend_and_wait(None) {
                     return Err(error);
                 }
             }
@@ -135,19 +172,22 @@ impl Syncer {
 
     /// Makes durable what was written. What leaves that did not flush may lack is to be in their logs with this txg: true when it is not,
     /// and the MOS has to be synced once more.
-    fn flush(&self, txg: Txg) -> Result<bool, PoolError> {
+    fn flush(&self, txg: Txg, silent: &mut BTreeSet<Guid>) -> Result<bool, PoolError> {
         let mut is_news = false;
+        *self.step.lock() = "flush";
         loop {
             let flushed = self.zio().flush_wait();
             let tree = self.spa.tree();
+            silent.clear();
             for leaf in self.zio().take_unflushed() {
+                silent.insert(leaf);
                 is_news |= tree.leaf_by_guid(leaf).is_some_and(|id| !tree.leaf(id).lacks(txg));
                 self.zio().note_missing(leaf, txg);
             }
             if flushed.is_ok() {
                 return Ok(is_news);
             }
-            if !self.zio().suspend_and_wait() {
+            if !self.zio().suspend_and_wait(None) {
                 return Err(PoolError::Io(DeviceError::Io));
             }
         }
@@ -158,7 +198,7 @@ impl Syncer {
         for pass in first..=PASSES_MAX {
             self.spa.io.set_pass(pass);
             (at.pass, at.unsettled) = (pass, false);
-            run(steps, at)?;
+            self.run(steps, at)?;
             if !at.unsettled {
                 return Ok(());
             }
@@ -167,7 +207,7 @@ impl Syncer {
     }
 
     /// Moves the pool to the new root, in an order that is safe against a crash at any point.
-    fn commit(&self, txg: Txg, root: Option<BlockPtr>, config_dirty: bool) -> Result<(), PoolError> {
+    fn commit(&self, txg: Txg, (root, config_dirty): (Option<BlockPtr>, bool), silent: &mut BTreeSet<Guid>) -> Result<(), PoolError> {
         let (tree, devices, facts, mut ub, grown) = {
             let mut config = self.spa.config.lock();
             let grown = std::mem::take(&mut config.grown);
@@ -189,7 +229,9 @@ impl Syncer {
             labels.copy_uberblocks();
         }
         let config_of = |leaf: LeafId| facts.label_config(&tree, leaf, txg);
-        labels.commit(&ub, config_dirty.then_some(&config_of))?;
+        let written = labels.commit(&ub, config_dirty.then_some(&config_of));
+        silent.extend(labels.take_silent());
+        written?;
         self.spa.config.lock().uberblock = ub;
         Ok(())
     }

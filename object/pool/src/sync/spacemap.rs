@@ -7,10 +7,11 @@
 use crate::PoolError;
 use crate::spa::features::Features;
 use crate::spa::mos_objects::check_length;
-use dmu::{Dnode, NewObject, Objset, Tx};
+use dmu::{Cause, Dnode, NewObject, Objset, Tx};
 use metaslab::{Allocator, Delta};
 use ondisk::{BlockId, MapType, ObjectId, ObjectType, SpaceMapEncoder, SpaceMapEntries, SpaceMapEntry, SpaceMapPhys, SpaceMapRun, VdevId};
 use range_tree::RangeTree;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use vdev::TopVdev;
@@ -41,6 +42,8 @@ struct VdevMaps {
     top: TopVdev,
     array: Option<Arc<Dnode>>,
     maps: Vec<Option<Map>>,
+    /// Errors of maps that are on disk and could not be opened, by metaslab.
+    lost: BTreeMap<u32, PoolError>,
 }
 
 /// The space maps of a pool.
@@ -89,11 +92,15 @@ impl SpaceMaps {
             let array = mos.hold(vdev.top.ms_array)?;
             let mut raw = vec![0; vdev.maps.len() * 8];
             array.read(0, &mut raw)?;
-            for (map, object) in vdev.maps.iter_mut().zip(raw.chunks_exact(8)) {
+            for (metaslab, (map, object)) in vdev.maps.iter_mut().zip(raw.chunks_exact(8)).enumerate() {
                 let object =
                     ObjectId(u64::from_le_bytes([object[0], object[1], object[2], object[3], object[4], object[5], object[6], object[7]]));
-                if object.0 != 0 {
-                    *map = Some(Map::open(mos, object)?);
+                if object.0 == 0 {
+                    continue;
+                }
+                match Map::open(mos, object) {
+                    Ok(opened) => *map = Some(opened),
+                    Err(error) => drop(vdev.lost.insert(metaslab as u32, error)),
                 }
             }
             vdev.array = Some(array);
@@ -102,12 +109,18 @@ impl SpaceMaps {
     }
 
     /// The allocated segments of a metaslab.
+    ///
+    /// # Errors
+    /// [`PoolError::SpaceMap`] of entries that contradict each other, else what became of reading them.
     pub fn load(&self, vdev: VdevId, metaslab: u32) -> Result<RangeTree, PoolError> {
         let maps = &self.vdevs[vdev.0 as usize];
         let range = maps.range(metaslab);
+        if let Some(error) = maps.lost.get(&metaslab) {
+            return Err(error.clone());
+        }
         match &maps.maps[metaslab as usize] {
             None => Ok(RangeTree::new()),
-            Some(map) => map.load(&range, maps.top.ashift)?.ok_or(PoolError::SpaceMap(vdev, metaslab)),
+            Some(map) => map.load(&range, maps.top.ashift)?.ok_or(PoolError::SpaceMap(vdev, metaslab, None)),
         }
     }
 
@@ -130,6 +143,9 @@ impl SpaceMaps {
         let maps = &mut self.vdevs[delta.vdev.0 as usize];
         let range = maps.range(delta.metaslab);
         let ashift = maps.top.ashift;
+        if let Some(error) = maps.lost.get(&delta.metaslab) {
+            return Err(PoolError::SpaceMap(delta.vdev, delta.metaslab, Some(Cause::new(error.clone()))));
+        }
         let place = &mut maps.maps[delta.metaslab as usize];
         let map = match place {
             Some(map) => map,
@@ -170,7 +186,7 @@ fn metaslabs(top: &TopVdev) -> u64 {
 
 impl VdevMaps {
     fn new(top: &TopVdev) -> VdevMaps {
-        VdevMaps { top: top.clone(), array: None, maps: (0..metaslabs(top)).map(|_| None).collect() }
+        VdevMaps { top: top.clone(), array: None, maps: (0..metaslabs(top)).map(|_| None).collect(), lost: BTreeMap::new() }
     }
     fn range(&self, metaslab: u32) -> Range<u64> {
         self.top.metaslab_range(metaslab)

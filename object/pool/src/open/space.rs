@@ -1,0 +1,61 @@
+//! Loads what is free and allocated of a pool that is being opened. A space map that is broken for good costs its metaslab: nothing is
+//! allocated there any more, and whoever owns the pool is told.
+
+use crate::PoolError;
+use crate::spa::services::Services;
+use crate::sync::log_spacemap::LoggedChanges;
+use crate::sync::spacemap::SpaceMaps;
+use dmu::{BlockError, Cause, DmuError, with_causes};
+use metaslab::{Allocator, BROKEN_ACTION};
+use ondisk::VdevId;
+use vdev::{TopVdev, VdevTree};
+
+/// Replays every space map into the allocator.
+///
+/// # Errors
+/// That of a map that a device failed to give, which may come back; and of a broken one of which a log of changes has news: those would
+/// have to go to the map before the log is given up.
+pub(crate) fn load(services: &Services, maps: &SpaceMaps, logged: &LoggedChanges, tree: &VdevTree) -> Result<(), PoolError> {
+    for top in tree.tops.iter().filter(|top| top.is_concrete()) {
+        for metaslab in 0..maps.metaslabs(top.id) {
+            let Err(error) = load_one(&services.allocator, maps, logged, (top.id, metaslab)) else { continue };
+            let has_news = services.writeable && logged.changes.contains_key(&(top.id, metaslab));
+            if !is_for_good(&error) {
+                return Err(error);
+            }
+            let error = match error {
+                PoolError::SpaceMap(..) => error,
+                cause => PoolError::SpaceMap(top.id, metaslab, Some(Cause::new(cause))),
+            };
+            if has_news {
+                return Err(error);
+            }
+            give_up(services, (top, metaslab), &error)?;
+        }
+    }
+    Ok(())
+}
+
+fn load_one(allocator: &Allocator, maps: &SpaceMaps, logged: &LoggedChanges, (vdev, metaslab): (VdevId, u32)) -> Result<(), PoolError> {
+    let mut allocated = maps.load(vdev, metaslab)?;
+    let contradiction = || PoolError::SpaceMap(vdev, metaslab, None);
+    if !logged.apply(vdev, metaslab, &mut allocated) {
+        return Err(contradiction());
+    }
+    let segments: Vec<_> = allocated.iter().collect();
+    allocator.load(vdev, metaslab, &segments).map_err(|_| contradiction())
+}
+
+/// False when a device that works again may make it good.
+fn is_for_good(error: &PoolError) -> bool {
+    !matches!(error, PoolError::Dmu(DmuError::Block(BlockError::Io | BlockError::Suspended)) | PoolError::Closed)
+}
+
+/// Has nothing allocated in a metaslab any more, and says so.
+fn give_up(services: &Services, (top, metaslab): (&TopVdev, u32), error: &PoolError) -> Result<(), PoolError> {
+    let why = with_causes(error);
+    services.allocator.distrust(top.id, metaslab, why.clone()).map_err(|_| PoolError::SpaceMap(top.id, metaslab, None))?;
+    let event = services.event("ereport.fs.zfs.space_map").with("vdev_guid", top.guid.0).with("vdev", u64::from(top.id.0));
+    services.events.event(event.with("metaslab", u64::from(metaslab)).with("why", why).with("action", BROKEN_ACTION));
+    Ok(())
+}
